@@ -1,0 +1,56 @@
+//! The exit codes of the program, in one place: `ralph help exit-codes` prints this table.
+
+use serde::{Deserialize, Serialize};
+
+/// What the process says to its caller when it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exit {
+    Success,
+    Failed,
+    Usage,
+    Budget,
+    Auth,
+    Paused,
+    NotReady,
+    Interrupted,
+}
+
+impl Exit {
+    pub const ALL: [Self; 8] = [
+        Self::Success,
+        Self::Failed,
+        Self::Usage,
+        Self::Budget,
+        Self::Auth,
+        Self::Paused,
+        Self::NotReady,
+        Self::Interrupted,
+    ];
+
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Budget => 3,
+            Self::Auth => 4,
+            Self::Paused => 5,
+            Self::NotReady => 6,
+            Self::Interrupted => 130,
+        }
+    }
+
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Success => "verified success: every checkbox was re-proved by ralph",
+            Self::Failed => "failed: the run or the command did not reach its goal",
+            Self::Usage => "usage, configuration or lint error: nothing was started",
+            Self::Budget => "budget spent: iterations, time, cost or tokens",
+            Self::Auth => "needs authentication: a credential is missing, wrong or expired",
+            Self::Paused => "paused: a person has to decide something",
+            Self::NotReady => "the host or the sandbox backend is not ready",
+            Self::Interrupted => "interrupted by Ctrl-C",
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What the words mean and what should happen next, as pure functions.
+//!
+//! Nothing here reads a file, a clock, the environment or the network, and nothing waits: `tests/it/pure.rs` holds that.
+
+pub mod action;
+pub mod budget;
+pub mod config;
+pub mod control;
+pub mod decide;
+pub mod env;
+pub mod event;
+pub mod exit;
+pub mod gutter;
+pub mod hash;
+pub mod lint;
+pub mod money;
+pub mod name;
+pub mod patch;
+pub mod policy;
+pub mod price;
+pub mod profile;
+pub mod prompt;
+pub mod receipt;
+pub mod redact;
+pub mod run;
+pub mod secret;
+pub mod span;
+pub mod task;
+pub mod text;

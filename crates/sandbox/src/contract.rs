@@ -1,0 +1,153 @@
+//! The two traits every backend implements, and the plain data they speak.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Exec, Exit, Sink};
+
+/// How strongly a backend separates the sandbox from the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// Commands run as the user, on the host: no isolation at all.
+    None,
+    /// Kernel namespaces, filters and a root built from nothing.
+    Namespaces,
+    /// A container of an engine.
+    Container,
+    /// A virtual machine with its own kernel.
+    Machine,
+}
+
+/// What a backend can do; callers ask here before they ask for more than the contract.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    pub name: &'static str,
+    pub isolation: Isolation,
+    /// Largest resources one sandbox may ask for; `None` where the backend has no limit of its own.
+    pub max_vcpu: Option<u32>,
+    pub max_memory_gib: Option<u32>,
+    pub max_disk_gib: Option<u32>,
+    pub network_policy: bool,
+    pub snapshot: bool,
+    pub preview: bool,
+}
+
+/// What a sandbox is made from. Its fingerprint decides between reuse and recreation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub env: BTreeMap<String, String>,
+    pub image: Option<String>,
+}
+
+impl Spec {
+    /// Returns a hash of everything that, when different, means another sandbox.
+    pub fn fingerprint(&self) -> String {
+        let parts = serde_json::to_vec(&(&self.env, &self.image)).expect("strings serialise");
+        ralph_core::hash::sha256(&parts)
+    }
+}
+
+/// The labels ralph puts on everything it makes.
+#[derive(Debug)]
+pub struct Label;
+
+impl Label {
+    /// The run a sandbox belongs to.
+    pub const RUN: &'static str = "ralph.run";
+    /// What the sandbox is for: `work` or `proof`.
+    pub const ROLE: &'static str = "ralph.role";
+    /// The repository a throw-away sandbox was made for.
+    pub const REPO: &'static str = "ralph.repo";
+}
+
+/// A sandbox as a backend lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    pub id: String,
+    pub labels: BTreeMap<String, String>,
+    pub fingerprint: String,
+    pub bytes: Option<u64>,
+}
+
+/// Which sandboxes `prune` removes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Prune {
+    /// Everything ralph labelled.
+    All,
+    /// Those whose run is not among these.
+    NotOfRuns(Vec<String>),
+}
+
+/// What `prune` removed, or would have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pruned {
+    pub id: String,
+    pub removed: bool,
+    pub why: String,
+}
+
+/// A directory entry inside a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Entry {
+    pub name: String,
+    pub kind: EntryKind,
+    pub size: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EntryKind {
+    File,
+    Directory,
+    Link,
+    Other,
+}
+
+/// Makes, finds and removes sandboxes of one kind.
+#[async_trait]
+pub trait Backend: fmt::Debug + Send + Sync {
+    fn capabilities(&self) -> Capabilities;
+    /// Makes the sandbox; one of the same name that still exists is an error, never silently reused.
+    async fn create(&self, spec: &Spec) -> Result<Arc<dyn Sandbox>, Error>;
+    /// Opens an existing sandbox and ends whatever a dead owner left running in it.
+    async fn open(&self, id: &str) -> Result<Arc<dyn Sandbox>, Error>;
+    /// Lists only what ralph labelled.
+    async fn list(&self) -> Result<Vec<Listed>, Error>;
+    async fn prune(&self, rule: &Prune, dry_run: bool) -> Result<Vec<Pruned>, Error>;
+}
+
+/// One place to run commands in. Paths are relative to its workspace.
+#[async_trait]
+pub trait Sandbox: fmt::Debug + Send + Sync {
+    fn id(&self) -> &str;
+    /// The workspace as commands inside see it.
+    fn workspace(&self) -> &Path;
+    /// Runs a command to its end, streaming its output into the sink; a timeout ends the whole process tree.
+    async fn exec(&self, exec: &Exec, sink: &mut dyn Sink) -> Result<Exit, Error>;
+    /// Reads a regular file of at most `cap` bytes, following no link.
+    async fn read(&self, path: &Path, cap: u64) -> Result<Vec<u8>, Error>;
+    /// Replaces a file as a whole (never half), following no link; `mode` keeps the old one when `None`.
+    async fn write(&self, path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), Error>;
+    /// Appends to a file, making it when missing, following no link.
+    async fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), Error>;
+    async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error>;
+    async fn mkdirs(&self, path: &Path) -> Result<(), Error>;
+    async fn start(&self) -> Result<(), Error>;
+    async fn stop(&self) -> Result<(), Error>;
+    /// Ends every process of the sandbox and removes all of it.
+    async fn destroy(&self) -> Result<(), Error>;
+    /// Copies a host file in, without reading it into memory.
+    async fn copy_in(&self, host: &Path, path: &Path) -> Result<(), Error>;
+    /// Copies a regular file of at most `cap` bytes out to a host path that must not exist yet, following no link.
+    async fn copy_out(&self, path: &Path, host: &Path, cap: u64) -> Result<u64, Error>;
+    /// The directory for files that pass in and out and are not part of the workspace, as commands inside see it.
+    fn exchange(&self) -> PathBuf;
+}

@@ -1,0 +1,205 @@
+//! One command in a sandbox: what to run, where its output goes, how it ended.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Sandbox};
+
+/// A command to run. The program is found inside the sandbox; there is no shell unless argv names one.
+#[derive(Debug, Clone)]
+pub struct Exec {
+    pub argv: Vec<String>,
+    /// Relative to the workspace.
+    pub cwd: PathBuf,
+    pub env: Vec<(String, String)>,
+    pub stdin: Vec<u8>,
+    pub timeout: Duration,
+}
+
+impl Exec {
+    pub fn new<S: Into<String>>(argv: impl IntoIterator<Item = S>, timeout: Duration) -> Self {
+        Self {
+            argv: argv.into_iter().map(Into::into).collect(),
+            cwd: PathBuf::from("."),
+            env: Vec::new(),
+            stdin: Vec::new(),
+            timeout,
+        }
+    }
+
+    /// Runs a line a person or a model wrote, through the sandbox's own shell.
+    pub fn shell(line: &str, timeout: Duration) -> Self {
+        Self::new(["sh", "-c", line], timeout)
+    }
+
+    pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
+        self.cwd = cwd.into();
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// Where output goes while the command runs. It must return quickly: the command waits for it.
+pub trait Sink: Send {
+    fn chunk(&mut self, stream: Stream, bytes: &[u8]);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    Code(i32),
+    Signal(i32),
+    TimedOut,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    pub status: Status,
+    pub duration: Duration,
+}
+
+impl Exit {
+    pub fn success(&self) -> bool {
+        self.status == Status::Code(0)
+    }
+
+    /// Returns the exit code a shell would show: 128 + n for a signal, 124 for a timeout.
+    pub fn code(&self) -> i32 {
+        match self.status {
+            Status::Code(code) => code,
+            Status::Signal(signal) => 128 + signal,
+            Status::TimedOut => 124,
+        }
+    }
+}
+
+/// Keeps the first and last part of each stream, whatever its volume.
+#[derive(Debug)]
+pub struct Capture {
+    cap: usize,
+    stdout: Kept,
+    stderr: Kept,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    head: Vec<u8>,
+    tail: std::collections::VecDeque<u8>,
+    total: u64,
+}
+
+impl Capture {
+    /// Keeps at most `cap` bytes of each stream: half from its start, half from its end.
+    pub fn new(cap: usize) -> Self {
+        Self { cap, stdout: Kept::default(), stderr: Kept::default() }
+    }
+
+    fn finish(self, exit: Exit) -> Output {
+        let truncated = self.stdout.dropped() > 0 || self.stderr.dropped() > 0;
+        Output { exit, truncated, stdout: self.stdout.bytes(), stderr: self.stderr.bytes() }
+    }
+}
+
+impl Kept {
+    fn push(&mut self, bytes: &[u8], cap: usize) {
+        self.total += bytes.len() as u64;
+        let room = (cap / 2).saturating_sub(self.head.len()).min(bytes.len());
+        let (head, rest) = bytes.split_at(room);
+        self.head.extend_from_slice(head);
+        let half = cap - cap / 2;
+        let rest = &rest[rest.len().saturating_sub(half)..];
+        self.tail.extend(rest);
+        let over = self.tail.len().saturating_sub(half);
+        self.tail.drain(..over);
+    }
+
+    fn dropped(&self) -> u64 {
+        self.total - (self.head.len() + self.tail.len()) as u64
+    }
+
+    fn bytes(self) -> Vec<u8> {
+        let dropped = self.dropped();
+        let mut bytes = self.head;
+        if dropped > 0 {
+            bytes.extend_from_slice(format!("\n[… {dropped} bytes left out …]\n").as_bytes());
+        }
+        bytes.extend(self.tail);
+        bytes
+    }
+}
+
+impl Sink for Capture {
+    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+        match stream {
+            Stream::Stdout => self.stdout.push(bytes, self.cap),
+            Stream::Stderr => self.stderr.push(bytes, self.cap),
+        }
+    }
+}
+
+/// A finished command with what it printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    pub exit: Exit,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    pub truncated: bool,
+}
+
+impl Output {
+    pub fn stdout_text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+/// Runs a command and keeps what it printed, up to `cap` bytes of each stream.
+pub async fn capture(sandbox: &dyn Sandbox, exec: &Exec, cap: usize) -> Result<Output, Error> {
+    let mut sink = Capture::new(cap);
+    let exit = sandbox.exec(exec, &mut sink).await?;
+    Ok(sink.finish(exit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(chunks: &[&str], cap: usize, want: &str) {
+        let mut kept = Kept::default();
+        for chunk in chunks {
+            kept.push(chunk.as_bytes(), cap);
+        }
+        assert_eq!(String::from_utf8(kept.bytes()).unwrap(), want);
+    }
+
+    #[test]
+    fn keeps_both_ends() {
+        check(&["abc", "def"], 10, "abcdef");
+        check(&["abcdefgh", "ijkl"], 6, "abc\n[… 6 bytes left out …]\njkl");
+        check(&["a", "b", "c", "d", "e"], 4, "ab\n[… 1 bytes left out …]\nde");
+        check(&["abcd"], 0, "\n[… 4 bytes left out …]\n");
+    }
+}
