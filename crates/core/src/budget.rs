@@ -1,1 +1,175 @@
-//! To be written.
+//! How much a run may use, and how much is left.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::money::Micros;
+
+/// The hard stops of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    pub iterations: u32,
+    pub wall_ms: u64,
+    pub cost: Option<Micros>,
+    pub tokens: Option<u64>,
+    pub consecutive_gutter: u32,
+}
+
+/// What a run has used so far. Paused time is not in `wall_ms`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spent {
+    pub iterations: u32,
+    pub wall_ms: u64,
+    pub cost: Micros,
+    pub tokens: u64,
+}
+
+/// A kind of budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    Iterations,
+    Time,
+    Cost,
+    Tokens,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Iterations => "iterations",
+            Self::Time => "time",
+            Self::Cost => "cost",
+            Self::Tokens => "tokens",
+        })
+    }
+}
+
+impl Limit {
+    pub const ALL: [Self; 4] = [Self::Iterations, Self::Time, Self::Cost, Self::Tokens];
+
+    /// Returns the flag of `ralph resume` that raises this budget, with a sensible amount.
+    pub fn raise_flag(self) -> &'static str {
+        match self {
+            Self::Iterations => "--add-iterations 10",
+            Self::Time => "--add-minutes 60",
+            Self::Cost => "--add-cost 5",
+            Self::Tokens => "--add-tokens 1000000",
+        }
+    }
+}
+
+/// The shares of a budget at which a warning is given.
+pub const WARN_AT: [u8; 3] = [50, 80, 95];
+
+impl Budget {
+    /// Returns the first budget that is used up, so that nothing more may be started.
+    pub fn exhausted(&self, spent: &Spent) -> Option<Limit> {
+        Limit::ALL.into_iter().find(|limit| {
+            self.of(*limit).is_some_and(|whole| match limit {
+                Limit::Iterations => u64::from(spent.iterations) >= whole,
+                Limit::Time => spent.wall_ms >= whole,
+                Limit::Cost => spent.cost.0 >= whole,
+                Limit::Tokens => spent.tokens >= whole,
+            })
+        })
+    }
+
+    /// Returns the budget that forbids another model call inside an iteration already begun.
+    pub fn forbids_call(&self, spent: &Spent) -> Option<Limit> {
+        // The iteration under way was already counted when it was allowed to begin.
+        self.exhausted(&Spent { iterations: 0, ..*spent })
+    }
+
+    /// Returns the highest warning share reached for each kind of budget.
+    pub fn warnings(&self, spent: &Spent) -> Vec<(Limit, u8)> {
+        Limit::ALL
+            .into_iter()
+            .filter_map(|limit| {
+                let whole = self.of(limit).filter(|whole| *whole > 0)?;
+                let used = u128::from(spent.of(limit)) * 100 / u128::from(whole);
+                let percent = WARN_AT.into_iter().rfind(|percent| used >= u128::from(*percent))?;
+                Some((limit, percent))
+            })
+            .collect()
+    }
+
+    pub fn of(&self, limit: Limit) -> Option<u64> {
+        match limit {
+            Limit::Iterations => Some(u64::from(self.iterations)),
+            Limit::Time => Some(self.wall_ms),
+            Limit::Cost => self.cost.map(|cost| cost.0),
+            Limit::Tokens => self.tokens,
+        }
+    }
+
+    /// Adds to the budgets; a budget that has no limit stays without one.
+    pub fn raise(&mut self, iterations: u32, minutes: u64, cost: Micros, tokens: u64) {
+        self.iterations = self.iterations.saturating_add(iterations);
+        self.wall_ms = self.wall_ms.saturating_add(minutes.saturating_mul(60_000));
+        self.cost = self.cost.map(|old| old + cost);
+        self.tokens = self.tokens.map(|old| old.saturating_add(tokens));
+    }
+}
+
+impl Spent {
+    pub fn of(&self, limit: Limit) -> u64 {
+        match limit {
+            Limit::Iterations => u64::from(self.iterations),
+            Limit::Time => self.wall_ms,
+            Limit::Cost => self.cost.0,
+            Limit::Tokens => self.tokens,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget() -> Budget {
+        Budget { iterations: 10, wall_ms: 1000, cost: Some(Micros(100)), tokens: None, consecutive_gutter: 3 }
+    }
+
+    fn spent(iterations: u32, wall_ms: u64, cost: u64, tokens: u64) -> Spent {
+        Spent { iterations, wall_ms, cost: Micros(cost), tokens }
+    }
+
+    #[test]
+    fn ends() {
+        for (used, want) in [
+            (spent(9, 999, 99, u64::MAX), None),
+            (spent(10, 0, 0, 0), Some(Limit::Iterations)),
+            (spent(0, 1000, 0, 0), Some(Limit::Time)),
+            (spent(0, 0, 100, 0), Some(Limit::Cost)),
+        ] {
+            assert_eq!(budget().exhausted(&used), want, "{used:?}");
+        }
+        let tokens = Budget { tokens: Some(5), ..budget() };
+        assert_eq!(tokens.exhausted(&spent(0, 0, 0, 5)), Some(Limit::Tokens));
+        assert_eq!(budget().forbids_call(&spent(10, 0, 0, 0)), None);
+        assert_eq!(budget().forbids_call(&spent(10, 0, 100, 0)), Some(Limit::Cost));
+    }
+
+    #[test]
+    fn warns() {
+        for (used, want) in [
+            (spent(4, 0, 0, 0), vec![]),
+            (spent(5, 0, 0, 0), vec![(Limit::Iterations, 50)]),
+            (spent(8, 949, 0, 0), vec![(Limit::Iterations, 80), (Limit::Time, 80)]),
+            (spent(0, 0, 96, 0), vec![(Limit::Cost, 95)]),
+        ] {
+            assert_eq!(budget().warnings(&used), want, "{used:?}");
+        }
+    }
+
+    #[test]
+    fn raises() {
+        let mut raised = budget();
+        raised.raise(5, 1, Micros(50), 7);
+        let want =
+            Budget { iterations: 15, wall_ms: 61_000, cost: Some(Micros(150)), tokens: None, consecutive_gutter: 3 };
+        assert_eq!(raised, want);
+    }
+}

@@ -1,1 +1,300 @@
-//! To be written.
+//! What a run does next: a pure function of its state.
+//!
+//! Every step ends in at least one event, so that after a crash the same question gets the answer that continues.
+
+use std::collections::BTreeSet;
+
+use crate::budget::Limit;
+use crate::event::{PinnedBox, Reason, Started, TestEvery, Verdict};
+use crate::gutter::{self, Rung};
+use crate::run::{Checked, Open, State, Status, Wish};
+
+/// The next thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Make the sandbox and put the branch into it.
+    Prepare,
+    /// Run every proof on the base commit.
+    Baseline,
+    StartIteration {
+        n: u32,
+        profile: String,
+    },
+    /// Ask the model; `reask` names what was wrong with its last answer.
+    CallModel {
+        n: u32,
+        call: u32,
+        reask: Option<String>,
+    },
+    /// Do the next action; `again` when it was begun before and never reported.
+    Act {
+        n: u32,
+        index: u32,
+        again: bool,
+    },
+    /// Check claims, tick boxes, take the commits out and end the iteration.
+    Close {
+        n: u32,
+    },
+    Score {
+        n: u32,
+    },
+    Mitigate {
+        n: u32,
+        rung: Rung,
+    },
+    /// Push what was imported and open or update the pull request.
+    Publish {
+        why: &'static str,
+    },
+    /// Re-run everything on the pushed commit in a fresh sandbox.
+    Prove,
+    Pause {
+        reason: Reason,
+    },
+    Finish {
+        verdict: Verdict,
+    },
+    /// The run is paused or over.
+    Rest,
+}
+
+/// How often a model may answer with something invalid in one iteration.
+const ANSWERS: usize = 2;
+
+/// Returns the next step of a run.
+pub fn next(state: &State) -> Step {
+    match &state.status {
+        Status::Queued | Status::Paused { .. } | Status::Succeeded | Status::Failed { .. } | Status::Stopped { .. } => {
+            return Step::Rest;
+        }
+        Status::Preparing | Status::Running => (),
+    }
+    if state.workplace.is_none() {
+        return Step::Prepare;
+    }
+    if state.started.baseline && state.baseline.is_none() {
+        return Step::Baseline;
+    }
+    if let Some(why) = &state.baseline_refused {
+        // Not a token is spent on a task that cannot show anything.
+        return Step::Finish { verdict: Verdict::Failed { reason: Reason::Baseline { why: why.clone() } } };
+    }
+    match &state.open {
+        Some(open) => within(state, open),
+        None => between(state),
+    }
+}
+
+fn within(state: &State, open: &Open) -> Step {
+    let n = open.n;
+    if open.answer.is_none() {
+        if open.invalid.len() >= ANSWERS {
+            return Step::Close { n };
+        }
+        if let Some(limit) = state.budget.forbids_call(&state.spent) {
+            return over(limit);
+        }
+        return Step::CallModel { n, call: open.calls, reask: open.invalid.last().cloned() };
+    }
+    if open.actions_done() {
+        return Step::Close { n };
+    }
+    match &open.begun {
+        Some(begun) => Step::Act { n, index: begun.index, again: true },
+        None => Step::Act { n, index: open.next_action, again: false },
+    }
+}
+
+fn between(state: &State) -> Step {
+    if let Some(last) = &state.last {
+        if !last.scored {
+            return Step::Score { n: last.n };
+        }
+        if let Some(why) = &state.import_stopped {
+            return Step::Pause { reason: Reason::Findings { why: why.clone() } };
+        }
+        if let Some(step) = publish(state) {
+            return step;
+        }
+        if state.all_verified() && state.gate == Some(true) {
+            return finish_proved(state);
+        }
+        match &last.wish {
+            Some(Wish::Pause { why }) => return Step::Pause { reason: Reason::NeedsDecision { why: why.clone() } },
+            Some(Wish::StopFailure { why }) => {
+                return end(state, Verdict::Failed { reason: Reason::GaveUp { why: why.clone() } });
+            }
+            Some(Wish::Rotate { .. } | Wish::StopSuccess { .. }) | None => (),
+        }
+        if state.unmitigated {
+            return mitigate(state, last.n);
+        }
+        if state.pause_due {
+            return Step::Pause { reason: Reason::Gutter };
+        }
+    }
+    if let Some(limit) = state.budget.exhausted(&state.spent) {
+        return end(state, Verdict::Failed { reason: Reason::Budget { limit } });
+    }
+    Step::StartIteration { n: state.next_iteration(), profile: state.profile.clone() }
+}
+
+/// Pushes for the first time as soon as there is something, and again whenever a milestone is complete.
+fn publish(state: &State) -> Option<Step> {
+    let imported = state.imported.as_ref()?;
+    match &state.pushed {
+        None => Some(Step::Publish { why: "first commits" }),
+        // Pushed and not told yet: the process died in between.
+        Some(pushed) if pushed == imported => stale(state).then_some(Step::Publish {
+            why: if state.pull_request.is_none() { "first commits" } else { "milestone complete" },
+        }),
+        Some(_) => {
+            let new = state.complete_milestones().difference(&state.pushed_milestones).next().is_some();
+            new.then_some(Step::Publish { why: "milestone complete" })
+        }
+    }
+}
+
+/// Brings the pushed branch up to date before the run ends for whatever reason.
+fn end(state: &State, verdict: Verdict) -> Step {
+    if state.imported.is_some() && (state.pushed != state.imported || stale(state)) {
+        return Step::Publish { why: "the run ends" };
+    }
+    Step::Finish { verdict }
+}
+
+fn stale(state: &State) -> bool {
+    state.pull_request.as_ref().is_none_or(|pr| pr.sha != state.pushed)
+}
+
+fn finish_proved(state: &State) -> Step {
+    if state.imported.is_none() {
+        // Everything held on the base already: there is nothing to hand over, so nothing was done.
+        let why = "every proof passes without a commit; there is nothing to hand over".to_owned();
+        return Step::Finish { verdict: Verdict::Failed { reason: Reason::VerificationFailed { why } } };
+    }
+    if state.pushed != state.imported || stale(state) {
+        return Step::Publish { why: "all boxes verified" };
+    }
+    let due = proof_due(&state.started);
+    if due.iter().all(|due| state.proof.get(&due.command).is_some_and(Checked::passed)) {
+        return Step::Finish { verdict: Verdict::Succeeded };
+    }
+    Step::Prove
+}
+
+fn mitigate(state: &State, n: u32) -> Step {
+    let rung = gutter::next_rung(
+        state.gutter_streak,
+        &state.started.ladder,
+        state.started.profiles.fallback.is_some(),
+        state.started.profiles.doctor.is_some(),
+        state.budget.consecutive_gutter,
+    );
+    match rung {
+        Rung::GiveUp => end(state, Verdict::Failed { reason: Reason::Gutter }),
+        rung => Step::Mitigate { n, rung },
+    }
+}
+
+fn over(limit: Limit) -> Step {
+    Step::Finish { verdict: Verdict::Failed { reason: Reason::Budget { limit } } }
+}
+
+/// A command to run and what it proves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    pub command: String,
+    /// `test` and checkbox ids.
+    pub proves: Vec<String>,
+}
+
+/// Returns the checks that an iteration's changes and claims call for, each command once.
+pub fn checks_due(
+    started: &Started,
+    verified: &BTreeSet<String>,
+    claimed: &BTreeSet<String>,
+    changed: bool,
+) -> Vec<Due> {
+    let known: BTreeSet<&str> = started.boxes.iter().map(|pinned| pinned.id.as_str()).collect();
+    let claimed: BTreeSet<&str> = claimed.iter().map(String::as_str).filter(|id| known.contains(id)).collect();
+    // When the claims would complete the task, everything is looked at again: an old proof may have broken since.
+    let candidate = known.iter().all(|id| claimed.contains(id) || verified.contains(*id));
+    let test = match started.test_every {
+        TestEvery::Iteration => changed || !claimed.is_empty(),
+        TestEvery::Claim => !claimed.is_empty(),
+    };
+    let again = candidate && (changed || !claimed.is_empty());
+    let boxes = started.boxes.iter().filter(|pinned| again || claimed.contains(pinned.id.as_str()));
+    due(started, test || again, boxes)
+}
+
+/// Returns every check of the final proof.
+pub fn proof_due(started: &Started) -> Vec<Due> {
+    due(started, true, started.boxes.iter())
+}
+
+fn due<'a>(started: &Started, test: bool, boxes: impl Iterator<Item = &'a PinnedBox>) -> Vec<Due> {
+    let mut all: Vec<Due> = Vec::new();
+    let mut add = |command: &str, id: &str| match all.iter_mut().find(|due| due.command == command) {
+        Some(due) => due.proves.push(id.to_owned()),
+        None => all.push(Due { command: command.to_owned(), proves: vec![id.to_owned()] }),
+    };
+    if test {
+        add(&started.test_command, "test");
+    }
+    for pinned in boxes {
+        for command in &pinned.proofs {
+            add(command, &pinned.id);
+        }
+    }
+    all
+}
+
+/// Returns the boxes that stand verified after an iteration: what held before, less what failed now, plus claims all of
+/// whose proofs passed.
+pub fn verified_after(
+    started: &Started,
+    before: &BTreeSet<String>,
+    claimed: &BTreeSet<String>,
+    open: &Open,
+) -> BTreeSet<String> {
+    started
+        .boxes
+        .iter()
+        .filter(|pinned| {
+            let ran: Vec<bool> =
+                pinned.proofs.iter().filter_map(|command| open.checks.get(command)).map(Checked::passed).collect();
+            if ran.iter().any(|passed| !passed) {
+                return false;
+            }
+            let all = !pinned.proofs.is_empty() && ran.len() == pinned.proofs.len();
+            before.contains(&pinned.id) || (claimed.contains(&pinned.id) && all)
+        })
+        .map(|pinned| pinned.id.clone())
+        .collect()
+}
+
+/// Turns a reply's claims into checkbox ids: those named, those of named milestones, and all of them when success is
+/// claimed as a whole.
+pub fn claimed(started: &Started, boxes: &[String], milestones: &[String], success: bool) -> BTreeSet<String> {
+    let milestone = |pinned: &PinnedBox| {
+        pinned
+            .milestone
+            .as_ref()
+            .is_some_and(|milestone| milestones.iter().any(|named| same_milestone(milestone, named)))
+    };
+    started
+        .boxes
+        .iter()
+        .filter(|pinned| success || boxes.contains(&pinned.id) || milestone(pinned))
+        .map(|pinned| pinned.id.clone())
+        .collect()
+}
+
+/// A milestone is named by its first word (`M1`) or in full.
+fn same_milestone(milestone: &str, named: &str) -> bool {
+    let first = |text: &str| text.split_whitespace().next().map(str::to_owned);
+    !named.is_empty() && (milestone == named || first(milestone).as_deref() == Some(named))
+}

@@ -1,1 +1,671 @@
-//! To be written.
+//! Everything that happens in a run, as one closed list.
+//!
+//! A run appends a [`Line`] to its `events.jsonl` first and announces it afterwards. Terminal, `--json`, WebSocket and
+//! resume are readers of that one stream; [`crate::run::State`] is its fold. What an event leads to is not here.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::budget::{Budget, Limit};
+use crate::control::Control;
+use crate::gutter::{Rung, Sample, Score};
+use crate::money::Micros;
+use crate::policy::Policy;
+use crate::price::{Price, Usage};
+
+/// The number of the format that `events.jsonl` is written in.
+pub const FORMAT: u32 = 1;
+
+/// One line of `events.jsonl`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    pub seq: u64,
+    pub at: Timestamp,
+    pub event: Event,
+}
+
+/// Why a line of `events.jsonl` could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum BadLine {
+    #[error("the line is not a known event")]
+    Unknown(#[source] serde_json::Error),
+    #[error("the run was written in format {found}, and this ralph reads up to {FORMAT}")]
+    Newer { found: u32 },
+}
+
+impl BadLine {
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unknown(_) => Some("the file was damaged, or a newer ralph wrote it".to_owned()),
+            Self::Newer { .. } => Some("upgrade ralph, or look at the run with the version that made it".to_owned()),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    seq: u64,
+    at: Timestamp,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    seq: u64,
+    at: Timestamp,
+}
+
+impl Line {
+    /// Writes the line as JSON without its newline.
+    pub fn to_json(&self) -> String {
+        let written = Written { seq: self.seq, at: self.at, event: &self.event };
+        serde_json::to_string(&written).expect("events hold only plain data with string keys")
+    }
+
+    /// Reads one line. Fields of a later version are passed over; they stay in the file, which is never rewritten.
+    pub fn parse(text: &str) -> Result<Self, BadLine> {
+        let line = match Self::as_written(text) {
+            Some(line) => line,
+            None => Self::in_any_order(text).map_err(BadLine::Unknown)?,
+        };
+        if let Event::RunStarted(started) = &line.event
+            && started.format > FORMAT
+        {
+            return Err(BadLine::Newer { found: started.format });
+        }
+        Ok(line)
+    }
+
+    /// Reads a line whose fields stand where [`Line::to_json`] puts them, in half the time: a long run has a hundred
+    /// thousand of them. `None` for every other line, good or bad.
+    fn as_written(text: &str) -> Option<Self> {
+        let (seq, rest) = text.strip_prefix("{\"seq\":")?.split_once(",\"at\":\"")?;
+        let (at, rest) = rest.split_once("\",\"type\":")?;
+        let odd = !seq.bytes().all(|byte| byte.is_ascii_digit()) || seq.starts_with('0') || at.contains(['\\', '"']);
+        if odd || rest.contains("\"seq\"") || rest.contains("\"at\"") {
+            return None;
+        }
+        let event = serde_json::from_str(&["{\"type\":", rest].concat()).ok()?;
+        Some(Self { seq: seq.parse().ok()?, at: at.parse().ok()?, event })
+    }
+
+    fn in_any_order(text: &str) -> Result<Self, serde_json::Error> {
+        let Head { seq, at } = serde_json::from_str(text)?;
+        Ok(Self { seq, at, event: serde_json::from_str(text)? })
+    }
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum Event {
+    RunStarted(Box<Started>),
+    SandboxReady {
+        sandbox: String,
+        backend: String,
+        /// False for `local`, which does not isolate.
+        isolated: bool,
+        /// The commit the branch starts from.
+        start: String,
+        /// The commit the work tree stands at.
+        head: String,
+        /// Boxes that held before the sandbox was made anew and are proved again at the next check.
+        reclaim: Vec<String>,
+    },
+    BaselineChecked {
+        checks: Vec<Baseline>,
+        /// Why a run on top of this could show nothing, when that is so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused: Option<String>,
+    },
+    IterationStarted {
+        n: u32,
+        profile: String,
+        /// Why the session is a deliberately fresh look, when it is.
+        because: Option<String>,
+        /// HEAD and the whole tree, untracked files included, as the iteration found them.
+        head: String,
+        tree: String,
+    },
+    ModelCalled {
+        n: u32,
+        call: u32,
+        profile: String,
+        model: String,
+        answer: Answer,
+        usage: Usage,
+        cost: Micros,
+        duration_ms: u64,
+    },
+    ActionStarted {
+        n: u32,
+        index: u32,
+        kind: String,
+        brief: String,
+        before: Before,
+    },
+    ActionFinished {
+        n: u32,
+        index: u32,
+        outcome: Outcome,
+        code: Option<i32>,
+        duration_ms: u64,
+        /// One line: what was done, or why it failed.
+        detail: String,
+    },
+    Log {
+        level: Level,
+        text: String,
+    },
+    CheckFinished {
+        n: u32,
+        stage: Stage,
+        command: String,
+        /// What the command proves: `test` and checkbox ids.
+        proves: Vec<String>,
+        code: i32,
+        timed_out: bool,
+        duration_ms: u64,
+        /// SHA-256 of the whole output.
+        output: String,
+    },
+    IterationFinished {
+        n: u32,
+        outcome: Ended,
+        head: String,
+        /// What a person reads: the model's summary, or what went wrong.
+        summary: String,
+        sample: Sample,
+        /// Boxes that are verified after this iteration.
+        verified: Vec<String>,
+    },
+    GutterScored {
+        n: u32,
+        score: Score,
+    },
+    MitigationApplied {
+        n: u32,
+        rung: Rung,
+        profile: String,
+        why: String,
+    },
+    DiagnosisWritten {
+        n: u32,
+        profile: String,
+        proposals: u32,
+    },
+    BudgetWarned {
+        limit: Limit,
+        percent: u8,
+    },
+    CommitImported {
+        n: u32,
+        sha: String,
+        commits: u32,
+        findings: Vec<Finding>,
+    },
+    Pushed {
+        to: String,
+        branch: String,
+        sha: String,
+    },
+    PrOpened {
+        url: String,
+        number: u64,
+    },
+    PrUpdated {
+        url: String,
+        number: u64,
+        why: String,
+    },
+    CiChanged {
+        state: String,
+    },
+    PolicyDenied {
+        host: String,
+        port: u16,
+        rule: String,
+    },
+    Paused {
+        reason: Reason,
+        next: String,
+    },
+    Resumed {
+        by: String,
+    },
+    ControlApplied {
+        control: Control,
+        by: String,
+    },
+    RunFinished {
+        verdict: Verdict,
+        next: String,
+    },
+}
+
+impl Event {
+    /// Returns the tag the event is written with.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::RunStarted(_) => "run-started",
+            Self::SandboxReady { .. } => "sandbox-ready",
+            Self::BaselineChecked { .. } => "baseline-checked",
+            Self::IterationStarted { .. } => "iteration-started",
+            Self::ModelCalled { .. } => "model-called",
+            Self::ActionStarted { .. } => "action-started",
+            Self::ActionFinished { .. } => "action-finished",
+            Self::Log { .. } => "log",
+            Self::CheckFinished { .. } => "check-finished",
+            Self::IterationFinished { .. } => "iteration-finished",
+            Self::GutterScored { .. } => "gutter-scored",
+            Self::MitigationApplied { .. } => "mitigation-applied",
+            Self::DiagnosisWritten { .. } => "diagnosis-written",
+            Self::BudgetWarned { .. } => "budget-warned",
+            Self::CommitImported { .. } => "commit-imported",
+            Self::Pushed { .. } => "pushed",
+            Self::PrOpened { .. } => "pr-opened",
+            Self::PrUpdated { .. } => "pr-updated",
+            Self::CiChanged { .. } => "ci-changed",
+            Self::PolicyDenied { .. } => "policy-denied",
+            Self::Paused { .. } => "paused",
+            Self::Resumed { .. } => "resumed",
+            Self::ControlApplied { .. } => "control-applied",
+            Self::RunFinished { .. } => "run-finished",
+        }
+    }
+}
+
+/// The first event of a run: all that was read on the host at its start and counts from then on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Started {
+    pub format: u32,
+    pub run: String,
+    pub ralph: String,
+    pub task_id: String,
+    pub title: String,
+    /// The user's repository, as a path or URL without credentials.
+    pub repo: String,
+    /// Where the task file stands inside the repository.
+    pub task_path: String,
+    pub task_sha256: String,
+    pub base_branch: String,
+    pub base_commit: String,
+    /// The base, or the commit on top of it that adds what the host had not committed.
+    pub start_commit: String,
+    pub branch: String,
+    pub engine: String,
+    pub backend: String,
+    pub image: Option<String>,
+    pub profiles: Profiles,
+    pub budget: Budget,
+    pub test_command: String,
+    pub test_every: TestEvery,
+    pub check_timeout_s: u64,
+    pub boxes: Vec<PinnedBox>,
+    pub protected_paths: Vec<String>,
+    /// Scripts of the base commit that proofs execute: protected as well.
+    pub proof_files: Vec<String>,
+    pub policy: Policy,
+    pub commit_state: bool,
+    pub min_changed_lines: u64,
+    pub ladder: Vec<Rung>,
+    pub identity: Identity,
+    pub pr: PrWish,
+    pub baseline: bool,
+    /// True when the run folder was rebuilt from a sandbox.
+    #[serde(default)]
+    pub recovered: bool,
+    /// What a recovered run had used up before it was adopted.
+    #[serde(default)]
+    pub carried: Carried,
+}
+
+/// What an adopted run brings along from its sandbox.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Carried {
+    pub iterations: u32,
+    pub cost: Micros,
+    pub tokens: u64,
+}
+
+/// The profiles of a run, resolved at its start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Profiles {
+    pub default: PinnedProfile,
+    pub fallback: Option<PinnedProfile>,
+    pub doctor: Option<PinnedProfile>,
+}
+
+impl Profiles {
+    pub fn get(&self, name: &str) -> Option<&PinnedProfile> {
+        [Some(&self.default), self.fallback.as_ref(), self.doctor.as_ref()]
+            .into_iter()
+            .flatten()
+            .find(|profile| profile.name == name)
+    }
+}
+
+/// A profile as it was when the run started; credentials are named, never held.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PinnedProfile {
+    pub name: String,
+    pub model: String,
+    pub base_url: Option<String>,
+    pub api_key_env: Option<String>,
+    pub max_output_tokens: u32,
+    pub temperature: Option<f64>,
+    pub timeout_s: u64,
+    pub price: Option<Price>,
+    #[serde(default)]
+    pub extra: BTreeMap<String, serde_json::Value>,
+}
+
+/// A checkbox with the proof that counts, whatever the work tree says later.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinnedBox {
+    pub id: String,
+    pub text: String,
+    pub milestone: Option<String>,
+    pub proofs: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TestEvery {
+    #[default]
+    Iteration,
+    Claim,
+}
+
+/// Who commits are made as; never the host user's keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    pub name: String,
+    pub email: String,
+}
+
+/// What the task asks of its pull request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrWish {
+    pub draft: bool,
+    pub labels: Vec<String>,
+    pub title_template: Option<String>,
+    pub body_template: Option<String>,
+}
+
+/// How a model call ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Answer {
+    /// A valid answer; its text stands in the artefacts under this hash.
+    Actions { count: u32, response: String },
+    /// An answer that is not what was asked for.
+    Invalid { error: String },
+    /// The process died while the call was under way: charged by estimate, asked again.
+    Lost,
+}
+
+/// What stood before an action, so that a resume can tell "not begun" from "done".
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Before {
+    /// A file action: the hash of the content before and after (`None`: no such file).
+    File { path: String, before: Option<String>, after: String },
+    /// A command or commit: HEAD and the whole tree; and what was staged, where that is known.
+    Tree {
+        head: String,
+        tree: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        index: Option<String>,
+    },
+    /// Nothing that could be done twice.
+    Nothing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    Ok,
+    Failed,
+    /// Refused before it touched anything.
+    Refused,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    Info,
+    Warn,
+    Error,
+}
+
+/// When a check ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// After an iteration, in the work sandbox.
+    Iteration,
+    /// At the end, on the pushed commit in a fresh sandbox.
+    Proof,
+}
+
+/// How a proof stood on the base commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Baseline {
+    pub proves: Vec<String>,
+    pub command: String,
+    pub verdict: BaselineVerdict,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BaselineVerdict {
+    Red,
+    Vacuous,
+    Flaky,
+    Slow,
+    MissingTool,
+    DeniedHost,
+}
+
+/// How an iteration ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ended {
+    /// Something changed and no action failed.
+    Progress,
+    /// Nothing changed at all.
+    NoProgress,
+    ActionFailed,
+    /// The model never gave a valid answer.
+    BadOutput,
+    /// A protected path was changed; the change was put back.
+    Protected,
+    /// The model asked for a fresh session.
+    Rotated,
+}
+
+/// Something a reviewer should see in what came out of the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    pub rule: String,
+    pub path: String,
+    pub detail: String,
+    /// True when the hand-over stops here.
+    pub stop: bool,
+}
+
+/// Why a run is not running.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Reason {
+    Budget {
+        limit: Limit,
+    },
+    Gutter,
+    NeedsDecision {
+        why: String,
+    },
+    Auth {
+        profile: String,
+    },
+    Quota {
+        until: Timestamp,
+    },
+    SandboxLost,
+    /// The sandbox is there and its clone can no longer be used.
+    SandboxBroken {
+        why: String,
+    },
+    /// Something on the host failed: a push, a full disk, a program that is missing.
+    Host {
+        why: String,
+    },
+    VerificationFailed {
+        why: String,
+    },
+    Findings {
+        why: String,
+    },
+    GaveUp {
+        why: String,
+    },
+    Asked,
+    Interrupted,
+    Provider {
+        why: String,
+    },
+    Script {
+        why: String,
+    },
+    Baseline {
+        why: String,
+    },
+}
+
+impl Reason {
+    /// Says in a few words why a run is not running.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Budget { limit } => format!("budget: {limit}"),
+            Self::Gutter => "gutter: it went in circles".to_owned(),
+            Self::NeedsDecision { why } => format!("needs a decision: {why}"),
+            Self::Auth { profile } => format!("auth: the provider refused the key of profile `{profile}`"),
+            Self::Quota { until } => format!("quota until {until}"),
+            Self::SandboxLost => "the sandbox is gone".to_owned(),
+            Self::SandboxBroken { why } => format!("the clone in the sandbox is broken: {why}"),
+            Self::Host { why } => format!("trouble on the host: {why}"),
+            Self::VerificationFailed { why } => format!("verification failed: {why}"),
+            Self::Findings { why } => format!("stopped at the hand-over: {why}"),
+            Self::GaveUp { why } => format!("the model gave up: {why}"),
+            Self::Asked => "a person asked for it".to_owned(),
+            Self::Interrupted => "interrupted".to_owned(),
+            Self::Provider { why } => format!("provider trouble: {why}"),
+            Self::Script { why } => format!("script: {why}"),
+            Self::Baseline { why } => format!("red first: {why}"),
+        }
+    }
+
+    /// Returns the next step for a person, with a command to paste.
+    pub fn next(&self, run: &str) -> String {
+        match self {
+            Self::Budget { limit } => format!("ralph resume {run} {}", limit.raise_flag()),
+            Self::Gutter => format!("ralph guardrail {run} \"what to do instead\", then ralph resume {run}"),
+            Self::NeedsDecision { .. } => format!("ralph note {run} \"your decision\", then ralph resume {run}"),
+            Self::Auth { .. } => format!("set the key of the profile, then ralph resume {run}"),
+            Self::Quota { .. } => format!("nothing: it goes on by itself, or ralph resume {run}"),
+            Self::SandboxLost | Self::SandboxBroken { .. } => format!("ralph resume --recreate {run}"),
+            Self::Findings { .. } => format!("ralph show {run}, then ralph rewind {run} N or ralph resume {run}"),
+            Self::VerificationFailed { .. } | Self::GaveUp { .. } => format!("ralph logs {run}"),
+            Self::Asked | Self::Interrupted | Self::Provider { .. } | Self::Host { .. } => {
+                format!("ralph resume {run}")
+            }
+            Self::Script { .. } => format!("add replies to the script, then ralph resume {run}"),
+            Self::Baseline { .. } => "ralph lint --baseline, mend the task file, then ralph run".to_owned(),
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum Verdict {
+    Succeeded,
+    Failed { reason: Reason },
+    Stopped { reason: Reason },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_read_back() {
+        let line = Line {
+            seq: 7,
+            at: "2026-01-02T03:04:05.678Z".parse().unwrap(),
+            event: Event::BudgetWarned { limit: Limit::Cost, percent: 80 },
+        };
+        let text = line.to_json();
+        assert_eq!(
+            text,
+            r#"{"seq":7,"at":"2026-01-02T03:04:05.678Z","type":"budget-warned","limit":"cost","percent":80}"#
+        );
+        assert_eq!(Line::parse(&text).unwrap(), line);
+        assert_eq!(Line::as_written(&text), Some(line.clone()));
+        assert_eq!(Line::in_any_order(&text).unwrap(), line);
+    }
+
+    /// Whether a line is read the short way or not, it says the same.
+    #[track_caller]
+    fn check_both(text: &str) {
+        if let Some(short) = Line::as_written(text) {
+            assert_eq!(Line::in_any_order(text).ok(), Some(short), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_short_way_says_the_same() {
+        let at = "2026-01-02T03:04:05Z";
+        let moved = format!(r#"{{"type":"resumed","seq":7,"by":"cli","at":"{at}"}}"#);
+        assert_eq!(Line::as_written(&moved), None);
+        assert_eq!(Line::parse(&moved).unwrap().seq, 7);
+        for text in [
+            format!(r#"{{"seq":7,"at":"{at}","type":"resumed","by":"cli"}}"#),
+            format!(r#"{{"seq":07,"at":"{at}","type":"resumed","by":"cli"}}"#),
+            format!(r#"{{"seq":,"at":"{at}","type":"resumed","by":"cli"}}"#),
+            format!(r#"{{"seq":-7,"at":"{at}","type":"resumed","by":"cli"}}"#),
+            format!(r#"{{"seq":99999999999999999999,"at":"{at}","type":"resumed","by":"cli"}}"#),
+            format!(r#"{{"seq":7,"at":"{at}","type":"resumed","by":"cli","seq":8}}"#),
+            format!(r#"{{"seq":7,"at":"{at}","type":"resumed","by":"cli","at":"{at}"}}"#),
+            format!(r#"{{"seq":7,"at":"{at}","type":"resumed","by":"cli"}} x"#),
+            r#"{"seq":7,"at":"yesterday","type":"resumed","by":"cli"}"#.to_owned(),
+        ] {
+            check_both(&text);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn hostile_lines_never_panic(seq in "[0-9]{0,3}|.{0,4}", at in ".{0,9}|2026-01-02T03:04:05Z", rest in ".{0,40}") {
+            let tail = format!(r#""resumed","by":"cli"{rest}"#);
+            for tail in [rest, format!("{tail}}}"), tail] {
+                let text = format!(r#"{{"seq":{seq},"at":"{at}","type":{tail}"#);
+                check_both(&text);
+                let _ = Line::parse(&text);
+            }
+        }
+    }
+
+    #[test]
+    fn later_fields_are_passed_over_and_unknown_events_are_not() {
+        let known = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","type":"resumed","by":"cli","mood":"good"}"#;
+        assert_eq!(Line::parse(known).unwrap().event, Event::Resumed { by: "cli".to_owned() });
+        for bad in [r#"{"seq":1,"at":"2026-01-02T03:04:05Z","type":"danced"}"#, "{", "", "[]"] {
+            assert!(matches!(Line::parse(bad), Err(BadLine::Unknown(_))), "{bad}");
+        }
+    }
+}

@@ -9,6 +9,21 @@ pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
+/// Hashes bytes that arrive piece by piece.
+#[derive(Debug, Clone, Default)]
+pub struct Hasher(Sha256);
+
+impl Hasher {
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Returns the SHA-256 of everything so far as 64 hex digits.
+    pub fn finish(self) -> String {
+        hex(&self.0.finalize())
+    }
+}
+
 /// Returns the first eight hex digits of the SHA-256: enough to tell names apart, never a proof.
 pub fn short(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes)[..4])

@@ -1,1 +1,670 @@
-//! To be written.
+//! The state of a run: a fold of its events, computed nowhere else.
+//!
+//! What should happen next is not here but in [`crate::decide`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::budget::{Budget, Limit, Spent};
+use crate::control::Control;
+use crate::event::{Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, Reason, Stage, Started, Verdict};
+use crate::exit::Exit;
+use crate::gutter::{Rung, Sample};
+use crate::money::Micros;
+
+/// How many iterations the loop score looks back on; older ones can no longer matter.
+pub const WINDOW: usize = 8;
+
+/// How many findings a pull request can tell of; more would not be read.
+const FINDINGS: usize = 100;
+
+/// How many loop scores are kept for people to look at.
+const SCORES: usize = 64;
+
+/// Where a run stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum Status {
+    Queued,
+    Preparing,
+    Running,
+    Paused { reason: Reason, next: String },
+    Succeeded,
+    Failed { reason: Reason, next: String },
+    Stopped { reason: Reason, next: String },
+}
+
+impl Status {
+    /// Returns the one word people see.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Preparing => "preparing",
+            Self::Running => "running",
+            Self::Paused { .. } => "paused",
+            Self::Succeeded => "succeeded",
+            Self::Failed { .. } => "failed",
+            Self::Stopped { .. } => "stopped",
+        }
+    }
+
+    /// Returns the word after "it has".
+    pub fn past(&self) -> &'static str {
+        match self {
+            Self::Stopped { .. } => "been stopped",
+            Self::Paused { .. } => "been paused",
+            Self::Queued | Self::Preparing | Self::Running => "begun",
+            Self::Succeeded | Self::Failed { .. } => self.word(),
+        }
+    }
+
+    pub fn active(&self) -> bool {
+        matches!(self, Self::Preparing | Self::Running)
+    }
+
+    pub fn ended(&self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed { .. } | Self::Stopped { .. })
+    }
+}
+
+/// The sandbox the run works in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Workplace {
+    pub sandbox: String,
+    pub backend: String,
+    pub isolated: bool,
+    pub start: String,
+}
+
+/// What the model asked for at the end of its actions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Wish {
+    Rotate { why: String },
+    Pause { why: String },
+    StopSuccess { why: String },
+    StopFailure { why: String },
+}
+
+/// How one check ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    pub proves: Vec<String>,
+    pub code: i32,
+    pub timed_out: bool,
+    pub duration_ms: u64,
+    pub output: String,
+}
+
+impl Checked {
+    pub fn passed(&self) -> bool {
+        self.code == 0 && !self.timed_out
+    }
+}
+
+/// An iteration that has begun and not ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Open {
+    pub n: u32,
+    pub profile: String,
+    /// Why it is a deliberately fresh look, when it is.
+    pub because: Option<String>,
+    /// HEAD and the whole tree as the iteration found them.
+    pub head: String,
+    pub tree: String,
+    /// Calls made so far, lost ones included.
+    pub calls: u32,
+    /// Why each answer so far was not valid.
+    pub invalid: Vec<String>,
+    /// The valid answer: how many actions, and the hash of its text.
+    pub answer: Option<(u32, String)>,
+    pub next_action: u32,
+    /// An action that was begun and never reported.
+    pub begun: Option<Begun>,
+    /// Why the list of actions ended early.
+    pub failed: Option<String>,
+    pub wish: Option<Wish>,
+    /// Results by command.
+    pub checks: BTreeMap<String, Checked>,
+    pub cost: Micros,
+    /// What was logged since the iteration began, so that a step done again after a crash does not say it again.
+    pub told: BTreeSet<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Begun {
+    pub index: u32,
+    pub kind: String,
+    pub brief: String,
+    pub before: Before,
+}
+
+/// The iteration that ended last.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finished {
+    pub n: u32,
+    pub outcome: Ended,
+    pub head: String,
+    pub summary: String,
+    pub wish: Option<Wish>,
+    pub scored: bool,
+    pub newly_verified: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PullRequest {
+    pub url: String,
+    pub number: u64,
+    /// The commit its text was last written for.
+    pub sha: Option<String>,
+    /// Its text carries the final proof of that commit.
+    pub proved: bool,
+}
+
+/// The word an update of a pull request is given when it carries the final proof.
+pub const PROVED: &str = "proved";
+
+/// All that is known of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct State {
+    pub started: Box<Started>,
+    pub status: Status,
+    pub budget: Budget,
+    pub spent: Spent,
+    pub profile: String,
+    pub workplace: Option<Workplace>,
+    pub baseline: Option<Vec<Baseline>>,
+    /// Why the base commit makes the run pointless, until a person wants it all the same.
+    pub baseline_refused: Option<String>,
+    pub open: Option<Open>,
+    pub last: Option<Finished>,
+    pub window: VecDeque<Sample>,
+    pub scores: VecDeque<f64>,
+    pub verified: BTreeSet<String>,
+    /// Boxes that held before the sandbox was made anew; the next check proves them again.
+    pub reclaim: BTreeSet<String>,
+    /// The last result of `test_command` on the state as it is now.
+    pub gate: Option<bool>,
+    pub gutter_streak: u32,
+    /// A gutter was scored and nothing was done about it yet.
+    pub unmitigated: bool,
+    /// The mitigation was to wait for a person, and the run does not rest yet.
+    pub pause_due: bool,
+    pub rotate_because: Option<String>,
+    pub warned: BTreeMap<Limit, u8>,
+    pub imported: Option<String>,
+    pub import_stopped: Option<String>,
+    /// What a reviewer should see in what was handed over, each once.
+    pub findings: Vec<Finding>,
+    pub commits: u32,
+    pub pushed: Option<String>,
+    /// Milestones that were complete when the branch was last pushed.
+    pub pushed_milestones: BTreeSet<String>,
+    pub pull_request: Option<PullRequest>,
+    /// Results of the final proof on the pushed commit, by command.
+    pub proof: BTreeMap<String, Checked>,
+    pub allowed_hosts: BTreeSet<String>,
+    pub denied: u32,
+    pub started_at: Timestamp,
+    pub last_at: Timestamp,
+    pub last_seq: u64,
+}
+
+/// Why lines do not make a run.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum BadHistory {
+    #[error("the first event is `{found}`, not `run-started`")]
+    NoStart { found: &'static str },
+    #[error("there are no events")]
+    Empty,
+    #[error("event {found} follows event {last}")]
+    Gap { last: u64, found: u64 },
+    #[error("a second `run-started` at event {seq}")]
+    SecondStart { seq: u64 },
+}
+
+impl State {
+    /// Folds a whole history.
+    pub fn of(lines: impl IntoIterator<Item = Line>) -> Result<Self, BadHistory> {
+        let mut lines = lines.into_iter();
+        let mut state = Self::begin(lines.next().ok_or(BadHistory::Empty)?)?;
+        for line in lines {
+            state.apply(&line)?;
+        }
+        Ok(state)
+    }
+
+    /// Begins a run with its first event.
+    pub fn begin(line: Line) -> Result<Self, BadHistory> {
+        let Event::RunStarted(started) = line.event else {
+            return Err(BadHistory::NoStart { found: line.event.kind() });
+        };
+        let carried = started.carried.clone();
+        Ok(Self {
+            status: Status::Preparing,
+            budget: started.budget.clone(),
+            spent: Spent { iterations: carried.iterations, wall_ms: 0, cost: carried.cost, tokens: carried.tokens },
+            profile: started.profiles.default.name.clone(),
+            workplace: None,
+            baseline: None,
+            baseline_refused: None,
+            open: None,
+            last: None,
+            window: VecDeque::new(),
+            scores: VecDeque::new(),
+            verified: BTreeSet::new(),
+            reclaim: BTreeSet::new(),
+            gate: None,
+            gutter_streak: 0,
+            unmitigated: false,
+            pause_due: false,
+            rotate_because: None,
+            warned: BTreeMap::new(),
+            imported: None,
+            import_stopped: None,
+            findings: Vec::new(),
+            commits: 0,
+            pushed: None,
+            pushed_milestones: BTreeSet::new(),
+            pull_request: None,
+            proof: BTreeMap::new(),
+            allowed_hosts: BTreeSet::new(),
+            denied: 0,
+            started_at: line.at,
+            last_at: line.at,
+            last_seq: line.seq,
+            started,
+        })
+    }
+
+    /// Folds one more event.
+    pub fn apply(&mut self, line: &Line) -> Result<(), BadHistory> {
+        if line.seq != self.last_seq + 1 {
+            return Err(BadHistory::Gap { last: self.last_seq, found: line.seq });
+        }
+        // Time counts while the run is active; the gap before a resume is nobody's work.
+        if self.status.active() && !matches!(line.event, Event::Resumed { .. }) {
+            let passed = line.at.as_millisecond().saturating_sub(self.last_at.as_millisecond());
+            self.spent.wall_ms = self.spent.wall_ms.saturating_add(u64::try_from(passed).unwrap_or(0));
+        }
+        self.last_seq = line.seq;
+        self.last_at = self.last_at.max(line.at);
+        self.fold(line)
+    }
+
+    fn fold(&mut self, line: &Line) -> Result<(), BadHistory> {
+        match &line.event {
+            Event::RunStarted(_) => return Err(BadHistory::SecondStart { seq: line.seq }),
+            Event::SandboxReady { sandbox, backend, isolated, start, head, reclaim } => {
+                self.status = Status::Running;
+                self.moved_in(start, head, reclaim);
+                self.workplace = Some(Workplace {
+                    sandbox: sandbox.clone(),
+                    backend: backend.clone(),
+                    isolated: *isolated,
+                    start: start.clone(),
+                });
+            }
+            Event::BaselineChecked { checks, refused } => {
+                self.baseline = Some(checks.clone());
+                self.baseline_refused.clone_from(refused);
+            }
+            Event::IterationStarted { n, profile, because, head, tree } => {
+                self.open_iteration(*n, profile, because.as_deref(), (head, tree));
+            }
+            Event::ModelCalled { answer, usage, cost, .. } => {
+                self.spent.cost += *cost;
+                self.spent.tokens = self.spent.tokens.saturating_add(usage.total());
+                if let Some(open) = &mut self.open {
+                    open.called(answer, *cost);
+                }
+            }
+            Event::ActionStarted { index, kind, brief, before, .. } => {
+                if let Some(open) = &mut self.open {
+                    open.begun =
+                        Some(Begun { index: *index, kind: kind.clone(), brief: brief.clone(), before: before.clone() });
+                }
+            }
+            Event::ActionFinished { index, outcome, detail, .. } => {
+                if let Some(open) = &mut self.open {
+                    open.acted(*index, *outcome, detail);
+                }
+            }
+            Event::CheckFinished { stage, command, proves, code, timed_out, duration_ms, output, .. } => {
+                let checked = Checked {
+                    proves: proves.clone(),
+                    code: *code,
+                    timed_out: *timed_out,
+                    duration_ms: *duration_ms,
+                    output: output.clone(),
+                };
+                self.checked(*stage, command, checked);
+            }
+            Event::IterationFinished { n, outcome, head, summary, sample, verified } => {
+                self.close_iteration(*n, *outcome, head, summary, sample, verified);
+            }
+            Event::GutterScored { score, .. } => self.scored(score.total, score.is_gutter()),
+            Event::MitigationApplied { rung, profile, why, .. } => self.mitigated(*rung, profile, why),
+            Event::BudgetWarned { limit, percent } => {
+                self.warned.insert(*limit, *percent);
+            }
+            Event::CommitImported { sha, commits, findings, .. } => {
+                self.import_stopped =
+                    findings.iter().find(|finding| finding.stop).map(|finding| finding.detail.clone());
+                if self.import_stopped.is_none() {
+                    self.found(findings);
+                    self.imported = Some(sha.clone());
+                    self.commits = *commits;
+                }
+            }
+            Event::Pushed { sha, .. } => {
+                if self.pushed.as_ref() != Some(sha) {
+                    self.proof.clear();
+                }
+                self.pushed = Some(sha.clone());
+                self.pushed_milestones = self.complete_milestones();
+            }
+            Event::PrOpened { url, number } => self.told(url, *number, ""),
+            Event::PrUpdated { url, number, why } => self.told(url, *number, why),
+            Event::PolicyDenied { .. } => self.denied = self.denied.saturating_add(1),
+            Event::Paused { reason, next } => {
+                self.pause_due = false;
+                self.status = Status::Paused { reason: reason.clone(), next: next.clone() };
+            }
+            Event::Resumed { .. } => self.resumed(),
+            Event::ControlApplied { control, .. } => self.controlled(control),
+            Event::RunFinished { verdict, next } => {
+                let next = next.clone();
+                self.status = match verdict {
+                    Verdict::Succeeded => Status::Succeeded,
+                    Verdict::Failed { reason } => Status::Failed { reason: reason.clone(), next },
+                    Verdict::Stopped { reason } => Status::Stopped { reason: reason.clone(), next },
+                };
+            }
+            Event::Log { text, .. } => {
+                if let Some(open) = &mut self.open {
+                    open.told.insert(text.clone());
+                }
+            }
+            Event::DiagnosisWritten { .. } | Event::CiChanged { .. } => (),
+        }
+        Ok(())
+    }
+
+    /// A sandbox made anew holds only what was handed over: the iteration under way begins again, boxes are re-proved.
+    fn moved_in(&mut self, start: &str, head: &str, reclaim: &[String]) {
+        self.open = None;
+        if let Some(last) = &mut self.last {
+            last.wish = None;
+        }
+        self.reclaim = reclaim.iter().cloned().collect();
+        self.verified.clear();
+        self.gate = None;
+        if head != start {
+            self.imported = Some(head.to_owned());
+        } else if self.imported.is_some() {
+            self.imported = None;
+        }
+    }
+
+    fn open_iteration(&mut self, n: u32, profile: &str, because: Option<&str>, (head, tree): (&str, &str)) {
+        self.spent.iterations = n;
+        self.rotate_because = None;
+        self.open = Some(Open {
+            n,
+            profile: profile.to_owned(),
+            because: because.map(str::to_owned),
+            head: head.to_owned(),
+            tree: tree.to_owned(),
+            calls: 0,
+            invalid: Vec::new(),
+            answer: None,
+            next_action: 0,
+            begun: None,
+            failed: None,
+            wish: None,
+            checks: BTreeMap::new(),
+            cost: Micros::ZERO,
+            told: BTreeSet::new(),
+        });
+    }
+
+    fn checked(&mut self, stage: Stage, command: &str, checked: Checked) {
+        match stage {
+            Stage::Iteration => {
+                if let Some(open) = &mut self.open {
+                    open.checks.insert(command.to_owned(), checked);
+                }
+            }
+            Stage::Proof => {
+                if !checked.passed() {
+                    // What holds only in the work sandbox was never proved.
+                    for id in &checked.proves {
+                        self.verified.remove(id);
+                    }
+                    if checked.proves.iter().any(|id| id == "test") {
+                        self.gate = Some(false);
+                    }
+                }
+                self.proof.insert(command.to_owned(), checked);
+            }
+        }
+    }
+
+    fn close_iteration(
+        &mut self,
+        n: u32,
+        outcome: Ended,
+        head: &str,
+        summary: &str,
+        sample: &Sample,
+        verified: &[String],
+    ) {
+        let open = self.open.take();
+        let gate = open.as_ref().and_then(|open| {
+            open.checks.values().find(|checked| checked.proves.iter().any(|id| id == "test")).map(Checked::passed)
+        });
+        if gate.is_some() || sample.changed_lines > 0 {
+            self.gate = gate;
+        }
+        self.verified = verified.iter().cloned().collect();
+        self.reclaim.clear();
+        self.window.push_back(sample.clone());
+        if self.window.len() > WINDOW {
+            self.window.pop_front();
+        }
+        self.last = Some(Finished {
+            n,
+            outcome,
+            head: head.to_owned(),
+            summary: summary.to_owned(),
+            wish: open.and_then(|open| open.wish),
+            scored: false,
+            newly_verified: sample.newly_verified,
+        });
+    }
+
+    fn found(&mut self, findings: &[Finding]) {
+        for finding in findings {
+            if self.findings.len() < FINDINGS && !self.findings.contains(finding) {
+                self.findings.push(finding.clone());
+            }
+        }
+    }
+
+    fn told(&mut self, url: &str, number: u64, why: &str) {
+        let (url, sha, proved) = (url.to_owned(), self.pushed.clone(), why == PROVED);
+        self.pull_request = Some(PullRequest { url, number, sha, proved });
+    }
+
+    fn scored(&mut self, score: f64, gutter: bool) {
+        self.scores.push_back(score);
+        if self.scores.len() > SCORES {
+            self.scores.pop_front();
+        }
+        let mut progress = false;
+        if let Some(last) = &mut self.last {
+            last.scored = true;
+            progress = last.newly_verified > 0;
+        }
+        self.gutter_streak = if gutter { self.gutter_streak.saturating_add(1) } else { 0 };
+        self.unmitigated = gutter;
+        if progress {
+            self.profile.clone_from(&self.started.profiles.default.name);
+        }
+    }
+
+    fn mitigated(&mut self, rung: Rung, profile: &str, why: &str) {
+        self.unmitigated = false;
+        self.pause_due = rung == Rung::Pause;
+        profile.clone_into(&mut self.profile);
+        if matches!(rung, Rung::Rotate | Rung::Fallback | Rung::Diagnose) {
+            self.rotate_because = Some(why.to_owned());
+        }
+    }
+
+    /// Takes back what made the run rest: a person has seen it and wants it to go on. Nothing else is forgotten, because
+    /// a run whose process was killed did not rest, and what it was about to do is still to be done.
+    fn resumed(&mut self) {
+        let reason = match &self.status {
+            Status::Paused { reason, .. } | Status::Failed { reason, .. } | Status::Stopped { reason, .. } => {
+                Some(reason)
+            }
+            Status::Queued | Status::Preparing | Status::Running | Status::Succeeded => None,
+        };
+        match reason {
+            Some(Reason::Gutter) => {
+                // What went before no longer counts against the next tries.
+                self.gutter_streak = 0;
+                self.window.clear();
+                self.unmitigated = false;
+            }
+            Some(Reason::NeedsDecision { .. } | Reason::GaveUp { .. } | Reason::Asked) => {
+                if let Some(last) = &mut self.last {
+                    last.wish = None;
+                }
+            }
+            Some(Reason::Findings { .. }) => {
+                // What was verified has not been handed over: it is proved again, with what the next iteration changes.
+                self.import_stopped = None;
+                self.gate = None;
+                self.reclaim.append(&mut self.verified);
+            }
+            Some(Reason::Baseline { .. }) => self.baseline_refused = None,
+            _ => (),
+        }
+        self.status = if self.workplace.is_some() { Status::Running } else { Status::Preparing };
+    }
+
+    fn controlled(&mut self, control: &Control) {
+        match control {
+            Control::SetProfile { name } => self.profile.clone_from(name),
+            Control::Rotate { why } => {
+                self.rotate_because =
+                    Some(why.clone().unwrap_or_else(|| "a person asked for a fresh session".to_owned()));
+            }
+            Control::RaiseBudget { iterations, minutes, cost_usd, tokens } => {
+                self.budget.raise(*iterations, *minutes, Micros::from_usd(*cost_usd), *tokens);
+                self.warned.clear();
+            }
+            Control::AllowHost { host } => {
+                self.allowed_hosts.insert(host.clone());
+            }
+            // Their effect is a file or another event.
+            Control::Pause
+            | Control::Resume
+            | Control::Stop
+            | Control::Note { .. }
+            | Control::Guardrail { .. }
+            | Control::EditTask { .. }
+            | Control::Diagnose
+            | Control::ApplyProposal { .. } => (),
+        }
+    }
+
+    /// Returns the milestones all of whose boxes are verified.
+    pub fn complete_milestones(&self) -> BTreeSet<String> {
+        let mut complete = BTreeMap::new();
+        for pinned in &self.started.boxes {
+            if let Some(milestone) = &pinned.milestone {
+                let all = complete.entry(milestone.clone()).or_insert(true);
+                *all &= self.verified.contains(&pinned.id);
+            }
+        }
+        complete.into_iter().filter_map(|(milestone, all)| all.then_some(milestone)).collect()
+    }
+
+    pub fn all_verified(&self) -> bool {
+        self.started.boxes.iter().all(|pinned| self.verified.contains(&pinned.id))
+    }
+
+    /// Returns the number the next iteration gets.
+    pub fn next_iteration(&self) -> u32 {
+        self.last.as_ref().map_or(self.started.carried.iterations, |last| last.n).saturating_add(1)
+    }
+
+    /// Returns the exit code of a process that ends while the run stands like this.
+    pub fn exit(&self) -> Exit {
+        match &self.status {
+            Status::Succeeded => Exit::Success,
+            Status::Queued | Status::Preparing | Status::Running => Exit::Failed,
+            Status::Paused { reason, .. } => match reason {
+                Reason::Auth { .. } => Exit::Auth,
+                Reason::Interrupted => Exit::Interrupted,
+                Reason::SandboxLost | Reason::SandboxBroken { .. } | Reason::Host { .. } => Exit::NotReady,
+                _ => Exit::Paused,
+            },
+            Status::Failed { reason, .. } | Status::Stopped { reason, .. } => match reason {
+                Reason::Budget { .. } => Exit::Budget,
+                Reason::Auth { .. } => Exit::Auth,
+                Reason::Interrupted => Exit::Interrupted,
+                Reason::Baseline { .. } => Exit::Usage,
+                _ => Exit::Failed,
+            },
+        }
+    }
+
+    /// Returns the shown name of the run: its id.
+    pub fn id(&self) -> &str {
+        &self.started.run
+    }
+}
+
+impl Open {
+    fn called(&mut self, answer: &Answer, cost: Micros) {
+        self.calls = self.calls.saturating_add(1);
+        self.cost += cost;
+        match answer {
+            Answer::Actions { count, response } => self.answer = Some((*count, response.clone())),
+            Answer::Invalid { error } => self.invalid.push(error.clone()),
+            Answer::Lost => (),
+        }
+    }
+
+    fn acted(&mut self, index: u32, outcome: Outcome, detail: &str) {
+        let begun = self.begun.take();
+        self.next_action = index.saturating_add(1);
+        if outcome != Outcome::Ok {
+            self.failed = Some(detail.to_owned());
+            return;
+        }
+        let why = detail.to_owned();
+        self.wish = match begun.as_ref().map(|begun| begun.kind.as_str()) {
+            Some("rotate") => Some(Wish::Rotate { why }),
+            Some("pause") => Some(Wish::Pause { why }),
+            Some("stop_success") => Some(Wish::StopSuccess { why }),
+            Some("stop_failure") => Some(Wish::StopFailure { why }),
+            _ => self.wish.take(),
+        };
+    }
+
+    /// Tells whether all that the model asked for was done, or ended early.
+    pub fn actions_done(&self) -> bool {
+        match &self.answer {
+            Some((count, _)) => self.failed.is_some() || self.wish.is_some() || self.next_action >= *count,
+            None => false,
+        }
+    }
+}

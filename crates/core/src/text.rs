@@ -4,10 +4,17 @@
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
+        .map(|candidate| (likeness(word, candidate), candidate))
         .filter(|(score, _)| *score >= 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
+}
+
+fn likeness(word: &str, candidate: &str) -> f64 {
+    let alike = strsim::jaro_winkler(word, candidate);
+    // One slip of the finger in a short word weighs too much in the measure above: `rnu` means `run`.
+    let slip = (3..=64).contains(&word.len()) && strsim::osa_distance(word, candidate) == 1;
+    if slip { alike.max(0.9) } else { alike }
 }
 
 /// Turns a title into lower-case words joined by dashes, at most `max` bytes long.
@@ -163,6 +170,7 @@ mod tests {
     #[test]
     fn meant() {
         assert_eq!(did_you_mean("max_iteration", ["test_command", "max_iterations"]), Some("max_iterations"));
+        assert_eq!(did_you_mean("rnu", ["resume", "run"]), Some("run"));
         assert_eq!(did_you_mean("zzz", ["test_command"]), None);
     }
 }

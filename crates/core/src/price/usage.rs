@@ -1,4 +1,4 @@
-//! What tokens cost.
+//! How many tokens were used, by the class they are priced in.
 
 use std::ops::AddAssign;
 

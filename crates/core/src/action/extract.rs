@@ -1,0 +1,156 @@
+//! Finds the one JSON object in what a model said: prose, Markdown fences and examples may stand around it.
+//!
+//! Works on brackets and quotes only and never judges what is inside; reading time is linear in the text.
+
+/// How many opening brackets that are never closed are tried before giving up: each costs one pass over the text.
+const MAX_OPEN: usize = 16;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found<'a> {
+    /// The only object that can be meant.
+    One(&'a str),
+    /// An object that begins but never ends.
+    Cut(&'a str),
+    /// More than one object that looks like a reply.
+    Several,
+    /// An object that ends in the middle of what was meant.
+    Broken,
+    None,
+}
+
+/// Finds the object that is meant as the reply.
+pub(super) fn object(text: &str) -> Found<'_> {
+    let mut whole = Vec::new();
+    let mut open = Vec::new();
+    let mut at = 0;
+    while let Some(start) = text.get(at..).and_then(|rest| rest.find('{')).map(|found| at + found) {
+        let rest = &text[start..];
+        if let Some(len) = end_of_object(rest) {
+            whole.push((start, &rest[..len]));
+            at = start + len;
+        } else {
+            open.push((start, rest));
+            at = start + 1;
+            if open.len() == MAX_OPEN {
+                break;
+            }
+        }
+    }
+    let mut replies = whole.iter().filter(|(_, object)| names_actions(object));
+    match (replies.next(), replies.next()) {
+        (Some((start, object)), None) => {
+            let cut_before = open.iter().any(|(at, _)| at < start && text.get(*at..*start).is_some_and(names_actions));
+            // A second answer that was cut off may have been meant to replace the first.
+            let cut_after = open.iter().any(|(at, rest)| at > start && names_actions(rest));
+            if cut_before || cut_after {
+                Found::Several
+            } else if closes_again(text, start + object.len(), &whole) {
+                Found::Broken
+            } else {
+                Found::One(object)
+            }
+        }
+        (Some(_), Some(_)) => Found::Several,
+        (None, _) => match (open.first(), whole.last()) {
+            (Some((_, rest)), _) => Found::Cut(rest),
+            // None of the objects is a reply: the last is most probably the answer, and its error the one to name.
+            (None, Some((_, last))) => Found::One(last),
+            (None, None) => Found::None,
+        },
+    }
+}
+
+/// Says whether a bracket closes after `end` that nothing opened: then a quote that was not escaped ended a string too
+/// early, and the object found is only a part of the one that was meant.
+fn closes_again(text: &str, end: usize, whole: &[(usize, &str)]) -> bool {
+    let mut at = end;
+    for (start, object) in whole.iter().filter(|(start, _)| *start >= end) {
+        if text.get(at..*start).is_some_and(|gap| gap.contains('}')) {
+            return true;
+        }
+        at = start + object.len();
+    }
+    text.get(at..).is_some_and(|gap| gap.contains('}'))
+}
+
+fn names_actions(object: &str) -> bool {
+    ["\"actions\"", "'actions'", "actions:"].iter().any(|key| object.contains(key))
+}
+
+/// Returns the length of the object that starts the text, when its brackets close again.
+fn end_of_object(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut in_string = false;
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => (),
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => (),
+        }
+    }
+    None
+}
+
+/// Returns how deep brackets nest, quotes ignored: never less than what a parser would see.
+pub(super) fn depth(text: &str) -> usize {
+    let mut depth = 0_usize;
+    let mut deepest = 0;
+    for byte in text.bytes() {
+        match byte {
+            b'{' | b'[' | b'(' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' | b')' => depth = depth.saturating_sub(1),
+            _ => (),
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects() {
+        const REPLY: &str = r#"{"actions": [{"a": "}{"}]}"#;
+        for (text, want) in [
+            (REPLY.to_owned(), Found::One(REPLY)),
+            (format!("```json\n{REPLY}\n```"), Found::One(REPLY)),
+            (format!("I'll use {{x}} and \"{{y}}\".\n\n{REPLY}\nDone {{ok}}."), Found::One(REPLY)),
+            (format!("A stray {{ here: {REPLY}"), Found::One(REPLY)),
+            (format!("{REPLY}\n{REPLY}"), Found::Several),
+            (format!("{REPLY}\nor rather\n{{\"actions\": [{{"), Found::Several),
+            (format!("x {}", &REPLY[..REPLY.len() - 1]), Found::Cut(&REPLY[..REPLY.len() - 1])),
+            // An answer that was cut off inside a file that looks like an answer.
+            (format!("{{\"actions\": [{{\"content\": \"{REPLY}"), Found::Several),
+            // A quote that is not escaped.
+            (r#"{"actions": [{"content": "say "}]}" now"}]}"#.to_owned(), Found::Broken),
+            (format!("{REPLY} {{ok}} }}"), Found::Broken),
+            ("{\"a\": 1} {\"b\": 2}".to_owned(), Found::One("{\"b\": 2}")),
+            ("no braces".to_owned(), Found::None),
+            ("}{".to_owned(), Found::Cut("{")),
+            (String::new(), Found::None),
+        ] {
+            assert_eq!(object(&text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn depths() {
+        for (text, want) in [("", 0), ("{}", 1), ("[[(", 3), ("[] [] {[]}", 2), ("]]][", 1)] {
+            assert_eq!(depth(text), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What can be wrong with a config, and what to do about it.
+
+use super::origin::Origin;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("{file}:{line}:{column}: unknown key `{key}`")]
+    UnknownKey { file: String, line: usize, column: usize, key: String, meant: Option<String> },
+    #[error("{file}:{line}:{column}: {message}")]
+    Syntax { file: String, line: usize, column: usize, message: String },
+    #[error("{}", value(origin, key, problem))]
+    Value { origin: Origin, key: String, problem: String, hint: Option<String> },
+    #[error(transparent)]
+    Widens(Box<Widens>),
+}
+
+/// A checkout that asks for more than the user allows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{by} asks for `{key} = {asked}`, but {limit_by} allows {limit}")]
+pub struct Widens {
+    pub key: &'static str,
+    pub asked: String,
+    pub by: Origin,
+    pub limit: String,
+    pub limit_by: Origin,
+    /// The flag that would allow it for one run; `None` where only the user's file can.
+    pub flag: Option<String>,
+}
+
+impl Widens {
+    fn hint(&self) -> String {
+        if let Some(flag) = &self.flag {
+            return format!("to allow it for this run, add `{flag}`");
+        }
+        let key = self.key;
+        format!("to allow it, set `{key}` in your own config; `ralph config path` shows where it is")
+    }
+}
+
+/// A variable is its own key and is not named twice.
+fn value(origin: &Origin, key: &str, problem: &str) -> String {
+    match origin {
+        Origin::Env(name) if name == key => format!("the environment variable `{key}` {problem}"),
+        _ => format!("{origin}: `{key}` {problem}"),
+    }
+}
+
+impl From<Widens> for Error {
+    fn from(widens: Widens) -> Self {
+        Self::Widens(Box::new(widens))
+    }
+}
+
+impl Error {
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::UnknownKey { meant: Some(meant), .. } => Some(format!("did you mean `{meant}`?")),
+            Self::UnknownKey { meant: None, .. } => Some("`ralph config schema` lists every key".to_owned()),
+            Self::Syntax { file, .. } if file.rsplit('.').next() == Some("json") => {
+                Some(format!("correct it in {file}"))
+            }
+            Self::Syntax { .. } => Some("`ralph config schema` lists every key and what it takes".to_owned()),
+            Self::Value { hint, .. } => hint.clone(),
+            Self::Widens(widens) => Some(widens.hint()),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Where a value came from.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Who said a value. Paths are as the caller wants them shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "from", content = "at")]
+pub enum Origin {
+    Flag,
+    /// The variable's name.
+    Env(String),
+    /// The task file.
+    Task(String),
+    /// A file of the project, `.env` included.
+    Project(String),
+    /// The user's own file.
+    User(String),
+    BuiltIn,
+}
+
+impl Origin {
+    /// Returns the place in the order of precedence; the highest wins.
+    pub fn rank(&self) -> u8 {
+        match self {
+            Self::BuiltIn => 0,
+            Self::User(_) => 1,
+            Self::Project(_) => 2,
+            Self::Task(_) => 3,
+            Self::Env(_) => 4,
+            Self::Flag => 5,
+        }
+    }
+
+    /// Says whether the user said it. What came with a checkout may only narrow.
+    pub fn is_trusted(&self) -> bool {
+        !matches!(self, Self::Task(_) | Self::Project(_))
+    }
+
+    /// Returns the file or variable, or a word where there is none.
+    pub fn place(&self) -> &str {
+        match self {
+            Self::Flag => "flag",
+            Self::Env(at) | Self::Task(at) | Self::Project(at) | Self::User(at) => at,
+            Self::BuiltIn => "built-in",
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => f.write_str("flag"),
+            Self::Env(name) => write!(f, "environment {name}"),
+            Self::Task(path) => write!(f, "task {path}"),
+            Self::Project(path) => write!(f, "project {path}"),
+            Self::User(path) => write!(f, "user {path}"),
+            Self::BuiltIn => f.write_str("built-in"),
+        }
+    }
+}
+
+/// A value that remembers who said it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resolved<T> {
+    pub value: T,
+    pub origin: Origin,
+}
+
+impl<T> Resolved<T> {
+    pub fn built_in(value: T) -> Self {
+        Self { value, origin: Origin::BuiltIn }
+    }
+}

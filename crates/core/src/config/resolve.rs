@@ -1,0 +1,453 @@
+//! Merges the layers into one config, or says which wish goes too far and how to allow it.
+
+use super::error::{Error, Widens};
+use super::layer::Layer;
+use super::network;
+use super::origin::{Origin, Resolved};
+use super::resolved::{Budget, Check, Config, Git, Lint, Models, Resources, Sandbox};
+use super::stack::{Capped, Stack};
+use super::units::{Backend, Enforcement, Toolchains};
+use super::values::Values;
+use crate::money::Micros;
+
+const TEN_DOLLARS: Micros = Micros(10_000_000);
+
+/// Merges layers given in any order. Among layers of one kind the later wins.
+///
+/// The built-in backend depends on the host, so the caller names it.
+pub fn resolve(layers: &[Layer], built_in_backend: Backend) -> Result<Config, Error> {
+    for layer in layers {
+        check_words(layer)?;
+    }
+    let stack = Stack::new(layers);
+    Ok(Config {
+        sandbox: Sandbox {
+            backend: backend(&stack, built_in_backend)?,
+            image: stack.pick_option(|values| values.sandbox.image.clone()),
+            reuse_container: stack.pick(true, |values| values.sandbox.reuse_container),
+            use_local_image: stack.pick(false, |values| values.sandbox.use_local_image),
+            toolchains: toolchains(&stack)?,
+            network: network::resolve(&stack, enforcement(&stack)?)?,
+            resources: resources(&stack)?,
+        },
+        budget: budget(&stack)?,
+        model: Models {
+            default: stack.pick("default-cheap".to_owned(), |values| values.model.default.clone()),
+            fallback: stack.pick_option(|values| values.model.fallback.clone()),
+            doctor: stack.pick_option(|values| values.model.doctor.clone()),
+        },
+        git: Git {
+            name: stack.pick("ralph".to_owned(), |values| values.git.name.clone()),
+            email: stack.pick("ralph@localhost".to_owned(), |values| values.git.email.clone()),
+        },
+        lint: Lint {
+            min_checkboxes: or(
+                stack.capped(&Capped {
+                    wider: |ask, limit| ask < limit,
+                    bound: "at least",
+                    ..number("lint.min_checkboxes", |values| values.lint.min_checkboxes, None)
+                })?,
+                2,
+            ),
+        },
+        check: Check {
+            timeout_s: or(stack.capped(&number("check.timeout_s", |values| values.check.timeout_s, None))?, 900),
+        },
+    })
+}
+
+fn number<T: PartialOrd + ToString>(
+    key: &'static str,
+    get: fn(&Values) -> Option<T>,
+    flag: Option<&'static str>,
+) -> Capped<T> {
+    Capped { key, get, wider: |ask, limit| ask > limit, show: ToString::to_string, bound: "at most", flag }
+}
+
+fn or<T>(said: Option<Resolved<T>>, built_in: T) -> Resolved<T> {
+    said.unwrap_or_else(|| Resolved::built_in(built_in))
+}
+
+fn optional<T>(said: Option<Resolved<T>>) -> Resolved<Option<T>> {
+    match said {
+        Some(Resolved { value, origin }) => Resolved { value: Some(value), origin },
+        None => Resolved::built_in(None),
+    }
+}
+
+fn budget(stack: &Stack<'_>) -> Result<Budget, Error> {
+    let cost = Capped {
+        show: |cost: &Micros| cost.as_usd().to_string(),
+        key: "budget.max_cost_usd",
+        get: |values| values.budget.max_cost_usd,
+        wider: |ask, limit| ask > limit,
+        bound: "at most",
+        flag: Some("--max-cost"),
+    };
+    let count = |key, get, flag| stack.capped(&number::<u32>(key, get, Some(flag)));
+    Ok(Budget {
+        max_cost: or(stack.capped(&cost)?, TEN_DOLLARS),
+        max_iterations: or(
+            count("budget.max_iterations", |values| values.budget.max_iterations, "--max-iterations")?,
+            30,
+        ),
+        max_wall_time_minutes: or(
+            count(
+                "budget.max_wall_time_minutes",
+                |values| values.budget.max_wall_time_minutes,
+                "--max-wall-time-minutes",
+            )?,
+            120,
+        ),
+        max_tokens: optional(stack.capped(&number(
+            "budget.max_tokens",
+            |values| values.budget.max_tokens,
+            Some("--max-tokens"),
+        ))?),
+        max_consecutive_gutter: or(
+            stack.capped(&number(
+                "budget.max_consecutive_gutter",
+                |values| values.budget.max_consecutive_gutter,
+                None,
+            ))?,
+            3,
+        ),
+    })
+}
+
+fn resources(stack: &Stack<'_>) -> Result<Resources, Error> {
+    Ok(Resources {
+        memory: optional(stack.capped(&number(
+            "sandbox.resources.memory",
+            |values| values.sandbox.resources.memory,
+            None,
+        ))?),
+        cpus: optional(stack.capped(&number(
+            "sandbox.resources.cpus",
+            |values| values.sandbox.resources.cpus,
+            None,
+        ))?),
+        disk: optional(stack.capped(&number(
+            "sandbox.resources.disk",
+            |values| values.sandbox.resources.disk,
+            None,
+        ))?),
+        pids: or(stack.capped(&number("sandbox.resources.pids", |values| values.sandbox.resources.pids, None))?, 4096),
+        timeout_minutes: or(
+            stack.capped(&number(
+                "sandbox.resources.timeout_minutes",
+                |values| values.sandbox.resources.timeout_minutes,
+                None,
+            ))?,
+            60,
+        ),
+    })
+}
+
+/// A checkout may choose among backends as strong as the user's. No backend at all has to be the user's own wish, even
+/// when the user said nothing.
+fn backend(stack: &Stack<'_>, built_in: Backend) -> Result<Resolved<Backend>, Error> {
+    let get = |values: &Values| values.sandbox.backend;
+    let mut user = None;
+    for layer in stack.lowest_first() {
+        let Some(asked) = get(&layer.values) else { continue };
+        if layer.origin.is_trusted() {
+            user = Some(Resolved { value: asked, origin: layer.origin.clone() });
+            continue;
+        }
+        let limit = user.clone().unwrap_or_else(|| Resolved::built_in(built_in));
+        let weaker = match limit.origin {
+            Origin::BuiltIn => asked == Backend::Local && limit.value != Backend::Local,
+            _ => asked.isolation() < limit.value.isolation(),
+        };
+        if weaker && !stack.is_settled_above(&layer.origin, get) {
+            return Err(Widens {
+                key: "sandbox.backend",
+                asked: asked.to_string(),
+                by: layer.origin.clone(),
+                limit: format!("nothing weaker than {}", limit.value),
+                limit_by: limit.origin,
+                flag: Some(format!("--backend {asked}")),
+            }
+            .into());
+        }
+    }
+    Ok(stack.pick(built_in, get))
+}
+
+fn toolchains(stack: &Stack<'_>) -> Result<Resolved<Toolchains>, Error> {
+    let said = stack.capped(&Capped {
+        key: "sandbox.toolchains",
+        get: |values| values.sandbox.toolchains.clone(),
+        wider: Toolchains::is_wider_than,
+        show: ToString::to_string,
+        bound: "at most",
+        flag: None,
+    })?;
+    Ok(or(said, Toolchains::Auto))
+}
+
+/// The weaker way to hold a sandbox to the proxy is the user's choice alone.
+fn enforcement(stack: &Stack<'_>) -> Result<Resolved<Enforcement>, Error> {
+    let get = |values: &Values| values.sandbox.network.enforcement;
+    let mut limit = Resolved::built_in(Enforcement::Proxy);
+    for layer in stack.lowest_first() {
+        let Some(value) = get(&layer.values) else { continue };
+        let wider = value == Enforcement::Iptables && limit.value == Enforcement::Proxy;
+        if wider && !layer.origin.is_trusted() && !stack.is_settled_above(&layer.origin, get) {
+            return Err(Widens {
+                key: "sandbox.network.enforcement",
+                asked: value.to_string(),
+                by: layer.origin.clone(),
+                limit: format!("only {}", limit.value),
+                limit_by: limit.origin,
+                flag: None,
+            }
+            .into());
+        }
+        limit = Resolved { value, origin: layer.origin.clone() };
+    }
+    Ok(limit)
+}
+
+/// Words that end up in an argument list or a commit must not be able to be anything else.
+fn check_words(layer: &Layer) -> Result<(), Error> {
+    let values = &layer.values;
+    let plain = |word: &str| !word.is_empty() && !word.chars().any(char::is_control);
+    let identity = |word: &str| plain(word) && !word.contains(['<', '>']);
+    let reference = |word: &str| plain(word) && !word.starts_with('-') && !word.contains(char::is_whitespace);
+    for (key, word) in [
+        ("sandbox.image", &values.sandbox.image),
+        ("model.default", &values.model.default),
+        ("model.fallback", &values.model.fallback),
+        ("model.doctor", &values.model.doctor),
+        ("git.name", &values.git.name),
+        ("git.email", &values.git.email),
+    ] {
+        let Some(word) = word else { continue };
+        let fine = if key.starts_with("git.") { identity(word) } else { reference(word) };
+        if !fine {
+            return Err(Error::Value {
+                origin: layer.origin.clone(),
+                key: key.to_owned(),
+                problem: "is empty or has characters that do not belong there".to_owned(),
+                hint: None,
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::{TaskAsk, Values, parse_toml, rows};
+
+    fn user(text: &str) -> Layer {
+        parse_toml(text, Origin::User("u".into())).expect("a user's file")
+    }
+
+    fn project(text: &str) -> Layer {
+        parse_toml(text, Origin::Project("p".into())).expect("a project's file")
+    }
+
+    fn flags(text: &str) -> Layer {
+        Layer::flags(user(text).values)
+    }
+
+    fn env(text: &str) -> Layer {
+        Layer { origin: Origin::Env("E".into()), ..user(text) }
+    }
+
+    fn task(ask: TaskAsk) -> Layer {
+        ask.layer("t.md").expect("a sound ask")
+    }
+
+    #[track_caller]
+    fn check(layers: &[Layer], key: &str, want: &str) {
+        let got = match resolve(layers, Backend::Embedded) {
+            Ok(config) => {
+                let row = rows(&config).into_iter().find(|row| row.key == key).expect("a key");
+                format!("{} ({})", row.value, row.origin)
+            }
+            Err(error) => format!("{error} | {}", error.hint().unwrap_or_default()),
+        };
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn built_in() {
+        let config = resolve(&[], Backend::Embedded).expect("defaults");
+        let shown: Vec<String> = rows(&config).iter().map(|row| format!("{} {}", row.key, row.value)).collect();
+        assert_eq!(
+            shown,
+            [
+                "sandbox.backend embedded",
+                "sandbox.image -",
+                "sandbox.reuse_container true",
+                "sandbox.use_local_image false",
+                "sandbox.toolchains auto",
+                "sandbox.network.policy deny",
+                "sandbox.network.allowed -",
+                "sandbox.network.denied -",
+                "sandbox.network.enforcement proxy",
+                "sandbox.resources.memory -",
+                "sandbox.resources.cpus -",
+                "sandbox.resources.disk -",
+                "sandbox.resources.pids 4096",
+                "sandbox.resources.timeout_minutes 60",
+                "budget.max_cost_usd 10",
+                "budget.max_iterations 30",
+                "budget.max_wall_time_minutes 120",
+                "budget.max_tokens -",
+                "budget.max_consecutive_gutter 3",
+                "model.default default-cheap",
+                "model.fallback -",
+                "model.doctor -",
+                "git.name ralph",
+                "git.email ralph@localhost",
+                "lint.min_checkboxes 2",
+                "check.timeout_s 900",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_highest_wins() {
+        let name = |name: &str| format!("[git]\nname = '{name}'");
+        let layers = [flags(&name("f")), env(&name("e")), project(&name("p")), user(&name("u"))];
+        check(&layers, "git.name", "f (flag)");
+        check(&layers[1..], "git.name", "e (environment E)");
+        check(&layers[2..], "git.name", "p (project p)");
+        check(&layers[3..], "git.name", "u (user u)");
+        let ask = task(TaskAsk { profile_default: Some("t".into()), ..TaskAsk::default() });
+        check(&[ask, project("[model]\ndefault = 'p'")], "model.default", "t (task t.md)");
+    }
+
+    #[test]
+    fn budgets() {
+        let cost = |usd: f64| task(TaskAsk { max_cost_usd: Some(usd), ..TaskAsk::default() });
+        let cap = || user("[budget]\nmax_cost_usd = 5");
+        // The built-in default is no cap.
+        check(&[cost(25.0)], "budget.max_cost_usd", "25 (task t.md)");
+        check(&[cap(), cost(2.5)], "budget.max_cost_usd", "2.5 (task t.md)");
+        check(
+            &[cap(), cost(25.5)],
+            "budget.max_cost_usd",
+            "task t.md asks for `budget.max_cost_usd = 25.5`, but user u allows at most 5 | to allow it for this run, add `--max-cost 25.5`",
+        );
+        check(&[cap(), cost(25.0), flags("[budget]\nmax_cost_usd = 30")], "budget.max_cost_usd", "30 (flag)");
+        check(&[cap(), cost(25.0), env("[budget]\nmax_cost_usd = 6")], "budget.max_cost_usd", "6 (environment E)");
+        check(
+            &[cost(3.0), project("[budget]\nmax_cost_usd = 2")],
+            "budget.max_cost_usd",
+            "task t.md asks for `budget.max_cost_usd = 3`, but project p allows at most 2 | to allow it for this run, add `--max-cost 3`",
+        );
+        let iterations = || task(TaskAsk { max_iterations: Some(50), ..TaskAsk::default() });
+        check(&[iterations()], "budget.max_iterations", "50 (task t.md)");
+        check(
+            &[iterations(), user("[budget]\nmax_iterations = 40")],
+            "budget.max_iterations",
+            "task t.md asks for `budget.max_iterations = 50`, but user u allows at most 40 | to allow it for this run, add `--max-iterations 50`",
+        );
+        check(
+            &[project("[budget]\nmax_tokens = 9"), user("[budget]\nmax_tokens = 8")],
+            "budget.max_tokens",
+            "project p asks for `budget.max_tokens = 9`, but user u allows at most 8 | to allow it for this run, add `--max-tokens 9`",
+        );
+    }
+
+    #[test]
+    fn backends() {
+        let ask = |backend| task(TaskAsk { backend: Some(backend), ..TaskAsk::default() });
+        let own = |backend: &str| user(&format!("[sandbox]\nbackend = '{backend}'"));
+        check(&[ask(Backend::Docker)], "sandbox.backend", "docker (task t.md)");
+        check(&[own("docker"), ask(Backend::Embedded)], "sandbox.backend", "embedded (task t.md)");
+        check(&[own("docker"), ask(Backend::Daytona)], "sandbox.backend", "daytona (task t.md)");
+        check(&[own("local"), ask(Backend::Local)], "sandbox.backend", "local (task t.md)");
+        check(&[ask(Backend::Local), flags("[sandbox]\nbackend = 'local'")], "sandbox.backend", "local (flag)");
+        check(
+            &[ask(Backend::Local)],
+            "sandbox.backend",
+            "task t.md asks for `sandbox.backend = local`, but built-in allows nothing weaker than embedded | to allow it for this run, add `--backend local`",
+        );
+        check(
+            &[own("microvm"), project("[sandbox]\nbackend = 'docker'")],
+            "sandbox.backend",
+            "project p asks for `sandbox.backend = docker`, but user u allows nothing weaker than microvm | to allow it for this run, add `--backend docker`",
+        );
+    }
+
+    #[test]
+    fn the_rest_narrows_too() {
+        check(
+            &[
+                user("[sandbox.resources]\nmemory = '4g'"),
+                task(TaskAsk { memory_gib: Some(8.0), ..TaskAsk::default() }),
+            ],
+            "sandbox.resources.memory",
+            "task t.md asks for `sandbox.resources.memory = 8g`, but user u allows at most 4g | to allow it, set `sandbox.resources.memory` in your own config; `ralph config path` shows where it is",
+        );
+        check(
+            &[project("[sandbox.network]\nenforcement = 'iptables'")],
+            "sandbox.network.enforcement",
+            "project p asks for `sandbox.network.enforcement = iptables`, but built-in allows only proxy | to allow it, set `sandbox.network.enforcement` in your own config; `ralph config path` shows where it is",
+        );
+        check(
+            &[user("[lint]\nmin_checkboxes = 5"), project("[lint]\nmin_checkboxes = 1")],
+            "lint.min_checkboxes",
+            "project p asks for `lint.min_checkboxes = 1`, but user u allows at least 5 | to allow it, set `lint.min_checkboxes` in your own config; `ralph config path` shows where it is",
+        );
+        check(
+            &[user("[sandbox]\ntoolchains = 'none'"), project("[sandbox]\ntoolchains = ['go']")],
+            "sandbox.toolchains",
+            "project p asks for `sandbox.toolchains = go`, but user u allows at most none | to allow it, set `sandbox.toolchains` in your own config; `ralph config path` shows where it is",
+        );
+        check(&[user("[sandbox]\ntoolchains = ['go', 'cargo']")], "sandbox.toolchains", "go, cargo (user u)");
+    }
+
+    #[test]
+    fn words_stay_words() {
+        let problem = "is empty or has characters that do not belong there | ";
+        check(
+            &[project("[sandbox]\nimage = '--privileged'")],
+            "sandbox.image",
+            &format!("project p: `sandbox.image` {problem}"),
+        );
+        check(&[project("[git]\nname = \"a\\nb\"")], "git.name", &format!("project p: `git.name` {problem}"));
+        check(&[project("[git]\nemail = 'a> <b'")], "git.email", &format!("project p: `git.email` {problem}"));
+        let sound = TaskAsk { memory_gib: Some(f64::NAN), ..TaskAsk::default() };
+        assert_eq!(
+            sound.layer("t.md").expect_err("no amount").to_string(),
+            "task t.md: `sandbox_resources.memory_gib` is not an amount of gibibytes"
+        );
+    }
+
+    fn budget_layer(cost: Option<u64>, iterations: Option<u32>) -> Values {
+        let mut values = Values::default();
+        values.budget.max_cost_usd = cost.map(Micros);
+        values.budget.max_iterations = iterations;
+        values
+    }
+
+    proptest! {
+        #[test]
+        fn a_checkout_never_passes_the_users_caps(
+            cap in (0..100u64, 0..100u32),
+            project in (proptest::option::of(0..100u64), proptest::option::of(0..100u32)),
+            task in (proptest::option::of(0..100u64), proptest::option::of(0..100u32)),
+        ) {
+            let layers = [
+                Layer { origin: Origin::User("u".into()), values: budget_layer(Some(cap.0), Some(cap.1)) },
+                Layer { origin: Origin::Project("p".into()), values: budget_layer(project.0, project.1) },
+                Layer { origin: Origin::Task("t".into()), values: budget_layer(task.0, task.1) },
+            ];
+            if let Ok(config) = resolve(&layers, Backend::Embedded) {
+                prop_assert!(config.budget.max_cost.value <= Micros(cap.0));
+                prop_assert!(config.budget.max_iterations.value <= cap.1);
+            }
+        }
+    }
+}

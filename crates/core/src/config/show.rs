@@ -1,0 +1,75 @@
+//! The config as rows for `config show --origin` and as a JSON Schema for editors.
+
+use serde::Serialize;
+
+use super::origin::{Origin, Resolved};
+use super::resolved::Config;
+use super::values::Values;
+
+/// One line of `config show`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Row {
+    pub key: &'static str,
+    /// As the file would say it, without quotes; `-` where nothing is set.
+    pub value: String,
+    pub origin: Origin,
+}
+
+/// Lists every option with its value and origin, in the order of the file.
+pub fn rows(config: &Config) -> Vec<Row> {
+    let Config { sandbox, budget, model, git, lint, check } = config;
+    let (network, resources) = (&sandbox.network, &sandbox.resources);
+    vec![
+        row("sandbox.backend", &sandbox.backend),
+        optional("sandbox.image", &sandbox.image),
+        row("sandbox.reuse_container", &sandbox.reuse_container),
+        row("sandbox.use_local_image", &sandbox.use_local_image),
+        row("sandbox.toolchains", &sandbox.toolchains),
+        row("sandbox.network.policy", &network.policy),
+        list("sandbox.network.allowed", &network.allowed),
+        list("sandbox.network.denied", &network.denied),
+        row("sandbox.network.enforcement", &network.enforcement),
+        optional("sandbox.resources.memory", &resources.memory),
+        optional("sandbox.resources.cpus", &resources.cpus),
+        optional("sandbox.resources.disk", &resources.disk),
+        row("sandbox.resources.pids", &resources.pids),
+        row("sandbox.resources.timeout_minutes", &resources.timeout_minutes),
+        Row {
+            key: "budget.max_cost_usd",
+            value: budget.max_cost.value.as_usd().to_string(),
+            origin: budget.max_cost.origin.clone(),
+        },
+        row("budget.max_iterations", &budget.max_iterations),
+        row("budget.max_wall_time_minutes", &budget.max_wall_time_minutes),
+        optional("budget.max_tokens", &budget.max_tokens),
+        row("budget.max_consecutive_gutter", &budget.max_consecutive_gutter),
+        row("model.default", &model.default),
+        optional("model.fallback", &model.fallback),
+        optional("model.doctor", &model.doctor),
+        row("git.name", &git.name),
+        row("git.email", &git.email),
+        row("lint.min_checkboxes", &lint.min_checkboxes),
+        row("check.timeout_s", &check.timeout_s),
+    ]
+}
+
+/// Returns the JSON Schema of `config.toml`.
+pub fn schema() -> serde_json::Value {
+    let generator = schemars::generate::SchemaSettings::draft2020_12().into_generator();
+    generator.into_root_schema_for::<Values>().to_value()
+}
+
+fn row<T: ToString>(key: &'static str, resolved: &Resolved<T>) -> Row {
+    Row { key, value: resolved.value.to_string(), origin: resolved.origin.clone() }
+}
+
+fn optional<T: ToString>(key: &'static str, resolved: &Resolved<Option<T>>) -> Row {
+    let value = resolved.value.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+    Row { key, value, origin: resolved.origin.clone() }
+}
+
+fn list<T: ToString>(key: &'static str, resolved: &Resolved<Vec<T>>) -> Row {
+    let items: Vec<String> = resolved.value.iter().map(ToString::to_string).collect();
+    let value = if items.is_empty() { "-".to_owned() } else { items.join(", ") };
+    Row { key, value, origin: resolved.origin.clone() }
+}

@@ -1,0 +1,84 @@
+//! The layers in order, and the two ways to choose among them: the highest wins, and the highest wins unless a
+//! checkout asks for more than the layers below it allow.
+
+use super::error::{Error, Widens};
+use super::layer::Layer;
+use super::origin::{Origin, Resolved};
+use super::values::Values;
+
+/// The layers, lowest first.
+#[derive(Debug)]
+pub(super) struct Stack<'a>(Vec<&'a Layer>);
+
+/// An option that a checkout may only narrow.
+pub(super) struct Capped<T> {
+    pub(super) key: &'static str,
+    pub(super) get: fn(&Values) -> Option<T>,
+    /// Says whether the first value allows something that the second does not.
+    pub(super) wider: fn(&T, &T) -> bool,
+    pub(super) show: fn(&T) -> String,
+    /// How a limit reads: "at most" or "at least".
+    pub(super) bound: &'static str,
+    /// The flag that would allow a value, where there is one.
+    pub(super) flag: Option<&'static str>,
+}
+
+impl<'a> Stack<'a> {
+    pub(super) fn new(layers: &'a [Layer]) -> Self {
+        let mut sorted: Vec<&Layer> = layers.iter().collect();
+        sorted.sort_by_key(|layer| layer.origin.rank());
+        Self(sorted)
+    }
+
+    pub(super) fn lowest_first(&self) -> impl Iterator<Item = &'a Layer> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Returns what the highest layer said.
+    pub(super) fn pick<T>(&self, built_in: T, get: impl Fn(&Values) -> Option<T>) -> Resolved<T> {
+        let found = self.0.iter().rev().find_map(|layer| Some((get(&layer.values)?, layer.origin.clone())));
+        match found {
+            Some((value, origin)) => Resolved { value, origin },
+            None => Resolved::built_in(built_in),
+        }
+    }
+
+    /// As [`Stack::pick`], for an option without a default.
+    pub(super) fn pick_option<T>(&self, get: impl Fn(&Values) -> Option<T>) -> Resolved<Option<T>> {
+        self.pick(None, |values| get(values).map(Some))
+    }
+
+    /// Returns what the highest layer said, and refuses a checkout that asks for more than a layer below it allows.
+    ///
+    /// The built-in default is no cap. A word of the user above the checkout (flag, environment) settles it.
+    pub(super) fn capped<T: Clone>(&self, option: &Capped<T>) -> Result<Option<Resolved<T>>, Error> {
+        let mut below: Option<Resolved<T>> = None;
+        for layer in self.lowest_first() {
+            let Some(value) = (option.get)(&layer.values) else { continue };
+            if let Some(limit) = &below {
+                let judged = !layer.origin.is_trusted() && !self.is_settled_above(&layer.origin, option.get);
+                if judged && (option.wider)(&value, &limit.value) {
+                    let asked = (option.show)(&value);
+                    return Err(Widens {
+                        key: option.key,
+                        flag: option.flag.map(|flag| format!("{flag} {asked}")),
+                        asked,
+                        by: layer.origin.clone(),
+                        limit: format!("{} {}", option.bound, (option.show)(&limit.value)),
+                        limit_by: limit.origin.clone(),
+                    }
+                    .into());
+                }
+            }
+            below = Some(Resolved { value, origin: layer.origin.clone() });
+        }
+        Ok(below)
+    }
+
+    /// Says whether the user spoke about an option in a layer above this one.
+    pub(super) fn is_settled_above<T>(&self, origin: &Origin, get: fn(&Values) -> Option<T>) -> bool {
+        self.0.iter().any(|layer| {
+            layer.origin.is_trusted() && layer.origin.rank() > origin.rank() && get(&layer.values).is_some()
+        })
+    }
+}

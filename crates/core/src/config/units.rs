@@ -1,0 +1,373 @@
+//! The words and measures of the config file.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
+
+use crate::text;
+
+/// Where sandboxes run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backend {
+    Embedded,
+    Docker,
+    Microvm,
+    Tart,
+    Daytona,
+    Local,
+}
+
+impl Backend {
+    pub const ALL: [Self; 6] = [Self::Embedded, Self::Docker, Self::Microvm, Self::Tart, Self::Daytona, Self::Local];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Docker => "docker",
+            Self::Microvm => "microvm",
+            Self::Tart => "tart",
+            Self::Daytona => "daytona",
+            Self::Local => "local",
+        }
+    }
+
+    /// Returns how strongly the backend separates from the host: nothing, a shared kernel, a machine of its own.
+    pub fn isolation(self) -> u8 {
+        match self {
+            Self::Local => 0,
+            Self::Embedded | Self::Docker => 1,
+            Self::Microvm | Self::Tart | Self::Daytona => 2,
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no sandbox backend `{name}`")]
+pub struct UnknownBackend {
+    name: String,
+    meant: Option<&'static str>,
+}
+
+impl UnknownBackend {
+    pub fn hint(&self) -> Option<String> {
+        Some(match self.meant {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("the backends are {}", Backend::ALL.map(Backend::as_str).join(", ")),
+        })
+    }
+}
+
+impl FromStr for Backend {
+    type Err = UnknownBackend;
+    fn from_str(name: &str) -> Result<Self, UnknownBackend> {
+        Self::ALL.into_iter().find(|backend| backend.as_str() == name).ok_or_else(|| UnknownBackend {
+            name: text::plain(text::first_line(name, 40)),
+            meant: text::did_you_mean(name, Self::ALL.map(Self::as_str)),
+        })
+    }
+}
+
+/// How a backend keeps a sandbox to the proxy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Enforcement {
+    /// The proxy is the only neighbour the sandbox has.
+    #[default]
+    Proxy,
+    /// Packet rules inside the container, for hosts that need it: weaker, because names become addresses.
+    Iptables,
+}
+
+impl fmt::Display for Enforcement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Proxy => "proxy",
+            Self::Iptables => "iptables",
+        })
+    }
+}
+
+/// Which toolchains of the user's home a sandbox may see, read-only.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Toolchains {
+    /// Those that are found.
+    #[default]
+    Auto,
+    None,
+    /// Those of these names.
+    Only(Vec<String>),
+}
+
+impl Toolchains {
+    /// Says whether this shows something that `limit` does not.
+    pub fn is_wider_than(&self, limit: &Self) -> bool {
+        match (self, limit) {
+            (_, Self::Auto) | (Self::None, _) => false,
+            (Self::Auto, _) => true,
+            (Self::Only(names), Self::None) => !names.is_empty(),
+            (Self::Only(names), Self::Only(limit)) => names.iter().any(|name| !limit.contains(name)),
+        }
+    }
+}
+
+impl fmt::Display for Toolchains {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::None => f.write_str("none"),
+            Self::Only(names) => f.write_str(&names.join(", ")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Toolchains {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Words;
+        impl<'de> Visitor<'de> for Words {
+            type Value = Toolchains;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"auto\", \"none\" or a list of names")
+            }
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Toolchains, E> {
+                match word {
+                    "auto" => Ok(Toolchains::Auto),
+                    "none" => Ok(Toolchains::None),
+                    other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
+                }
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Toolchains, A::Error> {
+                let mut names = Vec::new();
+                while let Some(name) = list.next_element::<String>()? {
+                    // A name becomes part of a path on the host.
+                    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+                        return Err(de::Error::custom("a toolchain name has letters, digits and dashes only"));
+                    }
+                    names.push(name);
+                }
+                Ok(Toolchains::Only(names))
+            }
+        }
+        deserializer.deserialize_any(Words)
+    }
+}
+
+/// A text that is not the measure it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotAUnit {
+    #[error("a size is a number with a unit, like \"512m\" or \"8g\"")]
+    Size,
+    #[error("a number of processors is more than 0 and at most 1024, like \"4\" or \"0.5\"")]
+    Cpus,
+}
+
+/// A number of bytes, written `512m` or `8g`. Units are binary, as container tools read them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Size(u64);
+
+const UNITS: [(char, u32); 4] = [('t', 40), ('g', 30), ('m', 20), ('k', 10)];
+
+impl Size {
+    pub fn bytes(self) -> u64 {
+        self.0
+    }
+
+    /// Makes a size from gibibytes; `None` when there is no such amount.
+    pub fn gib(gib: f64) -> Option<Self> {
+        let bytes = (gib * 1_073_741_824.0).round();
+        // Beyond 2^53 a float no longer counts bytes.
+        let sane = (1.0..=9_007_199_254_740_992.0).contains(&bytes);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was checked")]
+        sane.then_some(Self(bytes as u64))
+    }
+}
+
+impl FromStr for Size {
+    type Err = NotAUnit;
+    fn from_str(text: &str) -> Result<Self, NotAUnit> {
+        let lower = text.trim().to_ascii_lowercase();
+        let short = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
+        let (unit, shift) = UNITS.into_iter().find(|(unit, _)| short.ends_with(*unit)).ok_or(NotAUnit::Size)?;
+        let digits = short.strip_suffix(unit).unwrap_or("").trim_end();
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(NotAUnit::Size);
+        }
+        let number: u64 = digits.parse().map_err(|_| NotAUnit::Size)?;
+        number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).map(Self).ok_or(NotAUnit::Size)
+    }
+}
+
+impl TryFrom<String> for Size {
+    type Error = NotAUnit;
+    fn try_from(text: String) -> Result<Self, NotAUnit> {
+        text.parse()
+    }
+}
+
+impl From<Size> for String {
+    fn from(size: Size) -> Self {
+        size.to_string()
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match UNITS.into_iter().find(|(_, shift)| self.0.is_multiple_of(1 << shift)) {
+            Some((unit, shift)) => write!(f, "{}{unit}", self.0 >> shift),
+            // Only a fraction of a gibibyte gets here; rounding up keeps the text a valid size.
+            None => write!(f, "{}k", self.0.div_ceil(1024)),
+        }
+    }
+}
+
+/// A number of processors in thousandths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(into = "String")]
+pub struct Cpus(u32);
+
+impl Cpus {
+    pub fn millis(self) -> u32 {
+        self.0
+    }
+
+    pub fn new(cpus: f64) -> Result<Self, NotAUnit> {
+        let millis = (cpus * 1000.0).round();
+        if !(1.0..=1_024_000.0).contains(&millis) {
+            return Err(NotAUnit::Cpus);
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was checked")]
+        Ok(Self(millis as u32))
+    }
+}
+
+impl FromStr for Cpus {
+    type Err = NotAUnit;
+    fn from_str(text: &str) -> Result<Self, NotAUnit> {
+        text.trim().parse().map_err(|_| NotAUnit::Cpus).and_then(Self::new)
+    }
+}
+
+impl From<Cpus> for String {
+    fn from(cpus: Cpus) -> Self {
+        cpus.to_string()
+    }
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", f64::from(self.0) / 1000.0)
+    }
+}
+
+/// `cpus = "4"` as in container tools; a plain number is what people try first, so it works too.
+impl<'de> Deserialize<'de> for Cpus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+        impl Visitor<'_> for Number {
+            type Value = Cpus;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of processors")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Cpus, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Cpus, E> {
+                Cpus::new(number as f64).map_err(E::custom)
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Cpus, E> {
+                Cpus::new(number as f64).map_err(E::custom)
+            }
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Cpus, E> {
+                Cpus::new(number).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, want) in [
+            ("8g", Some("8g")),
+            ("8GB", Some("8g")),
+            ("512 MiB", Some("512m")),
+            ("1024m", Some("1g")),
+            ("1t", Some("1t")),
+            ("0g", None),
+            ("8", None),
+            ("g", None),
+            ("-1g", None),
+            ("1.5g", None),
+            ("99999999999999999999g", None),
+            ("17179869184g", None),
+        ] {
+            assert_eq!(text.parse::<Size>().ok().map(|size| size.to_string()).as_deref(), want, "{text}");
+        }
+        assert_eq!(Size::gib(1.5).map(|size| size.to_string()).as_deref(), Some("1536m"));
+        for gib in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(Size::gib(gib), None);
+        }
+    }
+
+    #[test]
+    fn processors() {
+        for (text, want) in
+            [("4", Some(4000)), ("0.5", Some(500)), ("0", None), ("-1", None), ("NaN", None), ("2000", None)]
+        {
+            assert_eq!(text.parse::<Cpus>().ok().map(Cpus::millis), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn backends() {
+        for backend in Backend::ALL {
+            assert_eq!(backend.to_string().parse(), Ok(backend));
+        }
+        let hint = |name: &str| name.parse::<Backend>().expect_err("unknown").hint().expect("a hint");
+        assert_eq!(hint("dokcer"), "did you mean `docker`?");
+        assert_eq!(hint("zzz"), "the backends are embedded, docker, microvm, tart, daytona, local");
+    }
+
+    #[test]
+    fn toolchains_are_ordered() {
+        let only = |names: &[&str]| Toolchains::Only(names.iter().map(|name| (*name).to_owned()).collect());
+        for (ask, limit, want) in [
+            (Toolchains::Auto, Toolchains::Auto, false),
+            (Toolchains::Auto, Toolchains::None, true),
+            (Toolchains::None, Toolchains::None, false),
+            (only(&["go"]), Toolchains::Auto, false),
+            (only(&["go"]), only(&["go", "cargo"]), false),
+            (only(&["nvm"]), only(&["go"]), true),
+            (only(&[]), Toolchains::None, false),
+        ] {
+            assert_eq!(ask.is_wider_than(&limit), want, "{ask} over {limit}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn sizes_round_trip(text in "\\PC{0,12}|[0-9]{1,20}[kmgt]i?b?") {
+            if let Ok(size) = text.parse::<Size>() {
+                prop_assert_eq!(size.to_string().parse(), Ok(size));
+            }
+            let _ = text.parse::<Cpus>();
+        }
+    }
+}

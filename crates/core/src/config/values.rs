@@ -1,0 +1,171 @@
+//! The shape of `config.toml`: every key optional, because a layer says only what it wants to change.
+
+use schemars::JsonSchema;
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
+
+use super::units::{Backend, Cpus, Enforcement, Size, Toolchains};
+use crate::money::Micros;
+use crate::policy::{self, Mode, Rule};
+
+/// What one layer says. Budgets, resources and timeouts in a file are caps for everything below it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Values {
+    pub sandbox: SandboxValues,
+    pub budget: BudgetValues,
+    pub model: ModelValues,
+    pub git: GitValues,
+    pub lint: LintValues,
+    pub check: CheckValues,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SandboxValues {
+    /// Where sandboxes run.
+    pub backend: Option<Backend>,
+    /// Image the sandbox is made from, instead of the backend's own.
+    pub image: Option<String>,
+    /// Keep a container between runs of the same branch.
+    pub reuse_container: Option<bool>,
+    /// Use an image that is already on this machine without looking for a newer one.
+    pub use_local_image: Option<bool>,
+    /// Toolchains of the home folder that the sandbox may see, read-only: "auto", "none" or names.
+    #[schemars(with = "Option<serde_json::Value>")]
+    pub toolchains: Option<Toolchains>,
+    pub network: NetworkValues,
+    pub resources: ResourceValues,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkValues {
+    /// What happens to hosts that no rule names.
+    pub policy: Option<Mode>,
+    /// Hosts, `*.suffix`, `host:port`, `METHOD host/path` and preset names that may be reached.
+    #[serde(deserialize_with = "rules")]
+    #[schemars(with = "Option<Vec<String>>")]
+    pub allowed: Option<Vec<Rule>>,
+    /// The same forms; these win over `allowed`.
+    #[serde(deserialize_with = "rules")]
+    #[schemars(with = "Option<Vec<String>>")]
+    pub denied: Option<Vec<Rule>>,
+    /// How the docker backend keeps a sandbox to the proxy.
+    pub enforcement: Option<Enforcement>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResourceValues {
+    /// Memory, like "8g".
+    #[schemars(with = "Option<String>")]
+    pub memory: Option<Size>,
+    /// Processors, like "4" or "0.5".
+    #[schemars(with = "Option<String>")]
+    pub cpus: Option<Cpus>,
+    /// Disk, like "20g".
+    #[schemars(with = "Option<String>")]
+    pub disk: Option<Size>,
+    /// Processes at the same time.
+    pub pids: Option<u32>,
+    /// Longest life of one command, in minutes.
+    pub timeout_minutes: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct BudgetValues {
+    /// Most dollars one run may spend.
+    #[serde(deserialize_with = "usd")]
+    #[schemars(with = "Option<f64>")]
+    pub max_cost_usd: Option<Micros>,
+    pub max_iterations: Option<u32>,
+    pub max_wall_time_minutes: Option<u32>,
+    /// Most tokens of one run, all classes together.
+    pub max_tokens: Option<u64>,
+    /// Gutters in a row before a run stops.
+    pub max_consecutive_gutter: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelValues {
+    /// Profile of a run.
+    pub default: Option<String>,
+    /// Profile to change to when a run goes in circles.
+    pub fallback: Option<String>,
+    /// Profile of the diagnosis.
+    pub doctor: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GitValues {
+    /// Author and committer of ralph's commits.
+    pub name: Option<String>,
+    pub email: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LintValues {
+    /// Fewest checkboxes of a task.
+    pub min_checkboxes: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckValues {
+    /// Longest time of one test or proof, in seconds.
+    pub timeout_s: Option<u32>,
+}
+
+/// Every key of the file, sections spelled out: what `config show` lists and "did you mean" chooses from.
+pub(super) const KEYS: [&str; 26] = [
+    "sandbox.backend",
+    "sandbox.image",
+    "sandbox.reuse_container",
+    "sandbox.use_local_image",
+    "sandbox.toolchains",
+    "sandbox.network.policy",
+    "sandbox.network.allowed",
+    "sandbox.network.denied",
+    "sandbox.network.enforcement",
+    "sandbox.resources.memory",
+    "sandbox.resources.cpus",
+    "sandbox.resources.disk",
+    "sandbox.resources.pids",
+    "sandbox.resources.timeout_minutes",
+    "budget.max_cost_usd",
+    "budget.max_iterations",
+    "budget.max_wall_time_minutes",
+    "budget.max_tokens",
+    "budget.max_consecutive_gutter",
+    "model.default",
+    "model.fallback",
+    "model.doctor",
+    "git.name",
+    "git.email",
+    "lint.min_checkboxes",
+    "check.timeout_s",
+];
+
+fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Rule>>, D::Error> {
+    let Some(entries) = Option::<Vec<String>>::deserialize(deserializer)? else { return Ok(None) };
+    let policy = policy::Policy::parse(Mode::Allowlist, &entries, &[]).map_err(|error| match error.hint() {
+        Some(hint) => D::Error::custom(format_args!("{error} ({hint})")),
+        None => D::Error::custom(error),
+    })?;
+    Ok(Some(policy.allow))
+}
+
+fn usd<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Micros>, D::Error> {
+    let Some(usd) = Option::<f64>::deserialize(deserializer)? else { return Ok(None) };
+    dollars(usd).map(Some).ok_or_else(|| D::Error::custom("dollars are a number, zero or more"))
+}
+
+/// Reads dollars as a person writes them; `None` for what is no amount.
+pub(super) fn dollars(usd: f64) -> Option<Micros> {
+    (0.0..=1e9).contains(&usd).then(|| Micros::from_usd(usd))
+}

@@ -1,0 +1,375 @@
+//! The loop score: how much the last iterations look like going in circles, between 0 and 1, with its evidence.
+//!
+//! | part | weight | when |
+//! |---|---|---|
+//! | A | 0.5 | the same failure in at least 3 of the last 5 iterations |
+//! | B | 0.3 | no net change in each of the last 3 or more iterations |
+//! | C | 0.2 | a file's content went A B A B |
+//!
+//! Progress (a newly verified box, fewer failing tests) caps the sum at 0.5. Three readings of the rule:
+//!
+//! - *Waiting is not stuck.* An iteration that only waited for one long command is left out as if it had not been;
+//!   when it is the last one, there is nothing to score.
+//! - *Repeated success is not stuck.* B counts an iteration that changed nothing unless it showed something working:
+//!   a box verified, or tests that ran and all passed with no command failing. Such an iteration ends the streak. One
+//!   that did nothing at all showed nothing, and counts.
+//! - *Once per iteration.* An agent may try a failing command ten times in one session; A counts iterations.
+//!
+//! Test counts are read from output the agent can shape, so they may only lower a score, never end a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::{TestCounts, normalise};
+use crate::text;
+
+/// How many iterations back A and C look.
+pub const WINDOW: usize = 5;
+
+/// The score from which an iteration counts as gutter.
+pub const GUTTER: f64 = 0.7;
+
+const SAME_FAILURE: f64 = 0.5;
+const NO_CHANGE: f64 = 0.3;
+const FLIPS: f64 = 0.2;
+const PROGRESS_CAP: f64 = 0.5;
+const TIMES: usize = 3;
+
+/// What one iteration left behind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sample {
+    pub n: u32,
+    /// The commands and checks that failed in it.
+    pub failures: Vec<Signature>,
+    /// Lines added and removed, in commits and in the work tree together.
+    pub changed_lines: u64,
+    /// The files it touched, each with the hash of its content afterwards.
+    pub files: BTreeMap<String, String>,
+    pub newly_verified: u32,
+    /// What the last test run in it said, when that was recognised.
+    pub tests: Option<TestCounts>,
+    /// It only waited for one long command.
+    pub waiting: bool,
+}
+
+/// What makes two failures the same.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Signature {
+    pub command: String,
+    pub code: i32,
+    /// Error text with everything accidental taken out.
+    pub stderr: String,
+}
+
+impl Signature {
+    /// Makes the signature of a failed command.
+    ///
+    /// Test runners that complain on stdout leave stderr empty, and then every failure looks the same: give the
+    /// output's end instead.
+    pub fn of(command: &str, code: i32, stderr: &str) -> Self {
+        const COMMAND_BYTES: usize = 1000;
+        Self { command: text::head(command.trim(), COMMAND_BYTES).to_owned(), code, stderr: normalise(stderr) }
+    }
+}
+
+/// A loop score and how it came about.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Score {
+    /// The sum of the parts, or the cap if there was progress.
+    pub total: f64,
+    pub a: f64,
+    pub b: f64,
+    pub c: f64,
+    /// One sentence for every part that counted, and for what was left out.
+    pub evidence: Vec<String>,
+    /// The progress that caps the score.
+    pub veto: Option<String>,
+}
+
+impl Score {
+    pub fn is_gutter(&self) -> bool {
+        self.total >= GUTTER
+    }
+}
+
+/// Scores the last iteration of a history, given oldest first.
+///
+/// `min_changed_lines` is what counts as a change; 0 switches B off.
+pub fn score(history: &[Sample], min_changed_lines: u64) -> Score {
+    let mut score = Score::default();
+    let Some(last) = history.last() else { return score };
+    if last.waiting {
+        score.evidence.push(format!("iteration {} waited for one long command: nothing to score", last.n));
+        return score;
+    }
+    let seen: Vec<&Sample> = history.iter().filter(|sample| !sample.waiting).collect();
+    let recent = seen.get(seen.len().saturating_sub(WINDOW)..).unwrap_or_default();
+
+    if let Some(evidence) = same_failure(recent) {
+        score.a = SAME_FAILURE;
+        score.evidence.push(evidence);
+    }
+    if let Some(evidence) = no_change(&seen, min_changed_lines) {
+        score.b = NO_CHANGE;
+        score.evidence.push(evidence);
+    }
+    if let Some(evidence) = flips(&seen) {
+        score.c = FLIPS;
+        score.evidence.push(evidence);
+    }
+    score.veto = progress(recent);
+    let sum = score.a + score.b + score.c;
+    score.total = if score.veto.is_some() { sum.min(PROGRESS_CAP) } else { sum };
+    score
+}
+
+fn same_failure(recent: &[&Sample]) -> Option<String> {
+    let mut seen_in: BTreeMap<&Signature, BTreeSet<usize>> = BTreeMap::new();
+    for (at, sample) in recent.iter().enumerate() {
+        for failure in sample.failures.iter().filter(|failure| failure.code != 0) {
+            seen_in.entry(failure).or_default().insert(at);
+        }
+    }
+    // Reversed, because of equals `max_by_key` takes the last and the first one reads more naturally.
+    let (failure, places) = seen_in.iter().rev().max_by_key(|(_, places)| places.len())?;
+    if places.len() < TIMES {
+        return None;
+    }
+    let iterations: Vec<String> =
+        places.iter().filter_map(|at| recent.get(*at)).map(|sample| sample.n.to_string()).collect();
+    Some(format!(
+        "A {SAME_FAILURE}: `{}` failed with exit code {} and the same error in {} of the last {} iterations ({})",
+        name(&failure.command),
+        failure.code,
+        places.len(),
+        recent.len(),
+        iterations.join(", "),
+    ))
+}
+
+fn no_change(seen: &[&Sample], min_changed_lines: u64) -> Option<String> {
+    let still = |sample: &&&Sample| sample.changed_lines < min_changed_lines && !succeeded(sample);
+    let streak = seen.iter().rev().take_while(still).count();
+    (streak >= TIMES).then(|| match min_changed_lines {
+        1 => format!("B {NO_CHANGE}: nothing changed in the last {streak} iterations"),
+        min => format!("B {NO_CHANGE}: fewer than {min} lines changed in each of the last {streak} iterations"),
+    })
+}
+
+/// Whether an iteration showed something working, so that having changed nothing is no bad sign.
+fn succeeded(sample: &Sample) -> bool {
+    let passed = sample.tests.is_some_and(|tests| tests.passed > 0 && tests.failed == 0);
+    sample.newly_verified > 0 || (passed && sample.failures.iter().all(|failure| failure.code == 0))
+}
+
+fn flips(seen: &[&Sample]) -> Option<String> {
+    /// The last four different contents of a file, oldest first, and when the newest one came.
+    struct Track<'a>([Option<&'a str>; 4], usize);
+
+    let mut tracks: BTreeMap<&str, Track<'_>> = BTreeMap::new();
+    for (at, sample) in seen.iter().enumerate() {
+        for (path, hash) in &sample.files {
+            let Track(contents, when) = tracks.entry(path).or_insert(Track([None; 4], at));
+            if contents[3] != Some(hash) {
+                contents.rotate_left(1);
+                contents[3] = Some(hash);
+                *when = at;
+            }
+        }
+    }
+    // A flip long ago in a file nobody touched since says nothing about today.
+    let oldest = seen.len().saturating_sub(WINDOW);
+    let flipping: Vec<&str> = tracks
+        .into_iter()
+        .filter(|(_, Track([a, b, c, d], when))| *when >= oldest && a.is_some() && a == c && b == d && a != b)
+        .map(|(path, _)| path)
+        .collect();
+    let (first, others) = flipping.split_first()?;
+    let mut evidence = format!("C {FLIPS}: `{}`", name(first));
+    if !others.is_empty() {
+        write!(evidence, " and {} more", others.len()).expect("writing to a String cannot fail");
+    }
+    evidence.push_str(" went back and forth between the same two contents");
+    Some(evidence)
+}
+
+fn progress(recent: &[&Sample]) -> Option<String> {
+    let (last, earlier) = recent.split_last()?;
+    match last.newly_verified {
+        0 => (),
+        1 => return Some("a box was newly verified".to_owned()),
+        boxes => return Some(format!("{boxes} boxes were newly verified")),
+    }
+    let now = last.tests.filter(|tests| tests.passed > 0 || tests.failed > 0)?;
+    // Against the best of the window: 3, 2, 3, 2 failing tests is a circle, not progress every second time.
+    let before = earlier.iter().filter_map(|sample| sample.tests).map(|tests| tests.failed).min()?;
+    (now.failed < before).then(|| format!("{} tests fail, {before} did before", now.failed))
+}
+
+/// A command or path from outside as part of one sentence.
+fn name(text: &str) -> String {
+    const BYTES: usize = 120;
+    text::plain(text::first_line(text, BYTES)).replace('`', "'")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A sample in short: `X` and `Y` failures, `+` a change, `w` waiting, `v` a box, `k` tests that pass, a digit for
+    /// failing tests, `a`…`d` the content of one file.
+    fn sample(n: u32, marks: &str) -> Sample {
+        let mut sample = Sample { n, ..Sample::default() };
+        for mark in marks.chars() {
+            match mark {
+                'X' | 'Y' => sample.failures.push(Signature::of("make test", 2, &format!("broke {mark}"))),
+                'Z' => sample.failures.push(Signature::of("make test", 0, "")),
+                '+' => sample.changed_lines = 7,
+                'w' => sample.waiting = true,
+                'v' => sample.newly_verified += 1,
+                'k' => sample.tests = Some(TestCounts { passed: 9, failed: 0 }),
+                '0'..='9' => sample.tests = Some(TestCounts { passed: 1, failed: mark.to_digit(10).unwrap() }),
+                'a'..='d' => drop(sample.files.insert("src/a.rs".to_owned(), mark.to_string())),
+                _ => (),
+            }
+        }
+        sample
+    }
+
+    fn history(marks: &str) -> Vec<Sample> {
+        (1..).zip(marks.split(' ')).map(|(n, marks)| sample(n, marks)).collect()
+    }
+
+    /// Which parts count, whether progress was seen, and the total.
+    #[track_caller]
+    fn check(marks: &str, want: &str) {
+        let score = score(&history(marks), 1);
+        let part = |value: f64, name: &'static str| if value > 0.0 { name } else { "" };
+        let veto = if score.veto.is_some() { "!" } else { "" };
+        let gutter = if score.is_gutter() { " gutter" } else { "" };
+        let parts = [part(score.a, "A"), part(score.b, "B"), part(score.c, "C"), veto].concat();
+        assert_eq!(format!("{parts} {}{gutter}", score.total), want, "{marks}");
+    }
+
+    #[test]
+    fn same_failure_again() {
+        check("X+ X+ X+", "A 0.5");
+        check("X+ X+", " 0");
+        check("XXXX+", " 0");
+        check("X+ + X+ + X+", "A 0.5");
+        check("X+ X+ + + + X+", " 0");
+        check("X+ Y+ X+ Y+ X+", "A 0.5");
+        check("Z+ Z+ Z+ Z+", " 0");
+    }
+
+    #[test]
+    fn nothing_changes() {
+        check("- - -", "B 0.3");
+        check("- -", " 0");
+        check("- - - +", " 0");
+        check("X X X", "AB 0.8 gutter");
+        check("X+ X+ X - -", "AB 0.8 gutter");
+        assert_eq!(score(&history("- - -"), 0).total.to_string(), "0");
+        assert_eq!(score(&history("+ + +"), 8).total.to_string(), "0.3");
+    }
+
+    #[test]
+    fn contents_flip() {
+        check("a+ b+ a+ b+", "C 0.2");
+        check("a+ b+ a+", " 0");
+        check("a+ b+ b+ + a+ b+", "C 0.2");
+        check("a+ b+ c+ b+ a+", " 0");
+        check("a+ b+ a+ b+ c+", " 0");
+        check("a+ b+ a+ b+ + + + +", "C 0.2");
+        check("a+ b+ a+ b+ + + + + +", " 0");
+        check("Xa+ Xb+ Xa+ Xb+", "AC 0.7 gutter");
+        check("Xa Xb Xa Xb", "ABC 1 gutter");
+    }
+
+    #[test]
+    fn progress_caps() {
+        check("X X Xv", "A! 0.5");
+        check("X- X- X- Xva", "A! 0.5");
+        check("Xv X X X", "AB 0.8 gutter");
+        check("X5 X5 X4", "AB! 0.5");
+        check("X5 X5 X5", "AB 0.8 gutter");
+        check("Xa3+ Xb2+ Xa3+ Xb2+", "AC 0.7 gutter");
+        check("Xa3+ Xb2+ Xa3+ Xb1+", "AC! 0.5");
+        check("X4 X X3", "AB! 0.5");
+    }
+
+    #[test]
+    fn waiting_is_not_stuck() {
+        check("X X Xw", " 0");
+        check("w w w w", " 0");
+        check("X w X w w X", "AB 0.8 gutter");
+        check("- w - w", " 0");
+    }
+
+    #[test]
+    fn repeated_success_is_not_stuck() {
+        check("k k k k", " 0");
+        check("- - k", " 0");
+        check("k - -", " 0");
+        check("Xk Xk Xk", "AB 0.8 gutter");
+        check("v v v", "! 0");
+    }
+
+    #[test]
+    fn a_stuck_run_says_why() {
+        let mut stuck = history("Xa Xb X Xa Xb");
+        stuck[0].files.insert("b.rs".to_owned(), "x".to_owned());
+        let want = Score {
+            total: 1.0,
+            a: 0.5,
+            b: 0.3,
+            c: 0.2,
+            evidence: vec![
+                "A 0.5: `make test` failed with exit code 2 and the same error in 5 of the last 5 iterations (1, 2, 3, 4, 5)"
+                    .to_owned(),
+                "B 0.3: nothing changed in the last 5 iterations".to_owned(),
+                "C 0.2: `src/a.rs` went back and forth between the same two contents".to_owned(),
+            ],
+            veto: None,
+        };
+        assert_eq!(score(&stuck, 1), want);
+        assert_eq!(score(&history("X Xw"), 1).evidence, ["iteration 2 waited for one long command: nothing to score"]);
+        assert_eq!(score(&history("X3 X1"), 1).veto.as_deref(), Some("1 tests fail, 3 did before"));
+        assert_eq!(score(&[], 1), Score::default());
+    }
+
+    fn samples() -> impl Strategy<Value = Vec<Sample>> {
+        proptest::collection::vec("[XYZvwkabcd+0-9]{0,5}", 0..12)
+            .prop_map(|marks| (1..).zip(&marks).map(|(n, marks)| sample(n, marks)).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn between_zero_and_one(history in samples(), min in 0u64..9) {
+            let score = score(&history, min);
+            prop_assert!((0.0..=1.0).contains(&score.total));
+            prop_assert!(score.veto.is_none() || score.total <= 0.5);
+            prop_assert_eq!(score.is_gutter(), score.veto.is_none() && score.a > 0.0 && score.b + score.c > 0.0);
+        }
+
+        #[test]
+        fn order_inside_an_iteration_does_not_matter(mut history in samples()) {
+            let before = score(&history, 1);
+            for sample in &mut history {
+                sample.failures.reverse();
+            }
+            prop_assert_eq!(score(&history, 1), before);
+        }
+
+        #[test]
+        fn samples_survive_storage(history in samples()) {
+            let stored = serde_json::to_string(&history).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Vec<Sample>>(&stored).unwrap(), history);
+        }
+    }
+}

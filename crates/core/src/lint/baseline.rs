@@ -1,0 +1,324 @@
+//! Red first: what the proofs said on the base commit, before anything was spent.
+//!
+//! A gate (`test_command`, `verify_commands`) that passes on the base is the normal state of a healthy project, so it is
+//! no finding as long as something else is red. A box whose own proof passes already is `vacuous`: doing nothing would
+//! satisfy it. When nothing at all is red, a run could prove nothing, and that is an error.
+//!
+//! A proof that can never pass inside the run (its program or its host is missing) is an error too; an unsteady or slow
+//! one is a warning, because a person may have reasons.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::command;
+use super::finding::{Finding, Rule, Severity};
+use crate::text;
+
+/// The ID of the check of `test_command`.
+pub const TEST_CHECK: &str = "test";
+/// The start of the IDs of `verify_commands`: `verify-1`, `verify-2`…
+pub const VERIFY_CHECK: &str = "verify-";
+
+/// One proof and what it said on the base commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaselineCheck {
+    /// `test`, `verify-1`… or the ID of the box.
+    pub id: String,
+    pub command: String,
+    pub runs: Vec<BaselineRun>,
+    /// The host the policy refused while it ran.
+    pub denied_host: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaselineRun {
+    pub code: i32,
+    pub timed_out: bool,
+    pub stderr_tail: String,
+}
+
+impl BaselineRun {
+    fn outcome(&self) -> Outcome {
+        match (self.timed_out, self.code) {
+            (true, _) => Outcome::Slow,
+            (false, 0) => Outcome::Green,
+            (false, _) => Outcome::Red,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    Green,
+    Red,
+    Slow,
+}
+
+impl BaselineCheck {
+    fn is_green(&self) -> bool {
+        !self.runs.is_empty() && self.runs.iter().all(|run| run.outcome() == Outcome::Green)
+    }
+
+    fn is_gate(&self) -> bool {
+        let number = self.id.strip_prefix(VERIFY_CHECK);
+        self.id == TEST_CHECK || number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    }
+}
+
+/// Judges the results of the proofs on the base commit.
+pub fn baseline(checks: &[BaselineCheck]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for check in checks {
+        found.extend(unable(check));
+        found.extend(unsteady(check));
+    }
+    let all_green = !checks.is_empty() && checks.iter().all(BaselineCheck::is_green);
+    if all_green {
+        let names = checks.iter().take(8).map(|check| format!("`{}`", shown(&check.id))).collect::<Vec<_>>().join(", ");
+        let more = if checks.len() > 8 { ", …" } else { "" };
+        found.push(Finding::error(
+            Rule::Vacuous,
+            None,
+            format!("every proof already passes before any work: {names}{more}"),
+            "give at least one checkbox a proof that fails until it is done",
+        ));
+        return found;
+    }
+    for check in checks.iter().filter(|check| check.is_green() && !check.is_gate()) {
+        found.push(Finding::warning(
+            Rule::Vacuous,
+            None,
+            format!("the proof of `{}` already passes: `{}`", shown(&check.id), shown(&check.command)),
+            "use a command that fails until the box is done, or drop the box",
+        ));
+    }
+    found
+}
+
+fn shown(text: &str) -> String {
+    text::plain(text::first_line(text, 60))
+}
+
+/// What keeps a red check from ever getting green.
+fn unable(check: &BaselineCheck) -> Option<Finding> {
+    if check.is_green() {
+        return None;
+    }
+    let id = shown(&check.id);
+    if let Some(host) = &check.denied_host {
+        let host = shown(host);
+        return Some(Finding::error(
+            Rule::DeniedHost,
+            None,
+            format!("the proof of `{id}` needs the host `{host}`, which the policy denies"),
+            format!("allow it with `--allow-host {host}`, or use a proof that needs no network"),
+        ));
+    }
+    let tool = check.runs.iter().find_map(|run| missing_tool(&check.command, run))?;
+    // A path that is not there yet is work to be done, not a program to install.
+    if tool.contains('/') {
+        return None;
+    }
+    let own = command::programs(&check.command).contains(&tool);
+    let fix = match package(&tool) {
+        Some(package) => format!("add the line `{package}` to `.agent-loop/dependencies`"),
+        None => "install it in `.agent-loop/Dockerfile.sandbox`".to_owned(),
+    };
+    let message = format!("the proof of `{id}` needs `{}`, which the sandbox does not have", shown(&tool));
+    // A program started by another one (a linter by `npm run lint`) may come with the project's own install step.
+    let severity = if own { Severity::Error } else { Severity::Warning };
+    Some(Finding { severity, ..Finding::error(Rule::MissingTool, None, message, fix) })
+}
+
+fn unsteady(check: &BaselineCheck) -> Option<Finding> {
+    let outcomes: BTreeSet<Outcome> = check.runs.iter().map(BaselineRun::outcome).collect();
+    let (id, command) = (shown(&check.id), shown(&check.command));
+    if outcomes.len() > 1 {
+        return Some(Finding::warning(
+            Rule::Flaky,
+            None,
+            format!("the proof of `{id}` gave different results in {} runs: `{command}`", check.runs.len()),
+            "make it depend on the code alone: no clock, no order, no network",
+        ));
+    }
+    outcomes.contains(&Outcome::Slow).then(|| {
+        Finding::warning(
+            Rule::Slow,
+            None,
+            format!("the proof of `{id}` did not end in its time: `{command}`"),
+            "make it shorter, or raise `proof_timeout_s`",
+        )
+    })
+}
+
+/// Returns the program a shell could not find, from its exit code and its words.
+fn missing_tool(command: &str, run: &BaselineRun) -> Option<String> {
+    if run.code == 0 || run.timed_out {
+        return None;
+    }
+    let said = run.stderr_tail.lines().rev().take(50).find_map(tool_in);
+    let first = || command::programs(command).into_iter().next();
+    said.or_else(|| (run.code == 127).then(first).flatten()).filter(|tool| !tool.is_empty() && tool.len() <= 100)
+}
+
+/// Reads the line a shell (`sh`, `bash`, `zsh`, `fish`), `env` or `exec` writes about a program it did not find.
+fn tool_in(line: &str) -> Option<String> {
+    let line = line.trim().trim_end_matches('.');
+    let name = if let Some((_, name)) = line.split_once("command not found: ") {
+        name
+    } else if let Some(before) = line.strip_suffix(": command not found") {
+        before.rsplit(": ").next()?
+    } else if let Some(before) = line.strip_suffix(": not found") {
+        // Only `sh: 1: tool: not found`: other programs say "not found" about everything.
+        let (shell, name) = before.rsplit_once(": ")?;
+        shell.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/').then_some(())?;
+        shell.rsplit(": ").next().filter(|n| n.trim_start_matches("line ").bytes().all(|b| b.is_ascii_digit()))?;
+        name
+    } else if let Some(rest) = line.strip_prefix("env: ") {
+        rest.strip_suffix(": No such file or directory")?
+    } else if line.contains("executable file not found in $PATH") {
+        line.split('"').nth(1)?
+    } else {
+        return None;
+    };
+    let name = name.trim_matches(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '‘' | '’' | '`'));
+    (!name.is_empty() && !name.contains(char::is_whitespace)).then(|| name.to_owned())
+}
+
+/// Returns the Debian package that brings a program, where its name could be one.
+fn package(tool: &str) -> Option<&str> {
+    let package = match tool {
+        "rg" => "ripgrep",
+        "fd" | "fdfind" => "fd-find",
+        "node" | "nodejs" => "nodejs",
+        "python" => "python-is-python3",
+        "pip" | "pip3" => "python3-pip",
+        "pytest" | "py.test" => "python3-pytest",
+        "cc" | "gcc" | "g++" | "c++" => "build-essential",
+        "go" => "golang-go",
+        "java" | "javac" => "default-jdk",
+        "mvn" => "maven",
+        "psql" => "postgresql-client",
+        "mysql" => "default-mysql-client",
+        "redis-cli" => "redis-tools",
+        "convert" => "imagemagick",
+        "ssh" => "openssh-client",
+        "xxd" => "xxd",
+        other => other,
+    };
+    let legal = package.len() >= 2
+        && package.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && package.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.'));
+    legal.then_some(package)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(code: i32, stderr: &str) -> BaselineRun {
+        BaselineRun { code, timed_out: false, stderr_tail: stderr.to_owned() }
+    }
+
+    fn check_of(id: &str, command: &str, runs: Vec<BaselineRun>) -> BaselineCheck {
+        BaselineCheck { id: id.to_owned(), command: command.to_owned(), runs, denied_host: None }
+    }
+
+    fn green(id: &str) -> BaselineCheck {
+        check_of(id, "npm test", vec![run(0, ""); 3])
+    }
+
+    fn red(id: &str) -> BaselineCheck {
+        check_of(id, "npm test", vec![run(1, "x"); 3])
+    }
+
+    #[track_caller]
+    fn check(checks: &[BaselineCheck], want: &[(Rule, Severity, &str)]) {
+        let found = baseline(checks);
+        let got: Vec<_> = found.iter().map(|f| (f.rule, f.severity, f.message.as_str())).collect();
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn green_before_the_work() {
+        use Severity::{Error, Warning};
+        check(&[], &[]);
+        check(&[red("test"), red("M1.1")], &[]);
+        check(&[green("test"), green("verify-1"), red("M1.1")], &[]);
+        check(
+            &[green("test"), green("M1.1"), red("M1.2")],
+            &[(Rule::Vacuous, Warning, "the proof of `M1.1` already passes: `npm test`")],
+        );
+        check(
+            &[green("test"), green("M1.1")],
+            &[(Rule::Vacuous, Error, "every proof already passes before any work: `test`, `M1.1`")],
+        );
+        check(&[green("test")], &[(Rule::Vacuous, Error, "every proof already passes before any work: `test`")]);
+    }
+
+    #[test]
+    fn unsteady_and_slow() {
+        let flaky = check_of("M1.1", "npm test", vec![run(0, ""), run(1, ""), run(0, "")]);
+        check(
+            &[flaky],
+            &[(Rule::Flaky, Severity::Warning, "the proof of `M1.1` gave different results in 3 runs: `npm test`")],
+        );
+        let both_red = check_of("M1.1", "npm test", vec![run(1, ""), run(2, "")]);
+        check(&[both_red], &[]);
+        let slow = BaselineRun { code: -1, timed_out: true, stderr_tail: String::new() };
+        check(
+            &[check_of("M1.1", "npm test", vec![slow])],
+            &[(Rule::Slow, Severity::Warning, "the proof of `M1.1` did not end in its time: `npm test`")],
+        );
+    }
+
+    #[test]
+    fn denied_hosts() {
+        let denied = BaselineCheck { denied_host: Some("registry.npmjs.org".into()), ..red("test") };
+        let found = baseline(&[denied]);
+        assert_eq!((found[0].rule, found[0].severity), (Rule::DeniedHost, Severity::Error));
+        assert_eq!(
+            found[0].fix,
+            "allow it with `--allow-host registry.npmjs.org`, or use a proof that needs no network"
+        );
+        let passed_anyway = BaselineCheck { denied_host: Some("x".into()), ..green("test") };
+        check(&[passed_anyway, red("M1.1")], &[]);
+    }
+
+    #[track_caller]
+    fn tool(command: &str, code: i32, stderr: &str, want: Option<(Severity, &str)>) {
+        let found = baseline(&[check_of("M1.1", command, vec![run(code, stderr)])]);
+        let got = found.first().map(|f| (f.severity, f.fix.as_str()));
+        assert_eq!(got, want, "{command:?} {stderr:?}");
+    }
+
+    #[test]
+    fn missing_tools() {
+        use Severity::{Error, Warning};
+        let add_jq = Some((Error, "add the line `jq` to `.agent-loop/dependencies`"));
+        tool("jq . a", 127, "sh: 1: jq: not found\n", add_jq);
+        tool("jq . a", 127, "bash: line 1: jq: command not found", add_jq);
+        tool("jq . a", 127, "/bin/sh: jq: not found", add_jq);
+        tool("jq . a", 1, "zsh: command not found: jq", add_jq);
+        tool("jq . a", 127, "env: ‘jq’: No such file or directory", add_jq);
+        tool("jq . a", 127, "exec: \"jq\": executable file not found in $PATH", add_jq);
+        tool("A=1 jq . a", 127, "", add_jq);
+        tool(
+            "rg x",
+            127,
+            "sh: 1: rg: not found",
+            Some((Error, "add the line `ripgrep` to `.agent-loop/dependencies`")),
+        );
+        tool(
+            "npm run lint",
+            127,
+            "sh: 1: eslint: not found",
+            Some((Warning, "add the line `eslint` to `.agent-loop/dependencies`")),
+        );
+        tool("My_Tool", 127, "", Some((Error, "install it in `.agent-loop/Dockerfile.sandbox`")));
+        tool("./scripts/check.sh", 127, "sh: 1: ./scripts/check.sh: not found", None);
+        tool("npm test", 1, "Error: module foo: not found", None);
+        tool("npm test", 1, "404: page: not found", None);
+    }
+}

@@ -1,0 +1,599 @@
+//! The rules of the linter that need only the text and the context.
+
+use std::collections::BTreeSet;
+
+use super::branch::{BranchFlaw, branch_flaw, is_ref};
+use super::command;
+use super::context::Context;
+use super::finding::{Finding, Rule};
+use super::graph::dependency_cycle;
+use super::words::vague;
+use crate::span::Span;
+use crate::task::{self, Checkbox, Examined, Form, Front, ProblemKind, Task};
+use crate::text;
+
+const MANY_CHECKBOXES: usize = 40;
+
+/// Judges a task file; `None` is a file that is not there.
+pub fn lint(source: Option<&str>, context: &Context) -> Vec<Finding> {
+    let Some(source) = source else {
+        return vec![Finding::error(
+            Rule::NoFile,
+            None,
+            "there is no task file",
+            "run `ralph init`, or name the file: `ralph run PATH`",
+        )];
+    };
+    let examined = task::examine(source);
+    let mut rules = Rules::new(source, context, &examined);
+    rules.problems();
+    if let Some(task) = &examined.task {
+        rules.required(&task.front);
+        rules.count(task, task.front.min_checkboxes as usize);
+        rules.branch(task);
+        rules.shared(task);
+    }
+    rules.sorted()
+}
+
+/// Judges the body of an issue.
+///
+/// Limits and a test command may come from the project's config here, one step is enough, and `branch` may be any
+/// branch git accepts except the base: the worker, not the text, decides what is pushed.
+pub fn lint_issue(source: &str, context: &Context) -> Vec<Finding> {
+    let (issue, examined) = task::examine_issue(source);
+    let mut rules = Rules::new(source, context, &examined);
+    rules.problems();
+    if let (Some(issue), Some(task)) = (&issue, &examined.task) {
+        if task.front.test_command.is_none() && !context.has_test_command {
+            rules.no_test_command();
+        }
+        rules.count(task, 1);
+        rules.shared(task);
+        if let Some(branch) = &issue.branch {
+            let base = task.front.base_branch.as_deref();
+            if !is_ref(branch) || base == Some(branch) || matches!(branch.as_str(), "main" | "master") {
+                let branch = shown(branch);
+                rules.error(
+                    Rule::BadBranch,
+                    "branch",
+                    format!("`{branch}` cannot be the branch of an issue"),
+                    "choose a new branch name",
+                );
+            }
+        }
+        let mut graph = context.dependencies.clone();
+        if let Some(number) = context.issue {
+            graph.insert(number, issue.depends.clone());
+        }
+        if let Some(cycle) = dependency_cycle(&graph) {
+            let path = cycle.iter().map(|issue| format!("#{issue}")).collect::<Vec<_>>().join(" → ");
+            rules.error(
+                Rule::DependencyCycle,
+                "depends",
+                format!("issues wait for each other: {path}"),
+                "remove one of these from its `depends`",
+            );
+        }
+    }
+    rules.sorted()
+}
+
+/// One pass of the linter over one text.
+pub(super) struct Rules<'a> {
+    source: &'a str,
+    pub(super) context: &'a Context,
+    examined: &'a Examined,
+    found: Vec<Finding>,
+}
+
+/// Makes a piece of the task fit for a message.
+pub(super) fn shown(text: &str) -> String {
+    text::plain(text::first_line(text, 60))
+}
+
+impl<'a> Rules<'a> {
+    fn new(source: &'a str, context: &'a Context, examined: &'a Examined) -> Self {
+        Self { source, context, examined, found: Vec::new() }
+    }
+
+    fn sorted(mut self) -> Vec<Finding> {
+        self.found.sort_by_key(|finding| (finding.span, finding.rule));
+        self.found
+    }
+
+    /// The place of a key's value, or of the front matter's first line where the key is missing.
+    fn place(&self, key: &str) -> Option<Span> {
+        let start = self.examined.front.map(|front| front.start);
+        self.examined.spans.get(key).copied().or_else(|| start.map(|start| Span::new(start, start)))
+    }
+
+    pub(super) fn error(&mut self, rule: Rule, key: &str, message: String, fix: impl Into<String>) {
+        let finding = Finding::error(rule, self.place(key), message, fix);
+        self.found.push(finding);
+    }
+
+    fn problems(&mut self) {
+        for problem in &self.examined.problems {
+            let rule = match problem.kind {
+                ProblemKind::Syntax if self.tab_in_front_matter().is_some() => continue,
+                ProblemKind::UnknownKey => Rule::UnknownKey,
+                ProblemKind::BadValue => Rule::BadValue,
+                ProblemKind::NoTaskId => Rule::NoTaskId,
+                ProblemKind::TooLarge
+                | ProblemKind::TooDeep
+                | ProblemKind::NoFrontMatter
+                | ProblemKind::Unclosed
+                | ProblemKind::Syntax => Rule::FrontMatter,
+            };
+            let fix = problem
+                .hint
+                .clone()
+                .unwrap_or_else(|| "correct it; `ralph help task-file` shows the format".to_owned());
+            self.found.push(Finding::error(rule, Some(problem.span), problem.message.clone(), fix));
+        }
+        if self.examined.problems.iter().any(|problem| problem.kind == ProblemKind::Syntax)
+            && let Some(span) = self.tab_in_front_matter()
+        {
+            self.found.push(Finding::error(
+                Rule::TabInFrontMatter,
+                Some(span),
+                "YAML allows no tabs at the start of a line".to_owned(),
+                "indent with spaces; `ralph lint --fix` does it",
+            ));
+        }
+    }
+
+    fn tab_in_front_matter(&self) -> Option<Span> {
+        let front = self.examined.front?;
+        let mut at = front.start;
+        for line in front.of(self.source).split_inclusive('\n') {
+            let blanks = line.len() - line.trim_start_matches([' ', '\t']).len();
+            if let Some(tab) = line.get(..blanks).and_then(|blanks| blanks.find('\t')) {
+                return Some(Span::new(at + tab, at + blanks));
+            }
+            at += line.len();
+        }
+        None
+    }
+
+    fn no_test_command(&mut self) {
+        self.error(
+            Rule::NoTestCommand,
+            "test_command",
+            "`test_command` is missing: nothing would imply success".to_owned(),
+            "add `test_command:` with the command that must exit 0",
+        );
+    }
+
+    fn required(&mut self, front: &Front) {
+        // A key with a bad value has its own finding; calling it missing too would be noise.
+        let absent = |key: &str| !self.examined.problems.iter().any(|problem| problem.key.as_deref() == Some(key));
+        let missing = [
+            (front.max_iterations.is_none() && absent("max_iterations"), Rule::NoMaxIterations, "max_iterations", "30"),
+            (
+                front.max_wall_time_minutes.is_none() && absent("max_wall_time_minutes"),
+                Rule::NoMaxWallTime,
+                "max_wall_time_minutes",
+                "120",
+            ),
+        ];
+        let no_cap = front.max_cost_usd_estimate.is_none()
+            && front.max_tokens_total.is_none()
+            && absent("max_cost_usd_estimate")
+            && absent("max_tokens_total");
+        if front.test_command.is_none() && absent("test_command") {
+            self.no_test_command();
+        }
+        for (is_missing, rule, key, default) in missing {
+            if is_missing {
+                self.error(rule, key, format!("`{key}` is missing"), format!("add `{key}: {default}`"));
+            }
+        }
+        if no_cap {
+            self.error(
+                Rule::NoCostCap,
+                "max_cost_usd_estimate",
+                "neither `max_cost_usd_estimate` nor `max_tokens_total` is set".to_owned(),
+                "add `max_cost_usd_estimate: 10`",
+            );
+        }
+    }
+
+    fn count(&mut self, task: &Task, least: usize) {
+        let count = task.boxes.len();
+        let place = task.boxes.first().map_or(Span::new(task.body.start, task.body.start), |checkbox| checkbox.span);
+        if count < least {
+            self.found.push(Finding::error(
+                Rule::TooFewCheckboxes,
+                Some(place),
+                format!("the task has {count} checkboxes, fewer than {least}"),
+                "split the work into checkboxes `- [ ] M1.1 …`, each with a nested `- verify: `command``",
+            ));
+        }
+        if count > MANY_CHECKBOXES {
+            self.found.push(Finding::warning(
+                Rule::TooManyCheckboxes,
+                Some(place),
+                format!("the task has {count} checkboxes, more than {MANY_CHECKBOXES}"),
+                "split it into several tasks",
+            ));
+        }
+    }
+
+    fn branch(&mut self, task: &Task) {
+        let prefix = task.front.branch_prefix();
+        let branch = task.branch();
+        let key = if task.front.target_branch_prefix.is_some() { "target_branch_prefix" } else { "target_branch_slug" };
+        if !prefix.starts_with("ralph/") {
+            let fix = format!("write `target_branch_prefix: ralph/{}/`", task.front.task_id);
+            self.error(Rule::BranchOutsideRalph, key, format!("branch `{}` is outside `ralph/`", shown(&branch)), fix);
+        } else if !task.front.task_id.is_empty() && branch_flaw(&branch) == Some(BranchFlaw::NotARef) {
+            let fix = "use letters, digits, `-` and `/` in `target_branch_prefix` and `target_branch_slug`";
+            self.error(Rule::BadBranch, key, format!("`{}` is not a branch name git accepts", shown(&branch)), fix);
+        }
+    }
+
+    fn shared(&mut self, task: &Task) {
+        self.profiles(&task.front);
+        self.backend(&task.front);
+        self.agent(&task.front);
+        self.templates(&task.front);
+        self.names(&task.boxes);
+        self.proofs(task);
+        self.files(task);
+        for checkbox in &task.boxes {
+            if let Some(word) = vague(&checkbox.text) {
+                self.found.push(Finding::warning(
+                    Rule::VagueWords,
+                    Some(checkbox.span),
+                    format!("`{}` says \"{word}\" without a number", checkbox.id),
+                    "say how much, or name what can be observed",
+                ));
+            }
+        }
+    }
+
+    fn names(&mut self, boxes: &[Checkbox]) {
+        let mut seen = BTreeSet::new();
+        for checkbox in boxes {
+            if !seen.insert(checkbox.id.as_str()) {
+                let fix = match checkbox.form {
+                    Form::Item => "give it another ID; `ralph lint --fix` does it",
+                    Form::Step => "give the step another number",
+                };
+                let span = checkbox.id_span.unwrap_or(checkbox.span);
+                let message = format!("the ID `{}` is used twice", checkbox.id);
+                self.found.push(Finding::error(Rule::DuplicateId, Some(span), message, fix));
+            }
+        }
+    }
+
+    fn proofs(&mut self, task: &Task) {
+        let covered = !task.front.verify_commands.is_empty();
+        for checkbox in task.boxes.iter().filter(|checkbox| checkbox.proofs.is_empty() && !covered) {
+            let (span, fix) = match checkbox.bare_verify {
+                Some(span) => (span, "put the command in backticks".to_owned()),
+                None => (checkbox.span, "nest `- verify: `command`` under it, or add `verify_commands`".to_owned()),
+            };
+            self.found.push(Finding::error(Rule::NoProof, Some(span), format!("`{}` has no proof", checkbox.id), fix));
+        }
+        let mut empty = Vec::new();
+        for (command, span) in self.commands(task) {
+            if command::cannot_fail(command) {
+                empty.push(Finding::warning(
+                    Rule::EmptyProof,
+                    span,
+                    format!("`{}` succeeds whatever the code does", shown(command)),
+                    "use a command that fails as long as the work is not done",
+                ));
+            }
+        }
+        self.found.append(&mut empty);
+    }
+
+    /// Every command of the task with its place.
+    fn commands<'t>(&self, task: &'t Task) -> Vec<(&'t str, Option<Span>)> {
+        let front = &task.front;
+        let gates = front.test_command.iter().map(|command| (command.as_str(), self.place("test_command")));
+        let verify = front.verify_commands.iter().map(|command| (command.as_str(), self.place("verify_commands")));
+        let own = task.boxes.iter().flat_map(|checkbox| checkbox.proofs.iter().zip(&checkbox.proof_spans));
+        gates.chain(verify).chain(own.map(|(command, span)| (command.as_str(), Some(*span)))).collect()
+    }
+
+    fn files(&mut self, task: &Task) {
+        let Some(files) = &self.context.files else { return };
+        // One set of all words keeps this linear: "some box speaks of it" is a lookup.
+        let mut spoken = BTreeSet::new();
+        for checkbox in &task.boxes {
+            for word in
+                checkbox.text.split(|c: char| c.is_whitespace() || matches!(c, '`' | '"' | '\'' | '(' | ')' | ','))
+            {
+                let word = word.trim_end_matches(['.', ':', ';']).trim_start_matches("./");
+                spoken.insert(word);
+                spoken.insert(word.rsplit('/').next().unwrap_or(word));
+            }
+        }
+        let mut missing = Vec::new();
+        for (command, span) in self.commands(task) {
+            for path in command::files(command) {
+                let name = path.rsplit('/').next().unwrap_or(&path);
+                if files.contains(&path) || spoken.contains(path.as_str()) || spoken.contains(name) {
+                    continue;
+                }
+                missing.push(Finding::warning(
+                    Rule::MissingFile,
+                    span,
+                    format!("`{}` is not in the repo and no checkbox creates it", shown(&path)),
+                    "correct the path, or say in a checkbox that the file is to be made",
+                ));
+            }
+        }
+        self.found.append(&mut missing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::lint::{Maxima, Pricing, Severity, has_errors};
+
+    const GOOD: &str = "---\ntask_id: t-1\ntest_command: npm test\nmax_iterations: 30\nmax_wall_time_minutes: 120\n\
+                        max_cost_usd_estimate: 10\n---\n# Do it\n- [ ] M1.1 Foo returns 200\n  - verify: `node a.js`\n\
+                        - [ ] M1.2 Foo returns 400\n  - verify: `node b.js`\n";
+
+    fn context() -> Context {
+        Context {
+            profiles: Some(BTreeMap::from([("cheap".into(), Pricing::Known), ("free".into(), Pricing::Unknown)])),
+            default_profile: Some("cheap".into()),
+            backends: Some(BTreeMap::from([
+                ("docker".into(), Maxima::default()),
+                ("daytona".into(), Maxima { vcpu: Some(4), memory_gib: Some(8), disk_gib: Some(10) }),
+            ])),
+            default_backend: Some("docker".into()),
+            agents: Some(BTreeSet::from(["claude".into(), "codex".into()])),
+            files: Some(BTreeSet::from(["a.js".into(), "b.js".into()])),
+            ..Context::default()
+        }
+    }
+
+    /// Shows findings as `E code: source text`.
+    fn shown(findings: &[Finding], source: &str) -> Vec<String> {
+        findings
+            .iter()
+            .map(|finding| {
+                let mark = if finding.severity == Severity::Error { "E" } else { "W" };
+                assert!(!finding.message.is_empty() && !finding.fix.is_empty());
+                format!("{mark} {}: {}", finding.rule.code(), finding.span.map_or("", |span| span.of(source)))
+            })
+            .collect()
+    }
+
+    #[track_caller]
+    fn check(source: &str, want: &[&str]) {
+        assert_eq!(shown(&lint(Some(source), &context()), source), want, "{source}");
+    }
+
+    /// Lints the good task with one thing replaced.
+    #[track_caller]
+    fn with(from: &str, to: &str, want: &[&str]) {
+        assert!(GOOD.contains(from), "{from}");
+        check(&GOOD.replace(from, to), want);
+    }
+
+    /// Lints the good task with more front matter.
+    #[track_caller]
+    fn plus(front: &str, want: &[&str]) {
+        with("task_id: t-1\n", &format!("task_id: t-1\n{front}\n"), want);
+    }
+
+    #[test]
+    fn a_good_task_has_no_findings() {
+        check(GOOD, &[]);
+        assert_eq!(lint(Some(GOOD), &Context::default()), []);
+    }
+
+    #[test]
+    fn no_file() {
+        let findings = lint(None, &context());
+        assert_eq!(shown(&findings, ""), ["E no-file: "]);
+        assert!(has_errors(&findings));
+    }
+
+    #[test]
+    fn front_matter() {
+        check("hello", &["E front-matter: hello"]);
+        check("---\ntask_id: t\n", &["E front-matter: ---"]);
+        check("---\ntask_id: t\npr:\n\tdraft: true\n---\n", &["E tab-in-front-matter: \t"]);
+        let findings = lint(Some("---\na: 'x\n---\n"), &context());
+        assert!(findings[0].span.is_some(), "{findings:?}");
+        with("max_iterations: 30", "max_iteration: 30", &["E no-max-iterations: ", "E unknown-key: max_iteration"]);
+        with("max_iterations: 30", "max_iterations: x", &["E bad-value: x"]);
+        with("task_id: t-1\n", "", &["E no-task-id: "]);
+    }
+
+    #[test]
+    fn required_keys() {
+        with("test_command: npm test\n", "", &["E no-test-command: "]);
+        with("max_iterations: 30\n", "", &["E no-max-iterations: "]);
+        with("max_wall_time_minutes: 120\n", "", &["E no-max-wall-time: "]);
+        with("max_cost_usd_estimate: 10\n", "", &["E no-cost-cap: "]);
+        with("max_cost_usd_estimate: 10\n", "max_tokens_total: 9\n", &[]);
+    }
+
+    #[test]
+    fn checkboxes() {
+        with("- [ ] M1.2", "- M1.2", &["E too-few-checkboxes: - [ ] M1.1 Foo returns 200"]);
+        with("  - verify: `node b.js`\n", "", &["E no-proof: - [ ] M1.2 Foo returns 400"]);
+        with("`node b.js`", "node b.js", &["E no-proof: verify: node b.js"]);
+        with("M1.2", "M1.1", &["E duplicate-id: M1.1"]);
+        with("returns 400", "is fast", &["W vague-words: - [ ] M1.2 Foo is fast"]);
+        with("node b.js", "echo ok", &["W empty-proof: `echo ok`"]);
+        with("node b.js", "node c.js", &["W missing-file: `node c.js`"]);
+    }
+
+    #[test]
+    fn coverage_and_files_made_on_the_way() {
+        let covered = GOOD
+            .replace("  - verify: `node b.js`\n", "")
+            .replace("test_command", "verify_commands: [make]\ntest_command");
+        check(&covered, &[]);
+        let made = GOOD.replace("Foo returns 400", "`tools/c.js` checks 400").replace("node b.js", "node tools/c.js");
+        check(&made, &[]);
+        let many = (3..=41).map(|n| format!("- [ ] M1.{n} x\n  - verify: `make`\n")).collect::<Vec<_>>().concat();
+        check(&format!("{GOOD}{many}"), &["W too-many-checkboxes: - [ ] M1.1 Foo returns 200"]);
+    }
+
+    #[test]
+    fn names_of_the_host() {
+        plus("model_profile_default: chaep", &["E unknown-profile: chaep"]);
+        plus("model_profile_default: free", &["E unknown-price: free"]);
+        plus("model_profile_fallback: free", &["E unknown-price: free"]);
+        plus("model_profile_default: free\nmax_tokens_total: 5", &[]);
+        plus("sandbox_provider: dokcer", &["E unknown-backend: dokcer"]);
+        plus("engine: agent\nagent: cluade", &["E unknown-agent: cluade"]);
+        plus("engine: agent", &[]);
+        let source = GOOD.replace(
+            "task_id: t-1\n",
+            "task_id: t-1\nsandbox_provider: daytona\nsandbox_resources: {vcpu: 8, memory_gib: 8, disk_gib: 20}\n",
+        );
+        let findings = lint(Some(&source), &context());
+        let fixes: Vec<_> = findings.iter().map(|f| (f.rule, f.fix.as_str())).collect();
+        assert_eq!(
+            fixes,
+            [
+                (Rule::ResourcesOverMaximum, "ask for at most `vcpu: 4`"),
+                (Rule::ResourcesOverMaximum, "ask for at most `disk_gib: 10`")
+            ]
+        );
+    }
+
+    #[test]
+    fn templates() {
+        plus("pr: {title_template: '{title} {task_id} {branch} {summary} {verification} {cost}'}", &[]);
+        plus(
+            "pr: {title_template: '{titel} { x } {} {\"a\": 1}'}",
+            &["E unknown-template-variable: '{titel} { x } {} {\"a\": 1}'"],
+        );
+    }
+
+    #[test]
+    fn branches() {
+        plus("target_branch_prefix: feature/", &["E branch-outside-ralph: feature/"]);
+        plus("target_branch_prefix: ralph/x", &[]);
+        plus("target_branch_prefix: ralph/../", &["E bad-branch: ralph/../"]);
+        plus("target_branch_slug: a b", &["E bad-branch: a b"]);
+    }
+
+    #[test]
+    fn issues() {
+        let check = |source: &str, context: &Context, want: &[&str]| {
+            assert_eq!(shown(&lint_issue(source, context), source), want, "{source}");
+        };
+        let base = Context { has_test_command: true, issue: Some(7), ..context() };
+        let good = "branch: x\ndepends: [8]\n\n### Step 1: Do 1 thing\nVerify: `make`\n";
+        check(good, &base, &[]);
+        check(good, &context(), &["E no-test-command: "]);
+        check("branch: x\n", &base, &["E too-few-checkboxes: "]);
+        check(
+            "### Step 1: a\n### Step 1: b\nVerify: `make`\n",
+            &base,
+            &["E no-proof: ### Step 1: a", "E duplicate-id: ### Step 1: b"],
+        );
+        check(&good.replace("branch: x", "branch: main"), &base, &["E bad-branch: main"]);
+        let cyclic = Context { dependencies: BTreeMap::from([(8, vec![7])]), ..base };
+        let findings = lint_issue(good, &cyclic);
+        assert_eq!(
+            findings.iter().map(|f| (f.rule, f.message.as_str())).collect::<Vec<_>>(),
+            [(Rule::DependencyCycle, "issues wait for each other: #7 → #8 → #7")]
+        );
+    }
+
+    /// The shape people start from: comments, quotes, a block of text, hard breaks, remarks behind a proof.
+    const STARTER: &str = r#"---
+task_id: "task-001"
+repo_url: "https://github.com/ORG/REPO.git"
+base_branch: "main"
+
+# Branch
+target_branch_prefix: "ralph/task-001/"
+target_branch_slug: "add-foo"   # gives ralph/task-001/add-foo
+
+sandbox_provider: "daytona"     # or local
+sandbox_resources:
+  vcpu: 2
+  memory_gib: 4
+  disk_gib: 20
+
+model_profile_default: "default-cheap"
+max_iterations: 30
+max_wall_time_minutes: 120
+max_cost_usd_estimate: 10
+max_consecutive_gutter: 3
+
+test_command: "npm test"
+verify_commands:
+  - "npm test"
+  - "npm run lint"
+
+pr:
+  draft: true
+  labels: ["ralph"]
+  title_template: "[Ralph] Add Foo: task-001"
+  body_template: |
+    ## What
+    Adds Foo.
+
+    - `npm test`
+---
+
+# Task: Add Foo (task-001)
+
+## Success criteria (checkboxes)
+> NOTE: - [ ] in a quote is not one of them.
+
+### Milestone M1 — Behaviour
+- [ ] M1.1 Foo answers 200 to good input  
+  - verify: `node scripts/verify-foo.js` (or a curl command)
+- [ ] M1.2 Foo answers 400 to bad input  
+  - verify: `node scripts/verify-foo-invalid.js`
+
+### Milestone M2 — Gates
+- [ ] M2.1 Unit tests cover Foo  
+  - verify: `npm test`
+- [ ] M2.2 Lint passes  
+  - verify: `npm run lint`
+- [ ] M2.3 Types pass  
+  - verify: `npm run typecheck`
+
+## Notes
+- Files:
+  - `src/foo/*`
+"#;
+
+    #[test]
+    fn the_starter_template_is_understood() {
+        let source = STARTER;
+        let task = task::parse(source).unwrap();
+        let ids: Vec<_> =
+            task.boxes.iter().map(|b| (b.id.as_str(), b.milestone.as_deref(), b.proofs.join(";"))).collect();
+        let want = [
+            ("M1.1", Some("M1"), "node scripts/verify-foo.js"),
+            ("M1.2", Some("M1"), "node scripts/verify-foo-invalid.js"),
+            ("M2.1", Some("M2"), "npm test"),
+            ("M2.2", Some("M2"), "npm run lint"),
+            ("M2.3", Some("M2"), "npm run typecheck"),
+        ];
+        assert_eq!(ids, want.map(|(id, milestone, proof)| (id, milestone, proof.to_owned())));
+        assert_eq!(lint(Some(source), &Context::default()), []);
+    }
+
+    #[test]
+    fn large_tasks_stay_quick() {
+        let boxes = "- [ ] M1.1 make `x/y.js` fast\n  - verify: `node z/q.js`\n".repeat(8_000);
+        let source = GOOD.replace("# Do it\n", &format!("# Do it\n{boxes}"));
+        assert!(lint(Some(&source), &context()).len() > 20_000);
+    }
+}

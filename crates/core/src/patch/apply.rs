@@ -1,0 +1,327 @@
+//! Places the hunks of a patch in a file and builds the new text.
+//!
+//! A hunk's old lines must stand in the file exactly, one after the other, and after the hunk before. When they stand
+//! at several such places, the line number in the header must name one of them; otherwise nothing is changed.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use super::Error;
+use super::parse::{self, Hunk, Kind, bare};
+use crate::text;
+
+/// Applies a unified diff of one file to its text.
+pub fn apply(original: &str, patch: &str) -> Result<String, Error> {
+    let patch = parse::parse(patch)?;
+    if patch.creates && !original.is_empty() {
+        return Err(Error::Exists);
+    }
+    let file = File::new(original);
+    let patched = match endings(&file, &patch.hunks) {
+        Endings::AsWritten => patched(&file, &patch.hunks, CarriageReturns::Matter),
+        Endings::FromFile => patched(&file, &patch.hunks, CarriageReturns::FollowFile),
+        Endings::Mixed => match patched(&file, &patch.hunks, CarriageReturns::Matter) {
+            Err(Error::NoSuchLine { .. } | Error::NoSuchPlace { .. }) => {
+                patched(&file, &patch.hunks, CarriageReturns::FollowFile)
+            }
+            done => done,
+        },
+    }?;
+    if patched == original { Err(Error::NoChange) } else { Ok(patched) }
+}
+
+/// A text as lines without their `\n`.
+struct File<'a> {
+    lines: Vec<&'a str>,
+    /// The last line ends with a newline.
+    ended: bool,
+}
+
+impl<'a> File<'a> {
+    fn new(text: &'a str) -> Self {
+        if text.is_empty() {
+            return Self { lines: Vec::new(), ended: true };
+        }
+        let body = text.strip_suffix('\n');
+        Self { lines: body.unwrap_or(text).split('\n').collect(), ended: body.is_some() }
+    }
+
+    /// The lines that a newline ends: only these can show the file's line ending.
+    fn ended_lines(&self) -> &[&'a str] {
+        let all = self.lines.as_slice();
+        if self.ended { all } else { all.split_last().map_or(all, |(_, before)| before) }
+    }
+
+    /// Returns the carriage return that a line put in at `at` needs to look like its neighbour.
+    fn carriage_return(&self, at: usize) -> &'static str {
+        let lines = self.ended_lines();
+        let neighbour = lines.get(at.min(lines.len()).saturating_sub(1));
+        if neighbour.is_some_and(|line| line.ends_with('\r')) { "\r" } else { "" }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CarriageReturns {
+    Matter,
+    /// Compared without; new lines get what their neighbours in the file have.
+    FollowFile,
+}
+
+impl CarriageReturns {
+    fn compared(self, line: &str) -> &str {
+        match self {
+            Self::Matter => line,
+            Self::FollowFile => bare(line),
+        }
+    }
+}
+
+enum Endings {
+    AsWritten,
+    FromFile,
+    /// The file has both kinds and the patch none: try as written first.
+    Mixed,
+}
+
+/// Decides how carriage returns at line ends are taken: models write `\n`, whatever the file has.
+fn endings(file: &File<'_>, hunks: &[Hunk<'_>]) -> Endings {
+    let has = |line: &&str| line.ends_with('\r');
+    let mut patch_lines = hunks.iter().flat_map(|hunk| &hunk.lines).map(|line| line.text);
+    let in_file = file.lines.iter().any(has);
+    if in_file && !patch_lines.clone().any(|line| has(&line)) {
+        return if file.ended_lines().iter().all(has) { Endings::FromFile } else { Endings::Mixed };
+    }
+    if !in_file && !file.lines.is_empty() && patch_lines.all(|line| has(&line)) {
+        return Endings::FromFile;
+    }
+    Endings::AsWritten
+}
+
+fn patched(file: &File<'_>, hunks: &[Hunk<'_>], returns: CarriageReturns) -> Result<String, Error> {
+    let places = place(file, hunks, returns)?;
+    let mut out = Output { text: String::new(), file, returns, given: false };
+    let mut at = 0;
+    for (hunk, place) in hunks.iter().zip(places) {
+        (at..place).for_each(|at| out.keep(at));
+        at = place;
+        for line in &hunk.lines {
+            match line.kind {
+                Kind::Context => out.keep(at),
+                Kind::Removed => (),
+                Kind::Added => out.add(line.text, at),
+            }
+            at += usize::from(line.kind != Kind::Added);
+        }
+    }
+    (at..file.lines.len()).for_each(|at| out.keep(at));
+    let ended = ends_with_newline(file, hunks, at);
+    Ok(out.finish(ended))
+}
+
+/// Says whether the new text ends with a newline: what the patch says, or else what the file had.
+fn ends_with_newline(file: &File<'_>, hunks: &[Hunk<'_>], last_place: usize) -> bool {
+    let Some(hunk) = hunks.last().filter(|_| last_place == file.lines.len()) else { return file.ended };
+    if hunk.new_unended || hunk.old_unended {
+        return !hunk.new_unended;
+    }
+    // When the last line went away, the one before it becomes the last, and that one had a newline.
+    let removed_last = hunk.lines.iter().rposition(|line| line.kind == Kind::Removed);
+    let kept_last = hunk.lines.iter().rposition(|line| line.kind != Kind::Removed);
+    let last_is_old = kept_last.is_none_or(|kept| hunk.lines.get(kept).is_some_and(|line| line.kind == Kind::Context));
+    file.ended || (last_is_old && removed_last > kept_last)
+}
+
+/// The new text as it grows; every line is written with a newline, and the last one is taken off at the end.
+struct Output<'a> {
+    text: String,
+    file: &'a File<'a>,
+    returns: CarriageReturns,
+    /// The last line was given a carriage return that neither the file nor the patch wrote.
+    given: bool,
+}
+
+impl Output<'_> {
+    fn keep(&mut self, at: usize) {
+        let line = self.file.lines.get(at).copied().unwrap_or("");
+        self.text.push_str(line);
+        let unended = !self.file.ended && at + 1 == self.file.lines.len();
+        let like =
+            if unended && self.returns == CarriageReturns::FollowFile { self.file.carriage_return(at) } else { "" };
+        self.text.push_str(like);
+        self.given = !like.is_empty();
+        self.text.push('\n');
+    }
+
+    fn add(&mut self, line: &str, at: usize) {
+        match self.returns {
+            CarriageReturns::Matter => {
+                self.text.push_str(line);
+                self.given = false;
+            }
+            CarriageReturns::FollowFile => {
+                let like = self.file.carriage_return(at);
+                self.text.push_str(bare(line));
+                self.text.push_str(like);
+                self.given = !like.is_empty();
+            }
+        }
+        self.text.push('\n');
+    }
+
+    fn finish(mut self, ended: bool) -> String {
+        if !ended && self.text.pop().is_some() && self.given {
+            self.text.pop();
+        }
+        self.text
+    }
+}
+
+/// Finds the line index in the file where each hunk goes.
+fn place(file: &File<'_>, hunks: &[Hunk<'_>], returns: CarriageReturns) -> Result<Vec<usize>, Error> {
+    let mut numbers = Numbers::default();
+    let lines: Vec<u32> = file.lines.iter().map(|line| numbers.of(returns.compared(line))).collect();
+    let mut needles = Vec::with_capacity(hunks.len());
+    for (hunk, n) in hunks.iter().zip(1..) {
+        needles.push(Needle::new(hunk, n, &lines, &|line| numbers.known(returns.compared(line)))?);
+    }
+
+    // The latest place of each hunk that leaves room for those after it: what is beyond cannot be meant.
+    let mut floor = 0;
+    for (needle, n) in needles.iter().zip(1..) {
+        let first = needle.first(floor).ok_or(Error::NoSuchPlace { hunk: n })?;
+        floor = first + needle.old.len();
+    }
+    let mut latest = Vec::with_capacity(needles.len());
+    let mut limit = lines.len();
+    for needle in needles.iter().rev() {
+        limit = needle.last(limit).unwrap_or(0);
+        latest.push(limit);
+    }
+
+    let mut floor = 0;
+    let mut drift = 0_isize;
+    let mut places = Vec::with_capacity(hunks.len());
+    for (((needle, hunk), n), latest) in needles.iter().zip(hunks).zip(1..).zip(latest.into_iter().rev()) {
+        // A header counts from 1, and the lines before may all be off by the same number.
+        let named = hunk.start.and_then(|start| start.checked_sub(1));
+        let drifted = named.and_then(|named| named.checked_add_signed(drift));
+        let place = needle.choose(floor, latest, [named, drifted]).map_err(|lines| match lines.first() {
+            Some(_) => Error::Ambiguous { hunk: n, lines },
+            None => Error::NoSuchPlace { hunk: n },
+        })?;
+        if let Some(named) = named {
+            drift = place.cast_signed().saturating_sub(named.cast_signed());
+        }
+        floor = place + needle.old.len();
+        places.push(place);
+    }
+    Ok(places)
+}
+
+/// Gives equal lines equal numbers, so that comparing lines is comparing numbers.
+#[derive(Default)]
+struct Numbers<'a>(HashMap<&'a str, u32>);
+
+impl<'a> Numbers<'a> {
+    fn of(&mut self, line: &'a str) -> u32 {
+        let next = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        *self.0.entry(line).or_insert(next)
+    }
+
+    fn known(&self, line: &str) -> Option<u32> {
+        self.0.get(line).copied()
+    }
+}
+
+/// The old lines of a hunk and how to find them in linear time (Knuth, Morris, Pratt).
+struct Needle<'a> {
+    old: Vec<u32>,
+    /// For each prefix of `old`, how long a shorter prefix also ends it.
+    fallback: Vec<usize>,
+    lines: &'a [u32],
+    at_end: bool,
+}
+
+impl<'a> Needle<'a> {
+    fn new(hunk: &Hunk<'_>, n: usize, lines: &'a [u32], known: &dyn Fn(&str) -> Option<u32>) -> Result<Self, Error> {
+        let mut old = Vec::new();
+        for line in hunk.lines.iter().filter(|line| line.kind != Kind::Added) {
+            let number = known(line.text)
+                .ok_or_else(|| Error::NoSuchLine { hunk: n, line: text::plain(text::first_line(line.text, 120)) })?;
+            old.push(number);
+        }
+        if old.is_empty() && !lines.is_empty() {
+            return Err(Error::NoContext { hunk: n });
+        }
+        let mut fallback = Vec::with_capacity(old.len());
+        let mut len = 0;
+        for (at, line) in old.iter().enumerate() {
+            while len > 0 && (at == 0 || old[len] != *line) {
+                len = fallback[len - 1];
+            }
+            len += usize::from(at > 0 && old[len] == *line);
+            fallback.push(len);
+        }
+        Ok(Self { old, fallback, lines, at_end: hunk.old_unended || hunk.new_unended })
+    }
+
+    /// Calls `found` with every place from `floor` where the old lines stand and end by `limit`, in order.
+    fn each(&self, floor: usize, limit: usize, found: &mut dyn FnMut(usize) -> ControlFlow<()>) {
+        if self.old.is_empty() {
+            let _only_place = found(floor);
+            return;
+        }
+        let mut len = 0;
+        for (at, line) in self.lines.iter().enumerate().take(limit).skip(floor) {
+            while len > 0 && (len == self.old.len() || self.old[len] != *line) {
+                len = self.fallback[len - 1];
+            }
+            len += usize::from(self.old[len] == *line);
+            let end = at + 1;
+            if len == self.old.len() && (!self.at_end || end == self.lines.len()) && found(end - len).is_break() {
+                return;
+            }
+        }
+    }
+
+    fn first(&self, floor: usize) -> Option<usize> {
+        let mut first = None;
+        self.each(floor, self.lines.len(), &mut |place| {
+            first = Some(place);
+            ControlFlow::Break(())
+        });
+        first
+    }
+
+    fn last(&self, limit: usize) -> Option<usize> {
+        let mut last = None;
+        self.each(0, limit, &mut |place| {
+            last = Some(place);
+            ControlFlow::Continue(())
+        });
+        last
+    }
+
+    /// Returns the only place from `floor` to `latest`, or the only one that is named; or some of the places as lines.
+    fn choose(&self, floor: usize, latest: usize, named: [Option<usize>; 2]) -> Result<usize, Vec<usize>> {
+        const SHOWN: usize = 5;
+        let mut seen = Vec::new();
+        let mut hits = Vec::new();
+        self.each(floor, latest + self.old.len(), &mut |place| {
+            if seen.len() < SHOWN {
+                seen.push(place);
+            }
+            if named.contains(&Some(place)) {
+                hits.push(place);
+            }
+            ControlFlow::Continue(())
+        });
+        match (seen.as_slice(), hits.as_slice()) {
+            ([only], _) | (_, [only]) => Ok(*only),
+            _ => Err(seen.iter().map(|place| place + 1).collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

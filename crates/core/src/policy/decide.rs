@@ -1,0 +1,145 @@
+//! The judgement: may this connection, or this request, leave?
+
+use super::host::canonical;
+use super::path;
+use super::rule::{HTTPS, Rule, method_matches};
+use super::set::{Mode, Policy};
+
+/// The answer, with the rule it rests on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub allowed: bool,
+    /// The rule that decided; `None` when no rule spoke and the mode decided.
+    pub rule: Option<Rule>,
+    /// The connection may be made, but each request on it has to be judged by [`decide_request`].
+    pub inspect: bool,
+}
+
+/// Judges a connection by name, before any DNS. A name that is not canonical enough to compare is refused.
+pub fn decide(policy: &Policy, host: &str, port: u16) -> Decision {
+    let Ok(host) = canonical(host) else { return refuse(None) };
+    let denied = || policy.deny.iter().filter(|rule| reaches(rule, &host, port, rule.port));
+    if let Some(rule) = denied().find(|rule| !rule.needs_request()) {
+        return refuse(Some(rule));
+    }
+    let inspect_denials = denied().next().is_some();
+    match policy.mode {
+        Mode::Deny => refuse(None),
+        Mode::Open => Decision { allowed: true, rule: None, inspect: inspect_denials },
+        Mode::Allowlist => {
+            let allowed =
+                || policy.allow.iter().filter(|rule| reaches(rule, &host, port, Some(rule.port.unwrap_or(HTTPS))));
+            if let Some(rule) = allowed().find(|rule| !rule.needs_request()) {
+                return Decision { allowed: true, rule: Some(rule.clone()), inspect: inspect_denials };
+            }
+            match allowed().next() {
+                Some(rule) => Decision { allowed: true, rule: Some(rule.clone()), inspect: true },
+                None => refuse(None),
+            }
+        }
+    }
+}
+
+/// Judges one request on a connection. A path that servers may read in two ways is refused by any rule with a path.
+pub fn decide_request(policy: &Policy, host: &str, port: u16, method: &str, path: &str) -> Decision {
+    let Ok(host) = canonical(host) else { return refuse(None) };
+    let method = method.to_ascii_uppercase();
+    let speaks = |rule: &Rule, doubtful: bool| {
+        rule.method.as_deref().is_none_or(|wanted| method_matches(wanted, &method))
+            && rule.path.as_deref().is_none_or(|pattern| path::matches(pattern, path).unwrap_or(doubtful))
+    };
+    let deny = policy.deny.iter().find(|rule| reaches(rule, &host, port, rule.port) && speaks(rule, true));
+    if deny.is_some() {
+        return refuse(deny);
+    }
+    match policy.mode {
+        Mode::Deny => refuse(None),
+        Mode::Open => Decision { allowed: true, rule: None, inspect: false },
+        Mode::Allowlist => {
+            let allow = policy
+                .allow
+                .iter()
+                .find(|rule| reaches(rule, &host, port, Some(rule.port.unwrap_or(HTTPS))) && speaks(rule, false));
+            Decision { allowed: allow.is_some(), rule: allow.cloned(), inspect: false }
+        }
+    }
+}
+
+fn reaches(rule: &Rule, host: &str, port: u16, wanted: Option<u16>) -> bool {
+    wanted.is_none_or(|wanted| wanted == port) && rule.host.matches(host)
+}
+
+fn refuse(rule: Option<&Rule>) -> Decision {
+    Decision { allowed: false, rule: rule.cloned(), inspect: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy() -> Policy {
+        Policy::parse(
+            Mode::Allowlist,
+            &["x.io", "*.y.io", "z.io:80", "GET w.io/a/*", "bad.y.io", "v.io"],
+            &["bad.y.io", "DELETE v.io"],
+        )
+        .expect("rules")
+    }
+
+    #[track_caller]
+    fn check(host: &str, port: u16, want: (bool, Option<&str>, bool)) {
+        let got = decide(&policy(), host, port);
+        let rule = got.rule.map(|rule| rule.to_string());
+        assert_eq!((got.allowed, rule.as_deref(), got.inspect), want, "{host}:{port}");
+    }
+
+    #[test]
+    fn connections() {
+        check("X.io.", 443, (true, Some("x.io"), false));
+        check("x.io", 80, (false, None, false));
+        check("z.io", 80, (true, Some("z.io:80"), false));
+        check("z.io", 443, (false, None, false));
+        check("a.y.io", 443, (true, Some("*.y.io"), false));
+        check("y.io", 443, (false, None, false));
+        check("bad.y.io", 443, (false, Some("bad.y.io"), false));
+        check("w.io", 443, (true, Some("GET w.io/a/*"), true));
+        check("v.io", 443, (true, Some("v.io"), true));
+        check("0x7f.1", 443, (false, None, false));
+        check("", 443, (false, None, false));
+    }
+
+    #[track_caller]
+    fn request(host: &str, method: &str, path: &str, want: bool) {
+        assert_eq!(decide_request(&policy(), host, 443, method, path).allowed, want, "{method} {host}{path}");
+    }
+
+    #[test]
+    fn requests() {
+        request("w.io", "GET", "/a/b", true);
+        request("w.io", "head", "/a/b?q", true);
+        request("w.io", "POST", "/a/b", false);
+        request("w.io", "GET", "/a/../b", false);
+        request("w.io", "GET", "/b", false);
+        request("v.io", "POST", "/", true);
+        request("v.io", "DELETE", "/", false);
+        request("bad.y.io", "GET", "/", false);
+    }
+
+    #[test]
+    fn modes() {
+        for (mode, host, want) in [
+            (Mode::Deny, "x.io", false),
+            (Mode::Open, "other.io", true),
+            (Mode::Open, "bad.y.io", false),
+            (Mode::Allowlist, "other.io", false),
+        ] {
+            assert_eq!(decide(&Policy { mode, ..policy() }, host, 443).allowed, want, "{mode} {host}");
+        }
+        assert!(
+            !decide(&Policy { mode: Mode::Open, ..policy() }, "bad.y.io", 80).allowed,
+            "a deny rule means every port"
+        );
+        let doubtful = Policy::parse(Mode::Open, &[], &["x.io/admin/*"]).expect("rules");
+        assert!(!decide_request(&doubtful, "x.io", 443, "GET", "/a/../admin/x").allowed);
+    }
+}

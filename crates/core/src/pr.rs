@@ -1,0 +1,167 @@
+//! The words of a pull request: title, body and verification table, from templates whose variables are known.
+
+use std::fmt::Write as _;
+
+use crate::event::Finding;
+use crate::money::Micros;
+use crate::receipt::Check;
+
+/// The variables a template may use.
+pub const VARIABLES: [&str; 6] = ["task_id", "title", "branch", "summary", "verification", "cost"];
+
+/// What a pull request can say.
+#[derive(Debug, Clone)]
+pub struct Words<'a> {
+    pub task_id: &'a str,
+    pub title: &'a str,
+    pub branch: &'a str,
+    pub summary: &'a str,
+    pub verification: &'a str,
+    pub cost: Micros,
+}
+
+/// The title of a pull request whose task names no template.
+pub const TITLE: &str = "{title}";
+
+/// The body of a pull request whose task names no template.
+pub const BODY: &str = "\
+{summary}
+
+## Verification
+
+{verification}
+
+---
+Task `{task_id}` on branch `{branch}`, model cost {cost}. Made by ralph.
+";
+
+/// Fills a template. Braces that name no variable stay as they are.
+pub fn fill(template: &str, words: &Words<'_>) -> String {
+    let mut out = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some(start) = rest.find('{') {
+        let (before, from) = rest.split_at(start);
+        out.push_str(before);
+        let value = from.find('}').and_then(|end| Some((variable(&from[1..end], words)?, end)));
+        if let Some((value, end)) = value {
+            // A filled-in value is never read as a template again.
+            out.push_str(&value);
+            rest = &from[end + 1..];
+        } else {
+            out.push('{');
+            rest = &from[1..];
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+fn variable(name: &str, words: &Words<'_>) -> Option<String> {
+    Some(match name {
+        "task_id" => words.task_id.to_owned(),
+        "title" => words.title.to_owned(),
+        "branch" => words.branch.to_owned(),
+        "summary" => words.summary.to_owned(),
+        "verification" => words.verification.to_owned(),
+        "cost" => words.cost.to_string(),
+        _ => return None,
+    })
+}
+
+/// Writes checks as a Markdown table.
+pub fn table(checks: &[Check]) -> String {
+    let mut out = "| proves | command | result | time |\n|---|---|---|---|\n".to_owned();
+    for check in checks {
+        let result = match (check.passed(), check.timed_out) {
+            (true, _) => "passed".to_owned(),
+            (false, true) => "timed out".to_owned(),
+            (false, false) => format!("**failed** (exit {})", check.code),
+        };
+        let seconds = check.duration_ms as f64 / 1000.0;
+        writeln!(out, "| {} | {} | {result} | {seconds:.1} s |", cell(&check.proves.join(", ")), code(&check.command))
+            .expect("writing to a String cannot fail");
+    }
+    out
+}
+
+/// Writes the files of a change, a line each; binary files have no counts.
+pub fn changes(files: &[(String, Option<u64>, Option<u64>)]) -> String {
+    let mut out = String::new();
+    for (path, added, removed) in files {
+        let count = |sign: char, lines: &Option<u64>| {
+            lines.map_or_else(|| "binary".to_owned(), |lines| format!("{sign}{lines}"))
+        };
+        writeln!(out, "- {} {} {}", code(path), count('+', added), count('-', removed))
+            .expect("writing to a String cannot fail");
+    }
+    out
+}
+
+/// Writes what a reviewer should look at.
+pub fn findings(findings: &[Finding]) -> String {
+    let mut out = String::new();
+    for finding in findings {
+        writeln!(out, "- **{}** {}", cell(&finding.rule), cell(&finding.detail))
+            .expect("writing to a String cannot fail");
+    }
+    out
+}
+
+/// Writes text as an inline code span that no back-tick or pipe inside can end.
+pub fn code(text: &str) -> String {
+    let text = cell(text);
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest + 1);
+    let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    format!("{fence}{pad}{text}{pad}{fence}")
+}
+
+fn cell(text: &str) -> String {
+    crate::text::plain(text).replace('|', "\\|").replace(['\n', '\r', '\t'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORDS: Words<'_> = Words {
+        task_id: "t1",
+        title: "Add {cost}",
+        branch: "ralph/t1/add",
+        summary: "Done.",
+        verification: "table",
+        cost: Micros(1_500_000),
+    };
+
+    #[test]
+    fn filled() {
+        for (template, want) in [
+            ("[Ralph] {title}: {task_id}", "[Ralph] Add {cost}: t1"),
+            ("{unknown} {", "{unknown} {"),
+            ("{{cost}}", "{$1.50}"),
+            ("", ""),
+        ] {
+            assert_eq!(fill(template, &WORDS), want);
+        }
+    }
+
+    #[test]
+    fn what_a_reviewer_reads() {
+        let files = [("a|b".to_owned(), Some(3), Some(0)), ("x.png".to_owned(), None, None)];
+        assert_eq!(changes(&files), "- `a\\|b` +3 -0\n- `x.png` binary binary\n");
+        let finding = Finding {
+            rule: "auto-run".to_owned(),
+            path: ".envrc".to_owned(),
+            detail: ".envrc: a\nb".to_owned(),
+            stop: false,
+        };
+        assert_eq!(findings(&[finding]), "- **auto-run** .envrc: a b\n");
+    }
+
+    #[test]
+    fn cells_hold() {
+        for (text, want) in [("a|b", "`a\\|b`"), ("`x`", "`` `x` ``"), ("a\nb", "`a b`")] {
+            assert_eq!(code(text), want);
+        }
+    }
+}

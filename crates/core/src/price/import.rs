@@ -1,0 +1,173 @@
+//! Reads LiteLLM's `model_prices_and_context_window.json`.
+//!
+//! Tiers by speed (batch, flex, priority) are not read: ralph asks for none of them. Cache writes are priced at the
+//! five-minute rate.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::rate::{Price, Rates};
+use super::table::{Table, free_by_nature};
+
+/// More than a dollar per token is a mistake in the file, not a price.
+const ABSURD_USD_PER_TOKEN: f64 = 1.0;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the price file is not a JSON object, at line {line}, column {column}")]
+    Json { line: usize, column: usize, source: serde_json::Error },
+    #[error("the price file has no model with a price")]
+    Empty { skipped: usize },
+}
+
+impl Error {
+    pub fn hint(&self) -> Option<String> {
+        Some("use LiteLLM's `model_prices_and_context_window.json`".to_owned())
+    }
+}
+
+/// What a price file gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Imported {
+    pub table: Table,
+    /// Entries without a usable price per token: pictures, speech, free trials, mistakes.
+    pub skipped: usize,
+}
+
+/// Reads a price file; entries that make no sense are counted, not fatal.
+pub fn import_litellm(json: &str) -> Result<Imported, Error> {
+    let entries: BTreeMap<String, Value> = serde_json::from_str(json).map_err(|source| Error::Json {
+        line: source.line(),
+        column: source.column(),
+        source,
+    })?;
+    let mut table = Table::default();
+    let mut skipped = 0;
+    for (key, value) in entries.iter().filter(|(key, _)| *key != "sample_spec") {
+        let provider = value.get("litellm_provider").and_then(Value::as_str);
+        match provider.and_then(|provider| Some((provider, price(provider, value)?))) {
+            Some((provider, price)) => table.insert(key, provider, price),
+            None => skipped += 1,
+        }
+    }
+    if table.is_empty() { Err(Error::Empty { skipped }) } else { Ok(Imported { table, skipped }) }
+}
+
+fn price(provider: &str, entry: &Value) -> Option<Price> {
+    // A rate that is there but malformed spoils the entry: half a price is a wrong price.
+    let rate = |name: &str| match entry.get(name) {
+        None | Some(Value::Null) => Some(None),
+        Some(value) => per_million(value).map(Some),
+    };
+    let input = rate("input_cost_per_token")??;
+    let output = rate("output_cost_per_token")??.max(rate("output_cost_per_reasoning_token")?.unwrap_or(0));
+    // Zero stands for trials and flat rates in that file. Here it would lift the cost cap.
+    if input == 0 && output == 0 && !free_by_nature(provider) {
+        return None;
+    }
+    let or = |rate: Option<u64>, fallback: u64| rate.filter(|rate| *rate > 0).unwrap_or(fallback);
+    let base = Rates {
+        input,
+        output,
+        cached_input: or(rate("cache_read_input_token_cost")?, input),
+        cache_write: or(rate("cache_creation_input_token_cost")?, input),
+    };
+    let long = match (rate("input_cost_per_token_above_200k_tokens")?, rate("output_cost_per_token_above_200k_tokens")?)
+    {
+        (None, None) => None,
+        (input, output) => {
+            let input = or(input, base.input);
+            Some(Rates {
+                input,
+                output: or(output, base.output),
+                cached_input: or(rate("cache_read_input_token_cost_above_200k_tokens")?, input),
+                cache_write: or(rate("cache_creation_input_token_cost_above_200k_tokens")?, input),
+            })
+        }
+    };
+    Some(Price {
+        input: base.input,
+        output: base.output,
+        cached_input: base.cached_input,
+        cache_write: base.cache_write,
+        above_200k: long,
+    })
+}
+
+/// Turns dollars per token into micro-dollars per million tokens.
+fn per_million(value: &Value) -> Option<u64> {
+    let usd = value.as_f64().filter(|usd| (0.0..=ABSURD_USD_PER_TOKEN).contains(usd))?;
+    let micros = (usd * 1e12).round();
+    // A price too small to write down is still a price.
+    let micros = if usd > 0.0 { micros.max(1.0) } else { 0.0 };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1e12")]
+    Some(micros as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_file() {
+        let json = r#"{
+            "sample_spec": {"input_cost_per_token": "a number", "litellm_provider": "one of …"},
+            "gpt-5": {"input_cost_per_token": 1.25e-06, "output_cost_per_token": 1e-05,
+                      "cache_read_input_token_cost": 1.25e-07, "litellm_provider": "openai", "mode": "chat"},
+            "gemini/pro": {"input_cost_per_token": 1.25e-06, "output_cost_per_token": 1e-05, "litellm_provider": "gemini",
+                      "input_cost_per_token_above_200k_tokens": 2.5e-06, "output_cost_per_token_above_200k_tokens": 1.5e-05},
+            "thinker": {"input_cost_per_token": 1e-06, "output_cost_per_token": 1e-06,
+                      "output_cost_per_reasoning_token": 3e-06, "litellm_provider": "x"},
+            "ollama/llama3": {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "litellm_provider": "ollama"},
+            "trial": {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "litellm_provider": "gemini"},
+            "picture": {"output_cost_per_image": 0.04, "litellm_provider": "openai"},
+            "words": {"input_cost_per_token": "1e-6", "output_cost_per_token": 1e-06, "litellm_provider": "openai"},
+            "minus": {"input_cost_per_token": -1, "output_cost_per_token": 1e-06, "litellm_provider": "openai"},
+            "nobody": {"input_cost_per_token": 1e-06, "output_cost_per_token": 1e-06},
+            "number": 7
+        }"#;
+        let Imported { table, skipped } = import_litellm(json).expect("a price file");
+        let rows: Vec<_> = table.rows().collect();
+        let flat =
+            |input, output, cached_input| Price { input, output, cached_input, cache_write: input, above_200k: None };
+        let long = Rates { input: 2_500_000, output: 15_000_000, cached_input: 2_500_000, cache_write: 2_500_000 };
+        assert_eq!(
+            rows,
+            [
+                ("gemini/pro", "gemini", Price { above_200k: Some(long), ..flat(1_250_000, 10_000_000, 1_250_000) }),
+                ("gpt-5", "openai", flat(1_250_000, 10_000_000, 125_000)),
+                ("ollama/llama3", "ollama", Price::FREE),
+                ("thinker", "x", flat(1_000_000, 3_000_000, 1_000_000)),
+            ]
+        );
+        assert_eq!(skipped, 6);
+    }
+
+    #[test]
+    fn not_a_price_file() {
+        for (json, want) in [
+            ("{", "the price file is not a JSON object, at line 1, column 1"),
+            ("[]", "the price file is not a JSON object, at line 1, column 0"),
+            ("{}", "the price file has no model with a price"),
+        ] {
+            assert_eq!(import_litellm(json).expect_err("no prices").to_string(), want);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_and_never_zero(json in "\\PC{0,60}", number in any::<f64>(), other in any::<f64>()) {
+            let _ = import_litellm(&json);
+            let entry = serde_json::json!({"m": {
+                "input_cost_per_token": number, "output_cost_per_token": other, "litellm_provider": "openai"
+            }});
+            if let Ok(imported) = import_litellm(&entry.to_string()) {
+                let price = imported.table.lookup("openai", "m").expect("the one model");
+                prop_assert!(price.input > 0 || price.output > 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! What tokens cost: usage, prices, the shipped table and the reader of LiteLLM's price file.
+//!
+//! A price that nobody knows is `None`, never zero. What a run may spend is decided in `budget`, not here.
+
+mod estimate;
+mod import;
+mod rate;
+mod table;
+mod usage;
+
+pub use estimate::estimate_tokens;
+pub use import::{Error, Imported, import_litellm};
+pub use rate::{Price, Rates};
+pub use table::{Table, free_by_nature};
+pub use usage::Usage;

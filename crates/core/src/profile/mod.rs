@@ -1,0 +1,13 @@
+//! Model profiles: the providers ralph knows, `models.yaml`, whose profile counts, and where its calls go.
+//!
+//! Calls are made in `engine`; keys are found by the secret store and never pass through here.
+
+mod catalog;
+mod endpoint;
+mod provider;
+mod yaml;
+
+pub use catalog::{Entry, Error, Profiles, SHIPPED, Source, Trust};
+pub use endpoint::{BadEndpoint, Endpoint, endpoint};
+pub use provider::{Model, PROVIDERS, Provider, UnknownModel, Wire};
+pub use yaml::{BadFile, PriceAsk, Profile, parse};

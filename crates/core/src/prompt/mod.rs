@@ -1,0 +1,11 @@
+//! What a model is told in one iteration: the same inputs give the same bytes, in a fixed order and a bounded size.
+//!
+//! Nothing here reads a file or calls a model; the engine brings the texts and sends the prompt.
+
+mod build;
+mod part;
+mod rules;
+pub mod templates;
+
+pub use build::{Ask, Checkbox, Inputs, Left, Prompt, build, reask};
+pub use part::{Cut, ERROR_LINES, Part, WHOLE_BYTES};

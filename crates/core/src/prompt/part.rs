@@ -1,0 +1,169 @@
+//! The parts of a prompt that came from somewhere else: how much of each is shown, and how it is fenced.
+//!
+//! The agent can write most of these texts, and it can read old prompts with their nonce. So a fence holds because the
+//! text inside is changed, not because the nonce is secret: whatever looks like the nonce or like a fence line is
+//! taken out of it.
+
+use std::fmt::Write as _;
+
+use aho_corasick::AhoCorasick;
+use serde::{Deserialize, Serialize};
+
+use crate::{hash, text};
+
+/// The most a whole prompt can weigh, the action schema and its examples aside.
+pub const WHOLE_BYTES: usize = 200 * 1024;
+
+/// How many lines of `errors.log` are shown.
+pub const ERROR_LINES: usize = 200;
+
+/// One text in a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    Task,
+    Guardrails,
+    Progress,
+    Notes,
+    Errors,
+    GitStatus,
+    Diffstat,
+    TestOutput,
+    TestCommand,
+    Boxes,
+    ProtectedPaths,
+    RotatedBecause,
+    LastFailure,
+}
+
+/// Which end of a text is worth more when it does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Start,
+    End,
+}
+
+/// Something that was too long for the prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut {
+    pub part: Part,
+    pub bytes_left_out: u64,
+    /// Where the whole stands: a path in the repo, or the git command that prints it.
+    pub path: String,
+}
+
+const KIB: usize = 1024;
+
+/// Every part with its name in the fence, the most bytes shown, and the end that is kept.
+#[rustfmt::skip]
+const TABLE: [(Part, &str, usize, Keep); 13] = [
+    (Part::Task,           "task",            88 * KIB, Keep::Start),
+    (Part::Guardrails,     "guardrails",      16 * KIB, Keep::End),
+    (Part::Progress,       "progress",         8 * KIB, Keep::Start),
+    (Part::Notes,          "notes",            8 * KIB, Keep::End),
+    (Part::Errors,         "errors-log",      16 * KIB, Keep::End),
+    (Part::GitStatus,      "git-status",       6 * KIB, Keep::Start),
+    (Part::Diffstat,       "diffstat",         4 * KIB, Keep::End),
+    (Part::TestOutput,     "test-output",     16 * KIB, Keep::End),
+    (Part::TestCommand,    "test-command",         KIB, Keep::Start),
+    (Part::Boxes,          "boxes",            6 * KIB, Keep::Start),
+    (Part::ProtectedPaths, "protected-paths",  4 * KIB, Keep::Start),
+    (Part::RotatedBecause, "rotated-because",      KIB, Keep::Start),
+    (Part::LastFailure,    "last-failure",     6 * KIB, Keep::End),
+];
+
+/// Room for our own words: rules, headings, fences and the numbers.
+const OWN_BYTES: usize = 20 * KIB;
+
+const _: () = {
+    let (mut sum, mut at) = (OWN_BYTES, 0);
+    while at < TABLE.len() {
+        assert!(TABLE[at].0 as usize == at, "the table is in the order of the parts");
+        sum += TABLE[at].2;
+        at += 1;
+    }
+    assert!(sum <= WHOLE_BYTES, "the parts fit into the whole");
+};
+
+impl Part {
+    fn row(self) -> &'static (Part, &'static str, usize, Keep) {
+        &TABLE[self as usize]
+    }
+
+    /// The name in the fence.
+    pub(super) fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    /// The most bytes of it that are shown.
+    pub fn cap(self) -> usize {
+        self.row().2
+    }
+
+    /// Returns the piece of a text that is shown, without looking at more of it than the cap.
+    pub(super) fn shown(self, text: &str) -> &str {
+        let cap = self.cap();
+        let kept = match self.row().3 {
+            Keep::Start => text::head(text, cap),
+            Keep::End => end(text, cap),
+        };
+        if self == Self::Errors { text::tail(kept, ERROR_LINES, cap) } else { kept }
+    }
+}
+
+/// Like [`text::tail`] without counting lines, which would walk through all of a huge text.
+fn end(text: &str, bytes: usize) -> &str {
+    let mut start = text.len().saturating_sub(bytes);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    text.get(start..).unwrap_or_default()
+}
+
+/// Puts texts between marks that they cannot forge.
+pub(super) struct Fence {
+    mark: String,
+    forgeries: AhoCorasick,
+}
+
+impl Fence {
+    pub(super) fn new(nonce: &str) -> Self {
+        // A short or odd nonce could be part of ordinary text, and taking it out would then spoil that.
+        let usable = (8..=64).contains(&nonce.len()) && nonce.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let mark = if usable { nonce.to_owned() } else { text::head(&hash::sha256(nonce.as_bytes()), 16).to_owned() };
+        let forgeries = AhoCorasick::builder()
+            .ascii_case_insensitive(true)
+            .build([mark.as_str(), "[ralph:"])
+            .expect("two short patterns are far below every limit");
+        Self { mark, forgeries }
+    }
+
+    pub(super) fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// Takes escape sequences and forged fences out of a text.
+    ///
+    /// What is put in their place holds no letter or digit, so it cannot complete another forgery.
+    pub(super) fn harmless(&self, text: &str) -> String {
+        self.forgeries.replace_all(&text::plain(text), &["[…]", "[…:"])
+    }
+
+    /// Writes a text as fenced data; an empty one as a word.
+    pub(super) fn write(&self, out: &mut String, part: Part, text: &str) {
+        let text = self.harmless(text);
+        let text = text.trim_end();
+        let (name, mark) = (part.name(), &self.mark);
+        if text.is_empty() {
+            out.push_str("(empty)\n");
+            return;
+        }
+        writeln!(out, "[ralph:begin {name} {mark}]\n{text}\n[ralph:end {name} {mark}]")
+            .expect("writing to a String cannot fail");
+    }
+
+    /// Makes a text from outside fit into one line of our own.
+    pub(super) fn inline(&self, text: &str) -> String {
+        self.harmless(text).split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}

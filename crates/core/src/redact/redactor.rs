@@ -1,0 +1,205 @@
+//! Finds and masks the secrets of a run in a text that is there as a whole.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use aho_corasick::AhoCorasick;
+
+use super::forms::forms;
+use super::shape::{self, Shape};
+use crate::secret::Secret;
+use crate::span::Span;
+
+/// A place that holds a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub shape: Shape,
+    pub span: Span,
+}
+
+/// Knows the secrets of a run; cheap to clone, and says nothing about them when printed.
+#[derive(Clone)]
+pub struct Redactor(Arc<Inner>);
+
+struct Inner {
+    search: AhoCorasick,
+    /// The secret's name for each pattern of the search.
+    names: Vec<String>,
+    longest: usize,
+    several_lines: bool,
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Redactor(…)")
+    }
+}
+
+impl Redactor {
+    /// Makes a redactor for the named secrets; those shorter than eight characters are not looked for.
+    pub fn new(secrets: impl IntoIterator<Item = (String, Secret)>) -> Self {
+        let (mut names, mut patterns) = (Vec::new(), Vec::new());
+        for (name, secret) in secrets {
+            for form in forms(secret.expose()) {
+                names.push(name.clone());
+                patterns.push(form);
+            }
+        }
+        let longest = patterns.iter().map(String::len).max().unwrap_or(0);
+        let several_lines = patterns.iter().any(|pattern| pattern.contains(['\n', '\r']));
+        let search =
+            AhoCorasick::new(&patterns).expect("a run has a handful of secrets, far below the limit of states");
+        Self(Arc::new(Inner { search, names, longest, several_lines }))
+    }
+
+    /// Replaces every secret by `[redacted:NAME]`, where the name is the secret's or that of its shape.
+    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let found = self.find(text);
+        if found.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut out = String::with_capacity(text.len());
+        let mut at = 0;
+        for Found { shape, span } in found {
+            out.push_str(text.get(at..span.start).unwrap_or(""));
+            write!(out, "[redacted:{shape}]").expect("writing to a String cannot fail");
+            at = span.end;
+        }
+        out.push_str(text.get(at..).unwrap_or(""));
+        Cow::Owned(out)
+    }
+
+    /// Finds every secret, in order; finds that overlap are one, named after a known secret if one is among them.
+    pub fn find(&self, text: &str) -> Vec<Found> {
+        let mut all: Vec<Found> = self
+            .0
+            .search
+            .find_overlapping_iter(text)
+            .filter_map(|hit| {
+                let name = self.0.names.get(hit.pattern().as_usize())?;
+                Some(Found { shape: Shape::Known(name.clone()), span: Span::new(hit.start(), hit.end()) })
+            })
+            .collect();
+        shape::each(text, |shape, span, _| all.push(Found { shape: shape.clone(), span }));
+        // The longer of two that start together comes first, and names the find.
+        all.sort_by_key(|found| (found.span.start, usize::MAX - found.span.end));
+        let mut merged: Vec<Found> = Vec::new();
+        for found in all {
+            match merged.last_mut().filter(|last| found.span.start < last.span.end) {
+                Some(last) => {
+                    last.span.end = last.span.end.max(found.span.end);
+                    if !matches!(last.shape, Shape::Known(_)) && matches!(found.shape, Shape::Known(_)) {
+                        last.shape = found.shape;
+                    }
+                }
+                None => merged.push(found),
+            }
+        }
+        merged
+    }
+
+    /// Returns the texts by which the finds were told, in no order: cutting one in two would lose the find.
+    pub(super) fn reasons(&self, text: &str) -> Vec<Span> {
+        let known = self.0.search.find_overlapping_iter(text);
+        let mut spans: Vec<Span> = known.map(|hit| Span::new(hit.start(), hit.end())).collect();
+        shape::each(text, |_, span, start| spans.push(Span::new(start, span.end)));
+        spans
+    }
+
+    /// The length of the longest form of a known secret, in bytes.
+    pub(super) fn longest(&self) -> usize {
+        self.0.longest
+    }
+
+    /// Says whether a known secret has several lines.
+    pub(super) fn several_lines(&self) -> bool {
+        self.0.several_lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn redactor() -> Redactor {
+        let secret = |name: &str, value: &str| (name.to_owned(), Secret::new(value));
+        Redactor::new([
+            secret("PAT", "hunter2-hunter2"),
+            secret("ODD", "pa\"ss/wörd+1"),
+            secret("TAIL", "hunter2-and-more"),
+            secret("SHORT", "abc"),
+        ])
+    }
+
+    #[test]
+    fn masks() {
+        let shaped = ["gh", "p_q8Wz7Xv6Cu5Tb4Sn3Rm2Pl1Kk0Jj9Ii8Hh7G"].concat();
+        for (text, want) in [
+            ("nothing abc here", "nothing abc here"),
+            ("x hunter2-hunter2 y hunter2-hunter2", "x [redacted:PAT] y [redacted:PAT]"),
+            ("hunter2-hunter2-and-more!", "[redacted:PAT]!"),
+            ("url?p=pa%22ss%2Fw%C3%B6rd%2B1&q", "url?p=[redacted:ODD]&q"),
+            ("{\"p\":\"pa\\\"ss/wörd+1\"}", "{\"p\":\"[redacted:ODD]\"}"),
+            // `user:hunter2-hunter2` in base 64; the last digit holds half a character and may have neighbours.
+            ("Basic dXNlcjpodW50ZXIyLWh1bnRlcjI=", "Basic dXNlcjp[redacted:PAT]I="),
+            (&format!("a {shaped} b"), "a [redacted:github-token] b"),
+            (&format!("Bearer {shaped}"), "Bearer [redacted:github-token]"),
+            ("Bearer hunter2-hunter2-1234567890", "Bearer [redacted:PAT]"),
+            ("Bearer 1234567890.hunter2-hunter2.abcdef", "Bearer [redacted:PAT]"),
+        ] {
+            let masked = redactor().redact(text);
+            assert_eq!(masked, want);
+            assert_eq!(redactor().redact(&masked), masked, "masking twice changes nothing");
+            assert_eq!(redactor().find(text).is_empty(), text == want);
+        }
+    }
+
+    #[test]
+    fn nothing_is_printed() {
+        assert_eq!(format!("{:?}", redactor()), "Redactor(…)");
+    }
+
+    #[test]
+    fn finds_say_where() {
+        assert_eq!(
+            redactor().find("é hunter2-hunter2"),
+            vec![Found { shape: Shape::Known("PAT".to_owned()), span: Span::new(3, 18) }]
+        );
+    }
+
+    fn base64(bytes: &[u8]) -> String {
+        const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let mut out = String::new();
+        for chunk in bytes.chunks(3) {
+            let n = chunk.iter().fold(0_u32, |n, byte| n << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+            for place in 0..=chunk.len() {
+                out.push(char::from(DIGITS[(n >> (18 - 6 * place) & 63) as usize]));
+            }
+            out.extend(std::iter::repeat_n('=', 3 - chunk.len()));
+        }
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn a_planted_secret_never_survives(before in ".{0,20}", secret in "[!-~]{9,40}", after in ".{0,20}") {
+            let redactor = Redactor::new([("S".to_owned(), Secret::new(secret.clone()))]);
+            let json = serde_json::to_string(&format!("{before}{secret}{after}")).unwrap();
+            for text in [format!("{before}{secret}{after}"), json] {
+                let masked = redactor.redact(&text);
+                prop_assert!(!masked.contains(&secret));
+                prop_assert!(masked.contains("[redacted:S]"), "{}", masked);
+            }
+            let encoded = base64(format!("{before}{secret}{after}").as_bytes());
+            prop_assert!(redactor.redact(&encoded).contains("[redacted:S]"), "{}", encoded);
+        }
+
+        #[test]
+        fn any_text_is_survived(text in "(?s).{0,200}") {
+            let _masked = redactor().redact(&text);
+        }
+    }
+}

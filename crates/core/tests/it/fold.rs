@@ -1,0 +1,135 @@
+//! State and spend are folds of events.
+
+use std::collections::BTreeSet;
+
+use ralph_core::control::Control;
+use ralph_core::event::{Answer, Event, Finding, Line, Outcome, Reason, Stage, Verdict};
+use ralph_core::exit::Exit;
+use ralph_core::money::Micros;
+use ralph_core::run::{BadHistory, State, Status};
+
+use crate::story::{Story, sandbox_ready};
+
+#[test]
+fn the_same_lines_give_the_same_state() {
+    let story = Story::ready().starts(1).answers(1).acts(0, "run", Outcome::Ok).ends(&["M1.1"]).scores(0.3);
+    let text: String = story.lines.iter().map(|line| line.to_json() + "\n").collect();
+    let lines: Vec<Line> = text.lines().map(|line| Line::parse(line).unwrap()).collect();
+    assert_eq!(State::of(lines).unwrap(), story.state);
+}
+
+#[test]
+fn histories_that_are_none() {
+    assert_eq!(State::of([]), Err(BadHistory::Empty));
+    let story = Story::ready();
+    let mut gap = story.lines.clone();
+    gap[1].seq = 3;
+    assert_eq!(State::of(gap), Err(BadHistory::Gap { last: 1, found: 3 }));
+    let late = story.lines[1].clone();
+    assert_eq!(State::of([late]), Err(BadHistory::NoStart { found: "sandbox-ready" }));
+    let mut twice = story.lines.clone();
+    twice[1] = Line { seq: 2, ..twice[0].clone() };
+    assert_eq!(State::of(twice), Err(BadHistory::SecondStart { seq: 2 }));
+}
+
+#[test]
+fn time_counts_only_while_it_works() {
+    let paused = Story::ready()
+        .after(1000, Event::Paused { reason: Reason::Asked, next: String::new() })
+        .after(50_000, Event::Resumed { by: "x".to_owned() })
+        .after(500, Event::Log { level: ralph_core::event::Level::Info, text: String::new() });
+    assert_eq!(paused.state.spent.wall_ms, 10 + 1000 + 500);
+    // A process that died: what lies between its last event and the resume is nobody's work.
+    let crashed = Story::ready().after(70_000, Event::Resumed { by: "x".to_owned() });
+    assert_eq!(crashed.state.spent.wall_ms, 10);
+}
+
+#[test]
+fn every_call_is_paid_for() {
+    let story = Story::ready()
+        .starts(1)
+        .called(0, Answer::Lost, 70)
+        .called(1, Answer::Invalid { error: "no".to_owned() }, 20)
+        .called(2, Answer::Actions { count: 0, response: String::new() }, 10);
+    assert_eq!((story.state.spent.cost, story.state.spent.tokens), (Micros(100), 45));
+    assert_eq!(story.state.open.unwrap().calls, 3);
+}
+
+#[test]
+fn a_failed_final_proof_takes_the_tick_back() {
+    let story = Story::ready().starts(1).answers(0).ends(&["M1.1", "M2.1"]).checks(Stage::Proof, "p2", &["M2.1"], 1);
+    assert_eq!(story.state.verified, BTreeSet::from(["M1.1".to_owned()]));
+    assert!(!story.state.all_verified());
+    let gate = Story::ready().starts(1).answers(0).ends(&["M1.1"]).checks(Stage::Proof, "test", &["test"], 1);
+    assert_eq!(gate.state.gate, Some(false));
+}
+
+#[test]
+fn a_new_sandbox_means_proving_again() {
+    let story = Story::ready().starts(1).answers(0).ends(&["M1.1"]).imports("c1").starts(2).answers(3);
+    let again = story.then(sandbox_ready("c1", &["M1.1"]));
+    assert_eq!(again.state.open, None);
+    assert!(again.state.verified.is_empty());
+    assert_eq!(again.state.reclaim, BTreeSet::from(["M1.1".to_owned()]));
+    assert_eq!(again.state.imported.as_deref(), Some("c1"));
+    // The iteration that was cut off begins again under its own number and is not counted twice.
+    let again = again.starts(2);
+    assert_eq!(again.state.spent.iterations, 2);
+}
+
+#[test]
+fn a_stop_at_the_hand_over_keeps_nothing() {
+    let finding = Finding { rule: "secret".to_owned(), path: "a".to_owned(), detail: "a key".to_owned(), stop: true };
+    let story = Story::ready().starts(1).answers(0).then(Event::CommitImported {
+        n: 1,
+        sha: "bad".to_owned(),
+        commits: 1,
+        findings: vec![finding],
+    });
+    assert_eq!((story.state.imported, story.state.import_stopped), (None, Some("a key".to_owned())));
+}
+
+#[test]
+fn controls() {
+    let raise = Control::RaiseBudget { iterations: 2, minutes: 1, cost_usd: 1.0, tokens: 5 };
+    let story = Story::ready().then(Event::ControlApplied { control: raise, by: "x".to_owned() });
+    assert_eq!((story.state.budget.iterations, story.state.budget.cost), (5, Some(Micros(1_001_000))));
+    let profile = Control::SetProfile { name: "strong".to_owned() };
+    let story = story.then(Event::ControlApplied { control: profile, by: "x".to_owned() });
+    assert_eq!(story.state.profile, "strong");
+}
+
+#[test]
+fn exit_codes() {
+    let finished = |verdict: Verdict| Story::ready().then(Event::RunFinished { verdict, next: String::new() }).state;
+    let paused = |reason: Reason| Story::ready().then(Event::Paused { reason, next: String::new() }).state;
+    let budget = Reason::Budget { limit: ralph_core::budget::Limit::Cost };
+    let auth = Reason::Auth { profile: "p".to_owned() };
+    for (state, want) in [
+        (finished(Verdict::Succeeded), Exit::Success),
+        (finished(Verdict::Failed { reason: budget }), Exit::Budget),
+        (finished(Verdict::Failed { reason: Reason::Gutter }), Exit::Failed),
+        (finished(Verdict::Failed { reason: Reason::Baseline { why: String::new() } }), Exit::Usage),
+        (finished(Verdict::Stopped { reason: Reason::Asked }), Exit::Failed),
+        (paused(auth), Exit::Auth),
+        (paused(Reason::Gutter), Exit::Paused),
+        (paused(Reason::Interrupted), Exit::Interrupted),
+        (paused(Reason::SandboxLost), Exit::NotReady),
+    ] {
+        assert_eq!(state.exit(), want, "{:?}", state.status);
+    }
+}
+
+#[test]
+fn a_person_gives_a_stuck_run_a_fresh_chance() {
+    let mut story = Story::ready();
+    for n in 1..=3 {
+        story = story.starts(n).answers(0).ends(&[]).scores(0.8);
+    }
+    assert_eq!(story.state.gutter_streak, 3);
+    let story = story
+        .then(Event::Paused { reason: Reason::Gutter, next: String::new() })
+        .then(Event::Resumed { by: "x".to_owned() });
+    assert_eq!((story.state.gutter_streak, story.state.window.len()), (0, 0));
+    assert_eq!(story.state.status, Status::Running);
+}

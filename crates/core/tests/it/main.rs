@@ -1,0 +1,8 @@
+//! What `core` decides over a whole run, as stories of events.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod decide;
+mod fold;
+mod pure;
+mod story;
