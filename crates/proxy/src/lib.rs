@@ -1,1 +1,3 @@
-//! Starts here.
+//! The only way out of a sandbox: allows, injects, meters, writes down.
+
+pub mod ledger;
