@@ -82,7 +82,7 @@ pub struct Listed {
 pub enum Prune {
     /// Everything ralph labelled.
     All,
-    /// Those whose run is not among these.
+    /// Those whose run is not among these; one that belongs to no run stays.
     NotOfRuns(Vec<String>),
 }
 
@@ -117,20 +117,27 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn capabilities(&self) -> Capabilities;
     /// Makes the sandbox; one of the same name that still exists is an error, never silently reused.
     async fn create(&self, spec: &Spec) -> Result<Arc<dyn Sandbox>, Error>;
-    /// Opens an existing sandbox and ends whatever a dead owner left running in it.
+    /// Opens an existing sandbox and ends whatever a dead owner left running in it; a living owner's commands go on.
     async fn open(&self, id: &str) -> Result<Arc<dyn Sandbox>, Error>;
     /// Lists only what ralph labelled.
     async fn list(&self) -> Result<Vec<Listed>, Error>;
+    /// Removes what the rule names; a dry run only says what it would remove. One that cannot be removed is told in
+    /// `why` and does not keep the others.
     async fn prune(&self, rule: &Prune, dry_run: bool) -> Result<Vec<Pruned>, Error>;
 }
 
-/// One place to run commands in. Paths are relative to its workspace.
+/// One place to run commands in. Paths are relative to its workspace; the only absolute ones taken are those inside
+/// [`Sandbox::exchange`].
 #[async_trait]
 pub trait Sandbox: fmt::Debug + Send + Sync {
     fn id(&self) -> &str;
     /// The workspace as commands inside see it.
     fn workspace(&self) -> &Path;
-    /// Runs a command to its end, streaming its output into the sink; a timeout ends the whole process tree.
+    /// Runs a command to its end, streaming its output into the sink; a timeout ends the whole process tree, and so
+    /// does dropping the future.
+    ///
+    /// What the command leaves running in the background goes on until `stop` or `destroy`, unheard. A program that
+    /// is missing or cannot be run is [`Error::Spawn`], never an exit code.
     async fn exec(&self, exec: &Exec, sink: &mut dyn Sink) -> Result<Exit, Error>;
     /// Reads a regular file of at most `cap` bytes, following no link.
     async fn read(&self, path: &Path, cap: u64) -> Result<Vec<u8>, Error>;
@@ -138,13 +145,16 @@ pub trait Sandbox: fmt::Debug + Send + Sync {
     async fn write(&self, path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), Error>;
     /// Appends to a file, making it when missing, following no link.
     async fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), Error>;
+    /// Lists a directory, sorted by name.
     async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error>;
+    /// Makes a directory and those on the way; ones that exist are fine.
     async fn mkdirs(&self, path: &Path) -> Result<(), Error>;
     async fn start(&self) -> Result<(), Error>;
+    /// Ends every process of the sandbox and keeps its files.
     async fn stop(&self) -> Result<(), Error>;
-    /// Ends every process of the sandbox and removes all of it.
+    /// Ends every process of the sandbox and removes all of it; one that is gone already is fine.
     async fn destroy(&self) -> Result<(), Error>;
-    /// Copies a host file in, without reading it into memory.
+    /// Copies a host file in with its permission bits, without reading it into memory.
     async fn copy_in(&self, host: &Path, path: &Path) -> Result<(), Error>;
     /// Copies a regular file of at most `cap` bytes out to a host path that must not exist yet, following no link.
     async fn copy_out(&self, path: &Path, host: &Path, cap: u64) -> Result<u64, Error>;

@@ -9,26 +9,47 @@ pub enum Error {
     Gone { id: String },
     #[error("a sandbox named `{id}` exists already")]
     Exists { id: String },
+    #[error("`{name}` cannot be the name of a sandbox")]
+    Name { name: String },
     #[error("could not start `{program}` in sandbox `{id}`")]
     Spawn { id: String, program: String, source: io::Error },
+    #[error("could not follow `{program}` in sandbox `{id}` to its end")]
+    Wait { id: String, program: String, source: io::Error },
+    #[error("{count} processes of sandbox `{id}` did not end")]
+    Unkillable { id: String, count: usize },
     #[error("could not {doing} `{path}` in sandbox `{id}`")]
     File { id: String, doing: &'static str, path: PathBuf, source: io::Error },
     #[error("refused `{path}`: {why}")]
     Refused { path: PathBuf, why: &'static str },
     #[error("`{path}` is larger than {cap} bytes")]
     TooLarge { path: PathBuf, cap: u64 },
+    #[error("`{path}` has more than {cap} entries")]
+    TooMany { path: PathBuf, cap: usize },
     #[error("could not {doing} the sandbox folder `{path}`")]
     Host { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("could not {doing} the host's file `{path}`")]
+    HostFile { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("`{path}` is written in format {found}; this ralph knows formats up to {known}")]
+    Format { path: PathBuf, found: u64, known: u64 },
 }
 
 impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Gone { .. } => Some("ralph resume --recreate RUN".to_owned()),
-            Self::Exists { id } => Some(format!("ralph sandbox rm {id}")),
+            Self::Gone { .. } => Some("ralph sandbox ls".to_owned()),
+            Self::Exists { id } | Self::Unkillable { id, .. } => Some(format!("ralph sandbox rm {id}")),
+            Self::Name { .. } => {
+                Some("use 1 to 63 letters, digits, `.`, `_` or `-`, starting with a letter or digit".to_owned())
+            }
             Self::Spawn { program, .. } => Some(format!("check that `{program}` is installed where the sandbox runs")),
             Self::Refused { .. } => Some("use a plain path inside the repository".to_owned()),
-            Self::File { .. } | Self::TooLarge { .. } | Self::Host { .. } => None,
+            Self::Format { .. } => Some("a newer ralph made this sandbox: use that one, or upgrade".to_owned()),
+            Self::File { .. }
+            | Self::TooLarge { .. }
+            | Self::TooMany { .. }
+            | Self::Host { .. }
+            | Self::HostFile { .. }
+            | Self::Wait { .. } => None,
         }
     }
 }

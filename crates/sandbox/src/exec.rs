@@ -95,13 +95,14 @@ impl Exit {
 /// Keeps the first and last part of each stream, whatever its volume.
 #[derive(Debug)]
 pub struct Capture {
-    cap: usize,
     stdout: Kept,
     stderr: Kept,
 }
 
-#[derive(Debug, Default)]
-struct Kept {
+/// The first and last part of a stream, whatever its volume.
+#[derive(Debug)]
+pub struct Kept {
+    cap: usize,
     head: Vec<u8>,
     tail: std::collections::VecDeque<u8>,
     total: u64,
@@ -110,7 +111,7 @@ struct Kept {
 impl Capture {
     /// Keeps at most `cap` bytes of each stream: half from its start, half from its end.
     pub fn new(cap: usize) -> Self {
-        Self { cap, stdout: Kept::default(), stderr: Kept::default() }
+        Self { stdout: Kept::new(cap), stderr: Kept::new(cap) }
     }
 
     fn finish(self, exit: Exit) -> Output {
@@ -120,7 +121,13 @@ impl Capture {
 }
 
 impl Kept {
-    fn push(&mut self, bytes: &[u8], cap: usize) {
+    /// Keeps at most `cap` bytes: half from the start, half from the end.
+    pub fn new(cap: usize) -> Self {
+        Self { cap, head: Vec::new(), tail: std::collections::VecDeque::new(), total: 0 }
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        let cap = self.cap;
         self.total += bytes.len() as u64;
         let room = (cap / 2).saturating_sub(self.head.len()).min(bytes.len());
         let (head, rest) = bytes.split_at(room);
@@ -136,7 +143,8 @@ impl Kept {
         self.total - (self.head.len() + self.tail.len()) as u64
     }
 
-    fn bytes(self) -> Vec<u8> {
+    /// Returns what was kept, saying in the middle how much was not.
+    pub fn bytes(self) -> Vec<u8> {
         let dropped = self.dropped();
         let mut bytes = self.head;
         if dropped > 0 {
@@ -150,8 +158,8 @@ impl Kept {
 impl Sink for Capture {
     fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
         match stream {
-            Stream::Stdout => self.stdout.push(bytes, self.cap),
-            Stream::Stderr => self.stderr.push(bytes, self.cap),
+            Stream::Stdout => self.stdout.push(bytes),
+            Stream::Stderr => self.stderr.push(bytes),
         }
     }
 }
@@ -188,9 +196,9 @@ mod tests {
 
     #[track_caller]
     fn check(chunks: &[&str], cap: usize, want: &str) {
-        let mut kept = Kept::default();
+        let mut kept = Kept::new(cap);
         for chunk in chunks {
-            kept.push(chunk.as_bytes(), cap);
+            kept.push(chunk.as_bytes());
         }
         assert_eq!(String::from_utf8(kept.bytes()).unwrap(), want);
     }

@@ -9,7 +9,8 @@ mod error;
 mod exec;
 pub mod files;
 pub mod local;
+mod token;
 
 pub use contract::{Backend, Capabilities, Entry, EntryKind, Isolation, Label, Listed, Prune, Pruned, Sandbox, Spec};
 pub use error::Error;
-pub use exec::{Capture, Exec, Exit, Output, Sink, Status, Stream, capture};
+pub use exec::{Capture, Exec, Exit, Kept, Output, Sink, Status, Stream, capture};

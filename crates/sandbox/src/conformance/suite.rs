@@ -1,0 +1,115 @@
+//! The list of cases, and what became of each.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::bench::{Bench, Verdict};
+use super::{exec, files, life, processes};
+use crate::Backend;
+
+/// A case that takes longer hangs, which is a failure and must not stop the others.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    Passed,
+    Failed(String),
+    /// What the case needs is not there; never to be shown as passed.
+    Skipped(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CaseResult {
+    pub name: &'static str,
+    pub outcome: Outcome,
+}
+
+impl fmt::Display for CaseResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.outcome {
+            Outcome::Passed => write!(f, "passed: {}", self.name),
+            Outcome::Failed(why) => write!(f, "failed: {}: {why}", self.name),
+            Outcome::Skipped(why) => write!(f, "skipped: {}: {why}", self.name),
+        }
+    }
+}
+
+macro_rules! run {
+    ($bench:expr; $($name:literal => $case:path,)*) => {{
+        let mut results = Vec::new();
+        $(results.push(judge($name, $case(&$bench)).await);)*
+        results
+    }};
+}
+
+/// Runs every case against a backend, one after the other.
+pub async fn suite(backend: &dyn Backend) -> Vec<CaseResult> {
+    let bench = match Bench::new(backend).await {
+        Ok(bench) => bench,
+        Err(miss) => return vec![CaseResult { name: "create: a sandbox to work in", outcome: Err(miss).into() }],
+    };
+    run! { bench;
+        "create: an empty workspace, listed with its labels" => life::create,
+        "create: a name in use is refused" => life::create_twice,
+        "create: names that are no names are refused" => life::bad_names,
+        "open: a missing sandbox is gone" => life::open_missing,
+        "open: files are found again" => life::open_again,
+        "open: a living owner's commands go on" => life::open_spares_the_living,
+        "prune: a dry run removes nothing" => life::prune_dry,
+        "prune: kept runs stay, others go" => life::prune_rule,
+        "stop: ends processes and keeps files" => life::stop_and_start,
+        "destroy: nothing is left and the name is free" => life::destroy,
+        "destroy: locked and deep trees go too" => life::destroy_locked,
+        "destroy: a running command ends" => life::destroy_running,
+        "isolation: two sandboxes share no files" => life::apart,
+        "exec: exit codes" => exec::codes,
+        "exec: signals" => exec::signals,
+        "exec: arguments arrive as given" => exec::arguments,
+        "exec: environment" => exec::environment,
+        "exec: working directory" => exec::directory,
+        "exec: working directory cannot escape" => exec::directory_escape,
+        "exec: a mebibyte of input" => exec::input,
+        "exec: input nobody reads" => exec::input_unread,
+        "exec: no input is an end, not a wait" => exec::input_none,
+        "exec: 50 MB of output in small pieces" => exec::output_large,
+        "exec: output arrives while the command runs" => exec::output_streams,
+        "exec: error output is apart" => exec::output_apart,
+        "exec: bytes are not text" => exec::output_bytes,
+        "exec: a missing program" => exec::missing_program,
+        "exec: many at once" => exec::parallel,
+        "exec: git works" => exec::git,
+        "timeout: is told, in time, with the output so far" => processes::timeout,
+        "timeout: ends grandchildren" => processes::timeout_tree,
+        "timeout: ends those that will not listen" => processes::timeout_stubborn,
+        "timeout: ends daemons" => processes::timeout_daemon,
+        "timeout: spares other commands" => processes::timeout_spares_others,
+        "cancel: a dropped command ends with its tree" => processes::cancel,
+        "background: does not hold the command up" => processes::background,
+        "files: write and read" => files::round_trip,
+        "files: modes" => files::modes,
+        "files: a file is replaced, not rewritten" => files::replaced_whole,
+        "files: append" => files::append,
+        "files: reading refuses all but plain files" => files::read_refusals,
+        "files: writing refuses all but plain files" => files::write_refusals,
+        "files: paths stay inside" => files::paths,
+        "files: caps, also for sparse files" => files::caps,
+        "files: missing is an error of its own" => files::missing,
+        "files: list" => files::list,
+        "files: mkdirs" => files::mkdirs,
+        "files: copy in and out" => files::copies,
+        "files: copy out refuses" => files::copy_out_refusals,
+        "files: the exchange directory" => files::exchange,
+        "end: nothing of the suite is left" => Bench::clean_up,
+    }
+}
+
+async fn judge(name: &'static str, case: impl Future<Output = Verdict>) -> CaseResult {
+    let outcome = match tokio::time::timeout(PATIENCE, case).await {
+        Ok(verdict) => verdict.into(),
+        Err(_) => Outcome::Failed(format!("did not end within {PATIENCE:?}")),
+    };
+    CaseResult { name, outcome }
+}

@@ -1,0 +1,78 @@
+//! From a path as given to the plain names it consists of. Whether they exist is not asked here.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use crate::Error;
+
+/// Returns the names from the root to the place meant; none for the root itself.
+pub(super) fn names(path: &Path) -> Result<Vec<&OsStr>, Error> {
+    if path.as_os_str().is_empty() {
+        return Err(refused(path, "the path is empty"));
+    }
+    if path.as_os_str().as_bytes().contains(&0) {
+        return Err(refused(path, "the path holds a NUL byte"));
+    }
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name),
+            Component::CurDir => (),
+            Component::ParentDir => return Err(refused(path, "the path goes up with `..`")),
+            Component::RootDir | Component::Prefix(_) => return Err(refused(path, "the path is absolute")),
+        }
+    }
+    Ok(names)
+}
+
+/// Returns the names of the directories on the way, and the last name.
+pub(super) fn file(path: &Path) -> Result<(Vec<&OsStr>, &OsStr), Error> {
+    let mut names = names(path)?;
+    // `a/` and `a/.` mean a directory; the component iterator hides the difference.
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.ends_with(b"/") || bytes.ends_with(b"/.") {
+        return Err(refused(path, "the path names a directory, not a file"));
+    }
+    match names.pop() {
+        Some(name) => Ok((names, name)),
+        None => Err(refused(path, "the path names a directory, not a file")),
+    }
+}
+
+pub(super) fn refused(path: &Path, why: &'static str) -> Error {
+    Error::Refused { path: path.to_owned(), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, want: Result<(&[&str], &str), &str>) {
+        let got = match file(Path::new(path)) {
+            Ok((parents, name)) => Ok((parents, name)),
+            Err(Error::Refused { why, .. }) => Err(why),
+            Err(other) => panic!("{other:?}"),
+        };
+        let want = want.map(|(parents, name)| (parents.iter().map(OsStr::new).collect(), OsStr::new(name)));
+        assert_eq!(got, want, "{path:?}");
+    }
+
+    #[test]
+    fn paths() {
+        check("a", Ok((&[], "a")));
+        check("./a//b/./c", Ok((&["a", "b"], "c")));
+        check("a b\n/ü", Ok((&["a b\n"], "ü")));
+        check("...", Ok((&[], "...")));
+        check("", Err("the path is empty"));
+        check(".", Err("the path names a directory, not a file"));
+        check("a/", Err("the path names a directory, not a file"));
+        check("a/.", Err("the path names a directory, not a file"));
+        check("..", Err("the path goes up with `..`"));
+        check("a/../b", Err("the path goes up with `..`"));
+        check("/etc/passwd", Err("the path is absolute"));
+        check("//a", Err("the path is absolute"));
+        check("a\0b", Err("the path holds a NUL byte"));
+    }
+}

@@ -1,0 +1,145 @@
+//! An open directory, and the walk from it that follows no link.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, mkdirat, open, openat, stat, statat};
+use rustix::io::Errno;
+
+use super::path::{names, refused};
+use crate::Error;
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+pub(super) const LINK: &str = "a part of the path is a symbolic link";
+
+/// A directory that stays the same one even when its path is given to another.
+#[derive(Debug)]
+pub struct Root {
+    fd: OwnedFd,
+    id: String,
+}
+
+/// What the walk does where a directory is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    Fail,
+    Make,
+}
+
+impl Root {
+    /// Opens a host directory, which itself must not be a link, on behalf of sandbox `id`.
+    pub fn open(id: &str, directory: &Path) -> Result<Self, Error> {
+        match open(directory, DIRECTORY, Mode::empty()) {
+            Ok(fd) => Ok(Self { fd, id: id.to_owned() }),
+            Err(errno) => Err(Error::Host { doing: "open", path: directory.to_owned(), source: errno.into() }),
+        }
+    }
+
+    /// Returns whether `directory` still leads to this very directory.
+    pub fn is_at(&self, directory: &Path) -> bool {
+        match (fstat(&self.fd), stat(directory)) {
+            (Ok(ours), Ok(there)) => same(&ours, &there),
+            _ => false,
+        }
+    }
+
+    /// Checks that `path` leads to a directory without any link on the way.
+    pub fn check_directory(&self, path: &Path) -> Result<(), Error> {
+        self.walk(path, &names(path)?, Missing::Fail, "enter").map(drop)
+    }
+
+    /// Opens the directory the names lead to.
+    pub(super) fn walk(
+        &self,
+        path: &Path,
+        names: &[&OsStr],
+        missing: Missing,
+        doing: &'static str,
+    ) -> Result<OwnedFd, Error> {
+        // Opened anew instead of duplicated: duplicates would share one read position for listings.
+        let mut here = openat(&self.fd, ".", DIRECTORY, Mode::empty()).map_err(|e| self.failed(doing, path, e))?;
+        for name in names {
+            here = match step(here.as_fd(), name, missing) {
+                Ok(next) => next,
+                Err(Step::Link) => return Err(refused(path, LINK)),
+                Err(Step::Failed(errno)) => return Err(self.failed(doing, path, errno)),
+            };
+        }
+        Ok(here)
+    }
+
+    /// Opens a regular file in `here`; a link, pipe, socket or device is refused without being read or waited for.
+    pub(super) fn regular(
+        &self,
+        here: &OwnedFd,
+        name: &OsStr,
+        path: &Path,
+        flags: OFlags,
+        doing: &'static str,
+    ) -> Result<File, Error> {
+        // Asked before opening, because opening a device can already do something.
+        match statat(here, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => only_regular(&stat, path)?,
+            Err(Errno::NOENT) if flags.contains(OFlags::CREATE) => (),
+            Err(errno) => return Err(self.failed(doing, path, errno)),
+        }
+        let guarded = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let fd = match openat(here, name, guarded, Mode::from_bits_truncate(0o644)) {
+            Ok(fd) => fd,
+            Err(Errno::LOOP | Errno::MLINK) => return Err(refused(path, LINK)),
+            Err(errno) => return Err(self.failed(doing, path, errno)),
+        };
+        // Asked again, because the entry may have been swapped in between.
+        only_regular(&fstat(&fd).map_err(|errno| self.failed(doing, path, errno))?, path)?;
+        Ok(File::from(fd))
+    }
+
+    pub(super) fn failed(&self, doing: &'static str, path: &Path, source: impl Into<std::io::Error>) -> Error {
+        Error::File { id: self.id.clone(), doing, path: path.to_owned(), source: source.into() }
+    }
+}
+
+/// Why the walk could not take a step.
+enum Step {
+    Link,
+    Failed(Errno),
+}
+
+fn step(here: BorrowedFd<'_>, name: &OsStr, missing: Missing) -> Result<OwnedFd, Step> {
+    let mut opened = openat(here, name, DIRECTORY, Mode::empty());
+    if missing == Missing::Make && matches!(opened, Err(Errno::NOENT)) {
+        match mkdirat(here, name, Mode::from_bits_truncate(0o755)) {
+            // Somebody else made it first: whatever it is, the next open judges it.
+            Ok(()) | Err(Errno::EXIST) => (),
+            Err(errno) => return Err(Step::Failed(errno)),
+        }
+        opened = openat(here, name, DIRECTORY, Mode::empty());
+    }
+    opened.map_err(|errno| {
+        // Kernels disagree on the number for "that is a link", so the entry itself is asked.
+        let is_link = matches!(errno, Errno::NOTDIR | Errno::LOOP | Errno::MLINK)
+            && statat(here, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| kind(&stat) == FileType::Symlink);
+        if is_link { Step::Link } else { Step::Failed(errno) }
+    })
+}
+
+pub(super) fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// Refuses everything that is not a regular file.
+pub(super) fn only_regular(stat: &Stat, path: &Path) -> Result<(), Error> {
+    match kind(stat) {
+        FileType::RegularFile => Ok(()),
+        FileType::Symlink => Err(refused(path, LINK)),
+        FileType::Directory => Err(refused(path, "it is a directory")),
+        _ => Err(refused(path, "it is not a regular file")),
+    }
+}
+
+fn same(a: &Stat, b: &Stat) -> bool {
+    a.st_dev == b.st_dev && a.st_ino == b.st_ino
+}

@@ -1,0 +1,164 @@
+//! Into a sandbox: whole files, additions, directories and copies from the host.
+//!
+//! A new version is written beside the old one and renamed over it, so nobody ever sees half a file. What is not here
+//! is `fsync`: this protects against a killed program, not against a lost power supply.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, fchmod, fstat, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+
+use super::path::{file, names};
+use super::root::{Missing, Root, only_regular};
+use crate::Error;
+use crate::token;
+
+const NEW_FILE: u32 = 0o644;
+
+/// Replaces a file as a whole, making the directories on the way. Without `mode` the old permissions stay.
+///
+/// Only permission bits are set: no file written by the host is ever set-user-id.
+pub fn replace(root: &Root, path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), Error> {
+    let (parents, name) = file(path)?;
+    let here = root.walk(path, &parents, Missing::Make, "write")?;
+    let old = target(root, &here, name, path)?;
+    let mut fresh = Fresh::new(root, &here, path)?;
+    let written = fresh.file.write_all(bytes).and_then(|()| permit(&fresh.file, mode, old.as_ref()));
+    written.map_err(|source| root.failed("write", path, source))?;
+    fresh.place(root, name, path)
+}
+
+/// Appends to a file, making it and the directories on the way when missing.
+pub fn append(root: &Root, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let (parents, name) = file(path)?;
+    let here = root.walk(path, &parents, Missing::Make, "append to")?;
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+    let mut file = root.regular(&here, name, path, flags, "append to")?;
+    file.write_all(bytes).map_err(|source| root.failed("append to", path, source))
+}
+
+/// Makes a directory and those on the way; ones that exist are fine.
+pub fn mkdirs(root: &Root, path: &Path) -> Result<(), Error> {
+    root.walk(path, &names(path)?, Missing::Make, "make").map(drop)
+}
+
+/// Copies a regular host file in with its permission bits, without reading it into memory.
+pub fn copy_in(root: &Root, host: &Path, path: &Path) -> Result<(), Error> {
+    let failed = |source: io::Error| Error::HostFile { doing: "read", path: host.to_owned(), source };
+    // The host's own path may be a link; it still must not be a pipe that blocks us.
+    let nonblock = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let mut from = OpenOptions::new().read(true).custom_flags(nonblock).open(host).map_err(failed)?;
+    let stat = fstat(&from).map_err(|errno| failed(errno.into()))?;
+    only_regular(&stat, host)?;
+    let (parents, name) = file(path)?;
+    let here = root.walk(path, &parents, Missing::Make, "write")?;
+    target(root, &here, name, path)?;
+    let mut fresh = Fresh::new(root, &here, path)?;
+    let written = io::copy(&mut from, &mut fresh.file).and_then(|_| permit(&fresh.file, None, Some(&stat)));
+    written.map_err(|source| root.failed("write", path, source))?;
+    fresh.place(root, name, path)
+}
+
+/// Returns what is at the place to be written, refusing everything but a regular file or nothing.
+fn target(root: &Root, here: &OwnedFd, name: &OsStr, path: &Path) -> Result<Option<Stat>, Error> {
+    match statat(here, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => only_regular(&stat, path).map(|()| Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(root.failed("write", path, errno)),
+    }
+}
+
+fn permit(file: &File, mode: Option<u32>, old: Option<&Stat>) -> io::Result<()> {
+    match (mode, old) {
+        (Some(mode), _) => file.set_permissions(Permissions::from_mode(mode & 0o777)),
+        (None, Some(old)) => {
+            let bits = Mode::from_raw_mode(old.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
+            Ok(fchmod(file, bits)?)
+        }
+        (None, None) => file.set_permissions(Permissions::from_mode(NEW_FILE)),
+    }
+}
+
+/// The next version of a file under a name of its own; removed unless it is put in place.
+struct Fresh<'a> {
+    here: &'a OwnedFd,
+    name: String,
+    file: File,
+    placed: bool,
+}
+
+impl<'a> Fresh<'a> {
+    fn new(root: &Root, here: &'a OwnedFd, path: &Path) -> Result<Self, Error> {
+        let name = format!(".ralph-{}.tmp", token::random());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(here, &name, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(fd) => Ok(Self { here, name, file: File::from(fd), placed: false }),
+            Err(errno) => Err(root.failed("write", path, errno)),
+        }
+    }
+
+    fn place(mut self, root: &Root, name: &OsStr, path: &Path) -> Result<(), Error> {
+        // A link that appeared at the place meanwhile is replaced by this, not followed.
+        renameat(self.here, &self.name, self.here, name).map_err(|errno| root.failed("write", path, errno))?;
+        self.placed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Fresh<'_> {
+    fn drop(&mut self) {
+        if !self.placed {
+            // The write has failed already and that is what the caller hears; a left-over name is the lesser news.
+            let _ = unlinkat(self.here, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn names_in(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_failed_write_leaves_no_traces() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open("t", folder.path()).unwrap();
+        fs::create_dir(folder.path().join("d")).unwrap();
+        let outside = tempfile::NamedTempFile::new().unwrap();
+        symlink(outside.path(), folder.path().join("l")).unwrap();
+        assert!(replace(&root, Path::new("d"), b"x", None).is_err());
+        assert!(replace(&root, Path::new("l"), b"x", None).is_err());
+        let missing = copy_in(&root, Path::new("/nowhere/at/all"), Path::new("f")).unwrap_err();
+        assert_eq!(missing.to_string(), "could not read the host's file `/nowhere/at/all`");
+        let device = copy_in(&root, Path::new("/dev/null"), Path::new("f")).unwrap_err();
+        assert_eq!(device.to_string(), "refused `/dev/null`: it is not a regular file");
+        assert_eq!(names_in(folder.path()), ["d", "l"]);
+        assert_eq!(fs::read(outside.path()).unwrap(), b"");
+    }
+
+    #[test]
+    fn no_file_becomes_set_user_id() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open("t", folder.path()).unwrap();
+        let file = folder.path().join("f");
+        replace(&root, Path::new("f"), b"x", Some(0o4755)).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o755);
+        fs::set_permissions(&file, Permissions::from_mode(0o6711)).unwrap();
+        replace(&root, Path::new("f"), b"y", None).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o711);
+    }
+}

@@ -1,0 +1,148 @@
+//! Ends the commands when ralph itself is killed and cannot do it any more.
+//!
+//! The watchdog is a small shell script whose standard input is a pipe from us. It is told which process groups run; when
+//! the pipe closes, however that came, it ends them and then everything that carries our mark. Its window: a group of
+//! which it has not been told yet is found by its mark only, and one killed together with ralph does nothing. The next
+//! `open` of the sandbox closes both.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::Pid;
+use tokio::process::{Child, Command};
+
+/// `$1` is the pattern of our mark. Signals a terminal sends are not for the watchdog.
+const SCRIPT: &str = r#"
+trap '' HUP INT QUIT TERM
+groups=' '
+while read -r verb group; do
+    case $verb in
+        add) groups="$groups$group " ;;
+        del) case $groups in *" $group "*) groups="${groups%% $group *} ${groups#* $group }" ;; esac ;;
+    esac
+done
+for group in $groups; do
+    kill -s KILL -- "-$group"
+done
+for round in 1 2 3 4 5; do
+    found=$(grep -las -- "$1" /proc/[0-9]*/environ)
+    [ -n "$found" ] || break
+    for file in $found; do
+        pid=${file#/proc/}
+        kill -s KILL "${pid%/environ}"
+    done
+done
+"#;
+
+/// The process groups of one backend, and the watchdog that knows them.
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    pattern: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Which group belongs to the sandbox of which key.
+    groups: BTreeMap<i32, String>,
+    process: Option<Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    pipe: File,
+    /// Ends by itself when the pipe closes; dropping this only leaves the reaping to the runtime.
+    child: Child,
+}
+
+impl Watchdog {
+    /// Prepares a watchdog for the owner with this token; it starts with the first command.
+    pub(super) fn new(owner: &str) -> Self {
+        let pattern = format!(r"{}=[^.]*\.[0-9]*\.[0-9]*\.{owner}\.", super::mark::VARIABLE);
+        Self { pattern, state: Mutex::default() }
+    }
+
+    /// Makes sure that the watchdog runs, before the command it is to guard.
+    pub(super) fn start(&self, path: &OsStr) -> io::Result<()> {
+        let mut state = self.state();
+        let running = match &mut state.process {
+            Some(process) => matches!(process.child.try_wait(), Ok(None)),
+            None => false,
+        };
+        if running {
+            return Ok(());
+        }
+        let mut process = Process::start(&self.pattern, path)?;
+        for group in state.groups.keys() {
+            process.tell("add", *group)?;
+        }
+        state.process = Some(process);
+        Ok(())
+    }
+
+    pub(super) fn add(&self, group: Pid, key: &str) {
+        self.change("add", group, |groups| groups.insert(group.as_raw_nonzero().get(), key.to_owned()));
+    }
+
+    pub(super) fn del(&self, group: Pid) {
+        self.change("del", group, |groups| groups.remove(&group.as_raw_nonzero().get()));
+    }
+
+    /// Returns the groups running for the sandbox of this key.
+    pub(super) fn groups(&self, key: &str) -> Vec<Pid> {
+        let state = self.state();
+        state.groups.iter().filter(|(_, of)| *of == key).filter_map(|(group, _)| Pid::from_raw(*group)).collect()
+    }
+
+    fn change(&self, verb: &str, group: Pid, change: impl FnOnce(&mut BTreeMap<i32, String>) -> Option<String>) {
+        let mut state = self.state();
+        change(&mut state.groups);
+        let told = match &mut state.process {
+            Some(process) => process.tell(verb, group.as_raw_nonzero().get()),
+            None => Ok(()),
+        };
+        if let Err(error) = told {
+            tracing::warn!(%error, "the watchdog does not listen");
+            if let Some(mut deaf) = state.process.take() {
+                // Killed before its pipe closes, or it would end groups that are well. The next command starts another,
+                // which is told everything. That it is dead already is the usual reason to be here.
+                let _ = deaf.child.start_kill();
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change is whole before anything can panic, so a poisoned state is still a true one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Process {
+    fn start(pattern: &str, path: &OsStr) -> io::Result<Self> {
+        let mut child = Command::new("sh")
+            .args(["-c", SCRIPT, "ralph-watchdog", pattern])
+            // No mark of an outer sandbox, or its end would be ours.
+            .env_clear()
+            .env("PATH", path)
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let pipe = child.stdin.take().expect("its standard input was asked to be a pipe").into_owned_fd()?;
+        // A stopped watchdog must not stop us.
+        fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
+        Ok(Self { pipe: File::from(pipe), child })
+    }
+
+    fn tell(&mut self, verb: &str, group: i32) -> io::Result<()> {
+        // One write of less than a pipe's atomic size: a line is there whole or not at all.
+        self.pipe.write_all(format!("{verb} {group}\n").as_bytes())
+    }
+}

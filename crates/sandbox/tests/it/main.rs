@@ -1,0 +1,28 @@
+//! What the crate promises, tried from outside.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has to stop")]
+
+mod local;
+#[cfg(target_os = "linux")]
+mod owner;
+mod sabotage;
+
+use std::time::{Duration, Instant};
+
+/// Waits until something holds, and says so when it never does.
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < until, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Returns whether a process lives; one that only waits to be reaped does not.
+#[cfg(target_os = "linux")]
+fn alive(pid: i32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let state = stat.rsplit_once(')').and_then(|(_, fields)| fields.split_ascii_whitespace().next());
+    !matches!(state, None | Some("Z" | "X"))
+}
