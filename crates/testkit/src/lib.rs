@@ -1,1 +1,8 @@
-//! Starts here.
+//! Believable fakes and a hermetic home, for tests only.
+//!
+//! Fakes are servers and repositories, not doubles of our own types.
+
+pub mod home;
+pub mod hostile;
+pub mod model;
+pub mod repo;

@@ -1,0 +1,215 @@
+//! The server: plays behaviours in order, the last one for ever, and remembers every request.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderName, HeaderValue, Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::Behaviour;
+use super::behaviour::answer;
+use super::connection::{Control, Fate, Port};
+
+/// Enough for any test; a client that loops for ever is refused, not remembered.
+const MOST_REQUESTS: usize = 10_000;
+const LARGEST_REQUEST: usize = 16 * 1024 * 1024;
+/// Enough of an answer for the headers and some of the body, never for all of it: see `faulty`.
+const PART: usize = 400;
+
+/// A model server that lives as long as this value.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    /// Dropping it ends the server and whatever still hangs on it.
+    _stop: watch::Sender<()>,
+}
+
+/// A request as it arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    pub method: String,
+    /// With the query.
+    pub path: String,
+    pub headers: Vec<(String, String)>,
+    /// The body, or null when it was not JSON.
+    pub body: Value,
+}
+
+impl Received {
+    /// Returns a header by its lower-case name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    behaviours: Vec<Behaviour>,
+    received: Mutex<Vec<Received>>,
+    /// How many requests were left without an answer so far.
+    silent: watch::Sender<usize>,
+    stopped: watch::Receiver<()>,
+}
+
+impl Server {
+    /// Starts on a free port. The n-th request meets the n-th behaviour, later ones the last.
+    pub async fn start(behaviours: impl IntoIterator<Item = Behaviour>) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let address = listener.local_addr()?;
+        let (stop, stopped) = watch::channel(());
+        let shared = Arc::new(Shared {
+            behaviours: behaviours.into_iter().collect(),
+            received: Mutex::default(),
+            silent: watch::Sender::new(0),
+            stopped: stopped.clone(),
+        });
+        let app = Router::new()
+            .fallback(serve)
+            .layer(DefaultBodyLimit::max(LARGEST_REQUEST))
+            .with_state(shared.clone())
+            .into_make_service_with_connect_info::<Control>();
+        let server = axum::serve(Port(listener), app).with_graceful_shutdown(ended(stopped));
+        // The task ends by itself when `stop` is dropped, and with it every connection.
+        tokio::spawn(async move { server.await });
+        Ok(Self { address, shared, _stop: stop })
+    }
+
+    /// The base URL for a client.
+    pub fn url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Every request so far, in order of arrival.
+    pub fn requests(&self) -> Vec<Received> {
+        self.shared.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until one more request than `before` has been left without an answer, and returns how many there are.
+    pub async fn silent(&self, before: usize) -> usize {
+        let mut silent = self.shared.silent.subscribe();
+        // The sender lives in `self`, so waiting cannot fail.
+        silent.wait_for(|now| *now > before).await.map_or(before, |now| *now)
+    }
+}
+
+async fn ended(mut stopped: watch::Receiver<()>) {
+    // Nothing is ever sent: the error that the sender is gone is the signal.
+    while stopped.changed().await.is_ok() {}
+}
+
+async fn serve(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(connection): ConnectInfo<Control>,
+    request: Request,
+) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, LARGEST_REQUEST).await.unwrap_or_default();
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let received = Received {
+        method: parts.method.to_string(),
+        path: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+        headers: parts
+            .headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .collect(),
+        body: body.clone(),
+    };
+    let turn = {
+        let mut all = shared.received.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MOST_REQUESTS {
+            return plain(508, "too many requests for one test".into());
+        }
+        all.push(received);
+        all.len() - 1
+    };
+    let right = parts.method == "POST" && parts.uri.path().ends_with("/chat/completions");
+    let behaviour = shared.behaviours.get(turn).or(shared.behaviours.last());
+    match behaviour {
+        Some(behaviour) if right => play(behaviour.clone(), &body, &connection, &shared).await,
+        _ => plain(404, json!({"detail": "Not Found"}).to_string()),
+    }
+}
+
+async fn play(behaviour: Behaviour, request: &Value, connection: &Control, shared: &Shared) -> Response<Body> {
+    let model = request.get("model").and_then(Value::as_str).unwrap_or_default();
+    let usage = json!({"prompt_tokens": 12, "completion_tokens": 5});
+    match behaviour {
+        Behaviour::Ok { content, usage } => raw(200, "application/json", answer(model, &content, &usage)),
+        Behaviour::Status { code, body, headers } => {
+            let mut response = plain(code, body);
+            for (name, value) in headers {
+                if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+                    response.headers_mut().insert(name, value);
+                }
+            }
+            response
+        }
+        Behaviour::Raw { body, content_type } => raw(200, &content_type, body),
+        Behaviour::Slow { content, delay } => {
+            tokio::time::sleep(delay).await;
+            raw(200, "application/json", answer(model, &content, &usage))
+        }
+        Behaviour::Hang => {
+            shared.silent.send_modify(|silent| *silent += 1);
+            ended(shared.stopped.clone()).await;
+            plain(503, String::new())
+        }
+        Behaviour::Stall => {
+            shared.silent.send_modify(|silent| *silent += 1);
+            // Owned by the connection: it is let go when the server ends.
+            let (connection, stopped) = (connection.clone(), shared.stopped.clone());
+            connection.set(Fate::Stall(PART));
+            tokio::spawn(async move {
+                ended(stopped).await;
+                connection.set(Fate::Cut(0));
+            });
+            faulty(model, &usage)
+        }
+        Behaviour::Cut => {
+            connection.set(Fate::Cut(PART));
+            faulty(model, &usage)
+        }
+        Behaviour::Reset => {
+            connection.set(Fate::Reset);
+            plain(503, String::new())
+        }
+        Behaviour::Huge { bytes } => raw(200, "application/json", answer(model, &"x".repeat(bytes), &usage)),
+        Behaviour::NoJsonMode { content } => {
+            if request.get("response_format").is_some() {
+                let message = "'response_format' of type 'json_object' is not supported with this model.";
+                let error = json!({"error": {"message": message, "type": "invalid_request_error",
+                    "param": "response_format", "code": null}});
+                raw(400, "application/json", error.to_string())
+            } else {
+                raw(200, "application/json", answer(model, &content, &usage))
+            }
+        }
+    }
+}
+
+/// An answer long enough that `PART` of it is not the whole.
+fn faulty(model: &str, usage: &Value) -> Response<Body> {
+    raw(200, "application/json", answer(model, &"x".repeat(2 * PART), usage))
+}
+
+fn plain(code: u16, body: String) -> Response<Body> {
+    raw(code, "text/plain; charset=utf-8", body)
+}
+
+fn raw(code: u16, content_type: &str, body: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::IM_A_TEAPOT);
+    if let Ok(content_type) = HeaderValue::try_from(content_type) {
+        response.headers_mut().insert(CONTENT_TYPE, content_type);
+    }
+    response
+}
