@@ -1,1 +1,19 @@
-//! Starts here.
+//! Runs a task from first prompt to pull request and survives restarts.
+//!
+//! Judgement is in `ralph_core`; this crate does what it decides and writes down that it was done.
+
+mod baseline;
+mod check;
+pub mod control;
+mod error;
+pub mod git;
+pub mod host;
+pub mod model;
+pub mod receipt;
+pub mod run;
+pub mod scm;
+pub mod store;
+pub mod verify;
+
+pub use baseline::{Report as BaselineReport, check as check_baseline};
+pub use error::Error;

@@ -1,0 +1,321 @@
+//! One real run in a temporary home: local backend, scripted model, an action that does nothing, no checks.
+//!
+//! Nothing is ever verified and nothing fails, so the loop score stays at 0.3 (nothing changes) and no gutter ends the
+//! run: it goes on until its iterations are used up.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use ralph_core::budget::Budget;
+use ralph_core::env::Env;
+use ralph_core::event::{Event, Identity, Line, PinnedProfile, Profiles};
+use ralph_core::gutter::Rung;
+use ralph_core::policy::Policy;
+use ralph_core::task;
+use ralph_engine::host::{DEFAULT_BACKEND, Host};
+use ralph_engine::run::{Begin, Keep, Stops, begin};
+use ralph_engine::store::{Announce, Home, Moment};
+use ralph_testkit::repo::TestRepo;
+
+use crate::control::{Flush, bare_command};
+use crate::system::{self, Size, Used};
+use crate::table::{Table, percentile};
+use crate::{Fallible, GROWTH, MEMORY_GROWTH_MIB, SHARE_MS};
+
+/// How many files the repository of a plain run has.
+pub(crate) const SMALL: usize = 20;
+
+/// The action of every iteration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A command that does nothing.
+    Run,
+    /// A file written with what it holds already.
+    Write,
+}
+
+impl Kind {
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Run => "a run whose every action is the command `true`",
+            Self::Write => "a run whose every action writes progress.md as it is",
+        }
+    }
+
+    fn action(self) -> serde_json::Value {
+        match self {
+            Self::Run => serde_json::json!({ "type": "run", "command": "true" }),
+            Self::Write => {
+                serde_json::json!({ "type": "write", "path": ".ralph/progress.md", "content": "next: nothing\n" })
+            }
+        }
+    }
+}
+
+const TASK: &str = "---\ntask_id: bench-001\ntest_command: \"true\"\ntest_every: claim\nprotected_paths: [\"tests/\"]\n---\n\n\
+    # Do nothing, often\n\n## Milestone M1: never\n\n- [ ] M1.1 A box nobody claims\n  - verify: `false`\n";
+
+/// What was measured of one run.
+#[derive(Debug)]
+pub(crate) struct Driven {
+    kind: Kind,
+    iterations: u32,
+    times: Vec<Iteration>,
+    grown: [Size; 2],
+    /// Kept until everything is measured: a file system that has to remove thousands of files is slow meanwhile.
+    _folders: (TestRepo, tempfile::TempDir),
+}
+
+/// One iteration, times in ms.
+#[derive(Debug, Clone, Default)]
+struct Iteration {
+    n: u32,
+    whole: f64,
+    /// From its start to the model's answer: looking around and building the prompt.
+    prompt: f64,
+    /// The bare no-op command and a bare flush right before it, where they were measured.
+    bare: Option<(f64, f64)>,
+    resident_mib: f64,
+    used: Used,
+}
+
+/// Takes the time at the run's events; between them nothing of the bench runs.
+struct Watch {
+    iterations: u32,
+    seen: Arc<Mutex<Seen>>,
+}
+
+struct Seen {
+    began: Instant,
+    open: Option<Iteration>,
+    done: Vec<Iteration>,
+    flush: Flush,
+    sizes: Vec<PathBuf>,
+    first: [Size; 2],
+}
+
+impl Announce for Watch {
+    fn announce(&self, moment: Moment, line: &Line) {
+        if moment == Moment::Before {
+            return;
+        }
+        let now = Instant::now();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = now.duration_since(seen.began).as_secs_f64() * 1000.0;
+        match &line.event {
+            Event::IterationStarted { n, .. } => {
+                seen.close(since);
+                seen.open(*n, self.iterations);
+            }
+            Event::ModelCalled { .. } => {
+                if let Some(open) = &mut seen.open {
+                    open.prompt = since;
+                }
+            }
+            Event::RunFinished { .. } => seen.close(since),
+            _ => (),
+        }
+    }
+}
+
+impl Seen {
+    fn close(&mut self, since: f64) {
+        if let Some(open) = self.open.take() {
+            self.done.push(Iteration { whole: since, ..open });
+        }
+    }
+
+    fn open(&mut self, n: u32, iterations: u32) {
+        let bare = windows(iterations).iter().any(|(_, from, to)| (*from..=*to).contains(&n)).then(|| {
+            // A control that cannot be had must not end the run; its zero would be seen in the table.
+            (bare_command().unwrap_or(0.0), self.flush.once().unwrap_or(0.0))
+        });
+        if n == FIRST_SIZE {
+            self.first = sizes(&self.sizes);
+        }
+        let (resident_mib, used) = (system::resident_mib(), system::used());
+        self.open = Some(Iteration { n, bare, resident_mib, used, ..Iteration::default() });
+        // Last, so that what was measured above belongs to no iteration.
+        self.began = Instant::now();
+    }
+}
+
+/// From this iteration on, growth on disk is counted: the first ones also make what is made once.
+const FIRST_SIZE: u32 = 15;
+const SETTLED: u32 = 20;
+
+/// The iterations that are looked at: name, first, last.
+fn windows(iterations: u32) -> [(&'static str, u32, u32); 3] {
+    let middle = (iterations / 10).max(16);
+    [
+        ("iterations 1-10", 1, 10),
+        ("around iteration 100", middle.saturating_sub(5), middle + 5),
+        ("the last iterations", iterations - 10, iterations),
+    ]
+}
+
+pub(crate) async fn drive(kind: Kind, iterations: u32, files: usize) -> Fallible<Driven> {
+    let repo = TestRepo::new();
+    for at in 0..files {
+        let text = format!("pub fn f{at}() -> usize {{\n    {at}\n}}\n");
+        repo.write(&format!("src/d{}/m{}/f{at}.rs", at % 23, at / 23 % 101), text);
+    }
+    repo.write("tests/check.sh", "exit 1\n");
+    repo.write("ralph_task.md", TASK);
+    repo.commit("first");
+    let home = tempfile::tempdir()?;
+    let script = home.path().join("script.jsonl");
+    let answer = serde_json::json!({
+        "summary": "Nothing to do, done.",
+        "actions": [kind.action()],
+        "claims": { "checkboxes_checked": [], "milestones_completed": [] },
+    });
+    let reply = serde_json::json!({ "json": answer, "repeat": true });
+    std::fs::write(&script, format!("{{\"format\": 1}}\n{reply}\n"))?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    let env = Env::new([("PATH".to_owned(), path)]);
+    let host = Host::open(Home::new(home.path().join("state"), home.path().join("config")), env).await?;
+    let seen = Arc::new(Mutex::new(Seen {
+        began: Instant::now(),
+        open: None,
+        done: Vec::new(),
+        flush: Flush::new(home.path())?,
+        sizes: vec![host.home.runs_dir(), host.home.sandboxes_dir()],
+        first: [Size::default(); 2],
+    }));
+    let watch = Watch { iterations, seen: seen.clone() };
+    let wish = wish(repo.path(), &script, iterations)?;
+    let begun = begin(&host, wish, Box::new(watch), Stops::default(), Keep::Always).await?;
+    let mut runner = begun.runner;
+    let state = runner.drive().await?.clone();
+    if state.spent.iterations != iterations + 1 {
+        return Err(format!("the run ended after {} iterations: {:?}", state.spent.iterations, state.status).into());
+    }
+    drop(runner);
+    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let last = sizes(&seen.sizes);
+    let grown = [0, 1].map(|at| less(last[at], seen.first[at]));
+    Ok(Driven { kind, iterations, times: std::mem::take(&mut seen.done), grown, _folders: (repo, home) })
+}
+
+fn sizes(folders: &[PathBuf]) -> [Size; 2] {
+    [0, 1].map(|at| folders.get(at).map(|folder| system::size(folder)).unwrap_or_default())
+}
+
+fn less(a: Size, b: Size) -> Size {
+    Size {
+        files: a.files.saturating_sub(b.files),
+        bytes: a.bytes.saturating_sub(b.bytes),
+        allocated: a.allocated.saturating_sub(b.allocated),
+    }
+}
+
+fn wish(repo: PathBuf, script: &Path, iterations: u32) -> Fallible<Begin> {
+    let default = PinnedProfile {
+        name: "bench".to_owned(),
+        model: format!("scripted/{}", script.display()),
+        base_url: None,
+        api_key_env: None,
+        max_output_tokens: 2048,
+        temperature: None,
+        timeout_s: 60,
+        price: None,
+        extra: BTreeMap::new(),
+    };
+    Ok(Begin {
+        repo,
+        source: TASK.to_owned(),
+        task: task::parse(TASK)?,
+        task_path: "ralph_task.md".to_owned(),
+        base_branch: None,
+        backend: DEFAULT_BACKEND.to_owned(),
+        image: None,
+        profiles: Profiles { default, fallback: None, doctor: None },
+        // One more than is looked at, so that the last one looked at ends like all others.
+        budget: Budget {
+            iterations: iterations + 1,
+            wall_ms: 24 * 3_600_000,
+            cost: None,
+            tokens: None,
+            consecutive_gutter: u32::MAX,
+        },
+        policy: Policy::default(),
+        identity: Identity { name: "bench".to_owned(), email: "bench@localhost".to_owned() },
+        ladder: vec![Rung::Rotate],
+        check_timeout_s: 60,
+        baseline: false,
+        include_dirty: false,
+    })
+}
+
+impl Driven {
+    fn window(&self, from: u32, to: u32) -> Vec<&Iteration> {
+        self.times.iter().filter(|one| (from..=to).contains(&one.n)).collect()
+    }
+
+    /// Returns our share of an iteration in the middle of a window: all of it less the command itself.
+    fn share(&self, from: u32, to: u32) -> f64 {
+        let window = self.window(from, to);
+        let whole: Vec<f64> = window.iter().map(|one| one.whole).collect();
+        let bare: Vec<f64> = window.iter().filter_map(|one| one.bare).map(|(command, _)| command).collect();
+        let command = if self.kind == Kind::Run { percentile(&bare, 50) } else { 0.0 };
+        (percentile(&whole, 50) - command).max(0.0)
+    }
+
+    pub(crate) fn median(&self) -> (f64, f64) {
+        let of = |part: fn(&Iteration) -> f64| {
+            let times: Vec<f64> = self.times.iter().skip(1).map(part).collect();
+            percentile(&times, 50)
+        };
+        (of(|one| one.whole), of(|one| one.prompt))
+    }
+
+    pub(crate) fn tell(&self, table: &mut Table) {
+        let windows = windows(self.iterations);
+        for (name, from, to) in windows {
+            let window = self.window(from, to);
+            let whole: Vec<f64> = window.iter().map(|one| one.whole).collect();
+            let (commands, flushes): (Vec<f64>, Vec<f64>) = window.iter().filter_map(|one| one.bare).unzip();
+            if from == 1 {
+                table.tell("iteration 1, the whole of it", whole.first().copied().unwrap_or(0.0), "ms");
+            }
+            table.tell(format!("{name}: the whole, p50"), percentile(&whole, 50), "ms");
+            table.tell(format!("{name}: the whole, p90"), percentile(&whole, 90), "ms");
+            table.tell(format!("{name}: bare `sh -c true`, p50"), percentile(&commands, 50), "ms");
+            table.tell(format!("{name}: bare fdatasync, p50"), percentile(&flushes, 50), "ms");
+            table.at_most(format!("{name}: our share, p50"), self.share(from, to), SHARE_MS, "ms");
+        }
+        let [first, _, last] = windows.map(|(_, from, to)| self.share(from, to));
+        table.at_most("our share, last against first", last / first.max(0.001), GROWTH, "x");
+        self.tell_use(table);
+        let at = |n: u32| self.times.iter().find(|one| one.n == n).map_or(0.0, |one| one.resident_mib);
+        table.tell("memory at the last iteration", at(self.iterations), "MiB");
+        let grown = at(self.iterations) - at(SETTLED);
+        table.at_most(format!("memory, last iteration less iteration {SETTLED}"), grown, MEMORY_GROWTH_MIB, "MiB");
+    }
+
+    fn tell_use(&self, table: &mut Table) {
+        // Between the windows, where no control writes anything.
+        let calm = |n: u32| self.times.iter().find(|one| one.n == n).map(|one| one.used).unwrap_or_default();
+        let [_, middle, last] = windows(self.iterations);
+        let (from, to) = (middle.2 + 2, last.1.saturating_sub(2));
+        let (before, after) = (calm(from), calm(to));
+        let spread = f64::from(to.saturating_sub(from).max(1));
+        let each = |a: u64, b: u64| a.saturating_sub(b) as f64 / spread;
+        let whole: Vec<f64> =
+            self.times.iter().filter(|one| (from..=to).contains(&one.n)).map(|one| one.whole).collect();
+        table.tell("between the windows: the whole, p50", percentile(&whole, 50), "ms");
+        table.tell("between the windows: processor time, ours and git's", each(after.busy_ms, before.busy_ms), "ms");
+        table.tell("written per iteration, to files and pipes", each(after.passed, before.passed) / 1024.0, "KiB");
+        table.tell("written per iteration, to disk", each(after.stored, before.stored) / 1024.0, "KiB");
+        table.tell("calls of write per iteration", each(after.calls, before.calls), "");
+        let counted = f64::from((self.iterations + 2).saturating_sub(FIRST_SIZE).max(1));
+        for (name, size) in ["run folder", "sandbox"].iter().zip(self.grown) {
+            table.tell(format!("{name}: growth per iteration"), size.bytes as f64 / counted / 1024.0, "KiB");
+            table.tell(format!("{name}: growth on disk"), size.allocated as f64 / counted / 1024.0, "KiB");
+            table.tell(format!("{name}: new files and folders"), size.files as f64 / counted, "");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A repository of 50 000 files and a log of 200 MB: what grows with them and what does not.
+
+use std::time::Instant;
+
+use ralph_core::prompt::{self, Ask, Checkbox, Inputs, Left};
+
+use crate::Fallible;
+use crate::control::ms;
+use crate::drive::{Kind, drive};
+use crate::table::{Table, percentile};
+
+const FILES: usize = 50_000;
+const LOG_BYTES: usize = 200_000_000;
+const ITERATIONS: u32 = 40;
+const TIMES: usize = 10;
+/// A prompt looks at the ends of what it shows, whatever its length.
+const PROMPT_MS: f64 = 50.0;
+
+pub(crate) async fn measure(table: &mut Table) -> Fallible<()> {
+    let line = "error: something long and tedious went wrong in module 17, as it did before\n";
+    let log = line.repeat(LOG_BYTES / line.len());
+    let status = (0..FILES).map(|at| format!("M src/d{}/f{at}.rs\n", at % 23)).collect::<Vec<_>>().concat();
+    let mut times = Vec::new();
+    for n in 1..=TIMES {
+        let began = Instant::now();
+        let built = prompt::build(&inputs(u32::try_from(n)?, &log, &status));
+        times.push(ms(began));
+        if built.user.len() > 400 << 10 {
+            return Err(format!("the prompt has {} bytes", built.user.len()).into());
+        }
+    }
+    table.at_most("prompt from a log of 200 MB, p50", percentile(&times, 50), PROMPT_MS, "ms");
+    drop(log);
+    let driven = drive(Kind::Write, ITERATIONS, FILES).await?;
+    let (whole, prompt) = driven.median();
+    table.tell("repository of 50 000 files: an iteration, p50", whole, "ms");
+    table.tell("repository of 50 000 files: until the answer, p50", prompt, "ms");
+    Ok(())
+}
+
+fn inputs<'a>(n: u32, log: &'a str, status: &'a str) -> Inputs<'a> {
+    Inputs {
+        nonce: "k3v9q2w8",
+        run: "bench",
+        iteration: n,
+        task: "# Do nothing\n",
+        guardrails: "",
+        progress: "next: nothing\n",
+        notes: "",
+        errors_log: log,
+        git_status: status,
+        diffstat: status,
+        test_output: log,
+        tested_in: n.saturating_sub(1),
+        test_command: "true",
+        boxes: &[Checkbox { id: "M1.1", verified: false }],
+        protected_paths: &[],
+        left: Left::default(),
+        scores: &[0.3],
+        rotated_because: None,
+        last_failure: None,
+        ask: Ask::OneStep,
+    }
+}

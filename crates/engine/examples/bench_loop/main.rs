@@ -1,0 +1,116 @@
+//! How much time, disk and memory of an iteration is ours: real runs with a scripted model and an action that does
+//! nothing, each figure with its target beside it. Ends with code 1 when a target is missed.
+//!
+//! What the machine itself costs (starting a program, flushing a file) is measured in the same moments, so that figures
+//! of different machines can be compared. What is not here: checks, proofs and real models.
+
+mod control;
+mod drive;
+mod fold;
+mod large;
+mod system;
+mod table;
+
+use std::error::Error;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use crate::drive::{Kind, drive};
+use crate::table::Table;
+
+/// What every part of the bench fails with; it only ever goes to a terminal.
+pub(crate) type Fallible<T> = Result<T, Box<dyn Error>>;
+
+const USAGE: &str = "usage: bench_loop [--json] [--iterations N] [--quick]\n\n  \
+    --iterations N  iterations of each run, at least 40 (1000)\n  \
+    --quick         leave the large repository and the large log out\n  \
+    --json          print one JSON object\n";
+
+/// Our share of an iteration, checks aside.
+const SHARE_MS: f64 = 25.0;
+/// How much it may grow from the first iterations to the last.
+const GROWTH: f64 = 1.5;
+/// The fold of `fold::EVENTS` events.
+const FOLD_MS: f64 = 500.0;
+/// How much memory may grow from iteration 20 to the last.
+const MEMORY_GROWTH_MIB: f64 = 8.0;
+
+struct Options {
+    json: bool,
+    quick: bool,
+    iterations: u32,
+}
+
+fn main() -> ExitCode {
+    let options = match options(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(code) => return code,
+    };
+    let measured = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(Into::into)
+        .and_then(|runtime| runtime.block_on(measure(&options)));
+    match measured {
+        Ok(table) => {
+            let text = if options.json { table.json() } else { table.text() };
+            // When nobody reads the figures, the exit code still tells.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            if table.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            let mut text = format!("error: {error}");
+            let mut source = error.source();
+            while let Some(cause) = source {
+                text = format!("{text}: {cause}");
+                source = cause.source();
+            }
+            let _ = writeln!(std::io::stderr(), "{text}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn options(args: impl Iterator<Item = String>) -> Result<Options, ExitCode> {
+    let mut options = Options { json: false, quick: false, iterations: 1000 };
+    let mut args = args;
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--json" => options.json = true,
+            "--quick" => options.quick = true,
+            "--iterations" => match args.next().and_then(|n| n.parse().ok()) {
+                Some(n) if n >= 40 => options.iterations = n,
+                _ => return Err(usage(ExitCode::from(2))),
+            },
+            "--help" | "-h" => return Err(usage(ExitCode::SUCCESS)),
+            _ => return Err(usage(ExitCode::from(2))),
+        }
+    }
+    Ok(options)
+}
+
+fn usage(code: ExitCode) -> ExitCode {
+    let _ = std::io::stderr().write_all(USAGE.as_bytes());
+    code
+}
+
+async fn measure(options: &Options) -> Fallible<Table> {
+    let mut table = Table::default();
+    table.section("the machine");
+    control::measure(&mut table).await?;
+    let mut kept = Vec::new();
+    for kind in [Kind::Run, Kind::Write] {
+        table.section(kind.title());
+        let driven = drive(kind, options.iterations, drive::SMALL).await?;
+        driven.tell(&mut table);
+        kept.push(driven);
+    }
+    table.section("reading a run back");
+    fold::measure(&mut table)?;
+    if !options.quick {
+        table.section("large inputs");
+        large::measure(&mut table).await?;
+    }
+    Ok(table)
+}

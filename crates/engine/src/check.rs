@@ -1,0 +1,102 @@
+//! Runs a command in a sandbox and keeps what a receipt and a person need of it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ralph_core::hash::{Hasher, sha256};
+use ralph_core::redact::Redactor;
+use ralph_core::text::{head, tail};
+use ralph_sandbox::{Exec, Kept, Sandbox, Sink, Status, Stream};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// How much of a command's output is kept; its hash covers all of it.
+const TEXT_CAP: usize = 512 << 10;
+
+/// How much of its error output is looked at for a failure signature.
+const STDERR_CAP: usize = 16 << 10;
+
+/// A command that ran to its end, was killed at its timeout, or was killed by a signal.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) timed_out: bool,
+    pub(crate) duration_ms: u64,
+    pub(crate) output_sha256: String,
+    /// Both streams in the order they came, redacted and cut in the middle when long.
+    pub(crate) text: String,
+    /// The error stream, or all of it when that is empty: what failure signatures look at.
+    pub(crate) complaint: String,
+}
+
+impl Ran {
+    pub(crate) fn passed(&self) -> bool {
+        self.code == 0 && !self.timed_out
+    }
+
+    /// Says in one line how it ended, with the last thing it printed.
+    pub(crate) fn verdict(&self, timeout: Duration) -> String {
+        if self.timed_out {
+            return format!("no end within {} s; it and all it started were killed", timeout.as_secs());
+        }
+        let last = self.text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("");
+        let last = head(last.trim(), 200);
+        if last.is_empty() { format!("exit {}", self.code) } else { format!("exit {}: {last}", self.code) }
+    }
+}
+
+/// Runs a shell line in the sandbox.
+pub(crate) async fn run(
+    sandbox: &dyn Sandbox,
+    line: &str,
+    cwd: &str,
+    timeout: Duration,
+    redactor: &Redactor,
+) -> Result<Ran, Error> {
+    let mut sink = Recorder {
+        stdout: Hasher::default(),
+        stderr: Hasher::default(),
+        text: Kept::new(TEXT_CAP),
+        complaint: Kept::new(STDERR_CAP),
+    };
+    let mut exec = Exec::shell(line, timeout).cwd(cwd);
+    // Without its own `.git`, a clone must not be taken for a part of whatever repository lies further up.
+    if let Some(above) = sandbox.workspace().parent().and_then(Path::to_str) {
+        exec = exec.env("GIT_CEILING_DIRECTORIES", above);
+    }
+    let exit = sandbox.exec(&exec, &mut sink).await?;
+    let text = redactor.redact(&String::from_utf8_lossy(&sink.text.bytes())).into_owned();
+    let stderr = redactor.redact(&String::from_utf8_lossy(&sink.complaint.bytes())).into_owned();
+    let complaint = if stderr.trim().is_empty() { tail(&text, 40, STDERR_CAP).to_owned() } else { stderr };
+    let both = format!("{} {}", sink.stdout.finish(), sink.stderr.finish());
+    Ok(Ran {
+        code: exit.code(),
+        timed_out: exit.status == Status::TimedOut,
+        duration_ms: u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
+        output_sha256: sha256(both.as_bytes()),
+        text,
+        complaint,
+    })
+}
+
+/// Hashes each stream apart, because how two streams interleave differs from run to run.
+struct Recorder {
+    stdout: Hasher,
+    stderr: Hasher,
+    text: Kept,
+    complaint: Kept,
+}
+
+impl Sink for Recorder {
+    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+        match stream {
+            Stream::Stdout => self.stdout.update(bytes),
+            Stream::Stderr => {
+                self.stderr.update(bytes);
+                self.complaint.push(bytes);
+            }
+        }
+        self.text.push(bytes);
+    }
+}

@@ -1,0 +1,139 @@
+//! What can go wrong around a run, told so that a person can act on it.
+
+use std::io;
+use std::path::PathBuf;
+
+use ralph_core::event::BadLine;
+use ralph_core::exit::Exit;
+use ralph_core::text::plain;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("could not {doing} `{path}`")]
+    File { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("{}", no_run(wanted))]
+    NoRun { wanted: String },
+    #[error("`{wanted}` could mean {}", candidates.join(", "))]
+    Ambiguous { wanted: String, candidates: Vec<String> },
+    #[error("run `{run}` is in use by another process")]
+    Locked { run: String },
+    #[error("run `{run}` is not running")]
+    NotRunning { run: String },
+    #[error("event {number} of run `{run}` cannot be read")]
+    BadEvent { run: String, number: u64, source: ralph_core::event::BadLine },
+    #[error("the events of run `{run}` do not make a run")]
+    BadHistory { run: String, source: ralph_core::run::BadHistory },
+    #[error("sandbox trouble")]
+    Sandbox(#[from] ralph_sandbox::Error),
+    #[error("git trouble")]
+    Git(#[from] crate::git::Error),
+    #[error("backend `{name}` is not part of this ralph")]
+    NoBackend { name: String },
+    #[error("{0}")]
+    Refused(String),
+    #[error("run `{run}` cannot do `{control}`: {why}")]
+    ControlRefused { run: String, control: String, why: String },
+    #[error("`{variable}` is not set, and profile `{profile}` needs it")]
+    NoKey { profile: String, variable: String },
+    #[error("profile `{profile}` cannot be used: {why}")]
+    Profile { profile: String, why: String },
+    #[error("the clone in the sandbox cannot be used any more: {why}")]
+    Spoilt { why: String },
+    #[error("the receipt cannot be trusted: {0}")]
+    BadReceipt(String),
+    #[error("run `{run}` cannot be adopted: {why}")]
+    CannotAdopt { run: String, why: String, hint: String },
+    #[error("commit `{sha}` of the receipt is in no repository here")]
+    MissingCommit { sha: String, branch: String },
+    #[error("there is no receipt: {why}")]
+    NoReceipt { why: String, hint: String },
+    #[error("run `{run}` cannot go back to iteration {n}: {why}")]
+    CannotRewind { run: String, n: u32, why: &'static str },
+    #[error("run `{run}` cannot go on: {why}")]
+    CannotResume { run: String, why: String, hint: String },
+    #[error("could not read the randomness of the system")]
+    Random,
+}
+
+impl Error {
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoRun { wanted } if wanted == "@" => {
+                Some("`ralph run` starts one, `ralph demo` shows one".to_owned())
+            }
+            Self::NoRun { .. } => Some("ralph ls".to_owned()),
+            Self::Ambiguous { candidates, .. } => candidates.first().map(|first| format!("ralph show {first}")),
+            Self::Locked { run } => Some(format!("ralph logs -f {run}")),
+            Self::NotRunning { run } => Some(format!("ralph resume {run}")),
+            Self::BadEvent { run, source: BadLine::Unknown(_), .. } | Self::BadHistory { run, .. } => {
+                Some(format!("`ralph logs {run}` shows what can still be read"))
+            }
+            Self::BadEvent { source, .. } => source.hint(),
+            Self::ControlRefused { run, .. } => Some(format!("ralph show {run}")),
+            Self::CannotRewind { run, .. } => Some(format!("ralph logs {run}")),
+            Self::MissingCommit { branch, .. } => {
+                Some(format!("go to the repository, then: git fetch origin {}", plain(branch)))
+            }
+            Self::BadReceipt(_) => Some("get the receipt again from where it was made".to_owned()),
+            Self::File { source, .. } => Some(match source.kind() {
+                io::ErrorKind::StorageFull => "make room on the disk, then try again".to_owned(),
+                _ => "check that the folder is there and yours to write; `ralph config path` lists ralph's own"
+                    .to_owned(),
+            }),
+            Self::Sandbox(error) => error.hint(),
+            Self::Git(error) => error.hint(),
+            Self::NoBackend { .. } => {
+                Some("use `--backend local`, which runs commands on this machine without isolation".to_owned())
+            }
+            Self::NoKey { variable, .. } => Some(format!("export {variable}=…, or put it into `.env`")),
+            Self::Profile { .. } => {
+                Some("choose another with `--profile NAME`, or correct it in `models.yaml`".to_owned())
+            }
+            Self::CannotResume { hint, .. } | Self::CannotAdopt { hint, .. } | Self::NoReceipt { hint, .. } => {
+                Some(hint.clone())
+            }
+            Self::Refused(_) | Self::Spoilt { .. } | Self::Random => None,
+        }
+    }
+
+    /// Returns the exit code of a command that fails with this error.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::NoRun { .. }
+            | Self::Ambiguous { .. }
+            | Self::Refused(_)
+            | Self::Profile { .. }
+            | Self::ControlRefused { .. }
+            | Self::NoReceipt { .. }
+            | Self::CannotRewind { .. }
+            | Self::CannotAdopt { .. }
+            | Self::NotRunning { .. }
+            | Self::Sandbox(ralph_sandbox::Error::Gone { .. } | ralph_sandbox::Error::Name { .. }) => Exit::Usage,
+            Self::Git(error) => error.exit(),
+            Self::NoKey { .. } => Exit::Auth,
+            Self::NoBackend { .. } | Self::Sandbox(_) => Exit::NotReady,
+            Self::File { .. }
+            | Self::Locked { .. }
+            | Self::BadEvent { .. }
+            | Self::BadHistory { .. }
+            | Self::Spoilt { .. }
+            | Self::BadReceipt(_)
+            | Self::MissingCommit { .. }
+            | Self::CannotResume { .. }
+            | Self::Random => Exit::Failed,
+        }
+    }
+}
+
+fn no_run(wanted: &str) -> String {
+    match wanted {
+        "@" => "there are no runs yet".to_owned(),
+        _ => format!("there is no run `{wanted}`"),
+    }
+}
+
+/// Names the file an I/O error happened on.
+pub(crate) fn file(doing: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::File { doing, path, source }
+}

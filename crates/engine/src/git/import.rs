@@ -1,0 +1,378 @@
+//! Taking work out of the cage: one bundle file in, one branch of the run's own repository out, or nothing at all.
+//!
+//! Objects first go into a quarantine folder beside the repository, where git checks them strictly and we judge every new
+//! commit; only then the pack is moved in and the branch is set. A crash at any point leaves the repository as it was or
+//! as it would be after a second import of the same file.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use globset::GlobSet;
+use serde::{Deserialize, Serialize};
+
+use super::bare::shadow_ref;
+use super::bundle::{self, HEADER_CAP};
+use super::call::{Call, Input, Over, alternate};
+use super::findings::{self, Blobs};
+use super::raw::{self, Commit, GITLINK};
+use super::{Bare, Branch, Error, Finding, RunName, Sha};
+
+/// Says what secret-shaped text bytes hold, if any.
+pub type SecretScan<'a> = &'a (dyn Fn(&[u8]) -> Option<String> + Sync);
+
+/// What an import may cost the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub bundle_bytes: u64,
+    pub objects: u32,
+    pub commits: u32,
+    /// Files above this size are findings and are not searched for secrets.
+    pub large_file: u64,
+    /// All new file contents together, unpacked.
+    pub unpacked_bytes: u64,
+    pub findings: usize,
+    /// For each step of it.
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            bundle_bytes: 256 << 20,
+            objects: 200_000,
+            commits: 5_000,
+            large_file: 4 << 20,
+            unpacked_bytes: 1 << 30,
+            findings: 1_000,
+            time: Duration::from_mins(2),
+        }
+    }
+}
+
+/// What became of a bundle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "import", rename_all = "kebab-case")]
+pub enum Import {
+    /// The branch now points to `sha`.
+    Kept { sha: Sha, commits: u32, findings: Vec<Finding> },
+    /// Nothing of it was kept.
+    Refused { why: Refusal, findings: Vec<Finding> },
+}
+
+/// Why nothing was kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(tag = "refusal", rename_all = "kebab-case")]
+pub enum Refusal {
+    #[error("the bundle is unusable: {why}")]
+    Unreadable { why: String },
+    #[error("the bundle offers `{name}`, which is not the branch of this run")]
+    ForeignRef { name: String },
+    #[error("the {what} of the bundle is over the limit of {limit}")]
+    TooLarge { what: String, limit: u64 },
+    #[error("git's own check of the objects failed: {said}")]
+    Broken { said: String },
+    #[error("the branch no longer contains the commit the run started from")]
+    NotDescended,
+    #[error("it holds what looks like a credential, or a name that poses as `.git`")]
+    Stopped,
+}
+
+impl Refusal {
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Stopped => Some("remove it from the branch's history in the sandbox, then resume the run".to_owned()),
+            Self::NotDescended => Some("rebase the work onto the starting commit, or rewind the run".to_owned()),
+            Self::Unreadable { .. } | Self::ForeignRef { .. } | Self::TooLarge { .. } | Self::Broken { .. } => None,
+        }
+    }
+}
+
+/// What an import is held against.
+#[derive(Clone, Copy)]
+pub struct Rules<'a> {
+    pub branch: &'a Branch,
+    /// Commits behind this one are known; all others are judged.
+    pub base: &'a Sha,
+    /// The run and iteration to keep the state under, in the same step that sets the branch.
+    pub shadow: Option<(&'a RunName, u32)>,
+    pub protected: &'a GlobSet,
+    pub secrets: SecretScan<'a>,
+    pub limits: Limits,
+}
+
+impl std::fmt::Debug for Rules<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rules").field("branch", &self.branch).field("base", &self.base).finish_non_exhaustive()
+    }
+}
+
+/// Either a refusal to hand back or an error to report.
+enum Stop {
+    Refused(Refusal, Vec<Finding>),
+    Error(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal, Vec::new())
+    }
+}
+
+impl Bare {
+    /// Judges a bundle made in the sandbox and, when nothing stops it, points the run's branch to its commit.
+    pub async fn import(&self, bundle: &Path, rules: Rules<'_>) -> Result<Import, Error> {
+        match self.try_import(bundle, rules).await {
+            Ok((sha, commits, findings)) => Ok(Import::Kept { sha, commits, findings }),
+            Err(Stop::Refused(why, findings)) => Ok(Import::Refused { why, findings }),
+            Err(Stop::Error(error)) => Err(error),
+        }
+    }
+
+    async fn try_import(&self, path: &Path, rules: Rules<'_>) -> Result<(Sha, u32, Vec<Finding>), Stop> {
+        let limits = rules.limits;
+        let (pack, sha) = self.open_bundle(path, rules)?;
+        let quarantine = Quarantine::new(self)?;
+        let call =
+            quarantine.call("check the imported objects").args(["index-pack", "--stdin", "--fix-thin", "--strict"]);
+        let call = call
+            .args(["--threads=1", "--no-rev-index"])
+            .arg(format!("--max-input-size={}", limits.bundle_bytes))
+            .input(Input::File(pack));
+        let done = call.timeout(limits.time).cap(1 << 20, Over::Fail).run().await?;
+        if done.code != 0 {
+            return Err(Refusal::Broken { said: done.said() }.into());
+        }
+        let commits = quarantine.commits(&sha, rules).await?;
+        if sha != *rules.base && !commits.iter().any(|commit| commit.sha == sha) {
+            return Err(Refusal::NotDescended.into());
+        }
+        // A path from the tip down to the base ends in a commit that has the base as its parent.
+        let descended = sha == *rules.base || commits.iter().any(|commit| commit.parents.contains(rules.base));
+        if !descended {
+            return Err(Refusal::NotDescended.into());
+        }
+        let mut names: Vec<&Sha> = commits.iter().map(|commit| &commit.sha).collect();
+        names.dedup();
+        let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        if count > limits.commits {
+            return Err(Refusal::TooLarge { what: "number of commits".to_owned(), limit: limits.commits.into() }.into());
+        }
+        let blobs = quarantine.blobs(&commits, limits).await?;
+        let large = limits.large_file;
+        let findings = findings::judge(&commits, &blobs, large, rules.protected, rules.secrets, limits.findings);
+        if findings.iter().any(|finding| finding.kind.stops()) {
+            return Err(Stop::Refused(Refusal::Stopped, findings));
+        }
+        quarantine.release()?;
+        let shadow = rules.shadow.map(|(run, n)| shadow_ref(run, n));
+        let names: Vec<String> = shadow.into_iter().chain([rules.branch.full()]).collect();
+        self.set_refs(&names, &sha).await?;
+        Ok((sha, count, findings))
+    }
+
+    /// Removes what a killed import left behind. Only for whoever holds the run: nobody else imports then.
+    pub(crate) fn sweep(&self) {
+        let ours = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("incoming-");
+        for entry in std::fs::read_dir(self.path().join("objects")).into_iter().flatten().flatten().filter(ours) {
+            // It costs space, nothing else; the next resume tries again.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+
+    /// Reads the header and leaves the file standing at its pack.
+    fn open_bundle(&self, path: &Path, rules: Rules<'_>) -> Result<(std::fs::File, Sha), Stop> {
+        let limits = rules.limits;
+        let io = |doing| move |source| Stop::Error(Error::Io { doing, path: path.to_owned(), source });
+        let mut file = std::fs::File::open(path).map_err(io("open"))?;
+        let size = file.metadata().map_err(io("open"))?.len();
+        if size > limits.bundle_bytes {
+            return Err(Refusal::TooLarge { what: "size".to_owned(), limit: limits.bundle_bytes }.into());
+        }
+        let mut head = Vec::new();
+        file.by_ref().take(HEADER_CAP as u64).read_to_end(&mut head).map_err(io("read"))?;
+        let header = bundle::header(&head, self.format).map_err(|why| Refusal::Unreadable { why: why.to_owned() })?;
+        if header.objects > limits.objects {
+            return Err(Refusal::TooLarge { what: "number of objects".to_owned(), limit: limits.objects.into() }.into());
+        }
+        let full = rules.branch.full();
+        let sha = match header.refs.as_slice() {
+            [(sha, name)] if *name == full => sha.clone(),
+            refs => {
+                let foreign = refs.iter().map(|(_, name)| name.as_str()).find(|name| *name != full);
+                let name = ralph_core::text::plain(ralph_core::text::head(foreign.unwrap_or("nothing"), 200));
+                return Err(Refusal::ForeignRef { name }.into());
+            }
+        };
+        file.seek(SeekFrom::Start(header.pack_at)).map_err(io("read"))?;
+        Ok((file, sha))
+    }
+}
+
+/// A folder objects wait in until they are judged; gone when dropped.
+#[derive(Debug)]
+struct Quarantine<'a> {
+    bare: &'a Bare,
+    folder: tempfile::TempDir,
+}
+
+impl<'a> Quarantine<'a> {
+    fn new(bare: &'a Bare) -> Result<Self, Error> {
+        let objects = bare.path().join("objects");
+        let io = |doing| {
+            let path = objects.clone();
+            move |source| Error::Io { doing, path, source }
+        };
+        // On the same file system as the repository, so that moving in is a rename.
+        let folder =
+            tempfile::Builder::new().prefix("incoming-").tempdir_in(&objects).map_err(io("make a folder in"))?;
+        std::fs::create_dir(folder.path().join("pack")).map_err(io("make a folder in"))?;
+        Ok(Self { bare, folder })
+    }
+
+    fn call(&self, doing: &'static str) -> Call<'a> {
+        let objects = self.bare.path().join("objects");
+        let call = self.bare.call(doing).env("GIT_OBJECT_DIRECTORY", self.folder.path());
+        // One allocation over this is a bomb, not a source file.
+        call.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", alternate(&objects)).env("GIT_ALLOC_LIMIT", "512m")
+    }
+
+    async fn commits(&self, sha: &Sha, rules: Rules<'_>) -> Result<Vec<Commit>, Stop> {
+        const DOING: &str = "walk the imported commits";
+        let call = self.call(DOING).args(["log", "-z", "--raw", "-m", "-r", "--root", "--no-renames", "--no-abbrev"]);
+        let call = call.args(["--no-ext-diff", "--no-textconv", "--no-color", "--no-show-signature", raw::LOG_FORMAT]);
+        let call = call.arg(format!("--max-count={}", u64::from(rules.limits.commits) + 1));
+        let call = call.args([sha.as_str().to_owned(), format!("^{}", rules.base), "--".to_owned()]);
+        let done = call.timeout(rules.limits.time).cap(256 << 20, Over::Fail).run().await?;
+        if done.code != 0 {
+            return Err(Refusal::Broken { said: done.said() }.into());
+        }
+        let mut commits = raw::commits(&done.stdout).ok_or(Error::Odd { doing: DOING })?;
+        commits.reverse();
+        Ok(commits)
+    }
+
+    /// Reads sizes of all changed blobs and contents of the small ones.
+    async fn blobs(&self, commits: &[Commit], limits: Limits) -> Result<Blobs, Stop> {
+        let sides = commits.iter().flat_map(|commit| &commit.changes).flat_map(|change| [&change.old, &change.new]);
+        let wanted: BTreeSet<&Sha> = sides.flatten().filter(|(mode, _)| *mode != GITLINK).map(|(_, sha)| sha).collect();
+        if wanted.is_empty() {
+            return Ok(Blobs::default());
+        }
+        let names = raw::list(wanted.into_iter().map(Sha::as_str), '\n');
+        // Most imports are small and need one start of git; only a large one is measured first.
+        let mut blobs = match self.contents(names.clone(), SMALL, Over::Cut, limits).await? {
+            Some(contents) => Blobs {
+                sizes: contents.iter().map(|(sha, content)| (sha.clone(), content.len() as u64)).collect(),
+                contents,
+            },
+            None => self.measured(names, limits).await?,
+        };
+        if blobs.sizes.values().fold(0, |sum: u64, size| sum.saturating_add(*size)) > limits.unpacked_bytes {
+            let what = "unpacked content".to_owned();
+            return Err(Refusal::TooLarge { what, limit: limits.unpacked_bytes }.into());
+        }
+        let sizes = &blobs.sizes;
+        blobs.contents.retain(|sha, _| sizes.get(sha).is_some_and(|size| *size <= limits.large_file));
+        Ok(blobs)
+    }
+
+    async fn measured(&self, names: String, limits: Limits) -> Result<Blobs, Stop> {
+        let call = self.call("measure the imported files").args(["cat-file", "--buffer"]);
+        let call = call.arg("--batch-check=%(objectname) %(objectsize)").bytes(names);
+        let done = call.timeout(limits.time).ok().await?;
+        let mut sizes = HashMap::new();
+        let mut small = String::new();
+        let mut room = 0_u64;
+        for line in done.text().lines() {
+            let parsed = line.split_once(' ').and_then(|(sha, size)| Some((Sha::parse(sha).ok()?, size.parse().ok()?)));
+            let Some((sha, size)): Option<(Sha, u64)> = parsed else { return Err(missing(line).into()) };
+            if size <= limits.large_file {
+                small.push_str(sha.as_str());
+                small.push('\n');
+                room = room.saturating_add(size).saturating_add(128);
+            }
+            sizes.insert(sha, size);
+        }
+        if room > limits.unpacked_bytes {
+            // Too much to read; the sizes alone are enough to refuse it.
+            return Ok(Blobs { sizes, contents: HashMap::new() });
+        }
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let contents = self.contents(small, room, Over::Fail, limits).await?.unwrap_or_default();
+        Ok(Blobs { sizes, contents })
+    }
+
+    /// Reads whole blobs; `None` when they are more than the cap.
+    async fn contents(
+        &self,
+        names: String,
+        cap: usize,
+        over: Over,
+        limits: Limits,
+    ) -> Result<Option<HashMap<Sha, Vec<u8>>>, Stop> {
+        const DOING: &str = "read the imported files";
+        let call = self.call(DOING).args(["cat-file", "--batch", "--buffer"]).bytes(names);
+        let done = call.timeout(limits.time).cap(cap, over).ok().await?;
+        if done.cut {
+            return Ok(None);
+        }
+        let mut contents = HashMap::new();
+        let mut rest = done.stdout.as_slice();
+        while !rest.is_empty() {
+            let Some((sha, content, behind)) = one_blob(rest) else {
+                return Err(missing(&String::from_utf8_lossy(rest)).into());
+            };
+            contents.insert(sha, content.to_vec());
+            rest = behind;
+        }
+        Ok(Some(contents))
+    }
+
+    /// Moves the pack into the repository, its index last: a pack without one does not exist for git.
+    fn release(self) -> Result<(), Error> {
+        let from = self.folder.path().join("pack");
+        let to = self.bare.path().join("objects/pack");
+        let io = |doing, path: &Path| {
+            let path = path.to_owned();
+            move |source: io::Error| Error::Io { doing, path, source }
+        };
+        let mut files: Vec<PathBuf> = Vec::new();
+        for entry in std::fs::read_dir(&from).map_err(io("read", &from))? {
+            files.push(entry.map_err(io("read", &from))?.path());
+        }
+        files.retain(|file| file.extension().is_some_and(|end| end != "keep"));
+        files.sort_by_key(|file| file.extension().is_some_and(|end| end == "idx"));
+        for file in &files {
+            let Some(name) = file.file_name() else { continue };
+            std::fs::rename(file, to.join(name)).map_err(io("move", file))?;
+        }
+        // The branch may point there only once the names are on disk.
+        let folder = std::fs::File::open(&to).map_err(io("open", &to))?;
+        folder.sync_all().map_err(io("sync", &to))
+    }
+}
+
+fn missing(line: &str) -> Refusal {
+    Refusal::Broken { said: ralph_core::text::plain(ralph_core::text::first_line(line, 120)) }
+}
+
+const SMALL: usize = 32 << 20;
+
+/// Splits `<sha> blob <size>\n<content>\n` off the front.
+fn one_blob(bytes: &[u8]) -> Option<(Sha, &[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let (line, rest) = bytes.split_at_checked(end)?;
+    let mut parts = std::str::from_utf8(line).ok()?.split(' ');
+    let sha = Sha::parse(parts.next()?).ok()?;
+    let size: usize = parts.nth(1)?.parse().ok()?;
+    let (content, rest) = rest.get(1..)?.split_at_checked(size)?;
+    Some((sha, content, rest.get(1..)?))
+}

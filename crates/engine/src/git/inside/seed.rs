@@ -1,0 +1,115 @@
+//! Filling the sandbox with the repository, and taking the work out again as a bundle file.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ralph_sandbox::Sandbox;
+
+use ralph_core::event::Identity;
+
+use super::super::{Branch, Error, Sha};
+use super::start::Script;
+
+/// What a sandbox's clone is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Seed<'a> {
+    /// A bundle on the host that holds the branch.
+    pub bundle: &'a Path,
+    pub branch: &'a Branch,
+    pub identity: &'a Identity,
+    /// Where the history ends, when the user's clone is a shallow one.
+    pub shallow: Option<&'a [u8]>,
+    pub state: KeepState,
+}
+
+/// Whether ralph's own files in the repository become part of commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeepState {
+    /// `.ralph/` is excluded.
+    Out,
+    /// `commit_state: true`.
+    In,
+}
+
+// Every step may be done twice: a seed that was cut off is simply seeded again.
+const SEED: &str = r#"set -e
+git init -q -b "$1" .
+if [ "$5" = shallow ]; then cat > .git/shallow; fi
+git fetch -q --no-tags --update-head-ok "$2" "+refs/heads/$1:refs/heads/$1"
+git symbolic-ref HEAD "refs/heads/$1"
+git reset -q --hard
+git config user.name "$3"
+git config user.email "$4"
+mkdir -p .git/info
+if [ "$6" = out ]; then echo /.ralph/ > .git/info/exclude; else : > .git/info/exclude; fi
+rm -f -- "$2"
+git rev-parse HEAD"#;
+
+/// Makes the clone in the workspace: the branch checked out, no remotes, no settings of the host. Returns its commit.
+pub async fn seed(sandbox: &dyn Sandbox, seed: Seed<'_>) -> Result<Sha, Error> {
+    const DOING: &str = "make the clone";
+    let inside = sandbox.exchange().join("ralph-seed.bundle");
+    sandbox
+        .copy_in(seed.bundle, &inside)
+        .await
+        .map_err(|source| Error::Sandbox { doing: "take the bundle", source })?;
+    let inside = inside.to_string_lossy();
+    let shallow = if seed.shallow.is_some() { "shallow" } else { "whole" };
+    let state = if seed.state == KeepState::Out { "out" } else { "in" };
+    let identity = seed.identity;
+    let args = vec![seed.branch.as_str(), &inside, &identity.name, &identity.email, shallow, state];
+    let mut script = Script::new(DOING, SEED, args);
+    script.stdin = seed.shallow.unwrap_or_default().to_vec();
+    script.timeout = Duration::from_mins(20);
+    let text = script.run(sandbox).await?.text();
+    Sha::parse(&text).map_err(|_| Error::Odd { doing: DOING })
+}
+
+/// What came out of the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bundled {
+    /// The branch is where it was.
+    Nothing,
+    /// A file at the host path that was given; what it holds is still unjudged.
+    File { bytes: u64 },
+}
+
+// The same file as `git bundle create` makes, with one process instead of three: this is done in every iteration.
+const BUNDLE: &str = r#"set -e
+rm -f -- "$3"
+tip=$(git rev-parse "refs/heads/$1^{commit}")
+if [ "$tip" = "$2" ]; then echo nothing; exit 0; fi
+case ${#tip} in
+  40) start='# v2 git bundle' ;;
+  *) start='# v3 git bundle
+@object-format=sha256' ;;
+esac
+{
+  printf '%s\n-%s\n%s %s\n\n' "$start" "$2" "$tip" "refs/heads/$1"
+  printf '%s\n^%s\n' "$tip" "$2" | git pack-objects -q --revs --thin --delta-base-offset --threads=1 --stdout
+} > "$3"
+echo file"#;
+
+/// Where a bundle comes from and goes to.
+#[derive(Debug, Clone, Copy)]
+pub struct Way<'a> {
+    pub branch: &'a Branch,
+    /// A commit the host has: what it reaches is not bundled again.
+    pub known: &'a Sha,
+    /// A host path that must not exist yet.
+    pub host: &'a Path,
+    pub cap: u64,
+}
+
+/// Makes a bundle of the branch and copies it out.
+pub async fn bundle(sandbox: &dyn Sandbox, way: Way<'_>) -> Result<Bundled, Error> {
+    let inside = sandbox.exchange().join("ralph-work.bundle");
+    let name = inside.to_string_lossy();
+    let script = Script::new("bundle the branch", BUNDLE, vec![way.branch.as_str(), way.known.as_str(), &name]);
+    if script.run(sandbox).await?.text() == "nothing" {
+        return Ok(Bundled::Nothing);
+    }
+    let copied = sandbox.copy_out(&inside, way.host, way.cap).await;
+    let bytes = copied.map_err(|source| Error::Sandbox { doing: "hand out the bundle", source })?;
+    Ok(Bundled::File { bytes })
+}

@@ -1,0 +1,272 @@
+//! Sending a judged commit on: to the user's remote, or into the user's repository when it has none.
+//!
+//! Only `refs/heads/ralph/…`, only from the run's own repository, only an exact commit, never by force.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ralph_core::secret::Secret;
+use serde::{Deserialize, Serialize};
+
+use super::call::{Call, OwnConfig};
+use super::host::without_credentials;
+use super::{Bare, Branch, Error, Repo, Sha};
+
+/// Where a branch is pushed to: one transport, known before git starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// Kept as a secret because it may hold one.
+    address: Secret,
+    protocol: &'static str,
+}
+
+impl Remote {
+    /// Accepts https, ssh, file and plain http to this machine; nothing that names a program.
+    pub fn parse(url: &str) -> Result<Self, Error> {
+        let refuse = |why| Error::RemoteUrl { url: without_credentials(url), why };
+        if url.is_empty() || url.starts_with('-') || url.chars().any(char::is_control) {
+            return Err(refuse("it is not an address"));
+        }
+        let made = |protocol| Ok(Self { address: Secret::new(url), protocol });
+        if let Some((scheme, rest)) = url.split_once("://") {
+            let authority = rest.split('/').next().unwrap_or_default();
+            let host = authority.rsplit('@').next().unwrap_or_default();
+            if authority.starts_with('-') || host.starts_with('-') {
+                return Err(refuse("its host looks like an option"));
+            }
+            let bare_host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+            return match scheme {
+                "https" => made("https"),
+                "ssh" => made("ssh"),
+                "file" => made("file"),
+                "http" if matches!(bare_host, "localhost" | "127.0.0.1" | "[::1]") => made("http"),
+                "http" => Err(refuse("plain http is not private")),
+                _ => Err(refuse("its scheme is not allowed")),
+            };
+        }
+        // `transport::address` starts a program named after the transport.
+        if url.contains("::") {
+            return Err(refuse("it names a transport program"));
+        }
+        if url.starts_with('/') {
+            return made("file");
+        }
+        let scp =
+            url.split_once(':').is_some_and(|(host, path)| !host.is_empty() && !host.contains('/') && !path.is_empty());
+        if scp { made("ssh") } else { Err(refuse("a path must be absolute")) }
+    }
+
+    /// Returns the address as git takes it; it may hold a password.
+    pub(crate) fn address(&self) -> &str {
+        self.address.expose()
+    }
+
+    /// Allows a call exactly the protocol of this remote.
+    pub(crate) fn dial<'a>(&self, call: Call<'a>) -> Call<'a> {
+        call.config(format!("protocol.{}.allow", self.protocol), "always")
+    }
+
+    /// Returns the address for people: no user name, no password.
+    pub fn shown(&self) -> String {
+        without_credentials(self.address.expose())
+    }
+}
+
+/// What a push authenticates with.
+#[derive(Debug, Clone)]
+pub enum Auth {
+    /// Nothing: a path, or an open server.
+    None,
+    /// A token for https, sent as basic authorisation with user `x-access-token`.
+    Token(Secret),
+    /// The user's own ssh agent and credential helpers.
+    User { home: PathBuf, ssh_agent: Option<PathBuf> },
+}
+
+/// What a push or publish found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pushed {
+    New,
+    Forward,
+    AlreadyThere,
+}
+
+impl Bare {
+    /// Pushes exactly this commit as the run's branch; doing it twice is the same as once.
+    pub async fn push(&self, remote: &Remote, branch: &Branch, sha: &Sha, auth: &Auth) -> Result<Pushed, Error> {
+        self.push_over(remote, branch, sha, None, auth).await
+    }
+
+    /// Pushes, and may replace what this run itself pushed last; commits of anyone else are never lost.
+    pub async fn push_over(
+        &self,
+        remote: &Remote,
+        branch: &Branch,
+        sha: &Sha,
+        last: Option<&Sha>,
+        auth: &Auth,
+    ) -> Result<Pushed, Error> {
+        const DOING: &str = "push";
+        let call = self.call(DOING).args(["push", "--porcelain", "--no-verify", "--no-follow-tags", "--no-signed"]);
+        let force = match last {
+            Some(last) => format!("--force-with-lease={}:{last}", branch.full()),
+            None => "--no-force".to_owned(),
+        };
+        let call = call.arg(force).args(["--recurse-submodules=no", "--"]);
+        let call = call.arg(remote.address.expose()).arg(format!("{sha}:{}", branch.full()));
+        let done = with_auth(remote.dial(call), auth).timeout(Duration::from_mins(10)).run().await?;
+        let full = branch.full();
+        for line in done.text().lines() {
+            let mut fields = line.split('\t');
+            let (Some(flag), Some(names), Some(summary)) = (fields.next(), fields.next(), fields.next()) else {
+                continue;
+            };
+            if !names.ends_with(&format!(":{full}")) {
+                continue;
+            }
+            let branch = branch.to_string();
+            return match flag {
+                "*" => Ok(Pushed::New),
+                " " | "+" => Ok(Pushed::Forward),
+                "=" => Ok(Pushed::AlreadyThere),
+                // A push of a ralph that was killed may have come in between.
+                _ if self.is_at(remote, &full, sha, auth).await => Ok(Pushed::AlreadyThere),
+                _ if summary.starts_with("[rejected]") => Err(Error::NotFastForward { branch }),
+                _ => Err(Error::RemoteRefused { branch, reason: ralph_core::text::plain(summary) }),
+            };
+        }
+        Err(Error::Failed {
+            doing: DOING,
+            code: done.code,
+            said: without_secrets(&done.said(), remote.address.expose()),
+        })
+    }
+
+    /// Tells whether the remote's ref points to a commit; when it does not say, it does not.
+    async fn is_at(&self, remote: &Remote, full: &str, sha: &Sha, auth: &Auth) -> bool {
+        let call = self.call("ask the remote").args(["ls-remote", "--quiet", "--refs", "--"]);
+        let call = call.arg(remote.address.expose()).arg(full);
+        let call = call.config(format!("protocol.{}.allow", remote.protocol), "always");
+        let said = with_auth(call, auth).timeout(Duration::from_mins(1)).text().await.unwrap_or_default();
+        said.split_once('\t').is_some_and(|(found, name)| found == sha.as_str() && name == full)
+    }
+
+    /// Makes the run's branch a branch of the user's repository, by a fetch there that touches nothing else.
+    pub async fn publish_into(&self, user: &Repo, branch: &Branch, sha: &Sha) -> Result<Pushed, Error> {
+        self.publish_over(user, branch, sha, None).await
+    }
+
+    /// Publishes, and may replace what this run itself published last.
+    pub async fn publish_over(
+        &self,
+        user: &Repo,
+        branch: &Branch,
+        sha: &Sha,
+        last: Option<&Sha>,
+    ) -> Result<Pushed, Error> {
+        const DOING: &str = "publish the branch";
+        let full = branch.full();
+        let before = user.odb.ref_at(&full).await?;
+        match &before {
+            Some(old) if old == sha => return Ok(Pushed::AlreadyThere),
+            Some(old) if Some(old) != last && !self.odb.is_ancestor(old, sha).await? => {
+                return Err(Error::NotFastForward { branch: branch.to_string() });
+            }
+            Some(_) | None => (),
+        }
+        if user.current_branch().await?.as_deref() == Some(branch.as_str()) {
+            return Err(Error::CheckedOut { branch: branch.to_string() });
+        }
+        let call = user.odb.call(DOING).args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-prune"]);
+        let call = call.args(["--no-auto-maintenance", "--no-recurse-submodules", "--refmap="]);
+        let call = call.args(["--no-show-forced-updates", "--"]);
+        // What was there is the run's own or an ancestor: both were looked at just now.
+        let call = call.arg(self.path()).arg(format!("+{sha}:{full}"));
+        // The longest rewrite rule wins, and this one is as long as the path: none of the user's can bend it.
+        let path = self.path().display();
+        let call = call.config(format!("url.{path}.insteadOf"), path.to_string());
+        let done = call.config("protocol.file.allow", "always").timeout(Duration::from_mins(10)).run().await?;
+        // What counts is where the branch is: a ralph that was killed may have put it there while we tried.
+        if user.odb.ref_at(&full).await?.as_ref() != Some(sha) {
+            return Err(match done.code {
+                0 => Error::Odd { doing: DOING },
+                code => Error::Failed { doing: DOING, code, said: done.said() },
+            });
+        }
+        Ok(if before.is_some() { Pushed::Forward } else { Pushed::New })
+    }
+}
+
+pub(crate) fn with_auth<'a>(call: Call<'a>, auth: &Auth) -> Call<'a> {
+    match auth {
+        Auth::None => call,
+        // Through the environment: an argument would show in every process listing.
+        Auth::Token(token) => {
+            let pair = format!("x-access-token:{}", token.expose());
+            call.config("http.extraHeader", format!("Authorization: Basic {}", base64(pair.as_bytes())))
+        }
+        Auth::User { home, ssh_agent } => {
+            let call = call.own_config(OwnConfig::Read).env("HOME", home);
+            ssh_agent.iter().fold(call, |call, socket| call.env("SSH_AUTH_SOCK", socket))
+        }
+    }
+}
+
+fn without_secrets(said: &str, address: &str) -> String {
+    said.replace(address, &without_credentials(address))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let part = |n: usize| u32::from(chunk.get(n).copied().unwrap_or(0));
+        let bits = part(0) << 16 | part(1) << 8 | part(2);
+        for n in 0..4_usize {
+            let digit = (bits >> (18 - 6 * n)) & 63;
+            let digit = usize::try_from(digit).ok().and_then(|digit| DIGITS.get(digit)).copied().unwrap_or(b'=');
+            text.push(if n <= chunk.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remotes() {
+        for (url, want) in [
+            ("https://github.com/o/r", Some("https")),
+            ("ssh://git@github.com/o/r", Some("ssh")),
+            ("git@github.com:o/r.git", Some("ssh")),
+            ("file:///srv/r", Some("file")),
+            ("/srv/r.git", Some("file")),
+            ("http://127.0.0.1:8080/o/r", Some("http")),
+            ("http://github.com/o/r", None),
+            ("ext::sh -c touch% /tmp/x", None),
+            ("fd::3", None),
+            ("--upload-pack=x", None),
+            ("ssh://-oProxyCommand=x/r", None),
+            ("ssh://a@-oProxyCommand=x/r", None),
+            ("git://host/r", None),
+            ("relative/path", None),
+            ("../r", None),
+            ("", None),
+            ("https://x/\ny", None),
+        ] {
+            assert_eq!(Remote::parse(url).ok().map(|remote| remote.protocol), want, "{url}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_encoded() {
+        for (text, want) in
+            [("", ""), ("a", "YQ=="), ("ab", "YWI="), ("abc", "YWJj"), ("x-access:~?", "eC1hY2Nlc3M6fj8=")]
+        {
+            assert_eq!(base64(text.as_bytes()), want);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The two ways between a run's own repository and its sandbox: a commit in, new commits out.
+
+use std::path::Path;
+
+use globset::{Glob, GlobSet, GlobSetBuilder};
+use jiff::Timestamp;
+use ralph_core::event::{Finding as Told, Identity, Started};
+use ralph_core::redact::Redactor;
+use ralph_core::run::State;
+use ralph_sandbox::Sandbox;
+
+use super::import::{Import, Limits, Refusal, Rules};
+use super::inside::{self, Bundled, KeepState, Seed, Way};
+use super::{Bare, Branch, Caps, Error, FileStat, Finding, FindingKind, RunName, Sha, Stamp, Tool, Trailer};
+
+/// What came out of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) sha: String,
+    pub(crate) commits: u32,
+    pub(crate) findings: Vec<Told>,
+    /// The branch left the run's history; nothing of it can ever be handed over.
+    /// The branch no longer contains the commit the run started from.
+    pub(crate) astray: bool,
+    /// Protected paths that are not in the commit as they were at the start.
+    pub(crate) protected: Vec<String>,
+}
+
+/// How large a diff may be that is shown to a person.
+const DIFF_CAP: usize = 32 << 20;
+
+/// Returns who and when of a commit made now.
+pub(crate) fn stamp(identity: &Identity) -> Stamp {
+    Stamp { identity: identity.clone(), at: Timestamp::now() }
+}
+
+/// Returns the trailers that tie a commit to its run.
+pub(crate) fn trailers(run: &str, n: u32) -> [Trailer; 2] {
+    [Trailer::new("Ralph-Run", run), Trailer::new("Ralph-Iteration", n.to_string())]
+}
+
+/// Puts a commit into a sandbox as the run's branch.
+pub(crate) async fn put_in(
+    sandbox: &dyn Sandbox,
+    bare: &Bare,
+    scratch: &Path,
+    branch: &str,
+    sha: &str,
+    identity: &Identity,
+    keep: KeepState,
+) -> Result<(), Error> {
+    let branch = Branch::parse(branch)?;
+    bare.start(&branch, &Sha::parse(sha)?).await?;
+    let bundle = scratch.join("seed.bundle");
+    remove(&bundle);
+    bare.bundle_out(&bundle, &branch).await?;
+    let shallow = bare.shallow()?;
+    let seed = Seed { bundle: &bundle, branch: &branch, identity, shallow: shallow.as_deref(), state: keep };
+    let seeded = inside::seed(sandbox, seed).await;
+    remove(&bundle);
+    seeded?;
+    Ok(())
+}
+
+/// Takes the commits of a sandbox out into the run's own repository and judges them.
+#[expect(clippy::too_many_arguments, reason = "both ends of the way and what it is held against")]
+pub(crate) async fn take_out(
+    sandbox: &dyn Sandbox,
+    bare: &Bare,
+    scratch: &Path,
+    started: &Started,
+    n: u32,
+    start: &str,
+    known: Option<&str>,
+    redactor: &Redactor,
+) -> Result<Taken, Error> {
+    let start = Sha::parse(start)?;
+    let known = known.map(Sha::parse).transpose()?;
+    let protected = globs(started.protected_paths.iter().chain(&started.proof_files));
+    let secrets =
+        |bytes: &[u8]| redactor.find(&String::from_utf8_lossy(bytes)).first().map(|found| found.shape.to_string());
+    let mut base = known.unwrap_or_else(|| start.clone());
+    loop {
+        let imported = import(sandbox, bare, scratch, started, n, &base, &protected, &secrets).await?;
+        match imported {
+            Import::Kept { sha, commits: _, findings } => {
+                let commits = bare.odb().commit_count(&start, &sha).await?;
+                let findings = findings.iter().map(tell).collect();
+                // What the clone says of itself is not believed: the commit is compared with the start on the host.
+                let changed = bare.odb().changed_paths(&start, &sha).await?.into_iter().map(|change| change.path);
+                let hit = changed.filter(|path| *path != started.task_path && protected.is_match(path)).collect();
+                return Ok(Taken { sha: sha.to_string(), commits, findings, astray: false, protected: hit });
+            }
+            // History was rewritten inside: everything since the start is judged anew.
+            Import::Refused { why: Refusal::NotDescended, .. } if base != start => base = start.clone(),
+            Import::Refused { why, findings } => {
+                let mut told: Vec<Told> = findings.iter().map(tell).collect();
+                if !told.iter().any(|finding| finding.stop) {
+                    told.push(Told {
+                        rule: "refused".to_owned(),
+                        path: String::new(),
+                        detail: why.to_string(),
+                        stop: true,
+                    });
+                }
+                let astray = why == Refusal::NotDescended;
+                return Ok(Taken { sha: String::new(), commits: 0, findings: told, astray, protected: Vec::new() });
+            }
+        }
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "both ends of the way and what it is held against")]
+async fn import(
+    sandbox: &dyn Sandbox,
+    bare: &Bare,
+    scratch: &Path,
+    started: &Started,
+    n: u32,
+    base: &Sha,
+    protected: &GlobSet,
+    secrets: &(dyn Fn(&[u8]) -> Option<String> + Sync),
+) -> Result<Import, Error> {
+    let branch = Branch::parse(&started.branch)?;
+    let run = RunName::parse(&started.run)?;
+    let limits = Limits::default();
+    let bundle = scratch.join("work.bundle");
+    remove(&bundle);
+    let out =
+        inside::bundle(sandbox, Way { branch: &branch, known: base, host: &bundle, cap: limits.bundle_bytes }).await;
+    let outcome = match out {
+        Ok(Bundled::Nothing) => Ok(Import::Kept { sha: base.clone(), commits: 0, findings: Vec::new() }),
+        Ok(Bundled::File { .. }) => {
+            bare.import(&bundle, Rules { branch: &branch, base, shadow: Some((&run, n)), protected, secrets, limits })
+                .await
+        }
+        // The agent may have deleted its branch or broken its repository: that is a refusal, not our failure.
+        Err(Error::Inside { said, .. }) => {
+            Ok(Import::Refused { why: Refusal::Unreadable { why: said }, findings: Vec::new() })
+        }
+        Err(Error::Sandbox { source: ralph_sandbox::Error::TooLarge { cap, .. }, .. }) => {
+            Ok(Import::Refused { why: Refusal::TooLarge { what: "size".to_owned(), limit: cap }, findings: Vec::new() })
+        }
+        Err(error) => Err(error),
+    };
+    remove(&bundle);
+    outcome
+}
+
+fn tell(finding: &Finding) -> Told {
+    let (rule, detail) = match &finding.kind {
+        FindingKind::LinkOut { target } => ("link-out", format!("a link that may leave the tree: {target}")),
+        FindingKind::Protected => ("protected", "a protected path was changed on the way".to_owned()),
+        FindingKind::Submodule => ("submodule", "submodules are changed".to_owned()),
+        FindingKind::DotGit => ("dot-git", "a name some file systems take for `.git`".to_owned()),
+        FindingKind::AutoRun { why } => ("auto-run", why.clone()),
+        FindingKind::HookName => ("hook-name", "an executable named like a git hook".to_owned()),
+        FindingKind::LargeFile { bytes } => ("large-file", format!("{bytes} bytes, not searched for secrets")),
+        FindingKind::Secret { what } => ("secret", format!("what looks like a credential ({what})")),
+    };
+    let path = ralph_core::text::plain(&finding.path);
+    let place = if path.is_empty() { "a commit message".to_owned() } else { path.clone() };
+    Told {
+        rule: rule.to_owned(),
+        detail: format!("{place}: {}", ralph_core::text::plain(&detail)),
+        path,
+        stop: finding.kind.stops(),
+    }
+}
+
+/// Compiles globs; `dir` and `dir/` protect what is below them too.
+pub(crate) fn globs<'a>(patterns: impl Iterator<Item = &'a String>) -> GlobSet {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        let trimmed = pattern.trim_end_matches('/');
+        for glob in [trimmed.to_owned(), format!("{trimmed}/**")] {
+            if let Ok(glob) = Glob::new(&glob) {
+                set.add(glob);
+            }
+        }
+    }
+    set.build().unwrap_or_else(|_| GlobSet::empty())
+}
+
+fn remove(path: &Path) {
+    // What stays is overwritten or refused by the next step, which then says so.
+    let _ = std::fs::remove_file(path);
+}
+
+/// Returns the commits a diff of a run goes between: the whole run, or one iteration.
+pub async fn range(
+    tool: &Tool,
+    folder: &crate::store::Folder,
+    state: &State,
+    iteration: Option<u32>,
+) -> Result<Option<(String, String)>, Error> {
+    let Some(place) = &state.workplace else { return Ok(None) };
+    let bare = Bare::open(tool, &folder.bare_path()).await?;
+    let Some(n) = iteration else {
+        return Ok(state.imported.clone().map(|to| (place.start.clone(), to)));
+    };
+    let run = RunName::parse(&state.started.run)?;
+    let Some(to) = bare.shadow_at(&run, n).await? else { return Ok(None) };
+    for earlier in (1..n).rev() {
+        if let Some(from) = bare.shadow_at(&run, earlier).await? {
+            return Ok(Some((from.to_string(), to.to_string())));
+        }
+    }
+    Ok(Some((place.start.clone(), to.to_string())))
+}
+
+/// Returns the difference of two commits of a run.
+pub async fn diff(tool: &Tool, folder: &crate::store::Folder, from: &str, to: &str) -> Result<String, Error> {
+    let bare = Bare::open(tool, &folder.bare_path()).await?;
+    let caps = Caps { bytes: DIFF_CAP, ..Caps::default() };
+    let patch = bare.odb().diff(&Sha::parse(from)?, &Sha::parse(to)?, caps).await?;
+    let mut text = String::from_utf8_lossy(&patch.bytes).into_owned();
+    if patch.cut {
+        text.push_str("\n[… the rest is left out …]\n");
+    }
+    Ok(text)
+}
+
+/// Returns the lines per file between two commits of a run.
+pub async fn diffstat(
+    tool: &Tool,
+    folder: &crate::store::Folder,
+    from: &str,
+    to: &str,
+) -> Result<Vec<FileStat>, Error> {
+    let bare = Bare::open(tool, &folder.bare_path()).await?;
+    Ok(bare.odb().diffstat(&Sha::parse(from)?, &Sha::parse(to)?).await?.files)
+}

@@ -1,0 +1,155 @@
+//! What a run needs of the machine it is started on: folders, environment, backends, models.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+
+use ralph_core::env::Env;
+use ralph_core::event::PinnedProfile;
+use ralph_core::event::Started;
+use ralph_core::profile::{self, Endpoint, Wire};
+use ralph_core::redact::Redactor;
+use ralph_core::secret::Secret;
+use ralph_sandbox::Backend;
+use ralph_sandbox::local::Local;
+
+use crate::error::Error;
+use crate::git::{self, Auth, Remote, Repo, Tool};
+use crate::model::scripted::Scripted;
+use crate::model::{self, Chat, JsonMode, Model};
+use crate::store::Home;
+
+/// The name of the backend a run uses when nobody says otherwise.
+pub const DEFAULT_BACKEND: &str = "local";
+
+/// The machine, as far as a run may use it.
+#[derive(Debug, Clone)]
+pub struct Host {
+    pub home: Home,
+    pub env: Env,
+    pub tool: Tool,
+    local: Arc<Local>,
+}
+
+impl Host {
+    /// Looks for the programs a run cannot do without.
+    pub async fn open(home: Home, env: Env) -> Result<Self, Error> {
+        let path = env.get("PATH").unwrap_or("");
+        let tool = Tool::find(OsStr::new(path)).await?;
+        let local = Arc::new(Local::with_path(home.sandboxes_dir(), path.into()));
+        Ok(Self { home, env, tool, local })
+    }
+
+    /// Finds the repository a task names: a path, the one at hand, or a clone of ours.
+    pub async fn repository(&self, named: &str, at_hand: &Repo) -> Result<Option<Repo>, Error> {
+        let path = named.strip_prefix("file://").unwrap_or(named);
+        if Path::new(path).is_absolute() || path.starts_with('.') {
+            // A bare repository has no checkout of its own and is cloned like one that is far away.
+            match Repo::find(&self.tool, &at_hand.top().join(path)).await {
+                Ok(found) => return Ok((found.top() != at_hand.top()).then_some(found)),
+                Err(git::Error::NotARepository { .. }) => (),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if at_hand.remote().await?.is_some_and(|remote| git::same_address(remote.url.expose(), named)) {
+            return Ok(None);
+        }
+        let remote = Remote::parse(named)?;
+        let folder = self.home.state_dir().join("clones").join(ralph_core::hash::short(remote.shown().as_bytes()));
+        Ok(Some(git::clone(&self.tool, &remote, &folder, &self.auth()).await?))
+    }
+
+    /// Returns what the host's git authenticates a push with: the user's own agent and helpers.
+    pub(crate) fn auth(&self) -> Auth {
+        match self.env.get("HOME") {
+            Some(home) => Auth::User { home: home.into(), ssh_agent: self.env.get("SSH_AUTH_SOCK").map(Into::into) },
+            None => Auth::None,
+        }
+    }
+
+    pub fn backend(&self, name: &str) -> Result<Arc<dyn Backend>, Error> {
+        match name {
+            "local" => Ok(self.local.clone()),
+            other => Err(Error::NoBackend { name: other.to_owned() }),
+        }
+    }
+
+    /// Opens the model of a profile, with its key when it needs one.
+    pub async fn model(&self, profile: &PinnedProfile) -> Result<Arc<dyn Model>, Error> {
+        let refuse = |why: String| Error::Profile { profile: profile.name.clone(), why };
+        let endpoint = profile::endpoint(&asked(profile), &self.env).map_err(|error| refuse(error.to_string()))?;
+        match endpoint.wire {
+            Wire::Scripted => {
+                let script = Scripted::load(Path::new(&endpoint.model), profile.name.clone()).await;
+                Ok(Arc::new(script.map_err(|error| refuse(error.to_string()))?))
+            }
+            Wire::Chat => {
+                let endpoint = model::Endpoint {
+                    name: profile.model.clone(),
+                    key: self.key(profile, &endpoint)?,
+                    model: endpoint.model,
+                    base_url: endpoint.base_url,
+                    json_mode: JsonMode::Supported,
+                };
+                let client = model::client(None).map_err(|error| refuse(error.to_string()))?;
+                Ok(Arc::new(Chat::new(client, endpoint).map_err(|error| refuse(error.to_string()))?))
+            }
+            other => Err(refuse(format!(
+                "its provider speaks {other:?}, and the actions engine speaks OpenAI-compatible chat; name a `base_url` of a compatible gateway"
+            ))),
+        }
+    }
+
+    fn key(&self, profile: &PinnedProfile, endpoint: &Endpoint) -> Result<Option<Secret>, Error> {
+        if endpoint.key_envs.is_empty() {
+            return Ok(None);
+        }
+        let found = endpoint.key_envs.iter().find_map(|name| self.env.get(name)).filter(|key| !key.is_empty());
+        match found {
+            Some(key) => Ok(Some(Secret::new(key))),
+            None if endpoint.key_is_optional => Ok(None),
+            None => {
+                let variable = endpoint.key_envs.first().cloned().unwrap_or_default();
+                Err(Error::NoKey { profile: profile.name.clone(), variable })
+            }
+        }
+    }
+
+    /// Returns a redactor that knows every secret-like value of the environment.
+    pub fn redactor(&self) -> Redactor {
+        let mut secrets = BTreeMap::new();
+        for (name, value) in self.env.iter() {
+            let upper = name.to_ascii_uppercase();
+            let telling = ["KEY", "TOKEN", "SECRET", "PASSWORD", "_PAT", "PEM"].iter().any(|part| upper.contains(part));
+            if telling && value.len() >= 8 {
+                secrets.insert(name.to_owned(), Secret::new(value));
+            }
+        }
+        Redactor::new(secrets)
+    }
+}
+
+/// Returns the pinned profile in the words of `models.yaml`.
+fn asked(profile: &PinnedProfile) -> profile::Profile {
+    profile::Profile {
+        litellm_model: profile.model.clone(),
+        max_output_tokens: profile.max_output_tokens,
+        temperature: profile.temperature,
+        tags: Vec::new(),
+        base_url: profile.base_url.clone(),
+        api_key_env: profile.api_key_env.clone(),
+        price: None,
+        timeout_s: u32::try_from(profile.timeout_s).unwrap_or(u32::MAX),
+        extra: profile.extra.clone(),
+    }
+}
+
+/// Returns a fingerprint of what a run's sandboxes are based on.
+pub(crate) fn fingerprint(started: &Started) -> String {
+    let base = match &started.image {
+        Some(image) => format!("image {image}"),
+        None => format!("{} {} {}", started.backend, std::env::consts::OS, std::env::consts::ARCH),
+    };
+    ralph_core::hash::sha256(base.as_bytes())
+}

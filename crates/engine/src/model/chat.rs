@@ -1,0 +1,352 @@
+//! A client for the OpenAI chat format, which nearly every provider and gateway speaks.
+//!
+//! One call asks once (and once more for each optional field the server refuses). Asking again after trouble is
+//! `retry`'s job, streaming and tools are not needed: an iteration is one question and one JSON object.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ralph_core::secret::Secret;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderValue};
+use reqwest::{Client, NoProxy, Proxy, Response, Url, redirect, retry};
+use serde_json::Value;
+
+use super::said::{Said, shown};
+use super::wire::{self, Shape};
+use super::{CallKey, Error, Finish, Flaw, Model, Reply, Request, classify};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const ANSWER_CAP: usize = 8 * 1024 * 1024;
+/// An error body is read for a message, not kept.
+const ERROR_CAP: usize = 64 * 1024;
+
+/// Makes the client that all models share. `proxy` is the host's own way out, where it has one.
+pub fn client(proxy: Option<&str>) -> Result<Client, Error> {
+    let builder = Client::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(Duration::from_secs(30))
+        // A redirect could carry the prompt, and on the same host the key, to where nobody meant it to go.
+        .redirect(redirect::Policy::none())
+        // Calls are counted: only `retry` may make one again.
+        .retry(retry::never())
+        .user_agent(concat!("ralph/", env!("CARGO_PKG_VERSION")))
+        // The environment is read in one place, and this is not it.
+        .no_proxy();
+    let builder = match proxy {
+        Some(url) => {
+            let proxy = Proxy::all(url).map_err(|source| Error::Client { source: source.without_url() })?;
+            builder.proxy(proxy.no_proxy(NoProxy::from_string("localhost,127.0.0.0/8,::1")))
+        }
+        None => builder,
+    };
+    builder.build().map_err(|source| Error::Client { source: source.without_url() })
+}
+
+/// Where a model is and how to ask it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The name people know it by: `zai/glm-4.7`.
+    pub name: String,
+    /// The name the server knows it by: `glm-4.7`.
+    pub model: String,
+    /// Everything before `/chat/completions`; a query is kept.
+    pub base_url: String,
+    pub key: Option<Secret>,
+    pub json_mode: JsonMode,
+}
+
+/// Whether a server can be asked to answer with a JSON object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JsonMode {
+    Supported,
+    Unsupported,
+}
+
+/// A model behind an OpenAI-compatible server.
+pub struct Chat {
+    client: Client,
+    name: String,
+    model: String,
+    url: Url,
+    host: String,
+    key: Option<Secret>,
+    authorization: Option<HeaderValue>,
+    /// What the server was found to take. Only spares a refused request; the answers do not depend on it.
+    shape: Mutex<Shape>,
+}
+
+// The URL's query may hold a key, so only the host is shown.
+impl fmt::Debug for Chat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chat").field("name", &self.name).field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+impl Chat {
+    pub fn new(client: Client, endpoint: Endpoint) -> Result<Self, Error> {
+        let Endpoint { name, model, base_url, key, json_mode } = endpoint;
+        let (url, host) = chat_url(&base_url).map_err(|problem| Error::BaseUrl { model: name.clone(), problem })?;
+        let authorization = key.as_ref().map(bearer).transpose().map_err(|()| Error::Key { model: name.clone() })?;
+        let shape = Mutex::new(Shape::of(&model, json_mode == JsonMode::Supported));
+        Ok(Self { client, name, model, url, host, key, authorization, shape })
+    }
+
+    async fn converse(&self, request: &Request) -> Result<Reply, Error> {
+        let mut shape = *self.shape.lock().unwrap_or_else(PoisonError::into_inner);
+        // Every complaint takes one more field away, so this ends.
+        loop {
+            let body = wire::body(&self.model, request, shape)
+                .map_err(|field| Error::Reserved { model: self.name.clone(), field })?;
+            let response = self.send(&body).await?;
+            if response.status().is_success() {
+                return self.reply(response, request).await;
+            }
+            let refusal = Refusal::read(response).await;
+            match shape.after_complaint(refusal.status, &Said::read(&refusal.body), &body) {
+                Some(next) => {
+                    tracing::debug!(model = self.name, ?next, "the server refused a field");
+                    shape = next;
+                    *self.shape.lock().unwrap_or_else(PoisonError::into_inner) = next;
+                }
+                None => return Err(self.refused(&refusal)),
+            }
+        }
+    }
+
+    async fn send(&self, body: &Value) -> Result<Response, Error> {
+        let mut request =
+            self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/json").body(body.to_string());
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
+        request.send().await.map_err(|source| {
+            let (model, host, source) = (self.name.clone(), self.host.clone(), source.without_url());
+            if source.is_connect() {
+                Error::Connect { model, host, source }
+            } else {
+                Error::Lost { model, host, source }
+            }
+        })
+    }
+
+    async fn reply(&self, mut response: Response, request: &Request) -> Result<Reply, Error> {
+        let headers = response.headers().clone();
+        let (bytes, end) = read(&mut response, ANSWER_CAP).await;
+        let raw_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        match end {
+            End::Whole => (),
+            End::Capped => {
+                let cap = u64::try_from(ANSWER_CAP).unwrap_or(u64::MAX);
+                return Err(self.flawed(Flaw::TooLarge { cap }, ""));
+            }
+            End::Broken(source) => {
+                return Err(Error::Cut { model: self.name.clone(), bytes: raw_bytes, source: source.without_url() });
+            }
+        }
+        let body = String::from_utf8_lossy(&bytes);
+        let answer = match wire::answer(&body, request) {
+            Ok(answer) => answer,
+            // Some gateways put the provider's error into a fine answer.
+            Err(Flaw::NoChoice) => match hidden_status(&body) {
+                Some(status) => {
+                    return Err(self.refused(&Refusal { status, headers, body: body.into_owned() }));
+                }
+                None => return Err(self.flawed(Flaw::NoChoice, &body)),
+            },
+            Err(flaw @ Flaw::Html) => return Err(self.flawed(flaw, &Said::read(&body).message)),
+            Err(flaw) => return Err(self.flawed(flaw, &body)),
+        };
+        let key = self.key.as_ref();
+        Ok(Reply {
+            text: answer.text,
+            usage: answer.usage,
+            usage_reported: answer.usage_reported,
+            model: answer.model.map_or_else(|| self.model.clone(), |model| shown(&model, key)),
+            finish: match answer.finish {
+                Finish::Other(reason) => Finish::Other(shown(&reason, key)),
+                finish => finish,
+            },
+            raw_bytes,
+        })
+    }
+
+    fn refused(&self, refusal: &Refusal) -> Error {
+        let Refusal { status, headers, body } = refusal;
+        let said = Said::read(body).message;
+        let said = if said.is_empty() { body } else { &said };
+        let said = match shown(said, self.key.as_ref()) {
+            said if said.is_empty() => "no reason given".to_owned(),
+            said => said,
+        };
+        Error::Status { model: self.name.clone(), status: *status, class: classify(*status, headers, body), said }
+    }
+
+    fn flawed(&self, flaw: Flaw, said: &str) -> Error {
+        Error::BadAnswer { model: self.name.clone(), flaw, said: shown(said, self.key.as_ref()) }
+    }
+}
+
+#[async_trait]
+impl Model for Chat {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn remote(&self) -> bool {
+        true
+    }
+
+    async fn call(&self, request: &Request, _key: CallKey) -> Result<Reply, Error> {
+        tokio::time::timeout(request.timeout, self.converse(request))
+            .await
+            .unwrap_or_else(|_| Err(Error::Timeout { model: self.name.clone(), after: request.timeout }))
+    }
+}
+
+/// An answer that is an error.
+struct Refusal {
+    status: u16,
+    headers: HeaderMap,
+    body: String,
+}
+
+impl Refusal {
+    async fn read(mut response: Response) -> Self {
+        let status = response.status().as_u16();
+        let mut headers = response.headers().clone();
+        // Reset times are measured against the server's clock; ours has to do where it shows none.
+        if !headers.contains_key(DATE)
+            && let Ok(now) = jiff::fmt::rfc2822::to_string(&jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC))
+            && let Ok(now) = HeaderValue::from_str(&now)
+        {
+            headers.insert(DATE, now);
+        }
+        // Half an error is still one, so how the body ends does not matter.
+        let (bytes, _) = read(&mut response, ERROR_CAP).await;
+        Self { status, headers, body: String::from_utf8_lossy(&bytes).into_owned() }
+    }
+}
+
+enum End {
+    Whole,
+    Capped,
+    Broken(reqwest::Error),
+}
+
+async fn read(response: &mut Response, cap: usize) -> (Vec<u8>, End) {
+    let mut bytes = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) => {
+                let room = cap - bytes.len();
+                bytes.extend(chunk.iter().take(room));
+                if chunk.len() > room {
+                    return (bytes, End::Capped);
+                }
+            }
+            Ok(None) => return (bytes, End::Whole),
+            Err(error) => return (bytes, End::Broken(error)),
+        }
+    }
+}
+
+/// Returns the status of an error that came inside a fine answer.
+fn hidden_status(body: &str) -> Option<u16> {
+    let value: Value = serde_json::from_str(body).ok()?;
+    let error = value.get("error").filter(|error| error.is_object() || error.is_string())?;
+    let code = error.get("code").and_then(|code| {
+        code.as_u64().and_then(|code| u16::try_from(code).ok()).or_else(|| code.as_str()?.parse().ok())
+    });
+    Some(code.filter(|code| (400..600).contains(code)).unwrap_or(500))
+}
+
+fn bearer(key: &Secret) -> Result<HeaderValue, ()> {
+    // Keys read from files end with a line break.
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose().trim())).map_err(|_| ())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Returns the address to post to, and its host.
+fn chat_url(base: &str) -> Result<(Url, String), &'static str> {
+    let mut url = Url::parse(base.trim()).map_err(|_| "is not a URL")?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("must start with `https://` or `http://`");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("must not hold a name or password; store the key as a secret");
+    }
+    let host = url.host_str().ok_or("has no host")?.to_owned();
+    let host = url.port().map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
+    url.set_fragment(None);
+    let whole = url.path().trim_end_matches('/').ends_with("/chat/completions");
+    {
+        let mut segments = url.path_segments_mut().map_err(|()| "has no path")?;
+        segments.pop_if_empty();
+        if !whole {
+            segments.extend(["chat", "completions"]);
+        }
+    }
+    Ok((url, host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        #[track_caller]
+        fn check(base: &str, want: Result<(&str, &str), &'static str>) {
+            let got = chat_url(base);
+            assert_eq!(got.as_ref().map(|(url, host)| (url.as_str(), host.as_str())).map_err(|p| *p), want, "{base}");
+        }
+        const Z: &str = "https://api.z.ai/api/paas/v4/chat/completions";
+        check("https://api.z.ai/api/paas/v4", Ok((Z, "api.z.ai")));
+        check(" https://api.z.ai/api/paas/v4/\n", Ok((Z, "api.z.ai")));
+        check(Z, Ok((Z, "api.z.ai")));
+        check("http://127.0.0.1:4000", Ok(("http://127.0.0.1:4000/chat/completions", "127.0.0.1:4000")));
+        check(
+            "https://x.example/openai/deployments/d?api-version=1#f",
+            Ok(("https://x.example/openai/deployments/d/chat/completions?api-version=1", "x.example")),
+        );
+        check("https://sk-1@x.example/", Err("must not hold a name or password; store the key as a secret"));
+        check("ftp://x.example", Err("must start with `https://` or `http://`"));
+        check("api.z.ai/v4", Err("is not a URL"));
+        check("", Err("is not a URL"));
+    }
+
+    #[test]
+    fn hidden_statuses() {
+        for (body, want) in [
+            (r#"{"error":{"code":429,"message":"x"}}"#, Some(429)),
+            (r#"{"error":{"code":"502"}}"#, Some(502)),
+            (r#"{"error":{"code":"rate_limit_exceeded"}}"#, Some(500)),
+            (r#"{"error":{"code":200}}"#, Some(500)),
+            (r#"{"error":"x"}"#, Some(500)),
+            (r#"{"error":null}"#, None),
+            (r#"{"choices":[]}"#, None),
+            ("x", None),
+        ] {
+            assert_eq!(hidden_status(body), want, "{body}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let endpoint = Endpoint {
+            name: "zai/glm-4.7".into(),
+            model: "glm-4.7".into(),
+            base_url: "https://api.z.ai/v4?key=sk-live-123".into(),
+            key: Some(Secret::new("sk-live-456")),
+            json_mode: JsonMode::Supported,
+        };
+        let chat = Chat::new(client(None).unwrap(), endpoint.clone()).unwrap();
+        assert_eq!(format!("{chat:?}"), r#"Chat { name: "zai/glm-4.7", host: "api.z.ai", .. }"#);
+        let broken = Endpoint { key: Some(Secret::new("sk-\nlive-456")), ..endpoint };
+        let error = Chat::new(client(None).unwrap(), broken).unwrap_err();
+        assert_eq!(format!("{error:?}"), r#"Key { model: "zai/glm-4.7" }"#);
+    }
+}

@@ -1,0 +1,360 @@
+//! What kind of trouble a provider's error answer means, from its status, headers and body.
+//!
+//! Providers agree on little: a status may be wrong, a code may be a number in quotes, a body may be a web page. The
+//! most certain sign wins: a code first, then the status, then the words.
+
+use std::time::Duration;
+
+use reqwest::header::HeaderMap;
+
+use super::reset;
+use super::said::Said;
+
+/// The kind of trouble a call met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Too many calls or tokens; `reset` is when the provider says it will answer again.
+    RateLimited {
+        reset: Option<Duration>,
+    },
+    /// The provider has no room for anybody.
+    Overloaded {
+        reset: Option<Duration>,
+    },
+    ServerError,
+    Timeout,
+    /// No connection, or one that broke before an answer began.
+    Connect,
+    Auth,
+    /// No money left at the provider: asking again cannot help.
+    Quota,
+    ContextTooLong,
+    BadRequest,
+    /// The provider does not know the model, or the address.
+    NotFoundModel,
+    /// A fine status, but not the expected JSON, or a cut body.
+    BadAnswer,
+    /// A trouble that could pass, but the provider says not to ask again.
+    Refused,
+    ScriptEnded,
+    /// We stopped the call ourselves.
+    Stopped,
+}
+
+impl Class {
+    /// Returns the word that events and logs use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RateLimited { .. } => "rate-limited",
+            Self::Overloaded { .. } => "overloaded",
+            Self::ServerError => "server-error",
+            Self::Timeout => "timeout",
+            Self::Connect => "connect",
+            Self::Auth => "auth",
+            Self::Quota => "quota",
+            Self::ContextTooLong => "context-too-long",
+            Self::BadRequest => "bad-request",
+            Self::NotFoundModel => "not-found-model",
+            Self::BadAnswer => "bad-answer",
+            Self::Refused => "refused",
+            Self::ScriptEnded => "script-ended",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// Returns what a person can do about it, where that is known.
+    pub fn hint(self) -> Option<&'static str> {
+        match self {
+            Self::Auth => Some("check the key of the profile: `ralph help environment` lists the variables"),
+            Self::Quota => Some("add credit at the provider, or choose another profile"),
+            Self::NotFoundModel => Some("check the model name and `base_url` of the profile in `models.yaml`"),
+            Self::ContextTooLong => Some("choose a profile whose model takes a longer prompt"),
+            Self::BadRequest => Some("check the fields of the profile in `models.yaml`"),
+            Self::RateLimited { .. }
+            | Self::Overloaded { .. }
+            | Self::ServerError
+            | Self::Timeout
+            | Self::Connect
+            | Self::BadAnswer
+            | Self::Refused
+            | Self::ScriptEnded
+            | Self::Stopped => None,
+        }
+    }
+}
+
+/// Tells what kind of trouble an error answer means.
+pub fn classify(status: u16, headers: &HeaderMap, body: &str) -> Class {
+    let said = Said::read(body);
+    let reset = reset::stated(headers, &said);
+    let class = by_code(&said, reset).unwrap_or_else(|| by_status(status, &said, reset));
+    match headers.get("x-should-retry").and_then(|value| value.to_str().ok()) {
+        Some("true") if matches!(class, Class::BadRequest) => Class::ServerError,
+        Some("false") => match class {
+            // A limit that resets is worth waiting for, but not worth hammering: the policy keeps to the reset.
+            Class::RateLimited { reset: None } => Class::Quota,
+            Class::Overloaded { reset: None } | Class::ServerError | Class::Timeout => Class::Refused,
+            class => class,
+        },
+        _ => class,
+    }
+}
+
+fn by_code(said: &Said, reset: Option<Duration>) -> Option<Class> {
+    const QUOTA: &[&str] = &[
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "billing_error",
+        "insufficient_balance",
+        "payment_required",
+        "budget_exceeded",
+        "1113",
+    ];
+    const CONTEXT: &[&str] = &["context_length_exceeded", "context_window_exceeded", "request_too_large", "1261"];
+    const RATE: &[&str] = &["rate_limit_exceeded", "rate_limit_error", "throttling_error", "1302", "1305"];
+    const AUTH: &[&str] = &["invalid_api_key", "authentication_error", "permission_error", "no_db_connection"];
+    let class = match said {
+        said if said.has_mark(QUOTA) => Class::Quota,
+        said if said.has_mark(CONTEXT) => Class::ContextTooLong,
+        said if said.has_mark(RATE) => Class::RateLimited { reset },
+        said if said.has_mark(&["overloaded_error", "overloaded"]) => Class::Overloaded { reset },
+        said if said.has_mark(&["timeout_error"]) => Class::Timeout,
+        said if said.has_mark(AUTH) => Class::Auth,
+        said if said.has_mark(&["model_not_found", "not_found_error"]) => Class::NotFoundModel,
+        _ => return None,
+    };
+    Some(class)
+}
+
+fn by_status(status: u16, said: &Said, reset: Option<Duration>) -> Class {
+    match status {
+        402 => Class::Quota,
+        // "Exceeded your quota" beside a reset is a window that refills, not an empty purse.
+        429 if reset.is_none() && out_of_money(said) => Class::Quota,
+        429 => Class::RateLimited { reset },
+        401 | 403 => Class::Auth,
+        404 | 410 => Class::NotFoundModel,
+        408 | 504 | 524 => Class::Timeout,
+        413 => Class::ContextTooLong,
+        503 | 529 => Class::Overloaded { reset },
+        500.. if said.mentions(&["overloaded"]) => Class::Overloaded { reset },
+        409 | 425 | 500.. => Class::ServerError,
+        _ if out_of_money(said) => Class::Quota,
+        _ if said.mentions(&[
+            "maximum context length",
+            "context_length_exceeded",
+            "contextwindowexceeded",
+            "context window",
+            "prompt is too long",
+            "exceeds the maximum number of tokens",
+        ]) =>
+        {
+            Class::ContextTooLong
+        }
+        _ if said.mentions(&["invalid model name", "unknown model", "model not found", "model does not exist"]) => {
+            Class::NotFoundModel
+        }
+        _ => Class::BadRequest,
+    }
+}
+
+fn out_of_money(said: &Said) -> bool {
+    said.mentions(&[
+        "insufficient balance",
+        "insufficient credit",
+        "credit balance is too low",
+        "exceeded your current quota",
+        "budget has been exceeded",
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use reqwest::header::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn map(headers: &[(&'static str, &'static str)]) -> HeaderMap {
+        headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    }
+
+    #[track_caller]
+    fn check(status: u16, headers: &[(&'static str, &'static str)], body: &str, want: Class) {
+        assert_eq!(classify(status, &map(headers), body), want, "{status} {headers:?} {body}");
+    }
+
+    const fn rate(seconds: u64) -> Class {
+        Class::RateLimited { reset: Some(Duration::from_secs(seconds)) }
+    }
+
+    #[test]
+    fn openai() {
+        check(
+            401,
+            &[],
+            r#"{"error":{"message":"Incorrect API key provided: sk-abc***xyz.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#,
+            Class::Auth,
+        );
+        check(
+            429,
+            &[("retry-after", "7")],
+            r#"{"error":{"message":"Rate limit reached for gpt-4o","type":"tokens","param":null,"code":"rate_limit_exceeded"}}"#,
+            rate(7),
+        );
+        check(
+            429,
+            &[],
+            r#"{"error":{"message":"Rate limit reached. Please try again in 6m0s.","type":"requests","code":"rate_limit_exceeded"}}"#,
+            rate(360),
+        );
+        check(
+            429,
+            &[("x-ratelimit-reset-requests", "6m0s"), ("x-ratelimit-remaining-requests", "0")],
+            r#"{"error":{"message":"slow down","type":"requests","code":null}}"#,
+            rate(360),
+        );
+        check(
+            429,
+            &[("retry-after", "7")],
+            r#"{"error":{"message":"You exceeded your current quota, please check your plan","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}"#,
+            Class::Quota,
+        );
+        check(
+            400,
+            &[],
+            r#"{"error":{"message":"This model's maximum context length is 128000 tokens.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
+            Class::ContextTooLong,
+        );
+        check(
+            404,
+            &[],
+            r#"{"error":{"message":"The model `gpt-9` does not exist","type":"invalid_request_error","param":null,"code":"model_not_found"}}"#,
+            Class::NotFoundModel,
+        );
+        check(
+            400,
+            &[],
+            r#"{"error":{"message":"Unsupported value","type":"invalid_request_error","param":"temperature","code":"unsupported_value"}}"#,
+            Class::BadRequest,
+        );
+        check(500, &[], r#"{"error":{"message":"oops","type":"server_error"}}"#, Class::ServerError);
+        check(
+            503,
+            &[],
+            r#"{"error":{"message":"The engine is currently overloaded"}}"#,
+            Class::Overloaded { reset: None },
+        );
+        check(503, &[("retry-after", "20")], "", Class::Overloaded { reset: Some(Duration::from_secs(20)) });
+    }
+
+    #[test]
+    fn zai() {
+        for (status, code, message, want) in [
+            (429, "1113", "Insufficient balance or no resource package. Please recharge.", Class::Quota),
+            (429, "1302", "High concurrency usage of this API", Class::RateLimited { reset: None }),
+            (429, "1305", "Too many requests", Class::RateLimited { reset: None }),
+            (400, "1261", "Prompt too long", Class::ContextTooLong),
+            (401, "1000", "Authentication Failed", Class::Auth),
+            (400, "1214", "The messages parameter is illegal", Class::BadRequest),
+            (500, "1234", "Network error", Class::ServerError),
+        ] {
+            check(status, &[], &format!(r#"{{"error":{{"code":"{code}","message":"{message}"}}}}"#), want);
+        }
+        check(429, &[], r#"{"error":{"code":1113,"message":"x"}}"#, Class::Quota);
+    }
+
+    #[test]
+    fn litellm() {
+        for (status, kind, code, message, want) in [
+            (429, "throttling_error", "429", "litellm.RateLimitError: slow", Class::RateLimited { reset: None }),
+            (
+                400,
+                "None",
+                "400",
+                "litellm.ContextWindowExceededError: litellm.BadRequestError: too big",
+                Class::ContextTooLong,
+            ),
+            (400, "no_db_connection", "400", "No connected db.", Class::Auth),
+            (
+                400,
+                "invalid_request_error",
+                "400",
+                "/chat/completions: Invalid model name passed in model=nope. Call `/v1/models`",
+                Class::NotFoundModel,
+            ),
+            (400, "budget_exceeded", "400", "Budget has been exceeded!", Class::Quota),
+            (500, "None", "500", "litellm.InternalServerError: mock", Class::ServerError),
+            (408, "None", "408", "litellm.Timeout: Connection timed out", Class::Timeout),
+        ] {
+            let body = format!(r#"{{"error":{{"message":"{message}","type":"{kind}","param":null,"code":"{code}"}}}}"#);
+            check(status, &[], &body, want);
+        }
+    }
+
+    #[test]
+    fn others() {
+        let anthropic = |kind: &str, message: &str| {
+            format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"{message}"}},"request_id":"req_1"}}"#)
+        };
+        let free = Class::Overloaded { reset: None };
+        check(529, &[], &anthropic("overloaded_error", "Overloaded"), free);
+        check(200, &[], &anthropic("overloaded_error", "Overloaded"), free);
+        check(402, &[], &anthropic("billing_error", "pay"), Class::Quota);
+        check(
+            400,
+            &[],
+            &anthropic("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"),
+            Class::ContextTooLong,
+        );
+        check(
+            400,
+            &[],
+            &anthropic("invalid_request_error", "Your credit balance is too low to access the API"),
+            Class::Quota,
+        );
+        check(504, &[], &anthropic("timeout_error", "late"), Class::Timeout);
+        check(404, &[], &anthropic("not_found_error", "model: claude-x"), Class::NotFoundModel);
+        check(
+            429,
+            &[],
+            r#"[{"error":{"code":429,"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED","details":[{"@type":"x"},{"retryDelay":"34s"}]}}]"#,
+            rate(34),
+        );
+        check(502, &[], "<html><head><title>502 Bad Gateway</title></head></html>", Class::ServerError);
+        check(504, &[], "<html></html>", Class::Timeout);
+        check(404, &[], "<!DOCTYPE html>", Class::NotFoundModel);
+        check(403, &[], "<!DOCTYPE html>", Class::Auth);
+        check(413, &[], "", Class::ContextTooLong);
+        check(418, &[], "", Class::BadRequest);
+        check(301, &[], "", Class::BadRequest);
+        check(999, &[], "", Class::ServerError);
+    }
+
+    #[test]
+    fn should_retry_header() {
+        const YES: (&str, &str) = ("x-should-retry", "true");
+        const NO: (&str, &str) = ("x-should-retry", "false");
+        check(418, &[YES], "", Class::ServerError);
+        check(401, &[YES], "", Class::Auth);
+        check(500, &[NO], "", Class::Refused);
+        check(529, &[NO], "", Class::Refused);
+        check(429, &[NO], "", Class::Quota);
+        check(429, &[NO, ("retry-after", "900")], "", rate(900));
+        check(500, &[("x-should-retry", "maybe")], "", Class::ServerError);
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_is_read_calmly(status: u16, body in "\\PC{0,200}") {
+            classify(status, &HeaderMap::new(), &body);
+        }
+
+        #[test]
+        fn any_json_error_is_read_calmly(status: u16, code in "\\PC{0,12}", message in ".{0,80}") {
+            let body = serde_json::json!({"error": {"code": code, "message": message}}).to_string();
+            classify(status, &HeaderMap::new(), &body);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What can go wrong with a model call, in words a person can act on.
+//!
+//! Nothing in here holds a key: texts of a server are cleaned of it before they become part of an error.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{CallKey, Class};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The provider answered with an error of its own.
+    #[error("`{model}` answered {status}: {said}")]
+    Status { model: String, status: u16, class: Class, said: String },
+    #[error("`{model}` did not answer within {after:?}")]
+    Timeout { model: String, after: Duration },
+    #[error("could not connect to `{host}` for `{model}`")]
+    Connect { model: String, host: String, source: reqwest::Error },
+    /// The request went out, then the connection ended before an answer began.
+    #[error("the connection to `{host}` broke before `{model}` answered")]
+    Lost { model: String, host: String, source: reqwest::Error },
+    /// The answer began and was cut.
+    #[error("the answer of `{model}` was cut after {bytes} bytes")]
+    Cut { model: String, bytes: u64, source: reqwest::Error },
+    /// A whole answer that is not what was asked for.
+    #[error("the answer of `{model}` is {flaw}{}", after_colon(said))]
+    BadAnswer { model: String, flaw: Flaw, said: String },
+    #[error("the base URL of `{model}` {problem}")]
+    BaseUrl { model: String, problem: &'static str },
+    #[error("the key of `{model}` holds characters that cannot be sent")]
+    Key { model: String },
+    #[error("the profile's `extra` sets `{field}` of `{model}`, which ralph sets itself")]
+    Reserved { model: String, field: &'static str },
+    #[error("could not set up the HTTP client")]
+    Client { source: reqwest::Error },
+    #[error("`{model}` has no reply for {key}")]
+    ScriptEnded { model: String, key: CallKey },
+    #[error("the call of `{model}` was stopped")]
+    Stopped { model: String },
+}
+
+/// What is wrong with an answer whose status was fine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    Empty,
+    Html,
+    NotJson,
+    /// JSON, but without a choice that holds a message.
+    NoChoice,
+    TooLarge {
+        cap: u64,
+    },
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("empty"),
+            Self::Html => f.write_str("an HTML page"),
+            Self::NotJson => f.write_str("not JSON"),
+            Self::NoChoice => f.write_str("JSON without a message"),
+            Self::TooLarge { cap } => write!(f, "larger than {} MiB", cap / (1024 * 1024)),
+        }
+    }
+}
+
+fn after_colon(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!(": {said}") }
+}
+
+impl Error {
+    /// Returns the kind of trouble, which decides whether asking again can help.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Status { class, .. } => *class,
+            Self::Timeout { .. } => Class::Timeout,
+            Self::Connect { .. } | Self::Lost { .. } => Class::Connect,
+            Self::Cut { .. } | Self::BadAnswer { .. } => Class::BadAnswer,
+            Self::BaseUrl { .. } | Self::Reserved { .. } | Self::Client { .. } => Class::BadRequest,
+            Self::Key { .. } => Class::Auth,
+            Self::ScriptEnded { .. } => Class::ScriptEnded,
+            Self::Stopped { .. } => Class::Stopped,
+        }
+    }
+
+    /// Says whether a remote provider may charge for the call although we have no answer.
+    pub fn may_have_cost(&self) -> bool {
+        match self {
+            Self::Timeout { .. }
+            | Self::Lost { .. }
+            | Self::Cut { .. }
+            | Self::BadAnswer { .. }
+            | Self::Stopped { .. } => true,
+            // A gateway that gave up waiting does not mean that the model behind it did.
+            Self::Status { class, .. } => matches!(class, Class::Timeout | Class::ServerError),
+            Self::Connect { .. }
+            | Self::BaseUrl { .. }
+            | Self::Key { .. }
+            | Self::Reserved { .. }
+            | Self::Client { .. }
+            | Self::ScriptEnded { .. } => false,
+        }
+    }
+
+    /// Returns what to do next, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Status { class, .. } => class.hint().map(str::to_owned),
+            Self::Timeout { .. } => Some("raise `timeout_s` in the profile, or lower `max_output_tokens`".into()),
+            Self::Connect { host, .. } => {
+                Some(format!("check the profile's `base_url` and that `{host}` is reachable"))
+            }
+            Self::BadAnswer { flaw: Flaw::Html | Flaw::NoChoice | Flaw::NotJson, .. } => {
+                Some("check that the profile's `base_url` speaks the OpenAI chat format".into())
+            }
+            Self::BaseUrl { .. } => Some("write it like `https://api.example.com/v1`".into()),
+            Self::Key { .. } => Some("set the key again: `ralph help environment` lists the variables".into()),
+            Self::Reserved { field, .. } => Some(format!("remove `{field}` from the profile's `extra`")),
+            Self::ScriptEnded { key, .. } => {
+                Some(format!("add a reply for {key} to the script, or end it with a reply that has `\"repeat\": true`"))
+            }
+            Self::Lost { .. }
+            | Self::Cut { .. }
+            | Self::BadAnswer { .. }
+            | Self::Client { .. }
+            | Self::Stopped { .. } => None,
+        }
+    }
+}

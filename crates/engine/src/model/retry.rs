@@ -1,0 +1,227 @@
+//! Whether, when and how often a failed call is made again.
+//!
+//! The judgement is `policy`, which is pure; `call_with_retry` only waits. Provider trouble uses up no iteration, but
+//! every call may cost money, so calls are bounded: per kind of trouble and altogether.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{CallKey, Class, Error, Lost, Model, Reply, Request};
+
+/// The most calls one question may lead to, whatever mixture of trouble it meets.
+pub const MAX_CALLS: u32 = 12;
+
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// A run does not hold its breath longer than this: it parks, and says until when.
+const LONGEST_RESET: Duration = Duration::from_mins(1);
+
+/// What follows a failed call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    Retry {
+        after: Duration,
+    },
+    /// The provider states when it will answer again, and that is too long to sit out.
+    Park {
+        until: Duration,
+    },
+    GiveUp,
+}
+
+impl Next {
+    /// Says what follows, for people.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Retry { after } => format!("asking again in {:.1} s", after.as_secs_f64()),
+            Self::Park { until } => format!("the provider answers again in {} s", until.as_secs()),
+            Self::GiveUp => "not asked again".to_owned(),
+        }
+    }
+}
+
+/// Decides what follows the `attempt`-th failure (counted from 1) of one class; `jitter` is in `0.0..=1.0`.
+pub fn policy(class: Class, attempt: u32, jitter: f64) -> Next {
+    let reset = match class {
+        Class::RateLimited { reset } | Class::Overloaded { reset } => reset,
+        _ => None,
+    };
+    match reset {
+        Some(reset) if reset > LONGEST_RESET => Next::Park { until: reset },
+        // A short limit that does not end is a long one: the run waits instead of dying of it.
+        Some(_) if attempt >= max_attempts(class) => Next::Park { until: LONGEST_RESET },
+        Some(reset) if reset > Duration::ZERO => Next::Retry { after: reset },
+        _ if attempt >= max_attempts(class) => Next::GiveUp,
+        _ => Next::Retry { after: backoff(attempt, jitter) },
+    }
+}
+
+/// Returns how many calls may end in this class before it is final.
+pub fn max_attempts(class: Class) -> u32 {
+    match class {
+        Class::RateLimited { .. } | Class::Overloaded { .. } => 8,
+        Class::Connect => 6,
+        Class::ServerError => 5,
+        // Each of these may be paid for.
+        Class::Timeout | Class::BadAnswer => 3,
+        Class::Auth
+        | Class::Quota
+        | Class::ContextTooLong
+        | Class::BadRequest
+        | Class::NotFoundModel
+        | Class::Refused
+        | Class::ScriptEnded
+        | Class::Stopped => 1,
+    }
+}
+
+/// Doubles from half a second to half a minute; the jitter takes away up to half, so that runs do not return in step.
+fn backoff(attempt: u32, jitter: f64) -> Duration {
+    let doublings = attempt.saturating_sub(1).min(10);
+    let whole = FIRST_WAIT.saturating_mul(1 << doublings).min(LONGEST_WAIT);
+    let jitter = if jitter.is_nan() { 0.0 } else { jitter.clamp(0.0, 1.0) };
+    whole.mul_f64(1.0 - 0.5 * jitter)
+}
+
+/// A call that stays without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer from the model after {attempts} {}", if *attempts == 1 { "call" } else { "calls" })]
+pub struct Failure {
+    /// The last error.
+    #[source]
+    pub error: Error,
+    pub class: Class,
+    /// How many calls were made.
+    pub attempts: u32,
+    /// Set when it is worth asking again after this time.
+    pub park: Option<Duration>,
+}
+
+/// Asks, and asks again while that can help.
+///
+/// `on_attempt` hears of every failed call and of what follows it, before the wait; it can end the affair through `stop`.
+/// The attempts are counted on from `key.attempt`. Dropping the future is fine at any time.
+pub async fn call_with_retry(
+    model: &dyn Model,
+    request: &Request,
+    key: CallKey,
+    stop: &CancellationToken,
+    on_attempt: &mut (dyn FnMut(&Error, &Next) + Send),
+) -> Result<Reply, Failure> {
+    let mut seen: HashMap<&'static str, u32> = HashMap::new();
+    let mut attempts = 0;
+    loop {
+        if stop.is_cancelled() {
+            return Err(stopped(model, attempts));
+        }
+        let this = key.attempt(key.attempt.saturating_add(attempts));
+        attempts += 1;
+        let outcome = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Err(stopped(model, attempts)),
+            outcome = model.call(request, this) => outcome,
+        };
+        let error = match outcome {
+            Ok(reply) => return Ok(reply),
+            Err(error) => error,
+        };
+        let class = error.class();
+        let times = seen.entry(class.name()).or_default();
+        *times += 1;
+        let next = match policy(class, *times, jitter()) {
+            Next::Retry { .. } if attempts >= MAX_CALLS => Next::GiveUp,
+            Next::Retry { .. } if request.lost == Lost::Tell && model.remote() && error.may_have_cost() => Next::GiveUp,
+            next => next,
+        };
+        tracing::debug!(model = model.name(), class = class.name(), attempts, ?next, "model call failed");
+        on_attempt(&error, &next);
+        let park = match next {
+            Next::Retry { after } => {
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return Err(stopped(model, attempts)),
+                    () = tokio::time::sleep(after) => continue,
+                }
+            }
+            Next::Park { until } => Some(until),
+            Next::GiveUp => None,
+        };
+        return Err(Failure { error, class, attempts, park });
+    }
+}
+
+fn stopped(model: &dyn Model, attempts: u32) -> Failure {
+    Failure { error: Error::Stopped { model: model.name().to_owned() }, class: Class::Stopped, attempts, park: None }
+}
+
+fn jitter() -> f64 {
+    // Without randomness at hand, the middle is as good as any.
+    getrandom::u32().map_or(0.5, |random| f64::from(random) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn retry(ms: u64) -> Next {
+        Next::Retry { after: Duration::from_millis(ms) }
+    }
+
+    const fn park(seconds: u64) -> Next {
+        Next::Park { until: Duration::from_secs(seconds) }
+    }
+
+    const fn rate(ms: u64) -> Class {
+        Class::RateLimited { reset: Some(Duration::from_millis(ms)) }
+    }
+
+    #[test]
+    fn policies() {
+        let unstated = Class::RateLimited { reset: None };
+        let busy = Class::Overloaded { reset: None };
+        for (class, attempt, jitter, want) in [
+            (unstated, 1, 0.0, retry(500)),
+            (unstated, 1, 1.0, retry(250)),
+            (unstated, 2, 0.5, retry(750)),
+            (unstated, 4, 0.0, retry(4_000)),
+            (unstated, 7, 0.0, retry(30_000)),
+            (unstated, 8, 0.0, Next::GiveUp),
+            (rate(10), 1, 0.0, retry(10)),
+            (rate(0), 1, 0.0, retry(500)),
+            (rate(60_000), 3, 0.9, retry(60_000)),
+            (rate(61_000), 1, 0.0, park(61)),
+            (rate(5_000), 8, 0.0, park(60)),
+            (rate(0), 8, 0.0, park(60)),
+            (Class::Overloaded { reset: Some(Duration::from_secs(3)) }, 1, 0.0, retry(3_000)),
+            (busy, 7, 1.0, retry(15_000)),
+            (busy, 8, 0.0, Next::GiveUp),
+            (Class::ServerError, 4, 0.0, retry(4_000)),
+            (Class::ServerError, 5, 0.0, Next::GiveUp),
+            (Class::Connect, 6, 0.0, Next::GiveUp),
+            (Class::Timeout, 2, 0.0, retry(1_000)),
+            (Class::Timeout, 3, 0.0, Next::GiveUp),
+            (Class::BadAnswer, 3, 0.0, Next::GiveUp),
+            (Class::Auth, 1, 0.0, Next::GiveUp),
+            (Class::Quota, 1, 0.0, Next::GiveUp),
+            (Class::ContextTooLong, 1, 0.0, Next::GiveUp),
+            (Class::BadRequest, 1, 0.0, Next::GiveUp),
+            (Class::NotFoundModel, 1, 0.0, Next::GiveUp),
+            (Class::Refused, 1, 0.0, Next::GiveUp),
+            (Class::ScriptEnded, 1, 0.0, Next::GiveUp),
+            (Class::Stopped, 1, 0.0, Next::GiveUp),
+            (unstated, 1, f64::NAN, retry(500)),
+            (unstated, 1, 9.0, retry(250)),
+            (unstated, 0, 0.0, retry(500)),
+            (unstated, u32::MAX, 0.0, Next::GiveUp),
+        ] {
+            assert_eq!(policy(class, attempt, jitter), want, "{class:?} {attempt} {jitter}");
+        }
+    }
+
+    #[test]
+    fn random_jitter_is_in_range() {
+        assert!((0..100).map(|_| jitter()).all(|jitter| (0.0..=1.0).contains(&jitter)));
+    }
+}

@@ -1,0 +1,406 @@
+//! A recorded conversation as data: reading it, writing it, and choosing the reply for a call.
+//!
+//! The choice depends on the call's key and its prompt alone. There is no place in the script that moves, so a run that
+//! crashed and was resumed gets the same replies as one that never stopped.
+
+use ralph_core::price::Usage;
+use ralph_core::text;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{CallKey, Finish, Reply, Request};
+
+/// The format this version writes and reads.
+pub const FORMAT: u64 = 1;
+
+/// One reply of a script: one line of its file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recorded {
+    /// What the model says; or see `json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// What the model says, as a value: easier to write by hand than JSON within a string.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub json: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish: Option<Finish>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<When>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub delay_ms: u64,
+    /// Answers every later iteration too; only on the last reply without `when`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub repeat: bool,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// Which calls a reply is for. What is not stated fits any call.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct When {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iteration: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_contains: Option<String>,
+}
+
+/// Trouble to play before, or instead of, an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    pub status: u16,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_s: Option<u64>,
+    /// The provider's error body; decides the kind of trouble together with the status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    /// How many attempts fail before the answer comes: 1 when there is an answer, all when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<u32>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl Recorded {
+    /// Writes down an answer, pinned to its call.
+    pub fn of(key: CallKey, reply: &Reply) -> Self {
+        Self {
+            text: Some(reply.text.clone()),
+            usage: Some(reply.usage),
+            model: Some(reply.model.clone()),
+            finish: Some(reply.finish.clone()).filter(|finish| *finish != Finish::Stop),
+            when: Some(When { iteration: Some(key.iteration), call: Some(key.call), ..When::default() }),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the line to append to a script, with its line break.
+    pub fn line(&self) -> String {
+        format!("{}\n", json!(self))
+    }
+
+    /// Returns the first line of a new script, with its line break.
+    pub fn header() -> String {
+        format!("{}\n", json!({ "format": FORMAT }))
+    }
+
+    /// Returns what the model says, if it says anything.
+    pub fn answer(&self) -> Option<String> {
+        self.text.clone().or_else(|| self.json.as_ref().map(Value::to_string))
+    }
+
+    /// Returns the fault this attempt meets.
+    pub fn fault(&self, attempt: u32) -> Option<&Fault> {
+        let has_answer = self.text.is_some() || self.json.is_some();
+        self.fault.as_ref().filter(|fault| !has_answer || attempt < fault.times.unwrap_or(1))
+    }
+
+    fn problem(&self) -> Option<Problem> {
+        let answers = usize::from(self.text.is_some()) + usize::from(self.json.is_some());
+        match &self.fault {
+            _ if answers == 2 => Some(Problem::TwoAnswers),
+            None if answers == 0 => Some(Problem::NoAnswer),
+            Some(fault) if !(400..600).contains(&fault.status) => Some(Problem::FaultStatus { status: fault.status }),
+            Some(fault) if fault.times.is_some() && answers == 0 => Some(Problem::FaultEnds),
+            _ if self.repeat && self.when.is_some() => Some(Problem::Repeat),
+            _ => None,
+        }
+    }
+}
+
+impl When {
+    fn fits(&self, key: CallKey, profile: &str, request: &Request) -> bool {
+        self.iteration.is_none_or(|iteration| iteration == key.iteration)
+            && self.call.is_none_or(|call| call == key.call)
+            && self.profile.as_deref().is_none_or(|wanted| wanted == profile)
+            && self.prompt_contains.as_deref().is_none_or(|part| request.texts().any(|text| text.contains(part)))
+    }
+
+    fn conditions(&self) -> usize {
+        usize::from(self.iteration.is_some())
+            + usize::from(self.call.is_some())
+            + usize::from(self.profile.is_some())
+            + usize::from(self.prompt_contains.is_some())
+    }
+}
+
+/// A recorded conversation.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Script {
+    /// The i-th is for the first call of iteration i.
+    ordinal: Vec<Recorded>,
+    conditional: Vec<Recorded>,
+}
+
+/// A script that cannot be played.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}")]
+pub struct Invalid {
+    /// Counted from 1.
+    pub line: usize,
+    pub problem: Problem,
+}
+
+/// What is wrong with a line of a script.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error("the script has no format number")]
+    NoFormat,
+    #[error("the script has format {format}, newer than this ralph knows")]
+    Newer { format: u64 },
+    #[error("not a reply: {why}")]
+    NotAReply { why: String },
+    #[error("a reply needs `text`, `json` or `fault`")]
+    NoAnswer,
+    #[error("a reply has either `text` or `json`, not both")]
+    TwoAnswers,
+    #[error("a fault needs a status from 400 to 599, not {status}")]
+    FaultStatus { status: u16 },
+    #[error("a fault with `times` needs a `text` or `json` that follows it")]
+    FaultEnds,
+    #[error("`repeat` belongs on the last reply without `when`")]
+    Repeat,
+}
+
+impl Problem {
+    /// Returns what to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::NoFormat => r#"begin the file with the line `{"format": 1}`"#.into(),
+            Self::Newer { .. } => "update ralph, or record the script again".into(),
+            Self::NotAReply { .. } => r#"write one JSON object per line, like `{"text": "…"}`"#.into(),
+            Self::NoAnswer => r#"add a `"text"`"#.into(),
+            Self::TwoAnswers => "remove one of them".into(),
+            Self::FaultStatus { .. } => "use the status a provider would send, like 429".into(),
+            Self::FaultEnds => "add the answer, or remove `times` to fail every attempt".into(),
+            Self::Repeat => "move it there, or remove it".into(),
+        }
+    }
+}
+
+impl Script {
+    /// Reads a script: a line with the format number, then one reply per line. Empty lines are skipped.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+        let (first, head) = lines.next().unwrap_or((1, ""));
+        let head: Option<Value> = serde_json::from_str(head).ok();
+        match head.as_ref().and_then(|head| head.get("format")).and_then(Value::as_u64) {
+            Some(FORMAT) => (),
+            Some(format) if format > FORMAT => {
+                return Err(Invalid { line: first, problem: Problem::Newer { format } });
+            }
+            _ => return Err(Invalid { line: first, problem: Problem::NoFormat }),
+        }
+
+        let mut script = Self::default();
+        let mut repeat_at = None;
+        for (line, source) in lines {
+            let reply: Recorded = serde_json::from_str(source)
+                .map_err(|error| Invalid { line, problem: Problem::NotAReply { why: why(&error) } })?;
+            if let Some(problem) = reply.problem() {
+                return Err(Invalid { line, problem });
+            }
+            if reply.when.is_some() {
+                script.conditional.push(reply);
+                continue;
+            }
+            if let Some(line) = repeat_at {
+                return Err(Invalid { line, problem: Problem::Repeat });
+            }
+            repeat_at = reply.repeat.then_some(line);
+            script.ordinal.push(reply);
+        }
+        Ok(script)
+    }
+
+    /// Returns the reply for a call: the fitting one with the most conditions, the earlier of equals; or, for the
+    /// first call of an iteration, the one whose turn it is.
+    pub fn reply(&self, key: CallKey, profile: &str, request: &Request) -> Option<&Recorded> {
+        let fitting = self
+            .conditional
+            .iter()
+            .filter_map(|reply| reply.when.as_ref().map(|when| (when, reply)))
+            .filter(|(when, _)| when.fits(key, profile, request))
+            // Of equals `max_by_key` takes the last, hence the turn.
+            .rev()
+            .max_by_key(|(when, _)| when.conditions())
+            .map(|(_, reply)| reply);
+        fitting.or_else(|| {
+            let turn = usize::try_from(key.iteration.checked_sub(1)?).ok()?;
+            let in_turn = self.ordinal.get(turn).or_else(|| self.ordinal.last().filter(|last| last.repeat));
+            in_turn.filter(|_| key.call == 0)
+        })
+    }
+}
+
+/// Returns serde's words without its own line number, which is always 1 here.
+fn why(error: &serde_json::Error) -> String {
+    let words = error.to_string();
+    let words = words.split(" at line ").next().unwrap_or_default();
+    format!("{} (column {})", text::first_line(words, 200), error.column())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::super::Lost;
+    use super::*;
+
+    fn asking(user: &str) -> Request {
+        Request {
+            system: String::new(),
+            user: user.into(),
+            history: Vec::new(),
+            max_output_tokens: 1,
+            temperature: None,
+            json: true,
+            lost: Lost::Retry,
+            timeout: Duration::from_secs(1),
+            extra: serde_json::Map::new(),
+        }
+    }
+
+    #[track_caller]
+    fn check(script: &str, iteration: u32, call: u32, prompt: &str, want: Option<&str>) {
+        let script = Script::parse(&format!("{{\"format\":1,\"title\":\"demo\"}}\n{script}")).unwrap();
+        let reply = script.reply(CallKey::new(iteration, call), "cheap", &asking(prompt));
+        assert_eq!(reply.and_then(Recorded::answer).as_deref(), want);
+    }
+
+    #[test]
+    fn turns() {
+        let script = "{\"text\":\"a\"}\r\n\n{\"json\":{\"b\":[1]}}\n";
+        check(script, 1, 0, "", Some("a"));
+        check(script, 2, 0, "", Some(r#"{"b":[1]}"#));
+        check(script, 3, 0, "", None);
+        check(script, 1, 1, "", None);
+        check(script, 0, 0, "", None);
+        let script = "{\"text\":\"a\"}\n{\"text\":\"z\",\"repeat\":true}\n{\"text\":\"w\",\"when\":{\"call\":1}}";
+        check(script, 2, 0, "", Some("z"));
+        check(script, u32::MAX, 0, "", Some("z"));
+        check(script, 7, 1, "", Some("w"));
+        check(script, 7, 2, "", None);
+        check("", 1, 0, "", None);
+    }
+
+    #[test]
+    fn conditions() {
+        let script = concat!(
+            "{\"text\":\"a\"}\n",
+            "{\"text\":\"any\",\"when\":{\"iteration\":2}}\n",
+            "{\"text\":\"re\",\"when\":{\"iteration\":2,\"call\":1}}\n",
+            "{\"text\":\"re-late\",\"when\":{\"iteration\":2,\"call\":1}}\n",
+            "{\"text\":\"why\",\"when\":{\"prompt_contains\":\"diagnose\"}}\n",
+            "{\"text\":\"other\",\"when\":{\"profile\":\"strong\"}}\n",
+            "{\"text\":\"b\"}\n",
+        );
+        check(script, 1, 0, "", Some("a"));
+        check(script, 2, 0, "", Some("any"));
+        check(script, 2, 1, "", Some("re"));
+        check(script, 2, 5, "", Some("any"));
+        check(script, 1, 3, "please diagnose", Some("why"));
+        check(script, 3, 0, "", None);
+        let strong = Script::parse(&format!("{}{script}", Recorded::header())).unwrap();
+        let reply = strong.reply(CallKey::new(1, 0), "strong", &asking(""));
+        assert_eq!(reply.and_then(Recorded::answer).as_deref(), Some("other"));
+    }
+
+    #[test]
+    fn faults() {
+        let read = |line: &str| serde_json::from_str::<Recorded>(line).unwrap();
+        let once = read(r#"{"text":"a","fault":{"status":429,"retry_after_s":1}}"#);
+        let thrice = read(r#"{"text":"a","fault":{"status":500,"times":3}}"#);
+        let always = read(r#"{"fault":{"status":401}}"#);
+        for (reply, attempt, want) in
+            [(&once, 0, true), (&once, 1, false), (&thrice, 2, true), (&thrice, 3, false), (&always, 99, true)]
+        {
+            assert_eq!(reply.fault(attempt).is_some(), want, "{reply:?} {attempt}");
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        #[track_caller]
+        fn refuse(text: &str, line: usize, want: &Problem) {
+            assert_eq!(Script::parse(text), Err(Invalid { line, problem: want.clone() }), "{text}");
+        }
+        refuse("", 1, &Problem::NoFormat);
+        refuse("{\"text\":\"a\"}", 1, &Problem::NoFormat);
+        refuse("\n\nhello", 3, &Problem::NoFormat);
+        refuse("{\"format\":0}", 1, &Problem::NoFormat);
+        refuse("{\"format\":\"1\"}", 1, &Problem::NoFormat);
+        refuse("{\"format\":2}", 1, &Problem::Newer { format: 2 });
+        refuse("{\"format\":1}\n\n{}", 3, &Problem::NoAnswer);
+        refuse("{\"format\":1}\n{\"text\":\"a\",\"json\":1}", 2, &Problem::TwoAnswers);
+        refuse("{\"format\":1}\n{\"fault\":{\"status\":200}}", 2, &Problem::FaultStatus { status: 200 });
+        refuse("{\"format\":1}\n{\"fault\":{\"status\":429,\"times\":2}}", 2, &Problem::FaultEnds);
+        refuse("{\"format\":1}\n{\"text\":\"a\",\"repeat\":true}\n{\"text\":\"b\"}", 2, &Problem::Repeat);
+        refuse("{\"format\":1}\n{\"text\":\"a\",\"repeat\":true,\"when\":{}}", 2, &Problem::Repeat);
+        let error = Script::parse("{\"format\":1}\n{\"text\":\"a\",\"whne\":{}}").unwrap_err();
+        assert_eq!(error.line, 2);
+        assert!(error.to_string().starts_with("line 2: not a reply: unknown field `whne`, expected one of"), "{error}");
+        let error = Script::parse("{\"format\":1}\n{\"text\":").unwrap_err();
+        assert_eq!(error.to_string(), "line 2: not a reply: EOF while parsing a value (column 8)");
+    }
+
+    #[test]
+    fn recorded_lines_are_read_back() {
+        let reply = Reply {
+            text: "line\n\"two\" ü".into(),
+            usage: Usage { input: 3, output: 4, ..Usage::default() },
+            usage_reported: true,
+            model: "glm-4.7".into(),
+            finish: Finish::Length,
+            raw_bytes: 9,
+        };
+        let line = Recorded::of(CallKey::new(4, 1), &reply);
+        let script = Script::parse(&format!("{}{}", Recorded::header(), line.line())).unwrap();
+        assert_eq!(script.reply(CallKey::new(4, 1), "p", &asking("")), Some(&line));
+        assert_eq!(script.reply(CallKey::new(4, 0), "p", &asking("")), None);
+        assert_eq!(line.line().lines().count(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_calmly(text in "\\PC{0,200}", iteration: u32, call in 0..3_u32) {
+            for script in [text.clone(), format!("{{\"format\":1}}\n{text}")] {
+                if let Ok(script) = Script::parse(&script) {
+                    script.reply(CallKey::new(iteration, call), "p", &asking(&text));
+                }
+            }
+        }
+
+        /// Which reply a call gets does not depend on what was asked before.
+        #[test]
+        fn no_hidden_place(count in 1..6_u32, order in proptest::collection::vec(1..9_u32, 1..20)) {
+            let mut lines = Recorded::header();
+            for i in 1..=count {
+                lines += &Recorded { text: Some(i.to_string()), ..Recorded::default() }.line();
+            }
+            let script = Script::parse(&lines).unwrap();
+            for iteration in order {
+                let got = script.reply(CallKey::new(iteration, 0), "p", &asking("")).and_then(Recorded::answer);
+                prop_assert_eq!(got, (iteration <= count).then(|| iteration.to_string()));
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A model that plays a recorded conversation: for demos, tests and replay. It needs no network and no key.
+//!
+//! Faults go through the same classification as a real provider's, so a script can rehearse trouble too.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ralph_core::price::Usage;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+
+pub use super::script::{FORMAT, Fault, Invalid, Problem, Recorded, Script, When};
+use super::{CallKey, Error, Finish, Model, Reply, Request, classify, estimate, said};
+
+/// A recorded conversation in the place of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scripted {
+    name: String,
+    profile: String,
+    script: Script,
+}
+
+/// A script that could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("could not read the script `{}`", file.display())]
+    Read { file: PathBuf, source: io::Error },
+    #[error("the script `{}` cannot be played", file.display())]
+    Invalid { file: PathBuf, source: Invalid },
+}
+
+impl LoadError {
+    /// Returns what to do next.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Read { .. } => "name an existing file in the profile: `scripted/<file>`".into(),
+            Self::Invalid { file, source } => {
+                format!("{}:{}: {}", file.display(), source.line, source.problem.hint())
+            }
+        }
+    }
+}
+
+impl Scripted {
+    /// Makes a model of a script. `file` is its name as the profile has it, `profile` the profile's own name.
+    pub fn new(file: &str, profile: impl Into<String>, script: Script) -> Self {
+        Self { name: format!("scripted/{file}"), profile: profile.into(), script }
+    }
+
+    pub async fn load(path: &Path, profile: impl Into<String>) -> Result<Self, LoadError> {
+        let file = path.to_owned();
+        let text = match tokio::fs::read_to_string(path).await {
+            Ok(text) => text,
+            Err(source) => return Err(LoadError::Read { file, source }),
+        };
+        let script = match Script::parse(&text) {
+            Ok(script) => script,
+            Err(source) => return Err(LoadError::Invalid { file, source }),
+        };
+        // The name goes into artefacts, so it must not depend on where the file lies.
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        Ok(Self::new(&name, profile, script))
+    }
+
+    fn play(&self, reply: &Recorded, request: &Request, key: CallKey) -> Result<Reply, Error> {
+        if let Some(fault) = reply.fault(key.attempt) {
+            return Err(self.fail(fault));
+        }
+        let text = reply.answer().unwrap_or_default();
+        // A provider bills no more than it was allowed to say, however long a text the script holds.
+        let estimate = || {
+            let guess = estimate(request, text.len());
+            Usage { output: guess.output.min(u64::from(request.max_output_tokens)), ..guess }
+        };
+        Ok(Reply {
+            usage: reply.usage.unwrap_or_else(estimate),
+            usage_reported: reply.usage.is_some(),
+            model: reply.model.clone().unwrap_or_else(|| self.name.clone()),
+            finish: reply.finish.clone().unwrap_or(Finish::Stop),
+            raw_bytes: u64::try_from(text.len()).unwrap_or(u64::MAX),
+            text,
+        })
+    }
+
+    fn fail(&self, fault: &Fault) -> Error {
+        let mut headers = HeaderMap::new();
+        if let Some(seconds) = fault.retry_after_s {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        let body = fault.body.as_deref().unwrap_or_default();
+        let said = match said::shown(&said::Said::read(body).message, None) {
+            said if said.is_empty() => "a fault of the script".to_owned(),
+            said => said,
+        };
+        let class = classify(fault.status, &headers, body);
+        Error::Status { model: self.name.clone(), status: fault.status, class, said }
+    }
+}
+
+#[async_trait]
+impl Model for Scripted {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn remote(&self) -> bool {
+        false
+    }
+
+    async fn call(&self, request: &Request, key: CallKey) -> Result<Reply, Error> {
+        let reply = self
+            .script
+            .reply(key, &self.profile, request)
+            .ok_or_else(|| Error::ScriptEnded { model: self.name.clone(), key })?;
+        let delay = Duration::from_millis(reply.delay_ms);
+        if delay > request.timeout {
+            tokio::time::sleep(request.timeout).await;
+            return Err(Error::Timeout { model: self.name.clone(), after: request.timeout });
+        }
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        self.play(reply, request, key)
+    }
+}

@@ -1,0 +1,153 @@
+//! The installation's key, and receipts signed with it.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+use ralph_core::hash::{hex, unhex};
+use ralph_core::receipt::{Body, FORMAT, Receipt, signed_bytes};
+
+use crate::error::{Error, file};
+
+/// The key of this installation.
+pub struct Key(Ed25519KeyPair);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(…)")
+    }
+}
+
+impl Key {
+    /// Reads the key, or makes it at first use, readable by its owner only.
+    pub fn load_or_make(path: &Path) -> Result<Self, Error> {
+        if let Some(key) = Self::load(path)? {
+            return Ok(key);
+        }
+        let mut seed = [0_u8; 32];
+        getrandom::fill(&mut seed).map_err(|_| Error::Random)?;
+        let dir = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(dir).map_err(file("make the folder", dir))?;
+        let mut unique = [0_u8; 8];
+        getrandom::fill(&mut unique).map_err(|_| Error::Random)?;
+        let temporary = path.with_extension(hex(&unique));
+        let mut out = fs::File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary)
+            .map_err(file("create", &temporary))?;
+        out.write_all(hex(&seed).as_bytes()).map_err(file("write", &temporary))?;
+        out.sync_all().map_err(file("flush", &temporary))?;
+        // Two processes may make the key at once: linking lets exactly one win, and both read the winner's.
+        let linked = fs::hard_link(&temporary, path);
+        fs::remove_file(&temporary).map_err(file("remove", &temporary))?;
+        match linked {
+            Ok(()) => (),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => (),
+            Err(error) => return Err(file("create", path)(error)),
+        }
+        Self::load(path)?.ok_or_else(|| Error::BadReceipt(format!("the key `{}` vanished", path.display())))
+    }
+
+    fn load(path: &Path) -> Result<Option<Self>, Error> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(file("read the key", path)(error)),
+        };
+        let mode = fs::metadata(path).map_err(file("read the key", path))?.permissions().mode();
+        if mode & 0o077 != 0 {
+            return Err(Error::BadReceipt(format!(
+                "others can read the key `{}`; run `chmod 600` on it, or remove it to get a new one",
+                path.display()
+            )));
+        }
+        let seed = unhex(text.trim()).unwrap_or_default();
+        let pair = Ed25519KeyPair::from_seed_unchecked(&seed)
+            .map_err(|_| Error::BadReceipt(format!("`{}` is not a key; remove it to get a new one", path.display())))?;
+        Ok(Some(Self(pair)))
+    }
+
+    /// Returns the public half in hex.
+    pub fn public(&self) -> String {
+        hex(self.0.public_key().as_ref())
+    }
+
+    pub fn sign(&self, body: Body) -> Receipt {
+        let signature = hex(self.0.sign(&signed_bytes(&body)).as_ref());
+        Receipt { format: FORMAT, body, key: self.public(), signature }
+    }
+}
+
+/// Reads a receipt and checks its signature; `Err` says why it cannot be trusted.
+pub fn read(text: &str) -> Result<Receipt, Error> {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        format: u32,
+    }
+    let bad = |error: serde_json::Error| Error::BadReceipt(format!("it is not a receipt: {error}"));
+    let head: Head = serde_json::from_str(text).map_err(bad)?;
+    if head.format > FORMAT {
+        return Err(Error::BadReceipt(format!("it has format {}, and this ralph reads {FORMAT}", head.format)));
+    }
+    let receipt: Receipt = serde_json::from_str(text).map_err(bad)?;
+    let (Some(key), Some(signature)) = (unhex(&receipt.key), unhex(&receipt.signature)) else {
+        return Err(Error::BadReceipt("its key or signature is not hex".to_owned()));
+    };
+    UnparsedPublicKey::new(&ED25519, key)
+        .verify(&signed_bytes(&receipt.body), &signature)
+        .map_err(|_| Error::BadReceipt("its signature does not match what it says".to_owned()))?;
+    Ok(receipt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ralph_core::money::Micros;
+
+    fn body() -> Body {
+        Body {
+            run: "r".to_owned(),
+            ralph: "0".to_owned(),
+            task_id: "t".to_owned(),
+            task_sha256: String::new(),
+            branch: "ralph/t/x".to_owned(),
+            commit: "c".to_owned(),
+            base_commit: "b".to_owned(),
+            backend: "local".to_owned(),
+            base_fingerprint: String::new(),
+            model: "m".to_owned(),
+            cost: Micros(1),
+            policy_sha256: String::new(),
+            timeout_s: 1,
+            checks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn signed_and_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/key");
+        let receipt = Key::load_or_make(&path).unwrap().sign(body());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(Key::load_or_make(&path).unwrap().public(), receipt.key, "made once");
+        let text = serde_json::to_string(&receipt).unwrap();
+        assert_eq!(read(&text).unwrap(), receipt);
+        for (from, to) in [("\"cost\":1", "\"cost\":2"), ("\"commit\":\"c\"", "\"commit\":\"d\""), ("{", "")] {
+            assert!(read(&text.replacen(from, to, 1)).is_err(), "{from} -> {to}");
+        }
+        assert!(read(&text.replacen("\"format\":1", "\"format\":9", 1)).unwrap_err().to_string().contains("format 9"));
+    }
+
+    #[test]
+    fn an_open_key_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        Key::load_or_make(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(Key::load_or_make(&path).unwrap_err().to_string().contains("chmod 600"));
+    }
+}

@@ -1,0 +1,404 @@
+//! One action of the model, done once even when the process dies in the middle of it.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ralph_core::action::{Action, Mode, RepoPath, Write};
+use ralph_core::event::{Before, Event, Outcome};
+use ralph_core::hash::sha256;
+use ralph_core::run::Begun;
+use ralph_core::{patch, text};
+use ralph_sandbox::{Error as SandboxError, Sandbox};
+use serde::{Deserialize, Serialize};
+
+use super::closing::ACTIONS;
+use super::runner::{Runner, chain};
+use crate::check;
+use crate::error::{Error, file};
+use crate::git::inside::{self, Look, Paths, Snapshot};
+use crate::git::{self, Sha};
+
+/// The largest file a model may patch or extend.
+const FILE_CAP: u64 = 16 << 20;
+
+/// How an action went; `Err` is only for trouble that is not the model's.
+#[derive(Debug)]
+struct Done {
+    outcome: Outcome,
+    code: Option<i32>,
+    detail: String,
+}
+
+/// A line of [`ACTIONS`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Acted {
+    pub(super) index: u32,
+    pub(super) kind: String,
+    pub(super) brief: String,
+    pub(super) outcome: Outcome,
+    pub(super) code: Option<i32>,
+    pub(super) duration_ms: u64,
+    pub(super) detail: String,
+    /// What a failed command complained about.
+    #[serde(default)]
+    pub(super) complaint: String,
+}
+
+impl Done {
+    fn ok(detail: impl Into<String>) -> Self {
+        Self { outcome: Outcome::Ok, code: None, detail: detail.into() }
+    }
+
+    fn failed(detail: impl Into<String>) -> Self {
+        Self { outcome: Outcome::Failed, code: None, detail: detail.into() }
+    }
+
+    fn refused(detail: impl Into<String>) -> Self {
+        Self { outcome: Outcome::Refused, code: None, detail: detail.into() }
+    }
+}
+
+impl Runner {
+    pub(super) async fn act(&mut self, n: u32, index: u32, again: bool) -> Result<(), Error> {
+        let reply = self.reply(n)?;
+        let Some(action) = usize::try_from(index).ok().and_then(|at| reply.actions.get(at)).cloned() else {
+            let run = self.folder.id();
+            let why = format!("the answer of iteration {n} has no action {index}");
+            return Err(Error::CannotResume { hint: format!("ralph resume --recreate {run}"), run, why });
+        };
+        let begun = if again { self.state().open.as_ref().and_then(|open| open.begun.clone()) } else { None };
+        let began = Instant::now();
+        let mut complaint = String::new();
+        let done = match &action {
+            Action::Run { command, cwd, timeout_s } => {
+                self.run_command(n, index, &action, command, cwd, *timeout_s, begun, &mut complaint).await?
+            }
+            Action::Patch { path, patch } => self.edit(n, index, &action, path, Edit::Patch(patch), begun).await?,
+            Action::Write { path, content, append, mode } => {
+                let edit = if *append { Edit::Append(content) } else { Edit::Write(content, *mode) };
+                self.edit(n, index, &action, path, edit, begun).await?
+            }
+            Action::Commit { message, paths } => self.commit(n, index, &action, message, paths, begun).await?,
+            Action::Rotate { reason }
+            | Action::Pause { reason }
+            | Action::StopSuccess { reason }
+            | Action::StopFailure { reason } => {
+                self.begin_action(n, index, &action, Before::Nothing)?;
+                Some(Done::ok(text::first_line(reason, 300)))
+            }
+        };
+        // `None`: somebody stopped the run in the middle of a command. It counts as begun and is done again on resume.
+        let Some(done) = done else { return Ok(()) };
+        self.finish_action(n, index, &action, &done, began.elapsed(), complaint)
+    }
+
+    fn begin_action(&mut self, n: u32, index: u32, action: &Action, before: Before) -> Result<(), Error> {
+        let begun = self.state().open.as_ref().and_then(|open| open.begun.as_ref());
+        if begun.is_some_and(|begun| begun.index == index && begun.before == before) {
+            return Ok(());
+        }
+        let brief = self.redactor.redact(&action.brief()).into_owned();
+        self.events.append(Event::ActionStarted { n, index, kind: action.kind().to_owned(), brief, before })
+    }
+
+    fn finish_action(
+        &mut self,
+        n: u32,
+        index: u32,
+        action: &Action,
+        done: &Done,
+        took: Duration,
+        complaint: String,
+    ) -> Result<(), Error> {
+        let detail = self.redactor.redact(&done.detail).into_owned();
+        let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let acted = Acted {
+            index,
+            kind: action.kind().to_owned(),
+            brief: self.redactor.redact(&action.brief()).into_owned(),
+            outcome: done.outcome,
+            code: done.code,
+            duration_ms,
+            detail: detail.clone(),
+            complaint,
+        };
+        let path = self.folder.iteration(n).join(ACTIONS);
+        // The first line break ends a line that a process could not finish.
+        let line = format!("\n{}\n", serde_json::to_string(&acted).unwrap_or_default());
+        let mut log = std::fs::File::options().append(true).create(true).open(&path).map_err(file("open", &path))?;
+        log.write_all(line.as_bytes()).map_err(file("append to", &path))?;
+        self.events.append(Event::ActionFinished {
+            n,
+            index,
+            outcome: done.outcome,
+            code: done.code,
+            duration_ms,
+            detail,
+        })
+    }
+
+    /// Returns what the actions of an iteration did, each once, in order.
+    pub(super) fn acted(&self, n: u32) -> Result<Vec<Acted>, Error> {
+        let bytes = self.folder.read(&self.folder.iteration(n).join(ACTIONS))?.unwrap_or_default();
+        let mut by_index = std::collections::BTreeMap::new();
+        for line in String::from_utf8_lossy(&bytes).lines() {
+            // A crash between this file and the event leaves a line for an action that is then done again.
+            if let Ok(acted) = serde_json::from_str::<Acted>(line) {
+                by_index.insert(acted.index, acted);
+            }
+        }
+        Ok(by_index.into_values().collect())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one action, read once")]
+    async fn run_command(
+        &mut self,
+        n: u32,
+        index: u32,
+        action: &Action,
+        command: &str,
+        cwd: &str,
+        timeout_s: u32,
+        begun: Option<Begun>,
+        complaint: &mut String,
+    ) -> Result<Option<Done>, Error> {
+        let cwd = match cwd {
+            "" | "." => ".".to_owned(),
+            other => match RepoPath::parse_dir(other) {
+                Ok(path) => path.as_str().to_owned(),
+                Err(error) => return self.refuse(n, index, action, format!("cwd {error}")),
+            },
+        };
+        let sandbox = self.sandbox()?;
+        match begun {
+            Some(Begun { before: Before::Tree { head, tree, index }, .. }) => {
+                // It had been begun when the process died: from the same tree, it is done as if for the first time.
+                let index = index.as_deref().unwrap_or(&head);
+                inside::restore(&*sandbox, &self.snapshot(&head, &tree, index)?).await?;
+            }
+            _ => {
+                let survey = self.look().await?;
+                self.begin_action(n, index, action, before(survey))?;
+            }
+        }
+        self.survey = None;
+        let timeout = Duration::from_secs(u64::from(timeout_s)).min(self.time_left());
+        let (halt, now) = (self.halt.clone(), self.stops.now.clone());
+        let ran = tokio::select! {
+            ran = check::run(&*sandbox, command, &cwd, timeout, &self.redactor) => ran,
+            () = halt.cancelled() => return Ok(None),
+            () = now.cancelled() => return Ok(None),
+        };
+        let ran = match ran {
+            Ok(ran) => ran,
+            Err(Error::Sandbox(SandboxError::Refused { why, .. })) => {
+                return Ok(Some(Done::refused(format!("cwd `{cwd}`: {why}"))));
+            }
+            Err(error) => return Err(error),
+        };
+        if !ran.text.is_empty() {
+            let name = format!("action-{index}.txt");
+            self.files.artefact(&*sandbox, n, &name, ran.text.as_bytes()).await?;
+        }
+        let outcome = if ran.passed() { Outcome::Ok } else { Outcome::Failed };
+        if !ran.passed() {
+            complaint.clone_from(&ran.complaint);
+        }
+        Ok(Some(Done { outcome, code: Some(ran.code), detail: ran.verdict(timeout) }))
+    }
+
+    fn refuse(&mut self, n: u32, index: u32, action: &Action, why: impl Into<String>) -> Result<Option<Done>, Error> {
+        self.begin_action(n, index, action, Before::Nothing)?;
+        Ok(Some(Done::refused(why)))
+    }
+
+    async fn edit(
+        &mut self,
+        n: u32,
+        index: u32,
+        action: &Action,
+        path: &str,
+        edit: Edit<'_>,
+        begun: Option<Begun>,
+    ) -> Result<Option<Done>, Error> {
+        let path = match RepoPath::parse(path) {
+            Ok(path) => path,
+            Err(error) => return self.refuse(n, index, action, error.to_string()),
+        };
+        if path.as_str() == self.state().started.task_path {
+            return self.refuse(n, index, action, "the task file is changed by ralph alone: claim the box instead");
+        }
+        match (path.model_may_write(), &edit) {
+            (Ok(Write::Free), _) | (Ok(Write::AppendOnly), Edit::Append(_)) => (),
+            (Ok(Write::AppendOnly), _) => {
+                return self.refuse(n, index, action, format!("{} only grows: use `append`", path.as_str()));
+            }
+            (Err(why), _) => return self.refuse(n, index, action, why.to_string()),
+        }
+        let sandbox = self.sandbox()?;
+        let relative = Path::new(path.as_str());
+        let old = match sandbox.read(relative, FILE_CAP).await {
+            Ok(bytes) => Some(bytes),
+            Err(error) if missing(&error) => None,
+            Err(error @ (SandboxError::Refused { .. } | SandboxError::TooLarge { .. } | SandboxError::File { .. })) => {
+                return self.refuse(n, index, action, error.to_string());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(Begun { before: Before::File { before, after, .. }, .. }) = begun {
+            let found = old.as_deref().map(sha256);
+            if let Some(old) = old.as_deref().filter(|_| found.as_deref() == Some(&after)) {
+                // Its permissions may still be the old ones.
+                return self.put(&*sandbox, &path, old, edit.mode()).await.map(Some);
+            }
+            if found != before {
+                return Ok(Some(Done::failed(format!(
+                    "{} changed while ralph was away; look at it again",
+                    path.as_str()
+                ))));
+            }
+            let new = match edit.apply(old.as_deref()) {
+                Ok(new) => new,
+                Err(why) => return Ok(Some(Done::failed(format!("{}: {why}", path.as_str())))),
+            };
+            return self.put(&*sandbox, &path, &new, edit.mode()).await.map(Some);
+        }
+        let new = match edit.apply(old.as_deref()) {
+            Ok(new) => new,
+            Err(why) => {
+                self.begin_action(n, index, action, Before::Nothing)?;
+                return Ok(Some(Done::failed(format!("{}: {why}", path.as_str()))));
+            }
+        };
+        let before =
+            Before::File { path: path.as_str().to_owned(), before: old.as_deref().map(sha256), after: sha256(&new) };
+        self.begin_action(n, index, action, before)?;
+        self.put(&*sandbox, &path, &new, edit.mode()).await.map(Some)
+    }
+
+    async fn put(
+        &mut self,
+        sandbox: &dyn Sandbox,
+        path: &RepoPath,
+        new: &[u8],
+        mode: Option<u32>,
+    ) -> Result<Done, Error> {
+        self.survey = None;
+        match sandbox.write(Path::new(path.as_str()), new, mode).await {
+            Ok(()) => Ok(Done::ok(format!("{}: {} bytes", path.as_str(), new.len()))),
+            Err(error @ SandboxError::Refused { .. }) => Ok(Done::refused(error.to_string())),
+            Err(error @ SandboxError::File { .. }) => Ok(Done::failed(chain(&error))),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn commit(
+        &mut self,
+        n: u32,
+        index: u32,
+        action: &Action,
+        message: &str,
+        paths: &[String],
+        begun: Option<Begun>,
+    ) -> Result<Option<Done>, Error> {
+        for path in paths {
+            if let Err(error) = RepoPath::parse(path) {
+                return self.refuse(n, index, action, error.to_string());
+            }
+        }
+        let sandbox = self.sandbox()?;
+        let message = self.commit_message(n, message);
+        if let Some(Begun { before: Before::Tree { head, .. }, .. }) = &begun {
+            let made = inside::child_of(&*sandbox, head, &message).await?;
+            if let Some(sha) = made {
+                self.survey = None;
+                return Ok(Some(Done::ok(format!("{} (made before the restart)", text::head(&sha, 10)))));
+            }
+        } else {
+            let survey = self.look().await?;
+            self.begin_action(n, index, action, before(survey))?;
+        }
+        self.survey = None;
+        Ok(Some(match self.commit_inside(n, &message, paths).await? {
+            Ok(Some(sha)) => Done::ok(text::head(&sha, 10)),
+            Ok(None) => Done::failed("there is nothing to commit"),
+            Err(why) => Done::failed(why),
+        }))
+    }
+
+    /// Commits paths, or everything; the inner `Err` is git's own complaint.
+    pub(super) async fn commit_inside(
+        &mut self,
+        n: u32,
+        message: &str,
+        paths: &[String],
+    ) -> Result<Result<Option<String>, String>, Error> {
+        let sandbox = self.sandbox()?;
+        let started = &self.state().started;
+        let only: Vec<&str> = paths.iter().map(String::as_str).collect();
+        let paths = if only.is_empty() { Paths::All } else { Paths::Only(&only) };
+        let made =
+            inside::commit(&*sandbox, message, paths, &git::trailers(&started.run, n), &git::stamp(&started.identity))
+                .await;
+        self.survey = None;
+        match made {
+            Ok(sha) => Ok(Ok(sha.map(|sha| sha.to_string()))),
+            Err(git::Error::Inside { said, .. }) => Ok(Err(said)),
+            Err(git::Error::BadName { text, .. }) => Ok(Err(format!("`{text}` is not a usable path"))),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the commit message as it will stand, trailers included.
+    pub(super) fn commit_message(&self, n: u32, message: &str) -> String {
+        let message = self.redactor.redact(message);
+        let message = if message.trim().is_empty() { format!("iteration {n}").into() } else { message };
+        git::compose(&message, &git::trailers(self.state().id(), n))
+    }
+
+    pub(super) fn snapshot(&self, head: &str, tree: &str, index: &str) -> Result<Snapshot, Error> {
+        let branch = Some(format!("refs/heads/{}", self.state().started.branch));
+        Ok(Snapshot { head: Sha::parse(head)?, branch, index: Sha::parse(index)?, tree: Sha::parse(tree)? })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Edit<'a> {
+    Patch(&'a str),
+    Append(&'a str),
+    Write(&'a str, Option<Mode>),
+}
+
+impl Edit<'_> {
+    fn apply(&self, old: Option<&[u8]>) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Patch(diff) => {
+                let old = std::str::from_utf8(old.unwrap_or_default())
+                    .map_err(|_| "it is not text, so no patch applies".to_owned())?;
+                patch::apply(old, diff).map(String::into_bytes).map_err(|error| error.to_string())
+            }
+            Self::Append(content) => {
+                let mut new = old.unwrap_or_default().to_vec();
+                new.extend_from_slice(content.as_bytes());
+                Ok(new)
+            }
+            Self::Write(content, _) => Ok(content.as_bytes().to_vec()),
+        }
+    }
+
+    fn mode(&self) -> Option<u32> {
+        match self {
+            Self::Write(_, Some(mode)) => Some(mode.bits()),
+            Self::Write(_, None) | Self::Patch(_) | Self::Append(_) => None,
+        }
+    }
+}
+
+fn before(look: Look) -> Before {
+    Before::Tree { head: look.head, tree: look.tree, index: Some(look.index) }
+}
+
+fn missing(error: &SandboxError) -> bool {
+    matches!(error, SandboxError::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+}

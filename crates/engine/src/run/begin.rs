@@ -1,0 +1,261 @@
+//! The start of a run: everything that counts is read on the host once and pinned.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use ralph_core::budget::Budget;
+use ralph_core::event::{Carried, Event, FORMAT, Identity, PinnedBox, PrWish, Profiles, Started, TestEvery};
+use ralph_core::gutter::Rung;
+use ralph_core::hash::sha256;
+use ralph_core::name::{Branch, RunId};
+use ralph_core::policy::Policy;
+use ralph_core::proof;
+use ralph_core::task::Task;
+
+use super::runner::{Keep, Runner, Stops};
+use crate::error::{Error, file};
+use crate::git::{self, Bare, Base, Repo};
+use crate::host::Host;
+use crate::store::{Announce, Folder, write_atomic};
+
+/// What a run is made from, as the command line worked it out.
+#[derive(Debug)]
+pub struct Begin {
+    pub repo: PathBuf,
+    /// The task file's text as it stands on the host.
+    pub source: String,
+    pub task: Task,
+    /// Where the task file goes inside the repository.
+    pub task_path: String,
+    pub base_branch: Option<String>,
+    pub backend: String,
+    pub image: Option<String>,
+    pub profiles: Profiles,
+    pub budget: Budget,
+    pub policy: Policy,
+    pub identity: Identity,
+    pub ladder: Vec<Rung>,
+    pub check_timeout_s: u64,
+    pub baseline: bool,
+    pub include_dirty: bool,
+}
+
+/// A run that is ready to be driven.
+#[derive(Debug)]
+pub struct Begun {
+    pub runner: Runner,
+    /// What a person should know before it goes on.
+    pub remarks: Vec<String>,
+}
+
+/// Makes the run folder, takes the base commit's objects and appends the first event.
+pub async fn begin(
+    host: &Host,
+    wish: Begin,
+    announce: Box<dyn Announce>,
+    stops: Stops,
+    keep: Keep,
+) -> Result<Begun, Error> {
+    clean_up(host)?;
+    let repo = Repo::find(&host.tool, &wish.repo).await?;
+    let base = repo.base(wish.base_branch.as_deref()).await?;
+    let run = new_id()?;
+    let folder = host.home.folder(&run);
+    // What the model answered stands there as it came: nobody else's business.
+    let mut dirs = fs::DirBuilder::new();
+    dirs.recursive(true).mode(0o700);
+    dirs.create(host.home.runs_dir()).map_err(file("make the folder", &host.home.runs_dir()))?;
+    // Made exclusively: two runs can never share a folder.
+    fs::create_dir(folder.path()).map_err(file("make the run folder", folder.path()))?;
+    let mut remarks = Vec::new();
+    let started = match prepare(host, &wish, &repo, &base, &run, &folder, &mut remarks).await {
+        Ok(started) => started,
+        Err(error) => {
+            // Nothing has begun: an empty folder would only be in the way.
+            let _ = fs::remove_dir_all(folder.path());
+            return Err(error);
+        }
+    };
+    let mut runner = Runner::take(host.clone(), folder, announce, stops, keep).await?;
+    runner.events.append(Event::RunStarted(Box::new(started)))?;
+    Ok(Begun { runner, remarks })
+}
+
+async fn prepare(
+    host: &Host,
+    wish: &Begin,
+    repo: &Repo,
+    base: &Base,
+    run: &str,
+    folder: &Folder,
+    remarks: &mut Vec<String>,
+) -> Result<Started, Error> {
+    let bare = Bare::create(&host.tool, &folder.bare_path(), repo.format()).await?;
+    bare.seed_from(repo, &base.sha).await?;
+    let stamp = git::stamp(&wish.identity);
+    let trailers = git::trailers(run, 0);
+    let mut start = base.sha.clone();
+    if !repo.is_checked_out() {
+        // A clone of ours: there is no checkout whose changes could be meant.
+    } else if wish.include_dirty {
+        let taken = bare.include_dirty(repo, &start, &wish.task_path, &stamp, &trailers).await?;
+        remarks.push(format!("{} changed files of your checkout were taken along", taken.taken.len()));
+        remarks.extend(taken.left_out.iter().map(|left| format!("`{}` was left out: {}", left.path, left.why)));
+        start = taken.sha;
+    } else {
+        let checkout = repo.checkout(&wish.task_path).await?;
+        if !checkout.dirty.is_empty() || checkout.untracked > 0 {
+            remarks.push(format!(
+            "{} changed and {} untracked files of your checkout are not in the run; `--include-dirty` takes the changed ones",
+            checkout.dirty.len(),
+            checkout.untracked
+        ));
+        }
+    }
+    let start = bare.base_with_task(&start, &wish.task_path, wish.source.as_bytes(), &stamp, &trailers).await?;
+    let branch = free_branch(host, repo, &wish.task).await?;
+    bare.start(&git::Branch::parse(branch.as_str())?, &start).await?;
+    write_atomic(&folder.task_path(), wish.source.as_bytes())?;
+    let base_branch = base.branch.clone().unwrap_or_else(|| "HEAD".to_owned());
+    let places = Places {
+        repo: repo.top().display().to_string(),
+        run,
+        base: base.sha.as_str(),
+        base_branch: &base_branch,
+        start: start.as_str(),
+        branch: branch.as_str(),
+    };
+    started(wish, &bare, places).await
+}
+
+/// Where a run comes from and goes to.
+#[derive(Debug)]
+pub(super) struct Places<'a> {
+    pub(super) repo: String,
+    pub(super) run: &'a str,
+    pub(super) base: &'a str,
+    pub(super) base_branch: &'a str,
+    pub(super) start: &'a str,
+    pub(super) branch: &'a str,
+}
+
+/// Puts together the first event of a run.
+pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Result<Started, Error> {
+    let front = &wish.task.front;
+    let boxes = pinned(&wish.task);
+    let files: BTreeSet<String> =
+        bare.odb().files_at(&git::Sha::parse(places.base)?).await?.into_iter().map(|entry| entry.path).collect();
+    let proof_files =
+        proof::executed_files(boxes.iter().flat_map(|pinned| &pinned.proofs), &files, &front.protected_paths);
+    Ok(Started {
+        format: FORMAT,
+        run: places.run.to_owned(),
+        ralph: env!("CARGO_PKG_VERSION").to_owned(),
+        task_id: front.task_id.clone(),
+        title: wish.task.title.clone(),
+        repo: places.repo,
+        task_path: wish.task_path.clone(),
+        task_sha256: sha256(wish.source.as_bytes()),
+        base_branch: places.base_branch.to_owned(),
+        base_commit: places.base.to_owned(),
+        start_commit: places.start.to_owned(),
+        branch: places.branch.to_owned(),
+        engine: "actions".to_owned(),
+        backend: wish.backend.clone(),
+        image: wish.image.clone(),
+        profiles: wish.profiles.clone(),
+        budget: wish.budget.clone(),
+        test_command: front.test_command.clone().unwrap_or_default(),
+        test_every: match front.test_every {
+            ralph_core::task::TestEvery::Iteration => TestEvery::Iteration,
+            ralph_core::task::TestEvery::Claim => TestEvery::Claim,
+        },
+        check_timeout_s: wish.check_timeout_s,
+        boxes,
+        protected_paths: front.protected_paths.iter().filter(|path| !path.starts_with('!')).cloned().collect(),
+        proof_files,
+        policy: wish.policy.clone(),
+        commit_state: front.commit_state,
+        min_changed_lines: u64::from(front.min_changed_lines),
+        ladder: wish.ladder.clone(),
+        identity: wish.identity.clone(),
+        pr: PrWish {
+            draft: front.pr.draft,
+            labels: front.pr.labels.clone(),
+            title_template: front.pr.title_template.clone(),
+            body_template: front.pr.body_template.clone(),
+        },
+        baseline: wish.baseline,
+        recovered: false,
+        carried: Carried::default(),
+    })
+}
+
+/// A box without a proof of its own is proved by all `verify_commands`.
+pub(super) fn pinned(task: &Task) -> Vec<PinnedBox> {
+    let pin = |checkbox: &ralph_core::task::Checkbox| PinnedBox {
+        id: checkbox.id.clone(),
+        text: checkbox.text.clone(),
+        milestone: checkbox.milestone.clone(),
+        proofs: if checkbox.proofs.is_empty() { task.front.verify_commands.clone() } else { checkbox.proofs.clone() },
+    };
+    task.boxes.iter().map(pin).collect()
+}
+
+/// Returns the branch of the task, with `-v2`, `-v3`… when earlier runs have used it.
+async fn free_branch(host: &Host, repo: &Repo, task: &Task) -> Result<Branch, Error> {
+    let wanted = Branch::parse(&task.branch()).map_err(|error| Error::Refused(error.to_string()))?;
+    let mut taken = repo.odb().branches().await?;
+    taken.extend(
+        host.home.runs()?.into_iter().filter_map(|found| found.state.ok()).map(|state| state.started.branch.clone()),
+    );
+    for version in 1..10_000 {
+        let branch = if version == 1 { wanted.clone() } else { wanted.with_version(version) };
+        if !taken.iter().any(|name| name == branch.as_str()) {
+            return Ok(branch);
+        }
+    }
+    Err(Error::Refused(format!(
+        "`{}` has been used ten thousand times; choose another `target_branch_slug`",
+        wanted.as_str()
+    )))
+}
+
+pub(super) fn new_id() -> Result<String, Error> {
+    let mut random = [0_u8; 4];
+    getrandom::fill(&mut random).map_err(|_| Error::Random)?;
+    let ms = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0);
+    Ok(RunId::new(ms, random).as_str().to_owned())
+}
+
+/// Removes folders of runs that died before their first event.
+fn clean_up(host: &Host) -> Result<(), Error> {
+    let dir = host.home.runs_dir();
+    let Ok(entries) = fs::read_dir(&dir) else { return Ok(()) };
+    for entry in entries.flatten() {
+        let folder = Folder::at(entry.path());
+        let old = entry
+            .metadata()
+            .and_then(|meta| meta.modified())
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age.as_secs() > 600));
+        if old && RunId::parse(&folder.id()).is_ok() && !folder.begun() && !folder.in_use() {
+            fs::remove_dir_all(folder.path()).map_err(file("remove", folder.path()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs every proof of a task on its base commit, without starting a run.
+pub async fn baseline_of(host: &Host, wish: &Begin) -> Result<Vec<ralph_core::lint::Finding>, Error> {
+    let scratch =
+        tempfile::tempdir().map_err(file("make a folder in", std::path::Path::new("the temporary folder")))?;
+    let repo = Repo::find(&host.tool, &wish.repo).await?;
+    let base = repo.base(wish.base_branch.as_deref()).await?;
+    let folder = Folder::at(scratch.path().to_owned());
+    let started = prepare(host, wish, &repo, &base, &new_id()?, &folder, &mut Vec::new()).await?;
+    let bare = Bare::open(&host.tool, &folder.bare_path()).await?;
+    Ok(crate::baseline::check(host, &bare, scratch.path(), &started, &started.start_commit).await?.findings)
+}

@@ -1,0 +1,404 @@
+//! One model session: look around, build the prompt, reserve the money, ask, write the answer down.
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use ralph_core::action::{self, Reply};
+use ralph_core::event::{Answer, Event, Level, PinnedProfile, Reason, Verdict};
+use ralph_core::hash::sha256;
+use ralph_core::money::Micros;
+use ralph_core::price::{Usage, estimate_tokens};
+use ralph_core::prompt::{self, Ask, Checkbox, Inputs, Left, Prompt};
+use ralph_core::text;
+use ralph_proxy::ledger::{Kind, Rate, Reservation};
+use serde::{Deserialize, Serialize};
+
+use super::closing::Closing;
+use super::runner::Runner;
+use crate::error::Error;
+use crate::git::inside::Look;
+use crate::model::{self, CallKey, Class, Lost, Model, Request, Role, Turn};
+use crate::store::write_atomic;
+
+/// The schema of an answer as a prompt shows it.
+static SCHEMA: LazyLock<String> = LazyLock::new(|| action::schema().to_string());
+
+/// After so many lost calls in a row the run rests; a person may have it try again.
+const LOST_CALLS: usize = 3;
+
+/// An answer as it came, kept before anything is made of it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    model: String,
+    text: String,
+    usage: Usage,
+    cost: Micros,
+    duration_ms: u64,
+}
+
+/// A call that is under way; found after a crash, it was lost and is charged at its worst.
+#[derive(Debug, Serialize, Deserialize)]
+struct Reserved {
+    model: String,
+    usage: Usage,
+    cost: Micros,
+}
+
+impl Runner {
+    pub(super) async fn start_iteration(&mut self, n: u32, profile: String) -> Result<(), Error> {
+        let survey = self.look().await?;
+        self.anew = false;
+        let because = self.state().rotate_because.clone();
+        self.reply = None;
+        Closing::forget(&self.folder, n)?;
+        self.events.append(Event::IterationStarted { n, profile, because, head: survey.head, tree: survey.tree })?;
+        self.warn_of_budgets()
+    }
+
+    pub(super) async fn call_model(&mut self, n: u32, call: u32, reask: Option<String>) -> Result<(), Error> {
+        let state = self.state();
+        let name = state.open.as_ref().map_or_else(|| state.profile.clone(), |open| open.profile.clone());
+        let Some(profile) = state.started.profiles.get(&name).cloned() else {
+            return Err(Error::Profile { profile: name, why: "it is not one of the run's profiles".to_owned() });
+        };
+        let kept = self.folder.iteration(n).join(format!("call-{call}.json"));
+        if let Some(bytes) = self.folder.read(&kept)?
+            && let Ok(kept) = serde_json::from_slice::<Kept>(&bytes)
+        {
+            return self.answered(n, call, &profile, kept).await;
+        }
+        let reserved = self.folder.iteration(n).join(format!("call-{call}.reserved.json"));
+        if let Some(bytes) = self.folder.read(&reserved)? {
+            return self.lost(n, call, &profile, &bytes);
+        }
+        let model = match self.model_of(&profile).await {
+            Ok(model) => model,
+            Err(error @ Error::NoKey { .. }) => {
+                self.log(Level::Error, error.to_string())?;
+                return self.pause(Reason::Auth { profile: profile.name });
+            }
+            Err(error) => return Err(error),
+        };
+        let (request, prompt) = self.request(n, &profile, reask).await?;
+        let input = estimate_tokens(&request.system)
+            + estimate_tokens(&request.user)
+            + request.history.iter().map(|turn| estimate_tokens(&turn.text)).sum::<u64>();
+        let Some((reservation, max_output)) = self.reserve(&profile, input)? else {
+            return Ok(());
+        };
+        let request = Request { max_output_tokens: max_output, ..request };
+        self.write_prompt(n, &prompt).await?;
+        if model.remote() {
+            let usage = Usage { input, output: u64::from(max_output), ..Usage::default() };
+            let worst = Reserved { model: profile.model.clone(), usage, cost: cost(&profile, &usage) };
+            write_atomic(&reserved, &serde_json::to_vec(&worst).unwrap_or_default())?;
+        }
+        let began = Instant::now();
+        let outcome = self.ask(&*model, &request, CallKey::new(n, call)).await;
+        let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        match outcome {
+            Ok(reply) => {
+                let cost = cost(&profile, &reply.usage);
+                let kept_answer = Kept { model: reply.model, text: reply.text, usage: reply.usage, cost, duration_ms };
+                write_atomic(&kept, &serde_json::to_vec(&kept_answer).unwrap_or_default())?;
+                reservation.settle(cost, kept_answer.usage.total());
+                remove(&reserved);
+                self.answered(n, call, &profile, kept_answer).await
+            }
+            Err(failure) => {
+                if model.remote() && failure.error.may_have_cost() {
+                    // The provider may charge for it, so we do: at its worst, like a call lost to a crash.
+                    let worst = reservation.worst();
+                    reservation.settle(worst.cost, worst.tokens);
+                    let bytes = self.folder.read(&reserved)?.unwrap_or_default();
+                    self.lost(n, call, &profile, &bytes)?;
+                    let again = retriable(failure.class) && !self.lost_calls().is_multiple_of(LOST_CALLS);
+                    return if again { Ok(()) } else { self.failed_call(&profile, &failure) };
+                }
+                // It was never answered, and nobody charges for it.
+                reservation.release();
+                remove(&reserved);
+                self.failed_call(&profile, &failure)
+            }
+        }
+    }
+
+    fn lost_calls(&self) -> usize {
+        let open = self.state().open.as_ref();
+        open.map_or(0, |open| usize::try_from(open.calls).unwrap_or(usize::MAX).saturating_sub(open.invalid.len()))
+    }
+
+    async fn ask(
+        &mut self,
+        model: &dyn Model,
+        request: &Request,
+        key: CallKey,
+    ) -> Result<model::Reply, model::Failure> {
+        let halt = self.halt.clone();
+        let now = self.stops.now.clone();
+        let stop = halt.child_token();
+        let mut trouble = Vec::new();
+        let outcome = {
+            let mut on_attempt =
+                |error: &model::Error, next: &model::Next| trouble.push(format!("{error}; {}", next.words()));
+            let asking = model::call_with_retry(model, request, key, &stop, &mut on_attempt);
+            tokio::pin!(asking);
+            tokio::select! {
+                outcome = &mut asking => outcome,
+                () = now.cancelled() => {
+                    stop.cancel();
+                    asking.await
+                }
+            }
+        };
+        for text in trouble {
+            // Losing a log line must not lose the answer that was paid for.
+            let _ = self.log(Level::Warn, text);
+        }
+        outcome
+    }
+
+    async fn model_of(&mut self, profile: &PinnedProfile) -> Result<std::sync::Arc<dyn Model>, Error> {
+        if let Some(model) = self.models.get(&profile.name) {
+            return Ok(model.clone());
+        }
+        let model = self.host.model(profile).await?;
+        self.models.insert(profile.name.clone(), model.clone());
+        Ok(model)
+    }
+
+    /// Reserves the worst case of the call, with its output clamped to what is left; `None` when nothing is left.
+    fn reserve(&mut self, profile: &PinnedProfile, input: u64) -> Result<Option<(Reservation, u32)>, Error> {
+        let rate = profile.price.as_ref().map_or(Rate { input: 0, output: 0 }, worst_rate);
+        let refused = match self.ledger.reserve_call(rate, input, u64::from(profile.max_output_tokens)) {
+            Ok((reservation, output)) => return Ok(Some((reservation, u32::try_from(output).unwrap_or(u32::MAX)))),
+            Err(refused) => refused,
+        };
+        let limit = match refused.kind() {
+            Kind::Cost => ralph_core::budget::Limit::Cost,
+            Kind::Tokens => ralph_core::budget::Limit::Tokens,
+        };
+        self.log(Level::Warn, format!("the next call could pass the {limit} budget, so it was not made"))?;
+        self.spent_up(limit)
+    }
+
+    fn spent_up(&mut self, limit: ralph_core::budget::Limit) -> Result<Option<(Reservation, u32)>, Error> {
+        let reason = Reason::Budget { limit };
+        let next = reason.next(self.state().id());
+        self.events.append(Event::RunFinished { verdict: Verdict::Failed { reason }, next })?;
+        Ok(None)
+    }
+
+    async fn answered(&mut self, n: u32, call: u32, profile: &PinnedProfile, kept: Kept) -> Result<(), Error> {
+        let sandbox = self.sandbox()?;
+        let shown = self.redactor.redact(&kept.text).into_owned();
+        self.files.artefact(&*sandbox, n, "response.json", text::head(&shown, 2 << 20).as_bytes()).await?;
+        let answer = match action::parse(&kept.text) {
+            Ok(parsed) => {
+                let count = u32::try_from(parsed.reply.actions.len()).unwrap_or(u32::MAX);
+                self.reply = Some((n, parsed.reply));
+                Answer::Actions { count, response: sha256(kept.text.as_bytes()) }
+            }
+            Err(invalid) => Answer::Invalid { error: self.redactor.redact(&invalid.message).into_owned() },
+        };
+        self.events.append(Event::ModelCalled {
+            n,
+            call,
+            profile: profile.name.clone(),
+            model: kept.model,
+            answer,
+            usage: kept.usage,
+            cost: kept.cost,
+            duration_ms: kept.duration_ms,
+        })?;
+        self.warn_of_budgets()
+    }
+
+    fn lost(&mut self, n: u32, call: u32, profile: &PinnedProfile, reserved: &[u8]) -> Result<(), Error> {
+        let worst: Reserved = serde_json::from_slice(reserved).unwrap_or(Reserved {
+            model: profile.model.clone(),
+            usage: Usage::default(),
+            cost: Micros::ZERO,
+        });
+        self.events.append(Event::ModelCalled {
+            n,
+            call,
+            profile: profile.name.clone(),
+            model: worst.model,
+            answer: Answer::Lost,
+            usage: worst.usage,
+            cost: worst.cost,
+            duration_ms: 0,
+        })?;
+        self.renew_ledger();
+        self.warn_of_budgets()
+    }
+
+    fn failed_call(&mut self, profile: &PinnedProfile, failure: &model::Failure) -> Result<(), Error> {
+        if self.halt.is_cancelled() || self.stops.now.is_cancelled() {
+            return Ok(());
+        }
+        let why = self.redactor.redact(&failure.error.to_string()).into_owned();
+        if let Some(wait) = failure.park {
+            let until = jiff::Timestamp::now() + wait.min(Duration::from_hours(24 * 30));
+            return self.pause(Reason::Quota { until });
+        }
+        self.log(Level::Error, why.clone())?;
+        match failure.class {
+            Class::Auth => self.pause(Reason::Auth { profile: profile.name.clone() }),
+            Class::ScriptEnded => {
+                let reason = Reason::Script { why };
+                let next = reason.next(self.state().id());
+                self.events.append(Event::RunFinished { verdict: Verdict::Failed { reason }, next })
+            }
+            _ => self.pause(Reason::Provider { why }),
+        }
+    }
+
+    /// Returns the answer the open iteration works through, from memory or from its artefact.
+    pub(super) fn reply(&mut self, n: u32) -> Result<Reply, Error> {
+        if let Some((of, reply)) = &self.reply
+            && *of == n
+        {
+            return Ok(reply.clone());
+        }
+        let calls = self.state().open.as_ref().map_or(0, |open| open.calls);
+        for call in (0..calls).rev() {
+            let path = self.folder.iteration(n).join(format!("call-{call}.json"));
+            if let Some(bytes) = self.folder.read(&path)?
+                && let Ok(kept) = serde_json::from_slice::<Kept>(&bytes)
+                && let Ok(parsed) = action::parse(&kept.text)
+            {
+                self.reply = Some((n, parsed.reply.clone()));
+                return Ok(parsed.reply);
+            }
+        }
+        let run = self.folder.id();
+        let why = format!("the answer of iteration {n} is missing from its folder");
+        Err(Error::CannotResume { hint: format!("ralph resume --recreate {run}"), run, why })
+    }
+
+    async fn request(
+        &mut self,
+        n: u32,
+        profile: &PinnedProfile,
+        reask: Option<String>,
+    ) -> Result<(Request, Prompt), Error> {
+        let survey = self.look().await?;
+        let prompt = self.build_prompt(n, &survey).await?;
+        let mut history = Vec::new();
+        if let Some(error) = reask {
+            let wrong = self.last_answer(n)?;
+            history.push(Turn { role: Role::Assistant, text: text::head(&wrong, 32 << 10).to_owned() });
+            history.push(Turn { role: Role::User, text: prompt::reask(&error) });
+        }
+        let request = Request {
+            system: prompt.system.clone(),
+            user: prompt.user.clone(),
+            history,
+            max_output_tokens: profile.max_output_tokens,
+            temperature: profile.temperature,
+            json: true,
+            lost: Lost::Tell,
+            timeout: Duration::from_secs(profile.timeout_s).min(self.time_left()),
+            extra: profile.extra.clone().into_iter().collect(),
+        };
+        Ok((request, prompt))
+    }
+
+    fn last_answer(&self, n: u32) -> Result<String, Error> {
+        let calls = self.state().open.as_ref().map_or(0, |open| open.calls);
+        for call in (0..calls).rev() {
+            let path = self.folder.iteration(n).join(format!("call-{call}.json"));
+            if let Some(bytes) = self.folder.read(&path)?
+                && let Ok(kept) = serde_json::from_slice::<Kept>(&bytes)
+            {
+                return Ok(kept.text);
+            }
+        }
+        Ok(String::new())
+    }
+
+    async fn build_prompt(&mut self, n: u32, survey: &Look) -> Result<Prompt, Error> {
+        let sandbox = self.sandbox()?;
+        let guardrails = self.files.read(&*sandbox, "guardrails.md").await;
+        let progress = self.files.read(&*sandbox, "progress.md").await;
+        let notes = self.files.read(&*sandbox, "notes.md").await;
+        let errors = self.files.read(&*sandbox, "errors.log").await;
+        let task = self.task_text()?;
+        let test_output = self.last_test_output(n)?;
+        let state = self.state();
+        let boxes: Vec<Checkbox<'_>> = state
+            .started
+            .boxes
+            .iter()
+            .map(|pinned| Checkbox { id: &pinned.id, verified: state.verified.contains(&pinned.id) })
+            .collect();
+        let scores: Vec<f64> = state.scores.iter().rev().take(5).rev().copied().collect();
+        let protected: Vec<String> =
+            state.started.protected_paths.iter().chain(&state.started.proof_files).cloned().collect();
+        let because = state.open.as_ref().and_then(|open| open.because.clone());
+        let inputs = Inputs {
+            nonce: &ralph_core::hash::short(state.started.run.as_bytes()),
+            run: &state.started.run,
+            iteration: n,
+            task: &task,
+            guardrails: &guardrails,
+            progress: &progress,
+            notes: &notes,
+            errors_log: &errors,
+            git_status: &survey.status,
+            diffstat: &survey.diffstat,
+            test_output: &test_output,
+            tested_in: n.saturating_sub(1),
+            left: Left {
+                iterations: Some(state.budget.iterations.saturating_sub(n)),
+                minutes: Some(self.time_left().as_secs() / 60),
+                cost: state.budget.cost.map(|cost| cost.saturating_sub(state.spent.cost)),
+                tokens: state.budget.tokens.map(|tokens| tokens.saturating_sub(state.spent.tokens)),
+            },
+            scores: &scores,
+            rotated_because: because.as_deref(),
+            last_failure: None,
+            ask: Ask::Actions { schema: &SCHEMA, examples: action::examples() },
+            test_command: &state.started.test_command,
+            boxes: &boxes,
+            protected_paths: &protected,
+        };
+        Ok(prompt::build(&inputs))
+    }
+
+    async fn write_prompt(&mut self, n: u32, prompt: &Prompt) -> Result<(), Error> {
+        let sandbox = self.sandbox()?;
+        let whole = format!("{}\n\n{}", prompt.system, prompt.user);
+        let shown = self.redactor.redact(&whole).into_owned();
+        self.files.artefact(&*sandbox, n, "prompt.md", shown.as_bytes()).await
+    }
+
+    fn last_test_output(&self, n: u32) -> Result<String, Error> {
+        let path = self.folder.iteration(n.saturating_sub(1)).join("test_output.txt");
+        let bytes = self.folder.read(&path)?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// Tells whether asking once more can help.
+fn retriable(class: Class) -> bool {
+    matches!(class, Class::Timeout | Class::Connect | Class::ServerError | Class::BadAnswer)
+}
+
+fn cost(profile: &PinnedProfile, usage: &Usage) -> Micros {
+    profile.price.as_ref().map_or(Micros::ZERO, |price| price.cost(usage))
+}
+
+fn remove(path: &std::path::Path) {
+    // When it stays, a resume charges the call at its worst: the safe side.
+    let _ = std::fs::remove_file(path);
+}
+
+/// Returns the dearest rate of each side: a reservation must cover whatever the provider may charge.
+fn worst_rate(price: &ralph_core::price::Price) -> Rate {
+    let above = price.above_200k.as_ref();
+    let input = price.input.max(price.cache_write).max(above.map_or(0, |rates| rates.input.max(rates.cache_write)));
+    Rate { input, output: price.output.max(above.map_or(0, |rates| rates.output)) }
+}

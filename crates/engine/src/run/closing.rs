@@ -1,0 +1,116 @@
+//! What closing an iteration has found out so far, kept on the host, so that a process that dies in the middle of it is
+//! followed by one that goes on from there instead of looking at a tree its predecessor has already put right.
+//!
+//! What is judged from it is in `close`.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::check::Ran;
+use crate::error::{Error, file};
+use crate::git::inside::Look;
+use crate::store::{Folder, write_atomic};
+
+/// `iterations/<n>/closing.json`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Closing {
+    /// Files of ralph's own that were cut or changed, in words. Written down before they are put back.
+    pub(super) restored: Vec<String>,
+    /// Protected paths that were changed. Written down before they are put back.
+    pub(super) protected: Vec<String>,
+    /// All is put right, and this is what the checks are about.
+    pub(super) judged: Option<Judged>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Judged {
+    pub(super) look: Look,
+    /// How long the logs were before this iteration was written into them.
+    pub(super) logs: BTreeMap<String, u64>,
+}
+
+impl Closing {
+    pub(super) fn load(folder: &Folder, n: u32) -> Result<Self, Error> {
+        Ok(read(folder, n, NAME)?.unwrap_or_default())
+    }
+
+    pub(super) fn save(&self, folder: &Folder, n: u32) -> Result<(), Error> {
+        write(folder, n, NAME, self)
+    }
+
+    /// Removes what an earlier attempt at an iteration left: one begins again when its sandbox had to be made anew.
+    pub(super) fn forget(folder: &Folder, n: u32) -> Result<(), Error> {
+        let dir = folder.iteration(n);
+        let Ok(entries) = fs::read_dir(&dir) else { return Ok(()) };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let check = name.starts_with("check-") && entry.path().extension().is_some_and(|kind| kind == "json");
+            let call = name.starts_with("call-");
+            if check || call || name == NAME || name == ACTIONS {
+                fs::remove_file(entry.path()).map_err(file("remove", &entry.path()))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn note(list: &mut Vec<String>, text: String) {
+        if !list.contains(&text) {
+            list.push(text);
+        }
+    }
+}
+
+/// A check that ran to its end, `iterations/<n>/check-<index>.json`. Written down before the event.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Kept {
+    pub(super) command: String,
+    pub(super) ran: Ran,
+}
+
+/// A state of the clone to go back to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) head: String,
+    pub(super) index: String,
+    pub(super) tree: String,
+}
+
+impl Place {
+    pub(super) fn of(look: &Look) -> Self {
+        Self { head: look.head.clone(), index: look.index.clone(), tree: look.tree.clone() }
+    }
+}
+
+impl Kept {
+    /// Returns the check of this place in the list, when it was this command.
+    pub(super) fn load(folder: &Folder, n: u32, index: usize, command: &str) -> Result<Option<Self>, Error> {
+        let kept: Option<Self> = read(folder, n, &name(index))?;
+        Ok(kept.filter(|kept| kept.command == command))
+    }
+
+    pub(super) fn save(&self, folder: &Folder, n: u32, index: usize) -> Result<(), Error> {
+        write(folder, n, &name(index), self)
+    }
+}
+
+const NAME: &str = "closing.json";
+/// What the actions of an iteration did, a line each.
+pub(super) const ACTIONS: &str = "actions.jsonl";
+
+fn name(index: usize) -> String {
+    format!("check-{index}.json")
+}
+
+/// What cannot be understood was never finished.
+fn read<T: DeserializeOwned>(folder: &Folder, n: u32, name: &str) -> Result<Option<T>, Error> {
+    let bytes = folder.read(&folder.iteration(n).join(name))?;
+    Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+}
+
+fn write(folder: &Folder, n: u32, name: &str, what: &impl Serialize) -> Result<(), Error> {
+    let bytes = serde_json::to_vec(what).expect("plain data with string keys");
+    write_atomic(&folder.iteration(n).join(name), &bytes)
+}

@@ -1,0 +1,144 @@
+//! What people ask of a live run, carried out between two steps and acknowledged by an event.
+
+use ralph_core::control::Control;
+use ralph_core::event::{Event, Level, Reason, Verdict};
+use ralph_core::prompt::templates;
+use ralph_core::run::Status;
+use ralph_sandbox::Error as SandboxError;
+
+use super::runner::{Keep, Runner, Stops};
+use crate::control::Asked;
+use crate::error::Error;
+use crate::host::Host;
+use crate::store::{Announce, Folder};
+
+/// Carries out a control on a run that no process holds.
+pub async fn at_rest(
+    host: &Host,
+    folder: Folder,
+    control: Control,
+    by: &str,
+    announce: Box<dyn Announce>,
+) -> Result<(), Error> {
+    let run = folder.id();
+    let refused = |why: String| Error::ControlRefused { run: run.clone(), control: control.kind().to_owned(), why };
+    let state = folder.state()?;
+    // Told before anything is opened: a run that is over may have no sandbox any more.
+    over(&state.status, &control).map_err(refused)?;
+    let place = state.workplace;
+    let mut runner = Runner::take(host.clone(), folder, announce, Stops::default(), Keep::Always).await?;
+    if let Some(place) = place {
+        match host.backend(&place.backend)?.open(&place.sandbox).await {
+            Ok(sandbox) => runner.sandbox = Some(sandbox),
+            Err(SandboxError::Gone { .. }) if !control.is_words() => (),
+            Err(SandboxError::Gone { .. }) => {
+                let why = format!("its sandbox `{}` is gone", place.sandbox);
+                return Err(Error::CannotResume { hint: format!("ralph resume --recreate {run}"), run, why });
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if let Err(why) = runner.carry_out(&control).await? {
+        return Err(refused(why));
+    }
+    runner.events.append(Event::ControlApplied { control: control.clone(), by: by.to_owned() })?;
+    match control {
+        Control::Stop => runner.stop().await,
+        Control::Pause if runner.state().status.active() => runner.pause(Reason::Asked),
+        _ => Ok(()),
+    }
+}
+
+/// A run that is over takes no more orders; words can still be left for one that may be resumed.
+fn over(status: &Status, control: &Control) -> Result<(), String> {
+    let open = !status.ended() || (control.is_words() && *status != Status::Succeeded);
+    if open { Ok(()) } else { Err(format!("it has {}", status.past())) }
+}
+
+impl Runner {
+    /// Ends the run because somebody asked for it. What was committed so far is handed over, unproved as it is.
+    pub(super) async fn stop(&mut self) -> Result<(), Error> {
+        if let Some(open) = self.state().open.clone()
+            && self.sandbox.is_some()
+            && let Err(error) = self.keep_commits(&open).await
+        {
+            self.log(Level::Warn, format!("the commits of iteration {} stay in the sandbox: {error}", open.n))?;
+        }
+        self.finish(Verdict::Stopped { reason: Reason::Asked }).await
+    }
+
+    /// Carries out whatever was asked since the last step.
+    pub(super) async fn take_controls(&mut self) -> Result<(), Error> {
+        while let Ok(asked) = self.controls.try_recv() {
+            self.control(asked).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn control(&mut self, asked: Asked) -> Result<(), Error> {
+        let Asked { control, by, answer } = asked;
+        let told = match self.carry_out(&control).await? {
+            Ok(()) => {
+                self.events.append(Event::ControlApplied { control: control.clone(), by: by.clone() })?;
+                self.afterwards(&control, by)?;
+                Ok(())
+            }
+            Err(why) => Err(why),
+        };
+        // Whoever asked may have hung up; the event tells the rest.
+        let _ = answer.send(told);
+        Ok(())
+    }
+
+    /// Does what must be done before the acknowledgement; the inner `Err` is a refusal in words.
+    async fn carry_out(&mut self, control: &Control) -> Result<Result<(), String>, Error> {
+        if let Err(why) = over(&self.state().status, control) {
+            return Ok(Err(why));
+        }
+        match control {
+            Control::Pause => self.pause_asked = true,
+            Control::Stop => self.stop_asked = true,
+            Control::Note { text } => {
+                let sandbox = self.sandbox()?;
+                self.files.append(&*sandbox, "notes.md", &format!("\n- {}\n", text.trim())).await?;
+            }
+            Control::Guardrail { text } => {
+                let sandbox = self.sandbox()?;
+                let after = self.state().last.as_ref().map_or(0, |last| last.n);
+                let sign = templates::sign("from a person", "always", text.trim(), after, "told by a person");
+                self.files.append(&*sandbox, "guardrails.md", &sign).await?;
+            }
+            Control::SetProfile { name } => {
+                if self.state().started.profiles.get(name).is_none() {
+                    let profiles = &self.state().started.profiles;
+                    let mut known = vec![profiles.default.name.as_str()];
+                    known.extend(profiles.fallback.as_ref().map(|profile| profile.name.as_str()));
+                    known.extend(profiles.doctor.as_ref().map(|profile| profile.name.as_str()));
+                    return Ok(Err(format!("the run knows the profiles {}", known.join(", "))));
+                }
+            }
+            Control::Resume | Control::Rotate { .. } | Control::RaiseBudget { .. } => (),
+            Control::EditTask { .. }
+            | Control::Diagnose
+            | Control::ApplyProposal { .. }
+            | Control::AllowHost { .. } => {
+                return Ok(Err(format!("`{}` is not offered by this version", control.kind())));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn afterwards(&mut self, control: &Control, by: String) -> Result<(), Error> {
+        match control {
+            Control::Resume => {
+                self.pause_asked = false;
+                if !self.state().status.active() {
+                    self.events.append(Event::Resumed { by })?;
+                }
+            }
+            Control::RaiseBudget { .. } => self.renew_ledger(),
+            _ => (),
+        }
+        Ok(())
+    }
+}

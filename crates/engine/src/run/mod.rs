@@ -1,0 +1,25 @@
+//! One run as an actor: it asks [`ralph_core::decide::next`] what to do, does it, and writes down that it was done.
+
+mod act;
+mod adopt;
+mod begin;
+mod call;
+mod close;
+mod closing;
+mod controls;
+mod damage;
+mod files;
+mod prepare;
+mod prove;
+mod publish;
+mod resume;
+mod rewind;
+mod runner;
+
+pub use adopt::{Origin, adopt, origin};
+pub use begin::{Begin, Begun, baseline_of, begin};
+pub use controls::at_rest;
+pub(crate) use prepare::{discard, fresh};
+pub use resume::{Raise, Recreate, resume};
+pub use rewind::rewind;
+pub use runner::{Keep, Runner, Stops};

@@ -1,0 +1,156 @@
+//! Makes the sandbox of a run and puts the branch into it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use std::path::Path;
+
+use ralph_core::event::{Event, Level, Started};
+use ralph_core::lint::Severity;
+use ralph_core::name;
+use ralph_sandbox::{Backend, Error as SandboxError, Isolation, Label, Sandbox, Spec};
+
+use super::runner::Runner;
+use crate::error::Error;
+use crate::git::inside::KeepState;
+use crate::git::{self, Bare};
+use crate::host::Host;
+
+/// What a sandbox is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Work,
+    Proof,
+}
+
+impl Role {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Work => "work",
+            Self::Proof => "proof",
+        }
+    }
+}
+
+impl Runner {
+    pub(super) async fn prepare(&mut self) -> Result<(), Error> {
+        let started = self.state().started.clone();
+        let start = started.start_commit.clone();
+        self.move_in(&started, &start, &start, Vec::new()).await
+    }
+
+    /// Makes the sandbox anew with the branch at `head`.
+    pub(super) async fn move_in(
+        &mut self,
+        started: &Started,
+        start: &str,
+        head: &str,
+        reclaim: Vec<String>,
+    ) -> Result<(), Error> {
+        let backend = self.host.backend(&started.backend)?;
+        let sandbox = make(&*backend, started, Role::Work).await?;
+        put_commit_in(&*sandbox, &self.bare, self.folder.path(), started, head).await?;
+        self.files.start(&*sandbox).await?;
+        self.survey = None;
+        self.sandbox = Some(sandbox.clone());
+        self.events.append(Event::SandboxReady {
+            sandbox: sandbox.id().to_owned(),
+            backend: started.backend.clone(),
+            isolated: backend.capabilities().isolation != Isolation::None,
+            start: start.to_owned(),
+            head: head.to_owned(),
+            reclaim,
+        })
+    }
+
+    pub(super) async fn baseline(&mut self) -> Result<(), Error> {
+        let started = self.state().started.clone();
+        let sha = started.start_commit.clone();
+        let report = crate::baseline::check(&self.host, &self.bare, self.folder.path(), &started, &sha).await?;
+        let refused = report.findings.iter().find(|finding| finding.severity == Severity::Error);
+        let refused = refused.map(|error| error.message.clone());
+        self.events.append(Event::BaselineChecked { checks: report.lines(), refused })?;
+        for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
+            self.log(Level::Warn, finding.message.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Removes sandboxes for proofs that a dead process left behind; this run has none under way. What stays is removed
+    /// when the next one of its name is made.
+    pub(super) async fn discard_proofs(&self) {
+        let Ok(backend) = self.host.backend(&self.state().started.backend) else { return };
+        for other in backend.list().await.unwrap_or_default() {
+            let of = |label: &str, value: &str| other.labels.get(label).is_some_and(|found| found == value);
+            if of(Label::RUN, self.state().id())
+                && of(Label::ROLE, Role::Proof.word())
+                && let Ok(sandbox) = backend.open(&other.id).await
+            {
+                discard(&*sandbox).await;
+            }
+        }
+    }
+}
+
+/// Makes a sandbox for a run; one a dead process left behind is removed first.
+pub(crate) async fn make(backend: &dyn Backend, started: &Started, role: Role) -> Result<Arc<dyn Sandbox>, Error> {
+    let listed = backend.list().await?;
+    let foreign = |wanted: &str| {
+        listed.iter().any(|other| other.id == wanted && other.labels.get(Label::RUN) != Some(&started.run))
+    };
+    let agent = match role {
+        Role::Work => started.engine.clone(),
+        Role::Proof => format!("{}-proof", started.engine),
+    };
+    let name = name::sandbox(&agent, &started.branch, &foreign);
+    if listed.iter().any(|other| other.id == name) {
+        backend.open(&name).await?.destroy().await?;
+    }
+    let labels = BTreeMap::from([
+        (Label::RUN.to_owned(), started.run.clone()),
+        (Label::ROLE.to_owned(), role.word().to_owned()),
+        (Label::REPO.to_owned(), started.repo.clone()),
+        ("ralph.branch".to_owned(), started.branch.clone()),
+        ("ralph.base".to_owned(), started.base_commit.clone()),
+        ("ralph.base-branch".to_owned(), started.base_branch.clone()),
+        ("ralph.task".to_owned(), started.task_path.clone()),
+    ]);
+    let spec = Spec { name, labels, env: BTreeMap::new(), image: started.image.clone() };
+    Ok(backend.create(&spec).await?)
+}
+
+/// Makes a fresh sandbox that holds exactly one commit.
+pub(crate) async fn fresh(
+    host: &Host,
+    bare: &Bare,
+    scratch: &Path,
+    started: &Started,
+    sha: &str,
+) -> Result<Arc<dyn Sandbox>, Error> {
+    let backend = host.backend(&started.backend)?;
+    let sandbox = make(&*backend, started, Role::Proof).await?;
+    if let Err(error) = put_commit_in(&*sandbox, bare, scratch, started, sha).await {
+        discard(&*sandbox).await;
+        return Err(error);
+    }
+    Ok(sandbox)
+}
+
+async fn put_commit_in(
+    sandbox: &dyn Sandbox,
+    bare: &Bare,
+    scratch: &Path,
+    started: &Started,
+    sha: &str,
+) -> Result<(), Error> {
+    let keep = if started.commit_state { KeepState::In } else { KeepState::Out };
+    Ok(git::put_in(sandbox, bare, scratch, &started.branch, sha, &started.identity, keep).await?)
+}
+
+/// Removes a sandbox that served its purpose; what stays is removed when the next one of its name is made.
+pub(crate) async fn discard(sandbox: &dyn Sandbox) {
+    match sandbox.destroy().await {
+        Ok(()) | Err(SandboxError::Gone { .. }) => (),
+        Err(error) => tracing::warn!(%error, sandbox = sandbox.id(), "a sandbox could not be removed"),
+    }
+}

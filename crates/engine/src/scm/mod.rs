@@ -1,0 +1,3 @@
+//! Where branches and pull requests go.
+
+pub mod local;

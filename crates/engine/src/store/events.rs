@@ -1,0 +1,186 @@
+//! The event file: append and flush first, announce afterwards.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use jiff::{Timestamp, Unit};
+use ralph_core::event::{Event, Line};
+use ralph_core::run::State;
+
+use super::Folder;
+use crate::error::{Error, file};
+
+/// When an announcement is made, seen from the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// What the event tells has happened, and the event is not in the file yet.
+    Before,
+    /// The event is in the file and flushed.
+    After,
+}
+
+/// Hears of every event. It is called in the run's own path and must return at once.
+pub trait Announce: Send + Sync {
+    fn announce(&self, moment: Moment, line: &Line);
+}
+
+/// Hears nothing.
+#[derive(Debug)]
+pub struct Silent;
+
+impl Announce for Silent {
+    fn announce(&self, _: Moment, _: &Line) {}
+}
+
+/// The open event file of a run, with its state folded so far.
+pub struct Events {
+    file: File,
+    path: PathBuf,
+    state: Option<State>,
+    announce: Box<dyn Announce>,
+    run: String,
+    // Held for as long as the run may be written.
+    _lock: File,
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Events").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    /// Opens the event file for writing: takes the lock, folds what is there, cuts off a line a crash left half-written.
+    pub fn open(folder: &Folder, announce: Box<dyn Announce>) -> Result<Self, Error> {
+        let lock = folder.lock()?;
+        let path = folder.events_path();
+        let mut events = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(file("open", &path))?;
+        let whole = whole_length(&mut events).map_err(file("read", &path))?;
+        events.set_len(whole).map_err(file("repair", &path))?;
+        events.seek(SeekFrom::End(0)).map_err(file("read", &path))?;
+        let run = folder.id();
+        let state = fold(&path, &run)?;
+        Ok(Self { file: events, path, state, announce, run, _lock: lock })
+    }
+
+    /// Returns the state of a run that has begun.
+    pub fn state(&self) -> &State {
+        self.state.as_ref().expect("the first event is appended before anything asks for the state")
+    }
+
+    pub fn begun(&self) -> bool {
+        self.state.is_some()
+    }
+
+    /// Appends an event, flushes it, folds it and only then announces it.
+    pub fn append(&mut self, event: Event) -> Result<(), Error> {
+        let now = Timestamp::now().round(Unit::Millisecond).unwrap_or_else(|_| Timestamp::now());
+        let (seq, at) = match &self.state {
+            // The clock may be set back; the file's order stays the order of time.
+            Some(state) => (state.last_seq + 1, now.max(state.last_at)),
+            None => (1, now),
+        };
+        let line = Line { seq, at, event };
+        self.announce.announce(Moment::Before, &line);
+        let mut text = line.to_json();
+        text.push('\n');
+        self.file.write_all(text.as_bytes()).map_err(file("append to", &self.path))?;
+        self.file.sync_data().map_err(file("flush", &self.path))?;
+        let bad = |source| Error::BadHistory { run: self.run.clone(), source };
+        match &mut self.state {
+            Some(state) => state.apply(&line).map_err(bad)?,
+            None => self.state = Some(State::begin(line.clone()).map_err(bad)?),
+        }
+        self.announce.announce(Moment::After, &line);
+        Ok(())
+    }
+}
+
+fn whole_length(events: &mut File) -> std::io::Result<u64> {
+    let length = events.seek(SeekFrom::End(0))?;
+    let mut end = length;
+    let mut buffer = [0_u8; 4096];
+    // Looks backwards for the last newline: only a crash in the middle of a write leaves anything behind it.
+    while end > 0 {
+        let start = end.saturating_sub(buffer.len() as u64);
+        let size = usize::try_from(end - start).unwrap_or(buffer.len());
+        events.seek(SeekFrom::Start(start))?;
+        std::io::Read::read_exact(events, &mut buffer[..size])?;
+        if let Some(at) = buffer[..size].iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+/// Reads all whole lines of an event file; a half-written last line is not there yet.
+pub fn read_events(path: &Path, run: &str) -> Result<Vec<Line>, Error> {
+    let mut lines = Vec::new();
+    let mut follow = Follow::new(path, run);
+    while let Some(line) = follow.next()? {
+        lines.push(line);
+    }
+    Ok(lines)
+}
+
+/// Folds an event file line by line, so that a long history costs time and no memory; `None` while it has no event.
+pub(super) fn fold(path: &Path, run: &str) -> Result<Option<State>, Error> {
+    let bad = |source| Error::BadHistory { run: run.to_owned(), source };
+    let mut follow = Follow::new(path, run);
+    let Some(first) = follow.next()? else { return Ok(None) };
+    let mut state = State::begin(first).map_err(bad)?;
+    while let Some(line) = follow.next()? {
+        state.apply(&line).map_err(bad)?;
+    }
+    Ok(Some(state))
+}
+
+/// Reads an event file line by line and can go on when more is appended.
+#[derive(Debug)]
+pub struct Follow {
+    path: PathBuf,
+    run: String,
+    reader: Option<BufReader<File>>,
+    partial: Vec<u8>,
+    number: u64,
+}
+
+impl Follow {
+    pub fn new(path: &Path, run: &str) -> Self {
+        Self { path: path.to_owned(), run: run.to_owned(), reader: None, partial: Vec::new(), number: 0 }
+    }
+
+    /// Returns the next whole line, or `None` when there is none yet.
+    #[expect(clippy::should_implement_trait, reason = "an iterator that ends and then goes on is not an iterator")]
+    pub fn next(&mut self) -> Result<Option<Line>, Error> {
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            None => match File::open(&self.path) {
+                Ok(opened) => self.reader.insert(BufReader::with_capacity(1 << 16, opened)),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(file("open", &self.path)(error)),
+            },
+        };
+        reader.read_until(b'\n', &mut self.partial).map_err(file("read", &self.path))?;
+        if self.partial.last() != Some(&b'\n') {
+            return Ok(None);
+        }
+        self.number += 1;
+        let text = String::from_utf8_lossy(&self.partial);
+        let line = Line::parse(&text).map_err(|source| Error::BadEvent {
+            run: self.run.clone(),
+            number: self.number,
+            source,
+        })?;
+        self.partial.clear();
+        Ok(Some(line))
+    }
+}

@@ -1,0 +1,119 @@
+//! The state and configuration folders of the user, and finding runs in them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ralph_core::name::RunId;
+use ralph_core::run::State;
+
+use super::Folder;
+use crate::error::{Error, file};
+
+/// The folders ralph keeps its own things in.
+#[derive(Debug, Clone)]
+pub struct Home {
+    state: PathBuf,
+    config: PathBuf,
+}
+
+/// A run that was found, with its state; `Err` when its history cannot be read.
+#[derive(Debug)]
+pub struct Found {
+    pub folder: Folder,
+    pub state: Result<State, Error>,
+}
+
+impl Home {
+    pub fn new(state: impl Into<PathBuf>, config: impl Into<PathBuf>) -> Self {
+        Self { state: state.into(), config: config.into() }
+    }
+
+    pub fn state_dir(&self) -> &Path {
+        &self.state
+    }
+
+    pub fn config_dir(&self) -> &Path {
+        &self.config
+    }
+
+    pub fn runs_dir(&self) -> PathBuf {
+        self.state.join("runs")
+    }
+
+    pub fn sandboxes_dir(&self) -> PathBuf {
+        self.state.join("sandboxes")
+    }
+
+    pub fn key_path(&self) -> PathBuf {
+        self.state.join("receipt-key")
+    }
+
+    pub fn folder(&self, run: &str) -> Folder {
+        Folder::at(self.runs_dir().join(run))
+    }
+
+    /// Returns the ids of all runs, oldest first.
+    pub fn ids(&self) -> Result<Vec<String>, Error> {
+        let dir = self.runs_dir();
+        let entries = match fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(file("read", &dir)(error)),
+        };
+        let mut ids = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(file("read", &dir))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if RunId::parse(&name).is_ok() && self.folder(&name).begun() {
+                ids.push(name);
+            }
+        }
+        ids.sort();
+        Ok(ids)
+    }
+
+    /// Returns all runs with their states, oldest first.
+    pub fn runs(&self) -> Result<Vec<Found>, Error> {
+        let ids = self.ids()?;
+        Ok(ids
+            .iter()
+            .map(|id| {
+                let folder = self.folder(id);
+                let state = folder.state();
+                Found { folder, state }
+            })
+            .collect())
+    }
+
+    /// Finds the run a person means: `@` for the latest, a unique id prefix, or a branch.
+    pub fn find(&self, wanted: &str) -> Result<Folder, Error> {
+        let ids = self.ids()?;
+        let none = || Error::NoRun { wanted: wanted.to_owned() };
+        if wanted == "@" {
+            return ids.last().map(|id| self.folder(id)).ok_or_else(none);
+        }
+        if wanted.is_empty() {
+            return Err(none());
+        }
+        let matching: Vec<&String> = ids.iter().filter(|id| id.starts_with(wanted)).collect();
+        match matching.as_slice() {
+            [one] => return Ok(self.folder(one)),
+            [] => (),
+            several => {
+                if let Some(exact) = several.iter().find(|id| id.as_str() == wanted) {
+                    return Ok(self.folder(exact));
+                }
+                let candidates = several.iter().map(|id| (*id).clone()).collect();
+                return Err(Error::Ambiguous { wanted: wanted.to_owned(), candidates });
+            }
+        }
+        // The newest run of a branch is the one people mean.
+        for id in ids.iter().rev() {
+            let folder = self.folder(id);
+            if folder.state().is_ok_and(|state| state.started.branch == wanted) {
+                return Ok(folder);
+            }
+        }
+        Err(none())
+    }
+}

@@ -1,0 +1,267 @@
+//! A run that is killed with SIGKILL, wherever and however often, and resumed comes to exactly what an undisturbed one
+//! comes to: the same branch, commits, ticks, spend, pull request and receipt.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::{self, Case, Ending, HandOver, Kill, Outcome, Scenario};
+
+/// The `main` of the processes that are killed; as a test of its own it does nothing.
+#[test]
+fn runner_process() {
+    support::runner_process();
+}
+
+/// Everything a model does to a run: it answers nonsense, claims what is not so, weakens a check, stages and commits by
+/// itself, leaves its work uncommitted, fails, and in the end is done.
+const WORK: Scenario = Scenario {
+    task: r#"---
+task_id: crash-001
+test_command: "sh tests/all.sh"
+protected_paths: ["tests/"]
+---
+
+# Survive
+
+## Milestone M1: one and two
+
+- [ ] M1.1 There is a one
+  - verify: `grep -q one a.txt`
+- [ ] M1.2 There is a two
+  - verify: `sh tests/two.sh`
+
+## Milestone M2: three
+
+- [ ] M2.1 There is a three
+  - verify: `sh tests/three.sh`
+"#,
+    script: r#"{"format": 1}
+{"when": {"iteration": 1, "call": 0}, "usage": {"input": 900, "output": 40}, "text": "I will do it, I promise."}
+{"when": {"iteration": 1, "call": 1}, "usage": {"input": 1000, "output": 200}, "json": {"summary": "One, and two while I am here.", "actions": [{"type": "write", "path": "a.txt", "content": "zero\none\n"}, {"type": "run", "command": "echo x >> steps.txt; sleep 0.2; echo y >> steps.txt"}, {"type": "write", "path": ".ralph/guardrails.md", "append": true, "content": "\n### Sign: count\n- Instruction: count twice\n"}, {"type": "commit", "message": "the first part"}], "claims": {"checkboxes_checked": ["M1.1", "M1.2"]}}}
+{"when": {"iteration": 2, "call": 0}, "usage": {"input": 1100, "output": 300}, "json": {"summary": "The check is too strict.", "actions": [{"type": "write", "path": "tests/two.sh", "content": "exit 0\n"}, {"type": "write", "path": "tool.sh", "content": "echo tool\n", "mode": "755"}, {"type": "commit", "message": "relax the check", "paths": ["tests/two.sh", "tool.sh"]}, {"type": "patch", "path": "a.txt", "patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,3 @@\n zero\n one\n+two\n"}], "claims": {"checkboxes_checked": ["M1.2"]}}}
+{"when": {"iteration": 3, "call": 0}, "usage": {"input": 1200, "output": 100}, "json": {"summary": "By hand for once.", "actions": [{"type": "run", "command": "echo b > b.txt; git add b.txt; echo later >> a.txt"}, {"type": "run", "command": "sleep 0.1; git commit -q -m 'by hand'"}, {"type": "write", "path": "log.txt", "append": true, "content": "p\n"}, {"type": "write", "path": "log.txt", "append": true, "content": "q\n"}, {"type": "run", "command": "echo 'there is no three' >&2; sleep 0.05; exit 3"}]}}
+{"when": {"iteration": 4, "call": 0}, "usage": {"input": 1300, "output": 80}, "json": {"summary": "Three.", "actions": [{"type": "write", "path": "c.txt", "content": "three\n"}, {"type": "stop_success", "reason": "all of it is done"}]}}
+"#,
+};
+
+/// A model that commits something and then wants a person to decide.
+const ASKS: Scenario = Scenario {
+    task: WORK.task,
+    script: r#"{"format": 1}
+{"usage": {"input": 900, "output": 40}, "json": {"summary": "Which one?", "actions": [{"type": "write", "path": "steps.txt", "content": "x\ny\n"}, {"type": "commit", "message": "a question"}, {"type": "pause", "reason": "one or two?"}]}, "repeat": true}
+"#,
+};
+
+/// A model that commits something and then gives up.
+const GIVES_UP: Scenario = Scenario {
+    task: WORK.task,
+    script: r#"{"format": 1}
+{"usage": {"input": 900, "output": 40}, "json": {"summary": "No.", "actions": [{"type": "write", "path": "steps.txt", "content": "x\ny\n"}, {"type": "commit", "message": "a try"}, {"type": "stop_failure", "reason": "it cannot be done"}]}, "repeat": true}
+"#,
+};
+
+/// A task that is done before it begins: not a token may be spent on it, killed or not.
+const VACUOUS: Scenario = Scenario {
+    task: r#"---
+task_id: crash-002
+test_command: "true"
+---
+
+# Nothing to do
+
+- [ ] There is a zero
+  - verify: `grep -q zero a.txt`
+"#,
+    script: GIVES_UP.script,
+};
+
+/// How many runs are worked on at once: each keeps about one core busy.
+const WORKERS: usize = 3;
+
+#[track_caller]
+fn undisturbed(scenario: Scenario, hand_over: HandOver) -> (Outcome, u64) {
+    let mut case = Case::new(scenario, hand_over);
+    assert_eq!(case.run(Kill::Never), Ending::ByItself);
+    case.assert_tidy();
+    let events = case.lines().len() as u64;
+    (case.outcome(), events)
+}
+
+/// Tells what is different, and how it came to it.
+fn check(case: &Case, want: &Outcome, how: &str) {
+    let found = case.outcome();
+    if found != *want {
+        let [want, found] = [want, &found].map(|outcome| format!("{outcome:#?}"));
+        let missing = want.lines().filter(|line| !found.contains(line)).map(|line| format!("- {line}\n"));
+        let new = found.lines().filter(|line| !want.contains(line)).map(|line| format!("+ {line}\n"));
+        let differences: String = missing.chain(new).collect();
+        panic!("{how}:\n{differences}{}", case.told());
+    }
+    case.assert_tidy();
+}
+
+/// Works through all of them, a few at a time, whatever becomes of each; returns how often a runner was killed.
+fn at_once<T: Sync>(all: &[T], work: impl Fn(&T) -> u32 + Sync) -> u32 {
+    let (next, kills, failed) = (AtomicUsize::new(0), AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match catch_unwind(AssertUnwindSafe(|| work(one))) {
+                        Ok(count) => kills.fetch_add(count, Ordering::Relaxed),
+                        Err(_) => failed.fetch_add(1, Ordering::Relaxed),
+                    };
+                }
+            });
+        }
+    });
+    assert_eq!(failed.into_inner(), 0, "so many of {} failed, as told above", all.len());
+    kills.into_inner()
+}
+
+/// Kills a fresh run at every event, before and after it is written, and resumes it once.
+fn at_every_event(scenario: Scenario, hand_over: HandOver) -> u32 {
+    let (want, events) = undisturbed(scenario, hand_over);
+    let moments: Vec<Kill> = (1..=events).flat_map(|seq| [Kill::Before(seq), Kill::After(seq)]).collect();
+    at_once(&moments, |kill| {
+        let mut case = Case::new(scenario, hand_over);
+        assert_eq!(case.run(*kill), Ending::Killed, "{kill:?}");
+        case.go_on();
+        check(&case, &want, &format!("killed {kill:?}"));
+        case.kills
+    })
+}
+
+/// Kills one run again and again: every process gets one event further.
+fn step_by_step(want: &Outcome, hand_over: HandOver, kill: fn(u64) -> Kill) -> u32 {
+    let mut case = Case::new(WORK, hand_over);
+    let mut processes = 0;
+    while case.state().is_none_or(|state| state.status.active()) {
+        // The first event of a process is that it resumes; the one behind it must be a step forward.
+        let last = case.state().map_or(0, |state| state.last_seq);
+        case.run(kill(last));
+        processes += 1;
+        assert!(processes < 400, "it does not come to an end:\n{}", case.told());
+    }
+    check(&case, want, "killed at one event after another");
+    case.kills
+}
+
+/// Numbers that look random and are the same every time.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+/// Kills one run at random times inside its steps, a bounded number of times.
+fn at_random(want: &Outcome, hand_over: HandOver, seed: u64) -> u32 {
+    let mut case = Case::new(WORK, hand_over);
+    let mut dice = Dice(0x9E37_79B9_7F4A_7C15 ^ (seed << 32 | seed));
+    for _ in 0..24 {
+        let last = match case.state() {
+            Some(state) if !state.status.active() => break,
+            state => state.map_or(0, |state| state.last_seq),
+        };
+        case.run_into(last + dice.roll(7), Duration::from_millis(dice.roll(150)));
+    }
+    case.go_on();
+    check(&case, want, &format!("killed at random, seed {seed}"));
+    case.kills
+}
+
+/// How many kills each way of killing makes at least; a scenario that shrinks must not take the test along.
+const AT_EVERY_EVENT: u32 = 120;
+const STEP_BY_STEP: u32 = 120;
+const AT_RANDOM: u32 = 60;
+const _: () = assert!(AT_EVERY_EVENT + STEP_BY_STEP + AT_RANDOM >= 200);
+
+#[test]
+fn an_undisturbed_run_does_all_that_can_be_disturbed() {
+    let (here, events) = undisturbed(WORK, HandOver::Here);
+    let branch = here.branch.as_ref().unwrap();
+    let subjects = [
+        "verified M1.2, M2.1",
+        "by hand",
+        "put back protected paths",
+        "relax the check",
+        "verified M1.1",
+        "the first part",
+        "the beginning",
+    ];
+    assert_eq!((here.status.as_str(), &branch.subjects[..]), ("Succeeded", &subjects.map(str::to_owned)[..]));
+    assert_eq!((branch.steps.as_str(), branch.times, here.pushed), ("x\ny", 2, 2));
+    assert_eq!((here.opened, here.pull_requests, branch.task.matches("[x]").count()), (1, 1, 3));
+    assert_eq!(here.guardrails.matches("count twice").count(), 1);
+    assert!(here.receipt.is_some() && branch.files.contains(&"checks.log".to_owned()) && events > 60, "{here:#?}");
+    assert_eq!(undisturbed(WORK, HandOver::Remote).0, here, "a remote gets the same");
+}
+
+#[test]
+fn killed_at_any_event() {
+    let kills = at_every_event(WORK, HandOver::Here);
+    assert!(kills >= AT_EVERY_EVENT, "only {kills} kills");
+}
+
+#[test]
+fn killed_at_any_event_of_a_run_that_does_not_succeed() {
+    for scenario in [ASKS, GIVES_UP, VACUOUS] {
+        at_every_event(scenario, HandOver::Here);
+    }
+}
+
+#[test]
+fn killed_at_one_event_after_another() {
+    type Way = (HandOver, fn(u64) -> Kill);
+    let ways: [Way; 2] = [
+        (HandOver::Here, |last| Kill::After(if last == 0 { 1 } else { last + 2 })),
+        (HandOver::Remote, |last| Kill::Before(if last == 0 { 2 } else { last + 3 })),
+    ];
+    let (want, _) = undisturbed(WORK, HandOver::Here);
+    let kills = at_once(&ways, |(hand_over, kill)| step_by_step(&want, *hand_over, *kill));
+    assert!(kills >= STEP_BY_STEP, "only {kills} kills");
+}
+
+#[test]
+fn killed_at_random() {
+    let (want, _) = undisturbed(WORK, HandOver::Here);
+    let seeds: Vec<u64> = (1..=8).collect();
+    let kills =
+        at_once(&seeds, |seed| at_random(&want, if seed % 2 == 0 { HandOver::Here } else { HandOver::Remote }, *seed));
+    assert!(kills >= AT_RANDOM, "only {kills} kills");
+}
+
+#[test]
+fn a_run_that_died_before_it_began_is_not_there() {
+    let mut case = Case::new(VACUOUS, HandOver::Here);
+    assert_eq!(case.run(Kill::Before(1)), Ending::Killed);
+    assert!(case.folder().is_none(), "it is not listed");
+    let left = std::fs::read_dir(case.home().runs_dir()).unwrap().next().unwrap().unwrap().path();
+    // Killed in the middle of the first line.
+    std::fs::write(left.join("events.jsonl"), "{\"seq\":1,\"at\":\"2024-").unwrap();
+    assert!(case.folder().is_none(), "half a line is no event");
+    let long_ago = std::time::SystemTime::now() - Duration::from_hours(1);
+    std::fs::File::open(&left).unwrap().set_modified(long_ago).unwrap();
+    case.go_on();
+    assert!(!left.exists(), "the next run cleans it up");
+    check(&case, &undisturbed(VACUOUS, HandOver::Here).0, "begun again");
+}
+
+#[test]
+fn half_an_event_did_not_happen() {
+    let (want, events) = undisturbed(GIVES_UP, HandOver::Here);
+    let mut case = Case::new(GIVES_UP, HandOver::Here);
+    assert_eq!(case.run(Kill::After(events - 4)), Ending::Killed);
+    let path = case.folder().unwrap().events_path();
+    let mut whole = std::fs::read(&path).unwrap();
+    whole.extend(b"{\"seq\":99,\"at\":\"2024-01-01T00:00:00Z\",\"type\":\"log\",\"level\":\"in");
+    std::fs::write(&path, whole).unwrap();
+    case.go_on();
+    check(&case, &want, "after half a line");
+}

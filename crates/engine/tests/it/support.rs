@@ -1,0 +1,434 @@
+//! A run in a process of its own that can be killed: the fixtures, the runner process, and what a run leaves behind.
+//!
+//! Which moments it is killed at is in `crash`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use ralph_core::budget::Budget;
+use ralph_core::env::Env;
+use ralph_core::event::{Answer, Ended, Event, Identity, Line, PinnedProfile, Profiles};
+use ralph_core::gutter::{Rung, Sample};
+use ralph_core::money::Micros;
+use ralph_core::policy::{Mode, Policy};
+use ralph_core::price::Price;
+use ralph_core::receipt::{Body, Check};
+use ralph_core::run::State;
+use ralph_core::task;
+use ralph_engine::host::Host;
+use ralph_engine::run::{Begin, Keep, Raise, Recreate, Stops, begin, resume};
+use ralph_engine::store::{Announce, Folder, Home, Moment, read_events};
+use ralph_testkit::repo::{TestRepo, hermetic};
+use rustix::process::{Signal, getpid, kill_process};
+use serde::{Deserialize, Serialize};
+
+/// The variable that makes a test binary the runner of a run; its value is a [`Plan`].
+const VARIABLE: &str = "RALPH_TEST_RUNNER";
+
+/// The test that is the runner's `main`.
+const MAIN: &str = "crash::runner_process";
+
+const TASK_FILE: &str = "ralph_task.md";
+
+/// A task and what the model says to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scenario {
+    pub(crate) task: &'static str,
+    pub(crate) script: &'static str,
+}
+
+/// When the runner kills itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Kill {
+    Never,
+    /// When the event of this number is about to be written.
+    Before(u64),
+    /// When it has been written.
+    After(u64),
+}
+
+/// What a runner process is to do.
+#[derive(Debug, Serialize, Deserialize)]
+struct Plan {
+    root: PathBuf,
+    /// The run to go on with; none to begin one.
+    run: Option<String>,
+    kill: Kill,
+}
+
+/// Ends its own process the hard way.
+struct Assassin(Kill);
+
+impl Announce for Assassin {
+    fn announce(&self, moment: Moment, line: &Line) {
+        let now = match (self.0, moment) {
+            (Kill::Before(seq), Moment::Before) | (Kill::After(seq), Moment::After) => seq == line.seq,
+            _ => false,
+        };
+        if now {
+            kill_process(getpid(), Signal::KILL).unwrap();
+        }
+    }
+}
+
+/// Does what the variable says; without it there is nothing to do.
+pub(crate) fn runner_process() {
+    let Ok(plan) = std::env::var(VARIABLE) else { return };
+    let plan: Plan = serde_json::from_str(&plan).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", plan.root.join("home").display().to_string())];
+        let env = Env::new(env.map(|(name, value)| (name.to_owned(), value)));
+        let host = Host::open(home(&plan.root), env).await.unwrap();
+        let announce = Box::new(Assassin(plan.kill));
+        let mut runner = match &plan.run {
+            None => begin(&host, wish(&plan), announce, Stops::default(), Keep::Never).await.unwrap().runner,
+            Some(run) => {
+                let folder = host.home.folder(run);
+                let raise = Raise::default();
+                resume(&host, folder, raise, Recreate::No, announce, Stops::default(), Keep::Never).await.unwrap()
+            }
+        };
+        runner.drive().await.unwrap();
+    });
+}
+
+fn home(root: &Path) -> Home {
+    Home::new(root.join("home/state"), root.join("home/config"))
+}
+
+fn wish(plan: &Plan) -> Begin {
+    let repo = plan.root.join("repo");
+    let source = std::fs::read_to_string(repo.join(TASK_FILE)).unwrap();
+    let profile = PinnedProfile {
+        name: "scripted".to_owned(),
+        model: format!("scripted/{}", plan.root.join("home/script.jsonl").display()),
+        base_url: None,
+        api_key_env: None,
+        max_output_tokens: 1000,
+        temperature: None,
+        timeout_s: 60,
+        price: Some(Price::per_mtok_usd(3.0, 15.0, None)),
+        extra: BTreeMap::new(),
+    };
+    Begin {
+        repo,
+        task: task::parse(&source).unwrap(),
+        source,
+        task_path: TASK_FILE.to_owned(),
+        base_branch: None,
+        backend: "local".to_owned(),
+        image: None,
+        profiles: Profiles { default: profile, fallback: None, doctor: None },
+        budget: Budget {
+            iterations: 8,
+            wall_ms: 3_600_000,
+            cost: Some(Micros(5_000_000)),
+            tokens: Some(1_000_000),
+            consecutive_gutter: 3,
+        },
+        policy: Policy::parse::<&str>(Mode::Deny, &[], &[]).unwrap(),
+        identity: Identity { name: "ralph".to_owned(), email: "ralph@localhost".to_owned() },
+        ladder: vec![Rung::Rotate, Rung::Fallback, Rung::Pause],
+        check_timeout_s: 60,
+        baseline: true,
+        include_dirty: false,
+    }
+}
+
+/// Where the branch is handed over to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandOver {
+    /// The user's own repository.
+    Here,
+    /// A bare repository it has as a remote.
+    Remote,
+}
+
+/// One run of a scenario in its own home, from its beginning to whatever becomes of it.
+#[derive(Debug)]
+pub(crate) struct Case {
+    repo: TestRepo,
+    hand_over: HandOver,
+    /// How many runner processes were killed.
+    pub(crate) kills: u32,
+}
+
+/// How a runner process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Killed,
+    ByItself,
+}
+
+impl Case {
+    pub(crate) fn new(scenario: Scenario, hand_over: HandOver) -> Self {
+        let repo = TestRepo::new();
+        let tests = [
+            // Slow enough to be hit, and it leaves a trace: when it is begun twice, there must still be one.
+            ("tests/all.sh", "sleep 0.1\necho ran >> checks.log\ntest ! -e broken\n"),
+            ("tests/two.sh", "grep -q two a.txt || { echo 'there is no two' >&2; exit 1; }\n"),
+            ("tests/three.sh", "grep -q three c.txt\n"),
+            ("a.txt", "zero\n"),
+        ];
+        for (path, text) in tests {
+            repo.write(path, text);
+        }
+        repo.write(TASK_FILE, scenario.task);
+        repo.commit("the beginning");
+        if hand_over == HandOver::Remote {
+            let remote = remote(&repo);
+            repo.git(["init", "--quiet", "--bare", &remote]);
+            repo.git(["--git-dir", &remote, "config", "core.logAllRefUpdates", "always"]);
+            repo.git(["remote", "add", "origin", &remote]);
+            repo.git(["push", "--quiet", "origin", "main"]);
+        }
+        std::fs::write(repo.home().join("script.jsonl"), scenario.script).unwrap();
+        Self { repo, hand_over, kills: 0 }
+    }
+
+    /// Runs a runner process that may kill itself, to its end.
+    pub(crate) fn run(&mut self, kill: Kill) -> Ending {
+        let child = self.launch(kill);
+        self.end_of(child)
+    }
+
+    /// Runs a runner process and kills it some time after the event of this number, unless it was faster.
+    pub(crate) fn run_into(&mut self, seq: u64, delay: Duration) -> Ending {
+        let mut child = self.launch(Kill::Never);
+        let alive = |child: &mut Child| child.try_wait().unwrap().is_none();
+        while (self.lines().len() as u64) < seq && alive(&mut child) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Not a sleep that waits for something: the delay is what is tried out.
+        std::thread::sleep(delay);
+        child.kill().unwrap();
+        self.end_of(child)
+    }
+
+    /// Goes on until the run rests, without any more trouble.
+    pub(crate) fn go_on(&mut self) {
+        while self.state().is_none_or(|state| state.status.active()) {
+            assert_eq!(self.run(Kill::Never), Ending::ByItself, "nobody kills it");
+        }
+    }
+
+    fn launch(&self, kill: Kill) -> Child {
+        let plan = Plan { root: self.root(), run: self.folder().map(|folder| folder.id()), kill };
+        let mut command = hermetic(std::env::current_exe().unwrap().to_str().unwrap(), &self.repo.home());
+        command.args(["--exact", MAIN, "--nocapture"]).env(VARIABLE, serde_json::to_string(&plan).unwrap());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn end_of(&mut self, child: Child) -> Ending {
+        use std::os::unix::process::ExitStatusExt as _;
+        let output = child.wait_with_output().unwrap();
+        if output.status.signal() == Some(Signal::KILL.as_raw()) {
+            self.kills += 1;
+            return Ending::Killed;
+        }
+        assert!(output.status.success(), "{}\n{}", String::from_utf8_lossy(&output.stderr), self.told());
+        Ending::ByItself
+    }
+
+    fn root(&self) -> PathBuf {
+        self.repo.path().parent().unwrap().to_owned()
+    }
+
+    pub(crate) fn home(&self) -> Home {
+        home(&self.root())
+    }
+
+    /// The folder of the run, once it has begun.
+    pub(crate) fn folder(&self) -> Option<Folder> {
+        let ids = self.home().ids().unwrap();
+        assert!(ids.len() <= 1, "a run that never began is not listed: {ids:?}");
+        ids.first().map(|id| self.home().folder(id))
+    }
+
+    pub(crate) fn state(&self) -> Option<State> {
+        self.folder().map(|folder| folder.state().unwrap())
+    }
+
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        self.folder().map_or_else(Vec::new, |folder| read_events(&folder.events_path(), &folder.id()).unwrap())
+    }
+
+    /// The whole history, for a person who looks at a failure.
+    pub(crate) fn told(&self) -> String {
+        self.lines().iter().map(|line| line.to_json().chars().take(400).collect::<String>() + "\n").collect()
+    }
+
+    fn git(&self, args: &[&str]) -> String {
+        match self.hand_over {
+            HandOver::Here => self.repo.git(args),
+            HandOver::Remote => self.repo.git(["--git-dir", &remote(&self.repo)].iter().chain(args)),
+        }
+    }
+
+    /// Gathers what must not depend on whether the run was disturbed.
+    pub(crate) fn outcome(&self) -> Outcome {
+        let (folder, state, lines) = (self.folder().unwrap(), self.state().unwrap(), self.lines());
+        let branch = state.pushed.as_ref().map(|pushed| {
+            let name = &state.started.branch;
+            assert_eq!(self.git(&["rev-parse", &format!("refs/heads/{name}")]), *pushed, "what was pushed is there");
+            Pushed {
+                tree: self.git(&["rev-parse", &format!("{name}^{{tree}}")]),
+                files: self.git(&["ls-tree", "-r", "--name-only", name]).lines().map(str::to_owned).collect(),
+                subjects: self.git(&["log", "--format=%s", name]).lines().map(str::to_owned).collect(),
+                task: self.git(&["show", &format!("{name}:{TASK_FILE}")]),
+                steps: self.git(&["show", &format!("{name}:steps.txt")]),
+                // The remote's own book: a second push of the same commit would not be in it, a third commit would.
+                times: self.git(&["reflog", "show", "--format=%H", &format!("refs/heads/{name}")]).lines().count(),
+            }
+        });
+        let mirror = |name: &str| std::fs::read_to_string(folder.mirror(name)).unwrap_or_default();
+        Outcome {
+            status: format!("{:?}", state.status).replace(&folder.id(), "RUN"),
+            exit: format!("{:?}", state.exit()),
+            commits: state.commits,
+            branch,
+            cost: state.spent.cost,
+            tokens: state.spent.tokens,
+            iterations: state.spent.iterations,
+            calls: lines.iter().filter_map(|line| call(&line.event)).collect(),
+            ended: lines.iter().filter_map(|line| ended(&line.event)).collect(),
+            opened: lines.iter().filter(|line| matches!(line.event, Event::PrOpened { .. })).count(),
+            pull_requests: names(folder.path()).iter().filter(|name| name.contains("pull-request")).count(),
+            pushed: lines.iter().filter_map(|line| pushed(&line.event)).collect::<BTreeSet<_>>().len(),
+            receipt: receipt(&folder, &state),
+            guardrails: mirror("guardrails.md"),
+            errors: mirror("errors.log"),
+            activity: without_times(&mirror("activity.log")),
+        }
+    }
+
+    /// Checks that nothing lies about that nobody needs.
+    pub(crate) fn assert_tidy(&self) {
+        let state = self.state().unwrap();
+        for (before, line) in self.lines().iter().enumerate() {
+            assert_eq!(line.seq, before as u64 + 1, "no gap in the events");
+        }
+        let sandboxes = names(&self.home().sandboxes_dir());
+        let sandboxes: Vec<&String> = sandboxes.iter().filter(|name| !name.starts_with('.')).collect();
+        let work = state.workplace.as_ref().map(|place| &place.sandbox);
+        let want: Vec<&String> =
+            if state.exit() == ralph_core::exit::Exit::Success { vec![] } else { work.into_iter().collect() };
+        assert_eq!(sandboxes, want, "no sandbox that is not needed");
+        let folder = self.folder().unwrap();
+        let objects = names(&folder.bare_path().join("objects"));
+        assert!(!objects.iter().any(|name| name.starts_with("incoming-")), "no quarantine: {objects:?}");
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            // What was just killed may need a moment to disappear.
+            let left = processes(&self.root());
+            if left.is_empty() {
+                break;
+            }
+            assert!(Instant::now() < until, "processes are left: {left:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// What a run comes to: the same whether or not it was disturbed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Outcome {
+    pub(crate) status: String,
+    exit: String,
+    commits: u32,
+    pub(crate) branch: Option<Pushed>,
+    cost: Micros,
+    tokens: u64,
+    iterations: u32,
+    /// Every model call that was charged.
+    calls: Vec<(u32, u32, &'static str, Micros)>,
+    /// Every iteration as it ended.
+    ended: Vec<(u32, Ended, String, Sample, Vec<String>)>,
+    pub(crate) opened: usize,
+    pub(crate) pull_requests: usize,
+    /// Different commits that were pushed.
+    pub(crate) pushed: usize,
+    pub(crate) receipt: Option<Body>,
+    pub(crate) guardrails: String,
+    errors: String,
+    activity: String,
+}
+
+/// The branch where it was handed over.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Pushed {
+    tree: String,
+    pub(crate) files: Vec<String>,
+    pub(crate) subjects: Vec<String>,
+    pub(crate) task: String,
+    pub(crate) steps: String,
+    pub(crate) times: usize,
+}
+
+fn remote(repo: &TestRepo) -> String {
+    repo.home().join("remote.git").display().to_string()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn call(event: &Event) -> Option<(u32, u32, &'static str, Micros)> {
+    let Event::ModelCalled { n, call, answer, cost, .. } = event else { return None };
+    let answer = match answer {
+        Answer::Actions { .. } => "actions",
+        Answer::Invalid { .. } => "invalid",
+        Answer::Lost => "lost",
+    };
+    Some((*n, *call, answer, *cost))
+}
+
+fn ended(event: &Event) -> Option<(u32, Ended, String, Sample, Vec<String>)> {
+    let Event::IterationFinished { n, outcome, summary, sample, verified, .. } = event else { return None };
+    Some((*n, *outcome, summary.clone(), sample.clone(), verified.clone()))
+}
+
+fn pushed(event: &Event) -> Option<&str> {
+    let Event::Pushed { sha, .. } = event else { return None };
+    Some(sha)
+}
+
+/// Reads the receipt, checks its signature, and blanks what is different in every run.
+fn receipt(folder: &Folder, state: &State) -> Option<Body> {
+    let text = std::fs::read_to_string(folder.receipt_path()).ok()?;
+    let body = ralph_engine::receipt::read(&text).expect("its signature is valid").body;
+    assert_eq!((Some(&body.commit), body.run.as_str()), (state.pushed.as_ref(), state.id()));
+    let checks = body.checks.into_iter().map(|check| Check { duration_ms: 0, ..check }).collect();
+    let blank = String::new;
+    Some(Body { run: blank(), commit: blank(), model: blank(), checks, ..body })
+}
+
+/// Takes out how long things took.
+fn without_times(text: &str) -> String {
+    let line = |line: &str| match line.strip_suffix(" ms").and_then(|line| line.rsplit_once(' ')) {
+        Some((line, _)) => format!("{line} _ ms\n"),
+        None => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
+/// Returns the processes whose environment names this folder.
+fn processes(root: &Path) -> Vec<String> {
+    let root = root.display().to_string();
+    let mut found = Vec::new();
+    for pid in names(Path::new("/proc")).into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        if String::from_utf8_lossy(&environ).contains(&root) {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            found.push(format!("{pid} {}", String::from_utf8_lossy(&command).replace('\0', " ")));
+        }
+    }
+    found
+}
