@@ -1,1 +1,82 @@
-fn main() {}
+//! `ralph`: lets a coding agent work alone on a task and hands back a pull request whose every claim was re-proved.
+
+mod args;
+mod commands;
+mod environment;
+mod error;
+mod live;
+mod render;
+mod setup;
+mod ui;
+mod usage;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+use ralph_core::exit::Exit;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+use crate::args::{Cli, Color};
+use crate::environment::Environment;
+use crate::error::Failure;
+use crate::ui::Ui;
+
+fn main() -> ExitCode {
+    let environment = environment::read();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error, &environment),
+    };
+    let progress = environment.env.get("RALPH_NO_PROGRESS").is_none_or(str::is_empty)
+        && environment.env.get("TERM") != Some("dumb");
+    let mut ui = Ui::new(cli.color.choice(&environment.env), cli.json, progress);
+    if let Some(filter) = environment.env.get("RALPH_LOG") {
+        log_to_stderr(filter, &mut ui);
+    }
+    let outcome = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => {
+            let outcome = runtime.block_on(commands::dispatch(cli, environment, &mut ui));
+            // Whatever still runs in the background belongs to nobody by now.
+            runtime.shutdown_background();
+            outcome
+        }
+        Err(error) => Err(Failure::of(Exit::NotReady, &error)),
+    };
+    ui.unpin();
+    let exit = match outcome {
+        Ok(exit) => exit,
+        Err(failure) => {
+            failure.tell(&mut ui);
+            failure.exit
+        }
+    };
+    ExitCode::from(exit.code())
+}
+
+/// Help and version are answers, everything else is a mistake in the command line.
+fn refused(error: &clap::Error, environment: &Environment) -> ExitCode {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Nothing can be told when the terminal itself is gone.
+        let _ = error.print();
+        return if error.use_stderr() { ExitCode::from(Exit::Usage.code()) } else { ExitCode::SUCCESS };
+    }
+    let args: Vec<_> = std::env::args_os().collect();
+    let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
+    let failure = usage::failure(error, &args);
+    failure.tell(&mut Ui::new(Color::Auto.choice(&environment.env), json, false));
+    ExitCode::from(failure.exit.code())
+}
+
+fn log_to_stderr(filter: &str, ui: &mut Ui) {
+    let Ok(targets) = filter.parse::<Targets>() else {
+        ui.say(&format!("`RALPH_LOG={filter}` is no log filter, so nothing is logged; try `RALPH_LOG=debug`"));
+        return;
+    };
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::registry().with(lines.with_filter(targets));
+    // A second subscriber cannot be set; there is only ever this one.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+}

@@ -1,0 +1,416 @@
+//! The command line, as clap reads it. Help, man pages and completions are made from here.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use ralph_core::env::Env;
+use ralph_core::policy::Mode;
+
+/// Let a coding agent work alone on a task and get back a pull request whose every claim was re-proved
+#[derive(Debug, Parser)]
+#[command(
+    name = "ralph",
+    version,
+    disable_help_subcommand = true,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "Examples:\n  ralph demo                 see it work: offline, no keys, under a minute\n  ralph init && ralph run    write a task for this repository and run it"
+)]
+pub(crate) struct Cli {
+    /// Print data as JSON; errors too
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// When to use colours
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub(crate) color: Color,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+impl Color {
+    /// A flag beats the environment: `NO_COLOR`, then `CLICOLOR_FORCE`, then what the terminal can do.
+    pub(crate) fn choice(self, env: &Env) -> anstream::ColorChoice {
+        match self {
+            Self::Always => anstream::ColorChoice::Always,
+            Self::Never => anstream::ColorChoice::Never,
+            Self::Auto if env.get("NO_COLOR").is_some_and(|value| !value.is_empty()) => anstream::ColorChoice::Never,
+            Self::Auto if env.get("CLICOLOR_FORCE").is_some_and(|value| value != "0" && !value.is_empty()) => {
+                anstream::ColorChoice::Always
+            }
+            Self::Auto => anstream::ColorChoice::Auto,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a task until it is proved, its budget is spent or a person is needed
+    #[command(after_help = "Examples:\n  ralph run\n  ralph run tasks/fix-auth.md --max-cost 3 --max-iterations 10")]
+    Run(Run),
+    /// List runs
+    #[command(after_help = "Examples:\n  ralph ls\n  ralph ls --json")]
+    Ls,
+    /// Show one run: where it stands, why, and what to do next
+    #[command(after_help = "Examples:\n  ralph show @\n  ralph show ralph/task-001/add-health --json")]
+    Show(OneRun),
+    /// Print what happened in a run
+    #[command(after_help = "Examples:\n  ralph logs @\n  ralph logs -f 01k3")]
+    Logs(Logs),
+    /// Print what a run changed
+    #[command(after_help = "Examples:\n  ralph diff @\n  ralph diff @ --iteration 3 --stat")]
+    Diff(Diff),
+    /// Re-run the proof of a receipt, run or branch and compare
+    #[command(after_help = "Examples:\n  ralph verify @\n  ralph verify receipt.json")]
+    Verify(Verify),
+    /// See ralph work: a small repository, a scripted model, a proved pull request
+    #[command(after_help = "Examples:\n  ralph demo\n  ralph demo --dir /tmp/ralph-demo")]
+    Demo(Demo),
+    /// Pause a run after the action under way
+    #[command(after_help = "Examples:\n  ralph pause @\n  ralph resume @")]
+    Pause(OneRun),
+    /// Go on with a run that is paused, crashed or out of budget
+    #[command(after_help = "Examples:\n  ralph resume @\n  ralph resume 01k3 --add-cost 5 --add-iterations 10")]
+    Resume(Resume),
+    /// Start the next iteration with a fresh look
+    #[command(after_help = "Examples:\n  ralph rotate @\n  ralph rotate @ --why \"you are fixing the wrong file\"")]
+    Rotate(Rotate),
+    /// Stop a run for good and keep its commits
+    #[command(after_help = "Examples:\n  ralph stop @\n  ralph stop 01k3")]
+    Stop(OneRun),
+    /// Leave a note for the model
+    #[command(
+        after_help = "Examples:\n  ralph note @ \"use the existing parser in src/parse.rs\"\n  ralph note 01k3 \"version 2 of the API\""
+    )]
+    Note(Words),
+    /// Put up a sign the model sees in every iteration
+    #[command(
+        after_help = "Examples:\n  ralph guardrail @ \"never edit generated files\"\n  ralph guardrail 01k3 \"run make fmt first\""
+    )]
+    Guardrail(Words),
+    /// Put a resting run back to where an iteration ended
+    #[command(after_help = "Examples:\n  ralph rewind @ 3\n  ralph rewind 01k3 1 && ralph resume 01k3")]
+    Rewind(Rewind),
+    /// Rebuild a run from its sandbox when its folder is gone
+    #[command(
+        after_help = "Examples:\n  ralph adopt agent-loop-actions-ralph-task-001-add-health\n  ralph adopt NAME --backend local"
+    )]
+    Adopt(Adopt),
+    /// Write a task file for this repository
+    #[command(after_help = "Examples:\n  ralph init\n  ralph init --template bugfix")]
+    Init(Init),
+    /// Check a task file before a token is spent
+    #[command(after_help = "Examples:\n  ralph lint\n  ralph lint --baseline\n  ralph lint --fix tasks/fix-auth.md")]
+    Lint(Lint),
+    /// List and remove sandboxes
+    #[command(subcommand, after_help = "Examples:\n  ralph sandbox ls\n  ralph sandbox prune --dry-run")]
+    Sandbox(Sandbox),
+    /// Remove sandboxes that no run needs any more
+    #[command(hide = true, after_help = "Examples:\n  ralph prune-sandboxes --dry-run\n  ralph sandbox prune")]
+    PruneSandboxes(Prune),
+    /// Trust the project's model profiles, as they are now
+    #[command(after_help = "Examples:\n  ralph trust\n  ralph trust --yes")]
+    Trust(Trust),
+    /// Show the configuration and where each value comes from
+    #[command(subcommand, after_help = "Examples:\n  ralph config show --origin\n  ralph config path")]
+    Config(Config),
+    /// Print shell completions
+    #[command(
+        after_help = "Examples:\n  ralph completions bash > ~/.local/share/bash-completion/completions/ralph\n  ralph completions zsh"
+    )]
+    Completions {
+        /// The shell to print for
+        shell: Shell,
+    },
+    /// Print the manual page
+    #[command(after_help = "Examples:\n  ralph man | man -l -\n  ralph man run")]
+    Man {
+        /// A command, for its own page
+        command: Option<String>,
+    },
+    /// Explain exit codes, environment variables or the task file
+    #[command(after_help = "Examples:\n  ralph help task-file\n  ralph help exit-codes")]
+    Help {
+        /// exit-codes, environment, task-file, or a command
+        topic: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The task file [default: ralph_task.md at the top of the repository]
+    pub(crate) task: Option<PathBuf>,
+    /// Where commands run
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
+    /// The model profile to use
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// The engine: actions
+    #[arg(long, value_name = "NAME")]
+    pub(crate) engine: Option<String>,
+    /// Stop after this many iterations
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u32>)]
+    pub(crate) max_iterations: Option<u32>,
+    /// Stop before more than this many dollars are spent
+    #[arg(long, value_name = "USD", value_parser = dollars, allow_negative_numbers = true)]
+    pub(crate) max_cost: Option<f64>,
+    /// Stop after this many minutes
+    #[arg(long, value_name = "MINUTES", alias = "max-minutes", value_parser = at_least_one::<u32>)]
+    pub(crate) max_wall_time_minutes: Option<u32>,
+    /// Stop before more than this many tokens are used
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u64>)]
+    pub(crate) max_tokens: Option<u64>,
+    /// What commands may reach on the network: deny, allowlist or open
+    #[arg(long, value_name = "POLICY", value_parser = network)]
+    pub(crate) network: Option<Mode>,
+    /// Let commands reach this host too; can be given more than once
+    #[arg(long, value_name = "HOST")]
+    pub(crate) allow_host: Vec<String>,
+    /// Skip running every proof on the base commit first
+    #[arg(long)]
+    pub(crate) no_baseline: bool,
+    /// Keep the sandbox after success
+    #[arg(long)]
+    pub(crate) keep_sandbox: bool,
+    /// Take changed tracked files of your checkout along
+    #[arg(long)]
+    pub(crate) include_dirty: bool,
+    /// Print the run's id and work in the background
+    #[arg(long)]
+    pub(crate) detach: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneRun {
+    /// A run: a unique start of its id, its branch, or @ for the latest
+    pub(crate) run: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// A run: a unique start of its id, its branch, or @ for the latest
+    pub(crate) run: String,
+    /// Go on until the run rests
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only this iteration
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u32>)]
+    pub(crate) iteration: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Diff {
+    /// A run: a unique start of its id, its branch, or @ for the latest
+    pub(crate) run: String,
+    /// Only what this iteration changed
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u32>)]
+    pub(crate) iteration: Option<u32>,
+    /// Only the files and how much of them changed
+    #[arg(long)]
+    pub(crate) stat: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// A receipt file, a run, a branch, or a commit that carries a receipt
+    pub(crate) what: String,
+    /// Where commands run
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Where to make the small repository [default: a new temporary folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Resume {
+    /// A run: a unique start of its id, its branch, or @ for the latest
+    pub(crate) run: String,
+    /// Add iterations to its budget
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u32>, hide_default_value = true)]
+    pub(crate) add_iterations: u32,
+    /// Add minutes to its budget
+    #[arg(long, value_name = "MINUTES", default_value_t = 0, value_parser = whole::<u64>, hide_default_value = true)]
+    pub(crate) add_minutes: u64,
+    /// Add dollars to its budget
+    #[arg(long, value_name = "USD", default_value_t = 0.0, value_parser = dollars, allow_negative_numbers = true, hide_default_value = true)]
+    pub(crate) add_cost: f64,
+    /// Add tokens to its budget
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u64>, hide_default_value = true)]
+    pub(crate) add_tokens: u64,
+    /// Make the sandbox anew from the last commit that was handed over, when it is gone
+    #[arg(long)]
+    pub(crate) recreate: bool,
+    /// Keep the sandbox after success
+    #[arg(long)]
+    pub(crate) keep_sandbox: bool,
+    /// Print the run's id and work in the background
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Set by --detach on the process in the background
+    #[arg(long, hide = true)]
+    pub(crate) in_background: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rotate {
+    /// A run: a unique start of its id, its branch, or @ for the latest
+    pub(crate) run: String,
+    /// What the fresh session is told
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Words {
+    /// A run: a unique start of its id, its branch, or @ for the latest
+    pub(crate) run: String,
+    /// What to tell the model
+    #[arg(required = true, num_args = 1..)]
+    pub(crate) text: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rewind {
+    /// A run: a unique start of its id, its branch, or @ for the latest
+    pub(crate) run: String,
+    /// The iteration to go back to; 0 is the start
+    pub(crate) iteration: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Adopt {
+    /// The sandbox's name
+    pub(crate) sandbox: String,
+    /// The backend it belongs to
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// What kind of task to write
+    #[arg(long, value_enum, default_value_t = Template::Feature)]
+    pub(crate) template: Template,
+    /// Overwrite a task file that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Template {
+    Minimal,
+    Feature,
+    Bugfix,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Lint {
+    /// The task file [default: ralph_task.md at the top of the repository]
+    pub(crate) task: Option<PathBuf>,
+    /// Run every proof on the base commit too
+    #[arg(long)]
+    pub(crate) baseline: bool,
+    /// Mend what can be mended mechanically
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// Where the baseline runs
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Trust {
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Print the configuration in force
+    #[command(after_help = "Examples:\n  ralph config show\n  ralph config show --origin --json")]
+    Show {
+        /// Name the source of each value
+        #[arg(long)]
+        origin: bool,
+    },
+    /// Print the paths of the files that are read
+    #[command(after_help = "Examples:\n  ralph config path\n  ralph config path --json")]
+    Path,
+    /// Print the JSON schema of the configuration file
+    #[command(after_help = "Examples:\n  ralph config schema\n  ralph config schema > config.schema.json")]
+    Schema,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Sandbox {
+    /// List sandboxes and the runs they belong to
+    #[command(after_help = "Examples:\n  ralph sandbox ls\n  ralph sandbox ls --json")]
+    Ls(Backend),
+    /// Remove one sandbox and everything in it
+    #[command(
+        after_help = "Examples:\n  ralph sandbox rm agent-loop-actions-ralph-task-001-add-health\n  ralph sandbox rm NAME --backend local"
+    )]
+    Rm {
+        /// The sandbox's name, as `ralph sandbox ls` shows it
+        name: String,
+        #[command(flatten)]
+        on: Backend,
+    },
+    /// Remove sandboxes that no run needs any more
+    #[command(after_help = "Examples:\n  ralph sandbox prune --dry-run\n  ralph sandbox prune")]
+    Prune(Prune),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backend {
+    /// The backend the sandboxes belong to
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Prune {
+    /// Only say what would be removed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) on: Backend,
+}
+
+fn dollars(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(usd) if usd.is_finite() && usd >= 0.0 => Ok(usd),
+        _ => Err("it takes dollars, zero or more, like 2.50".to_owned()),
+    }
+}
+
+fn network(text: &str) -> Result<Mode, String> {
+    let all = Mode::ALL.map(Mode::as_str).join(", ");
+    Mode::ALL.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| format!("it is one of {all}"))
+}
+
+fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "it takes a whole number".to_owned())
+}
+
+fn at_least_one<T: FromStr + From<u8> + PartialOrd>(text: &str) -> Result<T, String> {
+    whole(text)
+        .ok()
+        .filter(|number| *number >= T::from(1))
+        .ok_or_else(|| "it takes a whole number, 1 or more".to_owned())
+}

@@ -1,0 +1,76 @@
+//! `ralph config`: what is in force, and where it comes from.
+
+use std::path::Path;
+
+use ralph_core::config::{rows, schema};
+use ralph_core::exit::Exit;
+use serde_json::json;
+
+use crate::args::Config;
+use crate::error::Outcome;
+use crate::render::columns;
+use crate::setup::{Flags, Setup};
+use crate::ui::Ui;
+
+pub(crate) async fn config(setup: &Setup, args: &Config, ui: &mut Ui) -> Outcome {
+    // Outside a repository there is no project layer; the rest is still worth showing.
+    let top = setup.top().await;
+    match args {
+        Config::Schema => ui.data(&serde_json::to_string_pretty(&schema()).unwrap_or_default()),
+        Config::Path => paths(setup, top.as_deref(), ui),
+        Config::Show { origin } => {
+            let config = setup.resolve(top.as_deref(), &Flags::default(), None)?;
+            let all = rows(&config);
+            if ui.json() {
+                let rows: Vec<_> = all
+                    .iter()
+                    .map(|row| json!({"key": row.key, "value": row.value, "origin": row.origin.to_string()}))
+                    .collect();
+                ui.object(&json!({"format": 1, "values": rows}));
+                return Ok(Exit::Success);
+            }
+            let line = |row: &ralph_core::config::Row| {
+                let mut cells = vec![row.key.to_owned(), row.value.clone()];
+                if *origin {
+                    cells.push(row.origin.to_string());
+                }
+                cells
+            };
+            for line in columns(&all.iter().map(line).collect::<Vec<_>>()) {
+                ui.data(&line);
+            }
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn paths(setup: &Setup, top: Option<&Path>, ui: &mut Ui) {
+    let mut files = vec![
+        ("user", setup.config_file()),
+        ("user models", setup.user_models()),
+        ("trusted", setup.trust_file()),
+        ("runs", setup.host.home.runs_dir()),
+        ("sandboxes", setup.host.home.sandboxes_dir()),
+    ];
+    if let Some(top) = top {
+        files.extend([
+            ("project", top.join("ralph.toml")),
+            ("project", top.join(".agent-loop/config.json")),
+            ("project models", top.join("config/models.yaml")),
+            ("project models", top.join("models.yaml")),
+        ]);
+    }
+    if ui.json() {
+        let rows: Vec<_> =
+            files.iter().map(|(kind, path)| json!({"kind": kind, "path": path, "exists": path.exists()})).collect();
+        ui.object(&json!({"format": 1, "paths": rows}));
+        return;
+    }
+    let row = |(kind, path): &(&str, std::path::PathBuf)| {
+        let there = if path.exists() { "" } else { "(not there)" };
+        vec![(*kind).to_owned(), path.display().to_string(), there.to_owned()]
+    };
+    for line in columns(&files.iter().map(row).collect::<Vec<_>>()) {
+        ui.data(&line);
+    }
+}

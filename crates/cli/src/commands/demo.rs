@@ -1,0 +1,154 @@
+//! `ralph demo`: offline, no keys. A small repository, a scripted model that lies, cheats and circles, a proved result.
+
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+
+use ralph_core::event::{PinnedProfile, Profiles};
+use ralph_core::exit::Exit;
+use ralph_core::price::Price;
+use ralph_engine::run::{Begun, Keep, Stops, begin};
+
+use super::run::{exit, warn_of};
+use crate::args::Demo;
+use crate::error::{Failure, Outcome};
+use crate::live::{self, Wake};
+use crate::setup::{Flags, Setup, TASK_FILE};
+use crate::ui::{BOLD, Ui, paint};
+
+/// The files of the small repository.
+const FILES: [(&str, &str); 7] = [
+    ("repo/greet.sh", include_str!("../../demo/greet.sh")),
+    ("repo/tests/check-name.sh", include_str!("../../demo/check-name.sh")),
+    ("repo/tests/check-usage.sh", include_str!("../../demo/check-usage.sh")),
+    ("repo/tests/check-shout.sh", include_str!("../../demo/check-shout.sh")),
+    ("repo/tests/all.sh", include_str!("../../demo/all.sh")),
+    ("repo/ralph_task.md", include_str!("../../demo/task.md")),
+    ("script.jsonl", include_str!("../../demo/script.jsonl")),
+];
+
+pub(crate) async fn demo(setup: &Setup, args: Demo, ui: &mut Ui) -> Outcome {
+    let dir = place(args.dir)?;
+    for (name, text) in FILES {
+        ralph_engine::store::write_atomic(&dir.join(name), text.as_bytes())?;
+    }
+    let repo = dir.join("repo");
+    commit(&repo)?;
+    let tell = |ui: &mut Ui, text: &str| {
+        if !ui.json() {
+            ui.say(text);
+        }
+    };
+    tell(ui, &paint(BOLD, "A small repository with three failing checks, and a task that asks for them to pass:"));
+    tell(ui, &format!("  {}\n", repo.display()));
+    tell(
+        ui,
+        "The model is scripted. It will claim a box it has not earned, try to weaken a check, and then go in circles.",
+    );
+    tell(ui, "ralph runs every proof on the base commit first (they must be red), re-checks every claim itself, puts");
+    tell(ui, "protected files back, notices the circle, and in the end proves everything again in a fresh sandbox.\n");
+    let read = setup.read(Some(&repo.join(TASK_FILE))).await?;
+    let flags = Flags { backend: Some(ralph_engine::host::DEFAULT_BACKEND.to_owned()), ..Flags::default() };
+    let mut wish = setup.begin(&read, &flags)?;
+    wish.profiles = Profiles { default: profile(&dir), fallback: None, doctor: None };
+    let (wake, stops) = (Wake::default(), Stops::default());
+    warn_of(&setup.host.backend(&wish.backend)?.capabilities(), ui);
+    let begun = begin(&setup.host, wish, Box::new(wake.clone()), stops.clone(), Keep::Never).await;
+    let Begun { runner, .. } = begun.inspect_err(|_| {
+        // Nothing has begun; the folder was ours alone. What cannot be removed is only in the way.
+        let _ = std::fs::remove_dir_all(&dir);
+    })?;
+    let state = live::drive(runner, &wake, stops, 0, ui).await?;
+    if exit(&state) == Exit::Success {
+        tell(ui, &format!("\n{}", paint(BOLD, "What happened")));
+        tell(
+            ui,
+            &format!(
+                "  {} iterations, {} of model calls, {} commits on {}",
+                state.spent.iterations, state.spent.cost, state.commits, state.started.branch
+            ),
+        );
+        tell(ui, "  a claim without proof was not believed, a weakened check was put back, a circle was broken,");
+        tell(ui, "  and the pull request carries a signed receipt of the proof.");
+        tell(ui, &format!("\n{}", paint(BOLD, "Try next")));
+        tell(ui, "  ralph show @        where it stands, with the pull request");
+        tell(ui, "  ralph logs @        everything that happened");
+        tell(ui, "  ralph diff @        what changed");
+        tell(ui, "  ralph verify @      run the proof again, here and now");
+    }
+    Ok(exit(&state))
+}
+
+fn place(dir: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    let failed = |path: &Path| {
+        let message = format!("could not make the folder `{}`", path.display());
+        move |error: std::io::Error| {
+            Failure::new(Exit::Failed, message).because(&error).hint("ralph demo --dir FOLDER, one you may write")
+        }
+    };
+    let Some(dir) = dir else {
+        let made = tempfile::Builder::new().prefix("ralph-demo-").tempdir();
+        return Ok(made.map_err(failed(&std::env::temp_dir()))?.keep());
+    };
+    let dir = std::path::absolute(&dir).map_err(failed(&dir))?;
+    let empty = std::fs::read_dir(&dir).map_or(true, |mut entries| entries.next().is_none());
+    if !empty {
+        return Err(Failure::usage(format!("`{}` is not empty", dir.display()))
+            .hint("name a folder that is empty or does not exist yet"));
+    }
+    std::fs::create_dir_all(&dir).map_err(failed(&dir))?;
+    Ok(dir)
+}
+
+/// Makes the first commit, whatever the user's own git settings are.
+fn commit(repo: &Path) -> Result<(), Failure> {
+    let steps: [&[&str]; 3] = [
+        &["init", "-q", "-b", "main"],
+        &["add", "-A"],
+        &[
+            "-c",
+            "user.name=demo",
+            "-c",
+            "user.email=demo@localhost",
+            "-c",
+            "commit.gpgSign=false",
+            "commit",
+            "-q",
+            "--no-verify",
+            "-m",
+            "a greeter that does not greet",
+        ],
+    ];
+    for step in steps {
+        let done = Process::new("git")
+            .args(step)
+            .current_dir(repo)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env_remove("GIT_DIR")
+            .env_remove("GIT_WORK_TREE")
+            .env_remove("GIT_INDEX_FILE")
+            .output()
+            .map_err(|error| {
+                Failure::new(Exit::NotReady, "could not start git").because(&error).hint("install git, then try again")
+            })?;
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+            return Err(Failure::new(Exit::Failed, format!("git {} failed: {said}", step.first().unwrap_or(&""))));
+        }
+    }
+    Ok(())
+}
+
+fn profile(dir: &Path) -> PinnedProfile {
+    PinnedProfile {
+        name: "demo".to_owned(),
+        model: format!("scripted/{}", dir.join("script.jsonl").display()),
+        base_url: None,
+        api_key_env: None,
+        max_output_tokens: 2048,
+        temperature: None,
+        timeout_s: 60,
+        price: Some(Price::per_mtok_usd(0.6, 2.2, None)),
+        extra: std::collections::BTreeMap::new(),
+    }
+}

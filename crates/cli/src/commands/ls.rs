@@ -1,0 +1,97 @@
+//! `ralph ls`: all runs, the latest last.
+
+use ralph_core::exit::Exit;
+use ralph_web::view::{FORMAT, Summary, summary};
+use serde_json::json;
+
+use crate::error::Outcome;
+use crate::live::minutes;
+use crate::render::columns;
+use crate::setup::Setup;
+use crate::ui::{BOLD, DIM, GREEN, RED, Ui, YELLOW, one_line, paint};
+
+pub(crate) fn ls(setup: &Setup, ui: &mut Ui) -> Outcome {
+    let mut rows: Vec<Summary> = Vec::new();
+    let mut unreadable = Vec::new();
+    for found in setup.host.home.runs()? {
+        match found.state {
+            Ok(state) => rows.push(summary(&state, found.folder.in_use())),
+            Err(error) => {
+                let why = std::error::Error::source(&error).map(|why| format!(": {why}")).unwrap_or_default();
+                unreadable.push(format!("{error}{why}"));
+            }
+        }
+    }
+    if ui.json() {
+        ui.object(&json!({"format": FORMAT, "runs": rows, "unreadable": unreadable}));
+        return Ok(Exit::Success);
+    }
+    for line in &unreadable {
+        ui.say(&format!("{} {line}", paint(YELLOW, "!")));
+    }
+    if rows.is_empty() && !unreadable.is_empty() {
+        return Ok(Exit::Success);
+    }
+    if rows.is_empty() {
+        ui.say("no runs yet; `ralph demo` shows one, `ralph init` starts your own");
+        return Ok(Exit::Success);
+    }
+    let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+    let mut table =
+        vec![["RUN", "STATE", "TASK", "ITER", "BOXES", "COST", "LOOP", "AGE", "BRANCH"].map(str::to_owned).to_vec()];
+    table.extend(rows.iter().map(|row| cells(row, &ids)));
+    for line in columns(&table) {
+        ui.data(&line);
+    }
+    Ok(Exit::Success)
+}
+
+fn cells(row: &Summary, ids: &[&str]) -> Vec<String> {
+    let unique = unique_prefix(&row.id, ids);
+    let (head, tail) = row.id.split_at(unique);
+    let style = match row.state {
+        "succeeded" => GREEN,
+        "failed" | "crashed" => RED,
+        "paused" | "stopped" => YELLOW,
+        _ => BOLD,
+    };
+    let cost =
+        row.max_cost_usd.map_or_else(|| format!("${:.2}", row.cost_usd), |cap| format!("${:.2}/{cap}", row.cost_usd));
+    vec![
+        format!("{}{}", paint(BOLD, head), paint(DIM, tail)),
+        paint(style, row.state),
+        one_line(&row.task_id, 24),
+        format!("{}/{}", row.iteration, row.max_iterations),
+        format!("{}/{}", row.boxes_verified, row.boxes),
+        cost,
+        row.loop_score.map_or_else(|| "-".to_owned(), |score| format!("{score:.1}")),
+        age(&row.last_at),
+        row.branch.clone(),
+    ]
+}
+
+fn age(at: &str) -> String {
+    let Ok(at) = at.parse::<jiff::Timestamp>() else { return "?".to_owned() };
+    let ms = jiff::Timestamp::now().as_millisecond() - at.as_millisecond();
+    minutes(u64::try_from(ms).unwrap_or(0))
+}
+
+/// Returns how much of an id is enough to name it.
+fn unique_prefix(id: &str, ids: &[&str]) -> usize {
+    let shared = |other: &&str| id.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+    let longest = ids.iter().filter(|other| **other != id).map(shared).max().unwrap_or(0);
+    (longest + 1).min(id.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes() {
+        for (id, ids, want) in [("abc", vec!["abc"], 1), ("abc", vec!["abc", "abd"], 3), ("abc", vec!["abc", "xbc"], 1)]
+        {
+            assert_eq!(unique_prefix(id, &ids), want, "{id} of {ids:?}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! One file per command.
+
+mod adopt;
+mod config;
+mod demo;
+mod diff;
+mod help;
+mod init;
+mod lint;
+mod logs;
+mod ls;
+mod resume;
+mod rewind;
+mod run;
+mod sandbox;
+mod shell;
+mod show;
+mod steer;
+mod trust;
+mod verify;
+
+use ralph_core::control::Control;
+
+use crate::args::{Cli, Command};
+use crate::environment::Environment;
+use crate::error::Outcome;
+use crate::setup::Setup;
+use crate::ui::Ui;
+
+/// Carries out the command a person typed.
+pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) -> Outcome {
+    match cli.command {
+        Command::Completions { shell } => return Ok(shell::completions(shell, ui)),
+        Command::Man { command } => return shell::man(command.as_deref(), ui),
+        Command::Help { topic } => return help::help(topic.as_deref(), ui),
+        _ => (),
+    }
+    for remark in &environment.remarks {
+        ui.say(remark);
+    }
+    let setup = Setup::new(environment).await?;
+    match cli.command {
+        Command::Run(args) => Box::pin(run::run(&setup, args, ui)).await,
+        Command::Ls => ls::ls(&setup, ui),
+        Command::Show(args) => show::show(&setup, &args.run, ui),
+        Command::Logs(args) => logs::logs(&setup, &args, ui).await,
+        Command::Diff(args) => diff::diff(&setup, &args, ui).await,
+        Command::Verify(args) => verify::verify(&setup, &args, ui).await,
+        Command::Demo(args) => demo::demo(&setup, args, ui).await,
+        Command::Pause(args) => steer::steer(&setup, &args.run, Control::Pause, ui).await,
+        Command::Resume(args) => Box::pin(resume::resume(&setup, args, ui)).await,
+        Command::Rotate(args) => steer::steer(&setup, &args.run, Control::Rotate { why: args.why }, ui).await,
+        Command::Stop(args) => steer::steer(&setup, &args.run, Control::Stop, ui).await,
+        Command::Note(args) => steer::steer(&setup, &args.run, Control::Note { text: args.text.join(" ") }, ui).await,
+        Command::Guardrail(args) => {
+            steer::steer(&setup, &args.run, Control::Guardrail { text: args.text.join(" ") }, ui).await
+        }
+        Command::Rewind(args) => rewind::rewind(&setup, &args, ui).await,
+        Command::Adopt(args) => adopt::adopt(&setup, &args, ui).await,
+        Command::Init(args) => init::init(&setup, &args, ui).await,
+        Command::Lint(args) => lint::lint(&setup, &args, ui).await,
+        Command::Sandbox(args) => sandbox::sandbox(&setup, args, ui).await,
+        Command::PruneSandboxes(args) => sandbox::prune(&setup, &args, ui).await,
+        Command::Trust(args) => trust::trust(&setup, &args, ui).await,
+        Command::Config(args) => config::config(&setup, &args, ui).await,
+        Command::Completions { .. } | Command::Man { .. } | Command::Help { .. } => Ok(ralph_core::exit::Exit::Success),
+    }
+}

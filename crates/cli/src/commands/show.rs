@@ -1,0 +1,96 @@
+//! `ralph show`: one run, why it stands where it stands, and what to do next.
+
+use ralph_core::exit::Exit;
+use ralph_core::text::plain;
+use ralph_web::view::{Detail, detail};
+
+use crate::error::Outcome;
+use crate::render::{columns, spark};
+use crate::setup::Setup;
+use crate::ui::{BOLD, GREEN, RED, Ui, YELLOW, one_line, paint};
+
+pub(crate) fn show(setup: &Setup, run: &str, ui: &mut Ui) -> Outcome {
+    let folder = setup.host.home.find(run)?;
+    let state = folder.state()?;
+    let view = detail(&state, folder.in_use());
+    if ui.json() {
+        ui.object(&view);
+        return Ok(Exit::Success);
+    }
+    for line in lines(&view) {
+        ui.data(&line);
+    }
+    if let Some(text) = folder.read(&folder.pull_request_path())? {
+        let text = plain(&String::from_utf8_lossy(&text));
+        let body = text.split_once("-->\n").map_or(text.as_str(), |(_, body)| body);
+        ui.data("");
+        ui.data(&paint(BOLD, "Pull request"));
+        for line in body.lines() {
+            ui.data(&format!("  {line}"));
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn lines(view: &Detail) -> Vec<String> {
+    let summary = &view.summary;
+    let style = match summary.state {
+        "succeeded" => GREEN,
+        "failed" | "crashed" => RED,
+        _ => YELLOW,
+    };
+    let reason = summary.reason.as_ref().map(|reason| format!(": {}", one_line(reason, 200))).unwrap_or_default();
+    let mut out = vec![format!(
+        "{} · {}",
+        paint(BOLD, &one_line(&summary.title, 100)),
+        paint(style, &format!("{}{reason}", summary.state))
+    )];
+    if let Some(next) = &summary.next {
+        out.push(format!("next: {next}"));
+    }
+    let isolated = match view.isolated {
+        Some(false) => " (does not isolate)",
+        _ => "",
+    };
+    let mut rows: Vec<Vec<String>> = [
+        ("run", summary.id.clone()),
+        ("task", format!("{} in {}", summary.task_id, view.task_path)),
+        ("repository", summary.repo.clone()),
+        ("branch", format!("{} from {}", summary.branch, view.base_branch)),
+        ("pull request", summary.pull_request.clone().unwrap_or_else(|| "none yet".to_owned())),
+        ("sandbox", format!("{} {}{isolated}", view.backend, view.sandbox.clone().unwrap_or_default())),
+        ("profile", summary.profile.clone()),
+        ("commits", format!("{} {}", view.commits, view.commit.clone().unwrap_or_default())),
+        ("loop score", format!("{:.1} {}", summary.loop_score.unwrap_or(0.0), spark(&view.loop_scores))),
+    ]
+    .into_iter()
+    .map(|(name, value)| vec![format!("  {name}"), value])
+    .collect();
+    for budget in &view.budgets {
+        let number = |value: f64| format!("{value:.2}").trim_end_matches(".00").to_owned();
+        let whole = budget.whole.map_or_else(|| ", no limit".to_owned(), |whole| format!(" of {}", number(whole)));
+        let unit = if budget.unit == "usd" { "dollars" } else { budget.unit };
+        rows.push(vec![format!("  {unit}"), format!("{}{whole}", number(budget.used))]);
+    }
+    out.extend(columns(&rows));
+    out.push(String::new());
+    out.push(paint(BOLD, "Boxes"));
+    for checkbox in &view.boxes_detail {
+        let mark = if checkbox.verified { paint(GREEN, "✓ verified") } else { "· open    ".to_owned() };
+        out.push(format!("  {mark}  {} {}", checkbox.id, one_line(&checkbox.text, 100)));
+    }
+    if !view.proof.is_empty() {
+        out.push(String::new());
+        out.push(paint(BOLD, "Proof on the pushed commit, in a fresh sandbox"));
+        for proof in &view.proof {
+            let mark = if proof.passed { paint(GREEN, "✓ passed") } else { paint(RED, "✗ failed") };
+            out.push(format!(
+                "  {mark}  {} `{}` {} ms",
+                proof.proves.join(" "),
+                one_line(&proof.command, 80),
+                proof.duration_ms
+            ));
+        }
+    }
+    out
+}

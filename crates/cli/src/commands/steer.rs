@@ -1,0 +1,55 @@
+//! `ralph pause|rotate|stop|note|guardrail`: what people ask of a run, live or at rest.
+
+use std::time::Duration;
+
+use ralph_core::control::Control;
+use ralph_core::exit::Exit;
+use ralph_engine::control::ask;
+use ralph_engine::run::at_rest;
+
+use crate::error::{Failure, Outcome};
+use crate::live::Wake;
+use crate::setup::Setup;
+use crate::ui::Ui;
+
+pub(crate) async fn steer(setup: &Setup, run: &str, control: Control, ui: &mut Ui) -> Outcome {
+    if let Control::Note { text } | Control::Guardrail { text } = &control
+        && text.trim().is_empty()
+    {
+        return Err(Failure::usage("there is nothing to tell the model")
+            .hint(format!("ralph {} {run} \"what it should know\"", control.kind())));
+    }
+    let folder = setup.host.home.find(run)?;
+    let id = folder.id();
+    if folder.in_use() {
+        patiently(ask(&folder, &control, "a person"), ui).await?;
+    } else {
+        at_rest(&setup.host, folder, control.clone(), "a person", Box::new(Wake::default())).await?;
+    }
+    let kind = control.kind();
+    let done = match control {
+        Control::Pause => "is paused",
+        Control::Stop => "is stopped; its commits are kept",
+        Control::Rotate { .. } => "starts its next iteration with a fresh look",
+        Control::Note { .. } => "has your note",
+        Control::Guardrail { .. } => "has your sign",
+        _ => "was told",
+    };
+    if ui.json() {
+        ui.object(&serde_json::json!({"format": 1, "run": id, "control": kind}));
+    } else {
+        ui.say(&format!("run {id} {done}"));
+    }
+    Ok(Exit::Success)
+}
+
+/// A live run answers between two actions; whoever waits longer than a moment is told what for.
+pub(crate) async fn patiently<T>(answer: impl Future<Output = T>, ui: &mut Ui) -> T {
+    tokio::pin!(answer);
+    tokio::select! {
+        answered = &mut answer => return answered,
+        () = tokio::time::sleep(Duration::from_secs(2)) => (),
+    }
+    ui.say("waiting for the action under way to end");
+    answer.await
+}

@@ -1,0 +1,29 @@
+//! The one place that reads the process environment and the `.env` file.
+
+use ralph_core::env::{self, Env};
+
+/// What the process was started with.
+#[derive(Debug, Clone)]
+pub(crate) struct Environment {
+    pub(crate) env: Env,
+    /// Lines of the `.env` file that could not be used.
+    pub(crate) remarks: Vec<String>,
+}
+
+/// Reads the environment; the process's own variables win over `.env`.
+pub(crate) fn read() -> Environment {
+    let process =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let mut env = Env::new(process);
+    let mut found = Environment { env: Env::default(), remarks: Vec::new() };
+    if let Ok(text) = std::fs::read_to_string(".env") {
+        match env::parse_dotenv(&text) {
+            Ok(lines) => {
+                env = env.with_dotenv(lines);
+            }
+            Err(error) => found.remarks.push(format!("`.env` was not read: {error}")),
+        }
+    }
+    found.env = env;
+    found
+}

@@ -1,0 +1,95 @@
+//! Errors told to people: what failed, why, and what to do next.
+
+use std::fmt;
+
+use ralph_core::exit::Exit;
+use serde_json::json;
+
+use crate::ui::{BOLD, RED, Ui, paint};
+
+/// An error at the edge, with its exit code and its next step.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) message: String,
+    pub(crate) causes: Vec<String>,
+    pub(crate) hint: Option<String>,
+    pub(crate) log: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), causes: Vec::new(), hint: None, log: None }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds an error and all its causes.
+    pub(crate) fn because(mut self, error: &dyn std::error::Error) -> Self {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            self.causes.push(error.to_string());
+            cause = error.source();
+        }
+        self
+    }
+
+    /// Takes an error and all its causes.
+    pub(crate) fn of(exit: Exit, error: &dyn std::error::Error) -> Self {
+        let mut failure = Self::new(exit, error.to_string());
+        let mut source = error.source();
+        while let Some(cause) = source {
+            failure.causes.push(cause.to_string());
+            source = cause.source();
+        }
+        failure
+    }
+
+    pub(crate) fn tell(&self, ui: &mut Ui) {
+        if ui.json() {
+            ui.object(&json!({"error": {"kind": self.exit, "message": self.message, "causes": self.causes,
+                "hint": self.hint, "log": self.log}}));
+            return;
+        }
+        ui.say(&format!("{} {}", paint(RED, "ralph:"), self.message));
+        for cause in &self.causes {
+            ui.say(&format!("  caused by: {cause}"));
+        }
+        if let Some(hint) = &self.hint {
+            ui.say("");
+            ui.say(&format!("{} {hint}", paint(BOLD, "hint:")));
+        }
+        if let Some(log) = &self.log {
+            ui.say(&format!("log: {log}"));
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<ralph_engine::Error> for Failure {
+    fn from(error: ralph_engine::Error) -> Self {
+        let mut failure = Self::of(error.exit(), &error);
+        failure.hint = error.hint();
+        // "sandbox trouble" says nothing by itself: what it wraps is the message.
+        if matches!(error, ralph_engine::Error::Sandbox(_) | ralph_engine::Error::Git(_)) && !failure.causes.is_empty()
+        {
+            failure.message = failure.causes.remove(0);
+        }
+        failure
+    }
+}
+
+/// What every command returns: the exit code it ends with.
+pub(crate) type Outcome = Result<Exit, Failure>;

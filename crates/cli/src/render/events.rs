@@ -1,0 +1,171 @@
+//! One event as one line for people. What an agent wrote is stripped of everything that could drive a terminal.
+
+use ralph_core::event::{Answer, BaselineVerdict, Ended, Event, Level, Line, Outcome, Stage, Verdict};
+use ralph_core::gutter::Rung;
+use ralph_core::run::State;
+
+use crate::ui::{BOLD, DIM, GREEN, RED, YELLOW, one_line, paint};
+
+const WIDTH: usize = 160;
+
+/// Returns the line of an event, or nothing for events that only matter to programs.
+pub(crate) fn line(line: &Line, state: Option<&State>) -> Option<String> {
+    let text = words(&line.event, state)?;
+    let time = line.at.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string();
+    Some(format!("{} {text}", paint(DIM, &time)))
+}
+
+fn words(event: &Event, state: Option<&State>) -> Option<String> {
+    let ok = paint(GREEN, "✓");
+    let bad = paint(RED, "✗");
+    let warn = paint(YELLOW, "!");
+    Some(match event {
+        Event::RunStarted(started) => {
+            format!("run {} · {} · branch {}", paint(BOLD, &started.run), one_line(&started.title, 80), started.branch)
+        }
+        Event::SandboxReady { sandbox, backend, isolated, .. } => {
+            let how = if *isolated { "" } else { ", not isolated" };
+            format!("sandbox {sandbox} is ready ({backend}{how})")
+        }
+        Event::BaselineChecked { checks, .. } => {
+            let red = checks.iter().filter(|check| check.verdict == BaselineVerdict::Red).count();
+            let odd: Vec<String> = checks
+                .iter()
+                .filter(|check| check.verdict != BaselineVerdict::Red)
+                .map(|check| format!("{} {}", check.proves.join(" "), verdict(check.verdict)))
+                .collect();
+            let odd = if odd.is_empty() { String::new() } else { format!("; {}", odd.join(", ")) };
+            format!("red first: {red} of {} checks fail on the base commit, as they should{odd}", checks.len())
+        }
+        Event::IterationStarted { n, profile, because, .. } => {
+            let because = because.as_ref().map(|why| format!(" ({})", one_line(why, 90))).unwrap_or_default();
+            let budget = state.map(|state| format!("/{}", state.budget.iterations)).unwrap_or_default();
+            format!("{} with {profile}{because}", paint(BOLD, &format!("iteration {n}{budget}")))
+        }
+        Event::ModelCalled { model, answer, usage, cost, .. } => match answer {
+            Answer::Actions { count, .. } => {
+                format!("  {model} answered: {}, {} tokens, {cost}", counted(*count, "action"), usage.total())
+            }
+            Answer::Invalid { error } => {
+                format!("  {warn} {model} gave no valid answer ({cost}): {}", one_line(error, 100))
+            }
+            Answer::Lost => format!("  {warn} a call to {model} was lost and is charged at its worst ({cost})"),
+        },
+        Event::ActionStarted { .. } => return None,
+        Event::ActionFinished { outcome, detail, duration_ms, index, .. } => {
+            let (mark, word) = match outcome {
+                Outcome::Ok => (&ok, ""),
+                Outcome::Failed => (&bad, "failed: "),
+                Outcome::Refused => (&bad, "refused: "),
+            };
+            format!(
+                "  {mark} action {} {word}{} {}",
+                index + 1,
+                one_line(detail, WIDTH),
+                paint(DIM, &format!("{duration_ms} ms"))
+            )
+        }
+        Event::Log { level, text } => match level {
+            Level::Info => format!("  {}", one_line(text, WIDTH)),
+            Level::Warn => format!("  {warn} {}", one_line(text, WIDTH)),
+            Level::Error => format!("  {bad} {}", one_line(text, WIDTH)),
+        },
+        Event::CheckFinished { stage, command, proves, code, timed_out, duration_ms, .. } => {
+            let mark = if *code == 0 && !timed_out { &ok } else { &bad };
+            let place = if *stage == Stage::Proof { "proof" } else { "check" };
+            let end = if *timed_out { "timed out".to_owned() } else { format!("exit {code}") };
+            format!(
+                "  {mark} {place} {}: `{}` {end} {}",
+                proves.join(" "),
+                one_line(command, 80),
+                paint(DIM, &format!("{duration_ms} ms"))
+            )
+        }
+        Event::IterationFinished { outcome, summary, verified, .. } => {
+            let total = state.map_or(0, |state| state.started.boxes.len());
+            let word = match outcome {
+                Ended::Progress => "progress",
+                Ended::NoProgress => "no progress",
+                Ended::ActionFailed => "an action failed",
+                Ended::BadOutput => "no valid answer",
+                Ended::Protected => "a protected path was changed and put back",
+                Ended::Rotated => "asked for a fresh session",
+            };
+            format!("  {word}, {}/{total} boxes verified: {}", verified.len(), one_line(summary, 120))
+        }
+        Event::GutterScored { score, .. } if score.total == 0.0 => return None,
+        Event::GutterScored { score, .. } => {
+            let gutter = if score.is_gutter() { paint(RED, " gutter") } else { String::new() };
+            format!("  loop score {:.1}{gutter}: {}", score.total, one_line(&score.evidence.join("; "), 120))
+        }
+        Event::MitigationApplied { rung, profile, why, .. } => {
+            let what = match rung {
+                Rung::Rotate => "a fresh session, told why".to_owned(),
+                Rung::Fallback => format!("the fallback profile {profile}"),
+                Rung::Diagnose => "a diagnosis".to_owned(),
+                Rung::Pause => "a person has to look".to_owned(),
+                Rung::GiveUp => "nothing is left to try".to_owned(),
+            };
+            format!("{warn} {}: {what}", one_line(why, 100))
+        }
+        Event::DiagnosisWritten { proposals, .. } => format!("a diagnosis with {proposals} proposals"),
+        Event::BudgetWarned { limit, percent } => format!("{warn} {percent} % of the {limit} budget is used"),
+        Event::CommitImported { sha, commits, findings, .. } => {
+            let found = match findings.len() {
+                0 => String::new(),
+                n => format!(
+                    ", {}: {}",
+                    counted(u32::try_from(n).unwrap_or(u32::MAX), "finding"),
+                    one_line(
+                        &findings
+                            .iter()
+                            .map(|finding| format!("{} {}", finding.rule, finding.path))
+                            .collect::<Vec<_>>()
+                            .join(", "),
+                        100
+                    )
+                ),
+            };
+            format!("  handed over {} up to {}{found}", counted(*commits, "commit"), ralph_core::text::head(sha, 10))
+        }
+        Event::Pushed { to, branch, sha } => {
+            format!("pushed {branch} at {} to {}", ralph_core::text::head(sha, 10), one_line(to, 80))
+        }
+        Event::PrOpened { url, .. } => format!("{ok} pull request opened: {url}"),
+        Event::PrUpdated { why, .. } => format!("pull request updated: {why}"),
+        Event::CiChanged { state } => format!("CI: {state}"),
+        Event::PolicyDenied { host, port, rule } => format!("{warn} denied {host}:{port} ({rule})"),
+        Event::Paused { reason, next } => {
+            format!("{warn} paused: {}\n         next: {next}", one_line(&reason.words(), WIDTH))
+        }
+        Event::Resumed { by } => format!("goes on, by {by}"),
+        Event::ControlApplied { control, by } => format!("{} by {by}", control.kind()),
+        Event::RunFinished { verdict, next } => match verdict {
+            Verdict::Succeeded => format!(
+                "{ok} {}: every box was proved again on the pushed commit\n         next: {next}",
+                paint(GREEN, "succeeded")
+            ),
+            Verdict::Failed { reason } => {
+                format!("{bad} {}: {}\n         next: {next}", paint(RED, "failed"), one_line(&reason.words(), WIDTH))
+            }
+            Verdict::Stopped { reason } => {
+                format!("{warn} stopped: {}\n         next: {next}", one_line(&reason.words(), WIDTH))
+            }
+        },
+    })
+}
+
+fn counted(count: u32, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn verdict(verdict: BaselineVerdict) -> &'static str {
+    match verdict {
+        BaselineVerdict::Red => "red",
+        BaselineVerdict::Vacuous => "passes already",
+        BaselineVerdict::Flaky => "is flaky",
+        BaselineVerdict::Slow => "is too slow",
+        BaselineVerdict::MissingTool => "misses a tool",
+        BaselineVerdict::DeniedHost => "needs a denied host",
+    }
+}

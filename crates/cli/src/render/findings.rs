@@ -1,0 +1,47 @@
+//! Findings of the linter, shown in the source they speak of.
+
+use std::path::Path;
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use ralph_core::lint::{Finding, Severity};
+use ralph_core::text::plain;
+
+use crate::ui::{RED, Ui, YELLOW, paint};
+
+/// Shows each finding with its place, one sentence and one fix.
+pub(crate) fn tell(findings: &[Finding], source: &str, path: &Path, ui: &mut Ui) {
+    for finding in findings {
+        ui.say(&shown(finding, source, path));
+    }
+}
+
+fn shown(finding: &Finding, source: &str, path: &Path) -> String {
+    let code = finding.rule.code();
+    let fits = finding
+        .span
+        .filter(|span| source.get(span.start..span.end).is_some() && plain(source) == source.replace('\r', ""));
+    let Some(span) = fits else {
+        let (style, word) = match finding.severity {
+            Severity::Error => (RED, "error"),
+            Severity::Warning => (YELLOW, "warning"),
+        };
+        let place =
+            finding.span.map(|span| span.line_column(source)).map(|(line, column)| format!(" at {line}:{column}"));
+        let head = paint(style, &format!("{word}[{code}]"));
+        return format!("{head}: {}{}\n  fix: {}", finding.message, place.unwrap_or_default(), finding.fix);
+    };
+    let level = match finding.severity {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+    };
+    let name = path.display().to_string();
+    // A long span is shown by its first line.
+    let end = source.get(span.start..span.end).and_then(|text| text.find('\n')).map_or(span.end, |at| span.start + at);
+    let report = [
+        level.primary_title(finding.message.as_str()).id(code).element(
+            Snippet::source(source).path(name.as_str()).annotation(AnnotationKind::Primary.span(span.start..end)),
+        ),
+        annotate_snippets::Group::with_title(Level::HELP.secondary_title(finding.fix.as_str())),
+    ];
+    Renderer::styled().render(&report)
+}

@@ -1,0 +1,435 @@
+//! From flags, files and environment to what a run is made from. Every refusal names the file and the next step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use ralph_core::budget::Budget;
+use ralph_core::config::{
+    self, Backend, BudgetValues, Layer, ModelValues, NetworkValues, Origin, SandboxValues, TaskAsk, Values,
+};
+use ralph_core::env::RALPH_STATE_DIR;
+use ralph_core::event::{Identity, PinnedProfile, Profiles as PinnedProfiles};
+use ralph_core::exit::Exit;
+use ralph_core::gutter::Rung;
+use ralph_core::lint::{self, Context, Finding, Maxima, Pricing};
+use ralph_core::money::Micros;
+use ralph_core::policy::{Mode, Policy};
+use ralph_core::price::Table;
+use ralph_core::profile::{Profiles, Source, Trust};
+use ralph_core::task::{self, EngineKind, Front, Task};
+use ralph_engine::git::Repo;
+use ralph_engine::host::Host;
+use ralph_engine::run::Begin;
+use ralph_engine::store::Home;
+
+use crate::environment::Environment;
+use crate::error::Failure;
+
+/// The task file people are not asked for.
+pub(crate) const TASK_FILE: &str = "ralph_task.md";
+
+/// The machine and the user's folders.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub(crate) host: Host,
+    pub(crate) environment: Environment,
+}
+
+/// What flags say about a run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Flags {
+    pub(crate) backend: Option<String>,
+    pub(crate) profile: Option<String>,
+    pub(crate) engine: Option<String>,
+    pub(crate) max_iterations: Option<u32>,
+    pub(crate) max_cost: Option<f64>,
+    pub(crate) max_minutes: Option<u32>,
+    pub(crate) max_tokens: Option<u64>,
+    pub(crate) network: Option<Mode>,
+    pub(crate) allow_hosts: Vec<String>,
+    pub(crate) no_baseline: bool,
+    pub(crate) include_dirty: bool,
+}
+
+/// A task file that was read.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) repo: Repo,
+    /// Where it stands on the host, as people call it.
+    pub(crate) shown: PathBuf,
+    /// Where it goes inside the repository.
+    pub(crate) inside: String,
+    pub(crate) source: Option<String>,
+}
+
+impl Setup {
+    pub(crate) async fn new(environment: Environment) -> Result<Self, Failure> {
+        let home = home(&environment)?;
+        Ok(Self { host: Host::open(home, environment.env.clone()).await?, environment })
+    }
+
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.host.home.config_dir().join("config.toml")
+    }
+
+    pub(crate) fn user_models(&self) -> PathBuf {
+        self.host.home.config_dir().join("models.yaml")
+    }
+
+    pub(crate) fn trust_file(&self) -> PathBuf {
+        self.host.home.config_dir().join("trusted")
+    }
+
+    /// Reads the task file a command names, or the one at the top of the repository.
+    pub(crate) async fn read(&self, task: Option<&Path>) -> Result<Read, Failure> {
+        let here = std::path::absolute(".").map_err(|error| Failure::of(Exit::Usage, &error))?;
+        let start = match task.and_then(Path::parent) {
+            Some(parent) if !parent.as_os_str().is_empty() && parent.is_dir() => parent.to_owned(),
+            _ => here.clone(),
+        };
+        let repo = match Repo::find(&self.host.tool, &start).await {
+            Ok(repo) => repo,
+            Err(error) => return Err(self.no_repo(task, &here, error).await),
+        };
+        let path = match task {
+            Some(task) => std::path::absolute(task).map_err(|error| Failure::of(Exit::Usage, &error))?,
+            None => repo.top().join(TASK_FILE),
+        };
+        let source = match std::fs::read_to_string(&path) {
+            Ok(source) => Some(source),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && task.is_none() => None,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let message = format!("there is no task file `{}`", shown(&path));
+                return Err(Failure::usage(message).hint("ralph init"));
+            }
+            Err(error) => {
+                let message = format!("could not read the task file `{}`", shown(&path));
+                return Err(Failure::usage(message)
+                    .because(&error)
+                    .hint("name a Markdown file in UTF-8: ralph run PATH"));
+            }
+        };
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let top = repo.top().canonicalize().unwrap_or_else(|_| repo.top().to_owned());
+        let within = real.strip_prefix(&top).ok().map(|inside| inside.display().to_string());
+        let named = source.as_deref().and_then(|source| task::parse(source).ok()).and_then(|task| task.front.repo_url);
+        let elsewhere = match named {
+            Some(named) => self.host.repository(&named, &repo).await?,
+            None => None,
+        };
+        let (repo, inside) = match (elsewhere, within) {
+            // A task file that stands outside the repository it speaks of goes to its top.
+            (Some(other), _) => (other, TASK_FILE.to_owned()),
+            (None, Some(inside)) => (repo, inside),
+            (None, None) => return Err(outside(&real, &top)),
+        };
+        let shown = task.map_or_else(|| PathBuf::from(TASK_FILE), Path::to_owned);
+        Ok(Read { repo, shown, inside, source })
+    }
+
+    /// Finds the repository people stand in.
+    pub(crate) async fn repo(&self) -> Result<Repo, Failure> {
+        let here = std::path::absolute(".").map_err(|error| Failure::of(Exit::Usage, &error))?;
+        Ok(Repo::find(&self.host.tool, &here).await.map_err(ralph_engine::Error::from)?)
+    }
+
+    /// Returns the top of the repository people stand in, if they do.
+    pub(crate) async fn top(&self) -> Option<PathBuf> {
+        self.repo().await.ok().map(|repo| repo.top().to_owned())
+    }
+
+    /// Says which of the two is missing: a repository, or the task in it.
+    async fn no_repo(&self, task: Option<&Path>, here: &Path, error: ralph_engine::git::Error) -> Failure {
+        if let (Some(task), Ok(repo)) = (task, Repo::find(&self.host.tool, here).await) {
+            return outside(task, repo.top());
+        }
+        ralph_engine::Error::from(error).into()
+    }
+
+    /// Loads the model profiles: the user's over the project's over the built-in ones.
+    pub(crate) fn profiles(&self, top: &Path) -> Result<Profiles, Failure> {
+        let mut sources = vec![Source { origin: Origin::BuiltIn, text: ralph_core::profile::SHIPPED.to_owned() }];
+        for name in ["config/models.yaml", "models.yaml"] {
+            if let Ok(text) = std::fs::read_to_string(top.join(name)) {
+                sources.push(Source { origin: Origin::Project(name.to_owned()), text });
+            }
+        }
+        let user = self.user_models();
+        if let Ok(text) = std::fs::read_to_string(&user) {
+            sources.push(Source { origin: Origin::User(user.display().to_string()), text });
+        }
+        Profiles::load(&sources, &self.trust()).map_err(|error| told(Exit::Usage, &error, error.hint()))
+    }
+
+    pub(crate) fn trust(&self) -> Trust {
+        let text = std::fs::read_to_string(self.trust_file()).unwrap_or_default();
+        let sha256: BTreeSet<String> =
+            text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+        Trust { sha256 }
+    }
+
+    /// Reads the layers below flags and task.
+    pub(crate) fn layers(&self, top: Option<&Path>) -> Result<Vec<Layer>, Failure> {
+        let told = |error: config::Error| told(Exit::Usage, &error, error.hint());
+        let mut layers = config::env_layers(&self.environment.env).map_err(told)?;
+        let project = |name: &str| top.and_then(|top| std::fs::read_to_string(top.join(name)).ok());
+        if let Some(text) = project("ralph.toml") {
+            layers.push(config::parse_toml(&text, Origin::Project("ralph.toml".to_owned())).map_err(told)?);
+        }
+        let name = ".agent-loop/config.json";
+        if let Some(text) = project(name) {
+            layers.push(config::parse_agent_loop(&text, name).map_err(told)?);
+        }
+        let user = self.config_file();
+        if let Ok(text) = std::fs::read_to_string(&user) {
+            layers.push(config::parse_toml(&text, Origin::User(user.display().to_string())).map_err(told)?);
+        }
+        Ok(layers)
+    }
+
+    pub(crate) fn resolve(
+        &self,
+        top: Option<&Path>,
+        flags: &Flags,
+        ask: Option<(TaskAsk, &str)>,
+    ) -> Result<config::Config, Failure> {
+        let told = |error: config::Error| told(Exit::Usage, &error, error.hint());
+        let mut layers = vec![Layer::flags(flag_values(flags)?)];
+        if let Some((ask, path)) = ask {
+            layers.push(ask.layer(path).map_err(told)?);
+        }
+        layers.extend(self.layers(top)?);
+        config::resolve(&layers, Backend::Local).map_err(told)
+    }
+
+    /// Lints a task as it would be run here.
+    pub(crate) async fn lint(&self, read: &Read, flags: &Flags) -> Result<Vec<Finding>, Failure> {
+        let profiles = self.profiles(read.repo.top())?;
+        let config = self.resolve(Some(read.repo.top()), flags, None)?;
+        if flags.profile.is_some() {
+            // The linter would blame the task for a profile the task does not name.
+            profiles.get(&config.model.default.value).map_err(|error| told(Exit::Usage, &error, error.hint()))?;
+        }
+        let table = Table::shipped();
+        let priced = profiles
+            .iter()
+            .map(|(name, entry)| {
+                let known = entry.profile.price(&table).is_some();
+                (name.to_owned(), if known { Pricing::Known } else { Pricing::Unknown })
+            })
+            .collect();
+        let backends: BTreeMap<String, Maxima> =
+            Backend::ALL.iter().map(|backend| (backend.as_str().to_owned(), Maxima::default())).collect();
+        let base = read.repo.base(None).await.map_err(ralph_engine::Error::from)?;
+        let files = read.repo.odb().files_at(&base.sha).await.map_err(ralph_engine::Error::from)?;
+        let context = Context {
+            profiles: Some(priced),
+            default_profile: Some(config.model.default.value.clone()),
+            backends: Some(backends),
+            default_backend: Some(config.sandbox.backend.value.as_str().to_owned()),
+            files: Some(files.into_iter().map(|entry| entry.path).collect()),
+            ..Context::default()
+        };
+        Ok(lint::lint(read.source.as_deref(), &context))
+    }
+
+    /// Works out everything a run is made from.
+    pub(crate) fn begin(&self, read: &Read, flags: &Flags) -> Result<Begin, Failure> {
+        let source = read.source.clone().unwrap_or_default();
+        let task = parse(&source)?;
+        let engine = flags.engine.as_deref();
+        if task.front.engine != EngineKind::Actions && engine.is_none() || engine.is_some_and(|name| name != "actions")
+        {
+            return Err(Failure::usage("this version runs the `actions` engine only")
+                .hint("set `engine: actions` in the task file, or use `--engine actions`"));
+        }
+        let path = read.shown.display().to_string();
+        let config = self.resolve(Some(read.repo.top()), flags, Some((ask(&task.front, flags), &path)))?;
+        let profiles = self.pin(read.repo.top(), &config)?;
+        let budget = Budget {
+            iterations: config.budget.max_iterations.value,
+            wall_ms: u64::from(config.budget.max_wall_time_minutes.value).saturating_mul(60_000),
+            cost: cost_cap(&task.front, &config),
+            tokens: config.budget.max_tokens.value,
+            consecutive_gutter: config.budget.max_consecutive_gutter.value,
+        };
+        let proof_timeout = u64::from(task.front.proof_timeout_s);
+        Ok(Begin {
+            repo: read.repo.top().to_owned(),
+            source,
+            task_path: read.inside.clone(),
+            base_branch: task.front.base_branch.clone(),
+            backend: config.sandbox.backend.value.as_str().to_owned(),
+            image: config.sandbox.image.value.clone(),
+            profiles,
+            budget,
+            policy: config.sandbox.network.policy(),
+            identity: Identity { name: config.git.name.value.clone(), email: config.git.email.value.clone() },
+            ladder: vec![Rung::Rotate, Rung::Fallback, Rung::Pause],
+            check_timeout_s: proof_timeout.min(u64::from(config.check.timeout_s.value)),
+            baseline: !flags.no_baseline,
+            include_dirty: flags.include_dirty,
+            task,
+        })
+    }
+
+    fn pin(&self, top: &Path, config: &config::Config) -> Result<PinnedProfiles, Failure> {
+        let profiles = self.profiles(top)?;
+        let table = Table::shipped();
+        let pin = |name: &str| -> Result<PinnedProfile, Failure> {
+            let entry = profiles.get(name).map_err(|error| told(Exit::Usage, &error, error.hint()))?;
+            let profile = &entry.profile;
+            Ok(PinnedProfile {
+                name: name.to_owned(),
+                model: script_path(&profile.litellm_model, &entry.origin, top),
+                base_url: profile.base_url.clone(),
+                api_key_env: profile.api_key_env.clone(),
+                max_output_tokens: profile.max_output_tokens,
+                temperature: profile.temperature,
+                timeout_s: u64::from(profile.timeout_s),
+                price: profile.price(&table),
+                extra: profile.extra.clone(),
+            })
+        };
+        let optional = |name: &Option<String>| name.as_deref().map(pin).transpose();
+        Ok(PinnedProfiles {
+            default: pin(&config.model.default.value)?,
+            fallback: optional(&config.model.fallback.value)?,
+            doctor: optional(&config.model.doctor.value)?,
+        })
+    }
+}
+
+/// A path as people would type it here.
+fn shown(path: &Path) -> String {
+    let here = std::path::absolute(".").unwrap_or_default();
+    path.strip_prefix(&here).unwrap_or(path).display().to_string()
+}
+
+/// A run's task is a file of its branch, so one from elsewhere has no place in it.
+fn outside(task: &Path, top: &Path) -> Failure {
+    Failure::usage(format!("the task file `{}` is outside the repository `{}`", task.display(), top.display()))
+        .hint(format!("cp {} {}", quoted(task), quoted(top)))
+}
+
+/// Makes a path one word of a shell.
+pub(crate) fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+,@%".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+/// A script is found beside the file that names it, wherever the run is resumed from.
+fn script_path(model: &str, origin: &Origin, top: &Path) -> String {
+    let Some(file) = model.strip_prefix("scripted/") else { return model.to_owned() };
+    let base = match origin {
+        Origin::User(path) => Path::new(path).parent().unwrap_or(top).to_owned(),
+        _ => top.to_owned(),
+    };
+    format!("scripted/{}", base.join(file).display())
+}
+
+/// Parses a task; the linter has shown its problems before.
+pub(crate) fn parse(source: &str) -> Result<Task, Failure> {
+    task::parse(source).map_err(|error| Failure::of(Exit::Usage, &error).hint("ralph lint"))
+}
+
+fn cost_cap(front: &Front, config: &config::Config) -> Option<Micros> {
+    // A task that caps tokens alone has no cost cap, unless somebody set one.
+    let asked = front.max_cost_usd_estimate.is_some() || config.budget.max_cost.origin != Origin::BuiltIn;
+    (asked || front.max_tokens_total.is_none()).then_some(config.budget.max_cost.value)
+}
+
+fn ask(front: &Front, flags: &Flags) -> TaskAsk {
+    let mode = front
+        .sandbox_network
+        .policy
+        .as_deref()
+        .and_then(|policy| Mode::ALL.into_iter().find(|mode| mode.as_str() == policy));
+    TaskAsk {
+        // A flag decides the backend; what the task would like no longer matters.
+        backend: if flags.backend.is_some() {
+            None
+        } else {
+            front.sandbox_provider.as_deref().and_then(|name| name.parse().ok())
+        },
+        image: front.sandbox_image.clone(),
+        vcpu: front.sandbox_resources.vcpu.map(f64::from),
+        memory_gib: front.sandbox_resources.memory_gib.map(f64::from),
+        disk_gib: front.sandbox_resources.disk_gib.map(f64::from),
+        network_policy: mode,
+        network_allow: front.sandbox_network.allow.clone(),
+        max_cost_usd: if flags.max_cost.is_some() { None } else { front.max_cost_usd_estimate.map(Micros::as_usd) },
+        max_iterations: if flags.max_iterations.is_some() { None } else { front.max_iterations },
+        max_wall_time_minutes: if flags.max_minutes.is_some() { None } else { front.max_wall_time_minutes },
+        max_tokens: if flags.max_tokens.is_some() { None } else { front.max_tokens_total },
+        max_consecutive_gutter: front.max_consecutive_gutter,
+        profile_default: if flags.profile.is_some() { None } else { front.model_profile_default.clone() },
+        profile_fallback: front.model_profile_fallback.clone(),
+        profile_doctor: front.model_profile_doctor.clone(),
+    }
+}
+
+fn flag_values(flags: &Flags) -> Result<Values, Failure> {
+    let backend = match &flags.backend {
+        Some(name) => Some(name.parse::<Backend>().map_err(|error| told(Exit::Usage, &error, error.hint()))?),
+        None => None,
+    };
+    // Parsed like a list of the configuration file, so that presets and paths work here too.
+    let hosts = Policy::parse(Mode::Allowlist, &flags.allow_hosts, &[])
+        .map_err(|error| told(Exit::Usage, &error, error.hint()))?
+        .allow;
+    let allowed = (!hosts.is_empty()).then_some(hosts);
+    Ok(Values {
+        sandbox: SandboxValues {
+            backend,
+            network: NetworkValues { policy: flags.network, allowed, ..NetworkValues::default() },
+            ..SandboxValues::default()
+        },
+        budget: BudgetValues {
+            max_cost_usd: flags.max_cost.map(Micros::from_usd),
+            max_iterations: flags.max_iterations,
+            max_wall_time_minutes: flags.max_minutes,
+            max_tokens: flags.max_tokens,
+            ..BudgetValues::default()
+        },
+        model: ModelValues { default: flags.profile.clone(), ..ModelValues::default() },
+        ..Values::default()
+    })
+}
+
+fn home(environment: &Environment) -> Result<Home, Failure> {
+    let env = &environment.env;
+    let folder = |variable: &str, fallback: &str| -> Option<PathBuf> {
+        match env.get(variable).filter(|value| Path::new(value).is_absolute()) {
+            Some(value) => Some(PathBuf::from(value)),
+            None => {
+                env.get("HOME").filter(|home| Path::new(home).is_absolute()).map(|home| Path::new(home).join(fallback))
+            }
+        }
+    };
+    let missing = || {
+        Failure::new(
+            Exit::NotReady,
+            "neither `HOME` nor the XDG folders are absolute paths, so there is no place for runs",
+        )
+        .hint("export HOME=/path/to/your/home")
+    };
+    let config = folder("XDG_CONFIG_HOME", ".config").ok_or_else(missing)?.join("ralph");
+    let state = match env.get(RALPH_STATE_DIR).filter(|dir| !dir.is_empty()) {
+        Some(dir) if Path::new(dir).is_absolute() => PathBuf::from(dir),
+        Some(dir) => {
+            return Err(Failure::usage(format!("`{RALPH_STATE_DIR}` is `{dir}`, which is not an absolute path"))
+                .hint(format!("export {RALPH_STATE_DIR}=\"$PWD/{dir}\"")));
+        }
+        None => folder("XDG_STATE_HOME", ".local/state").ok_or_else(missing)?.join("ralph"),
+    };
+    Ok(Home::new(state, config))
+}
+
+/// Tells an error with its hint.
+pub(crate) fn told(exit: Exit, error: &dyn std::error::Error, hint: Option<String>) -> Failure {
+    let mut failure = Failure::of(exit, error);
+    failure.hint = hint;
+    failure
+}

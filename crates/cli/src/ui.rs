@@ -1,0 +1,176 @@
+//! The one mouth: data to stdout, everything else to stderr, one pinned line while a run is live.
+
+use std::io::{self, IsTerminal as _, Write};
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+use ralph_core::text::plain;
+
+pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
+pub(crate) const RED: Style = AnsiColor::Red.on_default();
+pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default();
+pub(crate) const DIM: Style = Style::new().dimmed();
+pub(crate) const BOLD: Style = Style::new().bold();
+
+/// Prints for people and programs.
+pub(crate) struct Ui {
+    out: AutoStream<io::Stdout>,
+    err: AutoStream<io::Stderr>,
+    live: bool,
+    pinned: bool,
+    json: bool,
+    reader: Reader,
+}
+
+/// What becomes of the program when nobody reads its output any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// It has nothing else to do and ends.
+    Needed,
+    /// It has work under way, which must be put down properly.
+    Wanted,
+    /// That has happened.
+    Gone,
+}
+
+impl std::fmt::Debug for Ui {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ui").field("json", &self.json).finish_non_exhaustive()
+    }
+}
+
+/// Colours text when the terminal shows colours; the words alone always say it.
+pub(crate) fn paint(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+impl Ui {
+    pub(crate) fn new(color: ColorChoice, json: bool, progress: bool) -> Self {
+        let live = progress && !json && io::stderr().is_terminal();
+        Self {
+            out: AutoStream::new(io::stdout(), color),
+            err: AutoStream::new(io::stderr(), color),
+            live,
+            pinned: false,
+            json,
+            reader: Reader::Needed,
+        }
+    }
+
+    /// From here on a reader that goes away does not end the program.
+    pub(crate) fn go_on_unread(&mut self) {
+        self.reader = Reader::Wanted;
+    }
+
+    pub(crate) fn unread(&self) -> bool {
+        self.reader == Reader::Gone
+    }
+
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Tells whether a pinned status line makes sense here.
+    pub(crate) fn live(&self) -> bool {
+        self.live
+    }
+
+    /// Tells whether somebody is there to answer a question.
+    pub(crate) fn can_ask(&self) -> bool {
+        io::stdin().is_terminal() && io::stderr().is_terminal() && !self.json
+    }
+
+    /// Writes a line of data.
+    pub(crate) fn data(&mut self, line: &str) {
+        self.unpin();
+        let written = writeln!(self.out, "{line}").and_then(|()| self.out.flush());
+        self.quiet(written);
+    }
+
+    /// Writes data as it is, without a newline of its own.
+    pub(crate) fn raw(&mut self, text: &str) {
+        self.unpin();
+        let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        self.quiet(written);
+    }
+
+    /// Writes a value as JSON on one line.
+    pub(crate) fn object(&mut self, value: &impl serde::Serialize) {
+        let text = serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
+        self.data(&text);
+    }
+
+    /// Tells a person something.
+    pub(crate) fn say(&mut self, line: &str) {
+        self.unpin();
+        // Losing a remark because stderr is closed must not end the run.
+        let _ = writeln!(self.err, "{line}");
+    }
+
+    /// Shows the pinned line, replacing the one before.
+    pub(crate) fn pin(&mut self, line: &str) {
+        if self.live {
+            let width = terminal_width();
+            let cut: String = line.chars().take(width.saturating_sub(1)).collect();
+            let _ = write!(self.err, "\r\x1b[2K{cut}");
+            let _ = self.err.flush();
+            self.pinned = true;
+        }
+    }
+
+    /// Takes the pinned line away.
+    pub(crate) fn unpin(&mut self) {
+        if self.pinned {
+            let _ = write!(self.err, "\r\x1b[2K");
+            let _ = self.err.flush();
+            self.pinned = false;
+        }
+    }
+
+    /// A reader that went away is no error: the program ends quietly, as if all had been read.
+    fn quiet(&mut self, written: io::Result<()>) {
+        if let Err(error) = written
+            && error.kind() == io::ErrorKind::BrokenPipe
+        {
+            match self.reader {
+                Reader::Needed => end_quietly(),
+                Reader::Wanted | Reader::Gone => self.reader = Reader::Gone,
+            }
+        }
+    }
+
+    /// Asks a yes-or-no question; anything but yes is no.
+    pub(crate) fn ask(&mut self, question: &str) -> bool {
+        self.unpin();
+        let _ = write!(self.err, "{question} [y/N] ");
+        let _ = self.err.flush();
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+    }
+}
+
+fn terminal_width() -> usize {
+    rustix_width().unwrap_or(100)
+}
+
+fn rustix_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+#[expect(clippy::exit, reason = "nobody reads the output any more; there is no one to tell")]
+fn end_quietly() -> ! {
+    std::process::exit(0)
+}
+
+/// Makes one safe line of text that an agent may have written.
+pub(crate) fn one_line(text: &str, width: usize) -> String {
+    let flat = plain(text).replace(['\n', '\t'], " ");
+    let flat = flat.trim();
+    if flat.chars().count() <= width {
+        return flat.to_owned();
+    }
+    let mut cut: String = flat.chars().take(width.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}

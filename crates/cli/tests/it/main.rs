@@ -1,0 +1,12 @@
+//! The program as people and scripts meet it: started as a process, in a home of its own.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod budget;
+mod docs;
+mod home;
+mod look;
+mod lying;
+mod resume;
+mod stage;
+mod steer;
+mod surface;
