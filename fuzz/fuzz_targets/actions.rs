@@ -1,0 +1,15 @@
+//! Any text as the reply of a model: what is accepted means the same when it is written down and read again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ralph_core::action::{self, Parsed};
+
+fuzz_target!(|text: &str| {
+    match action::parse(text) {
+        Ok(Parsed { reply, .. }) => {
+            let written = serde_json::to_string(&reply).expect("a reply can be written");
+            assert_eq!(action::parse(&written), Ok(Parsed { reply, repaired: false }));
+        }
+        Err(invalid) => assert!(!invalid.message.is_empty(), "refused without a reason"),
+    }
+});

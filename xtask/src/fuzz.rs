@@ -1,0 +1,139 @@
+//! Runs the fuzz targets under `fuzz/`, each from its committed seeds.
+//!
+//! With a nightly toolchain the address sanitizer is on. A stable one can do all but that, and is better than nothing.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use crate::house::House;
+use crate::tools::{self, Tool};
+use crate::{program, report};
+
+pub(crate) const FUZZ_MANIFEST: &str = "fuzz/Cargo.toml";
+const FUZZ: Tool = Tool { name: "cargo-fuzz", version: "0.13.2" };
+
+/// Fuzzes one target, or all of them.
+pub(crate) fn run(house: &House, each: Duration, target: Option<&str>) -> anyhow::Result<()> {
+    Fuzzer::have(&house.root)?.run(house, each, target)
+}
+
+/// cargo-fuzz and the toolchain it runs with.
+#[derive(Debug)]
+pub(crate) struct Fuzzer {
+    /// The name of a nightly toolchain.
+    nightly: Option<String>,
+}
+
+impl Fuzzer {
+    /// Finds the fuzzer, and installs it if it is missing.
+    pub(crate) fn have(root: &Path) -> anyhow::Result<Self> {
+        tools::have(root, &FUZZ)?;
+        // No rustup, no nightly.
+        let toolchains = program::output(program::quiet("rustup", root).args(["toolchain", "list"]));
+        Ok(Self { nightly: toolchains.ok().as_deref().and_then(nightly) })
+    }
+
+    pub(crate) fn run(&self, house: &House, each: Duration, only: Option<&str>) -> anyhow::Result<()> {
+        let root = &house.root;
+        match &self.nightly {
+            Some(name) => report::say(&format!("toolchain {name}, with the address sanitizer")),
+            None => report::say("no nightly toolchain: without the address sanitizer"),
+        }
+        locked(root)?;
+        let all = targets(root)?;
+        let chosen: Vec<&String> = all.iter().filter(|name| only.is_none_or(|only| only == *name)).collect();
+        if chosen.is_empty() {
+            bail!("no fuzz target `{}`; there are: {}", only.unwrap_or(""), all.join(", "));
+        }
+        for target in chosen {
+            self.fuzz(root, target, each)?;
+        }
+        Ok(())
+    }
+
+    fn fuzz(&self, root: &Path, target: &str, each: Duration) -> anyhow::Result<()> {
+        let seeds = format!("fuzz/seeds/{target}");
+        let seeded = fs::read_dir(root.join(&seeds)).is_ok_and(|mut entries| entries.next().is_some());
+        if !seeded {
+            bail!("fuzz target `{target}` has no seeds: put a few inputs into `{seeds}`");
+        }
+        // What the fuzzer finds goes into the first folder, so it must be there; it is not committed.
+        let corpus = format!("fuzz/corpus/{target}");
+        fs::create_dir_all(root.join(&corpus)).with_context(|| format!("could not make `{corpus}`"))?;
+        let mut fuzz = self.cargo(root);
+        fuzz.env("PATH", tools::path(root)?).args(["fuzz", "run", "--target-dir", "fuzz/target"]);
+        if self.nightly.is_none() {
+            fuzz.args(["--sanitizer", "none"]);
+        }
+        fuzz.args([target, &corpus, &seeds, "--"]);
+        // One input may take long under the sanitizer on a busy machine, but not this long.
+        fuzz.args(["-timeout=25", "-rss_limit_mb=2048", "-print_final_stats=1", "-print_funcs=0", "-verbosity=0"]);
+        fuzz.arg(format!("-max_total_time={}", each.as_secs()));
+        program::run(&mut fuzz).with_context(|| format!("fuzz target `{target}`"))
+    }
+
+    fn cargo(&self, root: &Path) -> Command {
+        let Some(nightly) = &self.nightly else { return program::cargo(root) };
+        let mut rustup = program::quiet("rustup", root);
+        rustup.args(["run", nightly, "cargo"]).env_remove("CARGO");
+        rustup
+    }
+}
+
+/// cargo-fuzz cannot be told `--locked`, and would rewrite an outdated lock file without a word.
+fn locked(root: &Path) -> anyhow::Result<()> {
+    let mut tree = program::cargo(root);
+    tree.args(["tree", "--quiet", "--depth", "0", "--locked", "--manifest-path", FUZZ_MANIFEST]);
+    program::output(&mut tree)
+        .map(drop)
+        .context("fuzz/Cargo.lock is out of date: cargo update --workspace --manifest-path fuzz/Cargo.toml")
+}
+
+/// Returns the names of the fuzz targets, sorted.
+fn targets(root: &Path) -> anyhow::Result<Vec<String>> {
+    let folder = root.join("fuzz").join("fuzz_targets");
+    let entries = fs::read_dir(&folder).with_context(|| format!("could not list `{}`", folder.display()))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let path = entry.with_context(|| format!("could not list `{}`", folder.display()))?.path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            names.extend(path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned));
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Returns the newest nightly in a list of toolchains: the undated one if it is there, else the one with the last date.
+fn nightly(toolchains: &str) -> Option<String> {
+    let names = toolchains.lines().filter_map(|line| line.split_whitespace().next());
+    let dated =
+        |name: &str| name.strip_prefix("nightly-").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    names
+        .filter(|name| *name == "nightly" || name.starts_with("nightly-"))
+        .max_by_key(|name| (!dated(name), (*name).to_owned()))
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(toolchains: &str, want: Option<&str>) {
+        assert_eq!(nightly(toolchains).as_deref(), want, "{toolchains}");
+    }
+
+    #[test]
+    fn nightlies() {
+        check("stable-x (active, default)\nnightly-x\n1.95.0-x\n", Some("nightly-x"));
+        check("nightly-2026-01-02-x\nnightly-x\nnightly-2026-03-04-x", Some("nightly-x"));
+        check("nightly-2026-03-04-x\nnightly-2026-01-02-x (default)", Some("nightly-2026-03-04-x"));
+        check("stable-x\nmy-nightly", None);
+        check("no installed toolchains", None);
+    }
+}

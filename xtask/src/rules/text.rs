@@ -1,0 +1,101 @@
+//! Rules about files as text: how long they are, how they begin, and what must never be committed.
+
+use super::finding::{Finding, ending, line_of};
+
+const MAX_LINES: usize = 800;
+const REGISTRY: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
+/// Folders of the machines we happen to work on. Written in two parts, because this file is looked at too.
+const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/tmp", "/wt")];
+
+/// Checks one file, whatever it holds.
+pub(super) fn check(path: &str, content: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let ours = !path.contains("/vendor/");
+    if ours && (ending(path) == "rs" || ending(path) == "js") {
+        let lines = content.lines().count();
+        if lines > MAX_LINES {
+            findings.push(Finding::new(path, MAX_LINES, format!("{lines} lines, more than {MAX_LINES}: split it")));
+        }
+    }
+    if ending(path) == "rs" && !content.starts_with("//!") {
+        findings.push(Finding::new(path, 1, "does not begin with `//!` and what it is for"));
+    }
+    if path.ends_with("Cargo.lock") {
+        findings.extend(foreign_sources(path, content));
+    }
+    findings.extend(machine_paths(path, content));
+    findings
+}
+
+fn foreign_sources(path: &str, lock: &str) -> Vec<Finding> {
+    let foreign = |line: &str| line.starts_with("source = ") && line != REGISTRY;
+    lock.lines()
+        .enumerate()
+        .filter(|(_, line)| foreign(line))
+        .map(|(n, line)| Finding::new(path, n + 1, format!("not from the registry: {line}")))
+        .collect()
+}
+
+fn machine_paths(path: &str, content: &str) -> Vec<Finding> {
+    // `~/work/` or `example.org/work/` are not the root of anybody's disk.
+    let begins = |at: usize| {
+        let before = content.get(..at).and_then(|before| before.chars().next_back());
+        before.is_none_or(|c| !(c.is_alphanumeric() || "_.~-$})>".contains(c)))
+    };
+    MACHINE_PATHS
+        .iter()
+        .flat_map(|place| content.match_indices(place))
+        .filter(|(at, _)| begins(*at))
+        .map(|(at, place)| Finding::new(path, line_of(content, at), format!("`{place}` is a folder of one machine")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_file(path: &str, content: &str, want: &[(usize, &str)]) {
+        let want: Vec<Finding> = want.iter().map(|(line, what)| Finding::new(path, *line, *what)).collect();
+        assert_eq!(check(path, content), want, "{path}");
+    }
+
+    #[test]
+    fn length() {
+        let lines = |n: usize| format!("//! Long.\n{}", "\n".repeat(n - 1));
+        check_file("a.rs", &lines(800), &[]);
+        check_file("a.rs", &lines(801), &[(800, "801 lines, more than 800: split it")]);
+        check_file("crates/web/assets/app.js", &lines(801), &[(800, "801 lines, more than 800: split it")]);
+        check_file("crates/web/assets/vendor/preact.js", &lines(900), &[]);
+        check_file("a.md", &lines(900), &[]);
+    }
+
+    #[test]
+    fn opening() {
+        let missing = "does not begin with `//!` and what it is for";
+        check_file("a.rs", "//! A.\n", &[]);
+        check_file("a.rs", "", &[(1, missing)]);
+        check_file("a.rs", "use a;\n//! A.\n", &[(1, missing)]);
+        check_file("a.rs", "// A.\n", &[(1, missing)]);
+        check_file("a.js", "let a;\n", &[]);
+    }
+
+    #[test]
+    fn sources() {
+        let git = "source = \"git+https://example.org/a#1\"";
+        let lock = format!("name = \"a\"\n{REGISTRY}\n{git}\n");
+        check_file("fuzz/Cargo.lock", &lock, &[(3, &format!("not from the registry: {git}"))]);
+        check_file("notes.txt", &lock, &[]);
+    }
+
+    #[test]
+    fn machines() {
+        let [work, worktree] = [MACHINE_PATHS[0], MACHINE_PATHS[1]];
+        let found = format!("`{work}` is a folder of one machine");
+        check_file("a.md", &format!("see\n`{work}main`\n"), &[(2, &found)]);
+        check_file("a.md", &format!("{work}main\n"), &[(1, &found)]);
+        check_file("a.md", &format!("file://{work}main\n"), &[(1, &found)]);
+        check_file("a.md", &format!("~{work}main example.org{work}main $HOME{work}main\n"), &[]);
+        check_file("a.md", &format!("cd {worktree}/h\n"), &[(1, &format!("`{worktree}` is a folder of one machine"))]);
+    }
+}

@@ -1,0 +1,46 @@
+//! Cargo tools that the chores need: the one on `PATH`, else one of our own under `target/tools`, built once.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::{program, report};
+
+/// A tool from the registry. The version is the one that is installed when none is there.
+#[derive(Debug)]
+pub(crate) struct Tool {
+    pub name: &'static str,
+    pub version: &'static str,
+}
+
+/// Returns the tool if it is already there.
+pub(crate) fn find(root: &Path, tool: &Tool) -> Option<PathBuf> {
+    let own = folder(root).join("bin").join(tool.name);
+    if own.is_file() { Some(own) } else { program::which(tool.name) }
+}
+
+/// Returns the tool, and installs it if it is missing.
+pub(crate) fn have(root: &Path, tool: &Tool) -> anyhow::Result<PathBuf> {
+    if let Some(found) = find(root, tool) {
+        return Ok(found);
+    }
+    let Tool { name, version } = *tool;
+    report::say(&format!("`{name}` is missing: installing version {version} into target/tools"));
+    let mut install = program::cargo(root);
+    install.args(["install", name, "--locked", "--version", version, "--root"]).arg(folder(root));
+    program::run(&mut install).with_context(|| format!("install it by hand: cargo install {name} --locked"))?;
+    find(root, tool).with_context(|| format!("`cargo install {name}` left no program `{name}`"))
+}
+
+/// Returns a `PATH` on which cargo finds our own tools.
+pub(crate) fn path(root: &Path) -> anyhow::Result<OsString> {
+    let rest = env::var_os("PATH").unwrap_or_default();
+    env::join_paths(std::iter::once(folder(root).join("bin")).chain(env::split_paths(&rest)))
+        .context("the project lies in a folder that cannot be on PATH")
+}
+
+fn folder(root: &Path) -> PathBuf {
+    root.join("target").join("tools")
+}
