@@ -117,6 +117,9 @@ fn between(state: &State) -> Step {
         if let Some(step) = publish(state) {
             return step;
         }
+        if proof_cut_off(state) {
+            return Step::Prove;
+        }
         if state.all_verified() && state.gate == Some(true) {
             return finish_proved(state);
         }
@@ -182,6 +185,11 @@ fn finish_proved(state: &State) -> Step {
         return Step::Finish { verdict: Verdict::Succeeded };
     }
     Step::Prove
+}
+
+/// A proof that was begun is brought to its end, even when it has failed already: all that failed is to be told.
+fn proof_cut_off(state: &State) -> bool {
+    !state.proof.is_empty() && proof_due(&state.started).iter().any(|due| !state.proof.contains_key(&due.command))
 }
 
 fn mitigate(state: &State, n: u32) -> Step {

@@ -97,6 +97,7 @@ fn success_needs_every_box_the_gate_the_push_and_the_proof() {
     check(&proved, &Step::Finish { verdict: Verdict::Succeeded });
     // A proof that fails outside the work sandbox sends the run back to work.
     let broken = told(all(0)).checks(Stage::Proof, "test", &["test"], 1);
+    let broken = broken.checks(Stage::Proof, "p1", &["M1.1"], 0).checks(Stage::Proof, "p2", &["M2.1"], 0);
     check(&broken, &Step::StartIteration { n: 2, profile: "cheap".to_owned() });
     // Verified without a single commit: nothing was done, so nothing is handed over.
     let idle = Story::ready()
@@ -215,6 +216,10 @@ fn a_killed_run_forgets_nothing_it_was_about_to_do() {
     let refused = Event::BaselineChecked { checks: Vec::new(), refused: Some(why()) };
     let vacuous = Story::with(baseline).then(crate::story::sandbox_ready("start", &[])).then(refused);
     check(&killed(vacuous), &failed(Reason::Baseline { why: why() }));
+    // One proof has failed, and the others have not been told yet.
+    let cut_off = done(1, &["M1.1", "M2.1"]).scores(0.1).imports("c1").pushes("c1").opens_pr();
+    let cut_off = cut_off.checks(Stage::Proof, "test", &["test"], 0).checks(Stage::Proof, "p1", &["M1.1"], 1);
+    check(&killed(cut_off), &Step::Prove);
     // Pushed, but the pull request does not say so yet.
     let pushed = done(1, &[]).scores(0.1).imports("c1").pushes("c1");
     let again = killed(pushed).opens_pr().starts(2).answers(0).imports("c2").ends(&["M1.1"]).scores(0.1).pushes("c2");

@@ -27,7 +27,7 @@ impl Runner {
             .collect();
         let n = self.state().last.as_ref().map_or(0, |last| last.n);
         let timeout = Duration::from_secs(started.check_timeout_s);
-        let mut failed = Vec::new();
+        let (mut failed, mut errors) = (Vec::new(), String::new());
         let mut verified = self.state().verified.clone();
         for (index, due) in due {
             // Each in a sandbox of its own: model code that one of them runs cannot prepare the ground for the next.
@@ -44,13 +44,10 @@ impl Runner {
             let (passed, verdict) = (ran.passed(), ran.verdict(timeout));
             let what = text::first_line(&due.command, 200).to_owned();
             if !passed {
-                let told = format!(
-                    "== final proof ==\nin a fresh clone of your commit, `{what}` fails ({}); is something not committed?\n{}\n",
-                    verdict,
-                    text::tail(&ran.text, 30, 4000)
-                );
-                let work = self.sandbox()?;
-                self.files.append_last(&*work, "errors.log", &told).await?;
+                errors.extend([
+                    format!("== final proof ==\nin a fresh clone of your commit, `{what}` fails ({verdict});"),
+                    format!(" is something not committed?\n{}\n", text::tail(&ran.text, 30, 4000)),
+                ]);
             }
             verified.retain(|id| passed || !due.proves.contains(id));
             let event = Event::CheckFinished {
@@ -66,15 +63,26 @@ impl Runner {
             if passed {
                 self.events.append(event)?;
             } else {
-                self.log(Level::Warn, format!("in a fresh sandbox `{what}` failed: {verdict}"))?;
-                failed.push(event);
+                failed.push((event, format!("in a fresh sandbox `{what}` failed: {verdict}")));
             }
         }
         if !failed.is_empty() {
+            let work = self.sandbox()?;
+            self.files.append_last(&*work, "errors.log", &errors).await?;
             self.untick(n, &verified).await?;
         }
-        // Told last: a run that dies before this proves it again, and unticking twice is unticking once.
-        failed.into_iter().try_for_each(|event| self.events.append(event))
+        // Told last: a run that dies before this proves it again, and unticking twice is unticking once. What such a run
+        // had not told comes first, or it would never come to it.
+        let known = |event: &Event| match event {
+            Event::CheckFinished { command, .. } => self.state().proof.contains_key(command),
+            _ => false,
+        };
+        failed.sort_by_key(|(event, _)| known(event));
+        for (event, told) in failed {
+            self.events.append(event)?;
+            self.log(Level::Warn, told)?;
+        }
+        Ok(())
     }
 
     /// Takes the ticks of boxes that do not hold in a fresh sandbox out of the branch as well.
