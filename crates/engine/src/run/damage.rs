@@ -60,14 +60,14 @@ impl Runner {
         let why = text::first_line(&text::plain(why), 300).to_owned();
         let told = format!("the sandbox was made anew from the last commit that was handed over: {why}");
         self.give_up_iteration(&told)?;
-        self.log(Level::Warn, told)?;
         let state = self.state();
         let started = state.started.clone();
         let start = state.workplace.as_ref().map_or_else(|| started.start_commit.clone(), |place| place.start.clone());
         let head = state.imported.clone().unwrap_or_else(|| start.clone());
         let reclaim = state.verified.union(&state.reclaim).cloned().collect();
         self.anew = true;
-        self.move_in(&started, &start, &head, reclaim).await
+        self.move_in(&started, &start, &head, reclaim).await?;
+        self.log(Level::Warn, told)
     }
 
     /// Ends the open iteration as failed, without another look into the sandbox.

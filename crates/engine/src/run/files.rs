@@ -2,14 +2,12 @@
 //!
 //! The agent may read and extend them; what is append-only stays so. The mirror is what a restore and a resume go by.
 
-use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use ralph_core::prompt::templates;
 use ralph_sandbox::{Error as SandboxError, Sandbox};
 
-use crate::error::{Error, file};
+use crate::error::Error;
 use crate::store::{Folder, write_atomic, write_unflushed};
 
 /// The version of the layout below `.ralph`.
@@ -124,11 +122,13 @@ impl Files {
         self.append_at(sandbox, name, mirror.len().saturating_sub(said) as u64, text).await
     }
 
-    /// Appends to the host's copy alone; a sandbox that is made anew gets it from there.
+    /// Appends to the host's copy alone, unless that ends so already; a sandbox that is made anew gets it from there.
     pub(super) fn remember(&self, name: &str, text: &str) -> Result<(), Error> {
-        let mirror = self.folder.mirror(name);
-        let mut out = fs::File::options().append(true).create(true).open(&mirror).map_err(file("open", &mirror))?;
-        out.write_all(text.as_bytes()).map_err(file("append to", &mirror))
+        let mirror = self.mirror(name)?;
+        if mirror.ends_with(text.as_bytes()) {
+            return Ok(());
+        }
+        write_atomic(&self.folder.mirror(name), &[&mirror, text.as_bytes()].concat())
     }
 
     /// Returns how long the host's copy of a file is.
