@@ -165,8 +165,9 @@ impl Runner {
         let branch = self.state().started.branch.clone();
         if look.branch != format!("refs/heads/{branch}") {
             // One run is one branch: what was committed elsewhere is judged as work on it.
-            inside::stand_on(&*self.sandbox()?, &branch).await?;
             Closing::note(&mut closing.restored, format!("the clone was taken off `{branch}`; it was put back on it"));
+            closing.save(&self.folder, n)?;
+            inside::stand_on(&*self.sandbox()?, &branch).await?;
         }
         for path in self.protected_hit(&look).await? {
             Closing::note(&mut closing.protected, path);
@@ -245,7 +246,9 @@ impl Runner {
         let place = Place::of(survey);
         let mut outputs = BTreeMap::new();
         for (index, due) in due.into_iter().enumerate() {
-            let kept = match Kept::load(&self.folder, n, index, &due.command)? {
+            let known = Kept::load(&self.folder, n, index, &due.command)?;
+            let told = known.is_some() && told.contains(&due.command);
+            let kept = match known {
                 Some(kept) => kept,
                 None => {
                     // What the check before it left behind goes first, or half a check of a process that died.
@@ -270,7 +273,7 @@ impl Runner {
                 }
             };
             let ran = kept.ran;
-            if !told.contains(&due.command) {
+            if !told {
                 let name = if due.proves.iter().any(|id| id == "test") {
                     "test_output.txt".to_owned()
                 } else {

@@ -6,6 +6,7 @@ use ralph_core::event::{Event, Verdict};
 use ralph_core::run::{State, Status};
 use ralph_sandbox::Error as SandboxError;
 
+use super::closing::Closing;
 use super::runner::{Keep, Runner, Stops};
 use crate::error::Error;
 use crate::git::inside;
@@ -45,6 +46,9 @@ pub async fn resume(
         return Err(Error::CannotResume { run, why: "it has succeeded".to_owned(), hint });
     }
     let mut runner = Runner::take(host.clone(), folder, announce, stops, keep).await?;
+    if let (false, Some(open)) = (state.status.active(), &state.open) {
+        Closing::reopen(&runner.folder, open.n)?;
+    }
     if let Some(place) = state.workplace.clone() {
         let backend = host.backend(&place.backend)?;
         let opened = backend.open(&place.sandbox).await;
