@@ -178,13 +178,14 @@ impl Bare {
         Ok((sha, count, findings))
     }
 
-    /// Removes what a killed import left behind. Only for whoever holds the run: nobody else imports then.
+    /// Removes what killed processes left behind. Only for whoever holds the run: nobody else imports then.
     pub(crate) fn sweep(&self) {
         let ours = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("incoming-");
         for entry in std::fs::read_dir(self.path().join("objects")).into_iter().flatten().flatten().filter(ours) {
             // It costs space, nothing else; the next resume tries again.
             let _ = std::fs::remove_dir_all(entry.path());
         }
+        remove_locks(self.path());
     }
 
     /// Reads the header and leaves the file standing at its pack.
@@ -360,11 +361,28 @@ impl<'a> Quarantine<'a> {
     }
 }
 
+/// Removes old locks below a folder; a fresh one may be held by a git process that outlived its ralph and is about to end.
+fn remove_locks(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(meta) = entry.metadata() else { continue };
+        let path = entry.path();
+        if meta.is_dir() && !path.ends_with("objects") {
+            remove_locks(&path);
+        } else if path.extension().is_some_and(|end| end == "lock")
+            && meta.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > LOCKED))
+        {
+            // Whoever needs the place says that it is locked.
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
 fn missing(line: &str) -> Refusal {
     Refusal::Broken { said: ralph_core::text::plain(ralph_core::text::first_line(line, 120)) }
 }
 
 const SMALL: usize = 32 << 20;
+const LOCKED: Duration = Duration::from_mins(1);
 
 /// Splits `<sha> blob <size>\n<content>\n` off the front.
 fn one_blob(bytes: &[u8]) -> Option<(Sha, &[u8], &[u8])> {
