@@ -43,17 +43,16 @@ impl Closing {
 
     /// Removes what an earlier attempt at an iteration left: one begins again when its sandbox had to be made anew.
     pub(super) fn forget(folder: &Folder, n: u32) -> Result<(), Error> {
-        let dir = folder.iteration(n);
-        let Ok(entries) = fs::read_dir(&dir) else { return Ok(()) };
-        for entry in entries.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let check = name.starts_with("check-") && entry.path().extension().is_some_and(|kind| kind == "json");
-            let call = name.starts_with("call-");
-            if check || call || name == NAME || name == ACTIONS {
-                fs::remove_file(entry.path()).map_err(file("remove", &entry.path()))?;
-            }
+        remove(folder, n, |name| is_check(name) || name.starts_with("call-") || name == NAME || name == ACTIONS)
+    }
+
+    /// Makes the iteration be judged anew: while a run rests, people may work in its sandbox.
+    pub(super) fn reopen(folder: &Folder, n: u32) -> Result<(), Error> {
+        let mut closing = Self::load(folder, n)?;
+        if closing.judged.take().is_some() {
+            closing.save(folder, n)?;
         }
-        Ok(())
+        remove(folder, n, is_check)
     }
 
     pub(super) fn note(list: &mut Vec<String>, text: String) {
@@ -102,6 +101,19 @@ pub(super) const ACTIONS: &str = "actions.jsonl";
 
 fn name(index: usize) -> String {
     format!("check-{index}.json")
+}
+
+fn is_check(name: &str) -> bool {
+    name.strip_prefix("check-").and_then(|rest| rest.strip_suffix(".json")).is_some()
+}
+
+fn remove(folder: &Folder, n: u32, meant: impl Fn(&str) -> bool) -> Result<(), Error> {
+    for entry in fs::read_dir(folder.iteration(n)).into_iter().flatten().flatten() {
+        if meant(&entry.file_name().to_string_lossy()) {
+            fs::remove_file(entry.path()).map_err(file("remove", &entry.path()))?;
+        }
+    }
+    Ok(())
 }
 
 /// What cannot be understood was never finished.

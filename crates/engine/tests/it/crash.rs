@@ -39,7 +39,7 @@ protected_paths: ["tests/"]
     script: r#"{"format": 1}
 {"when": {"iteration": 1, "call": 0}, "usage": {"input": 900, "output": 40}, "text": "I will do it, I promise."}
 {"when": {"iteration": 1, "call": 1}, "usage": {"input": 1000, "output": 200}, "json": {"summary": "One, and two while I am here.", "actions": [{"type": "write", "path": "a.txt", "content": "zero\none\n"}, {"type": "run", "command": "echo x >> steps.txt; sleep 0.2; echo y >> steps.txt"}, {"type": "write", "path": ".ralph/guardrails.md", "append": true, "content": "\n### Sign: count\n- Instruction: count twice\n"}, {"type": "commit", "message": "the first part"}], "claims": {"checkboxes_checked": ["M1.1", "M1.2"]}}}
-{"when": {"iteration": 2, "call": 0}, "usage": {"input": 1100, "output": 300}, "json": {"summary": "The check is too strict.", "actions": [{"type": "write", "path": "tests/two.sh", "content": "exit 0\n"}, {"type": "write", "path": "tool.sh", "content": "echo tool\n", "mode": "755"}, {"type": "commit", "message": "relax the check", "paths": ["tests/two.sh", "tool.sh"]}, {"type": "patch", "path": "a.txt", "patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,3 @@\n zero\n one\n+two\n"}], "claims": {"checkboxes_checked": ["M1.2"]}}}
+{"when": {"iteration": 2, "call": 0}, "usage": {"input": 1100, "output": 300}, "json": {"summary": "The check is too strict.", "actions": [{"type": "write", "path": "tests/two.sh", "content": "exit 0\n"}, {"type": "write", "path": "tests/new.sh", "content": "exit 0\n"}, {"type": "write", "path": "tool.sh", "content": "echo tool\n", "mode": "755"}, {"type": "commit", "message": "relax the check", "paths": ["tests/two.sh", "tool.sh"]}, {"type": "patch", "path": "a.txt", "patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,3 @@\n zero\n one\n+two\n"}], "claims": {"checkboxes_checked": ["M1.2"]}}}
 {"when": {"iteration": 3, "call": 0}, "usage": {"input": 1200, "output": 100}, "json": {"summary": "By hand for once.", "actions": [{"type": "run", "command": "echo b > b.txt; git add b.txt; echo later >> a.txt"}, {"type": "run", "command": "sleep 0.1; git commit -q -m 'by hand'"}, {"type": "write", "path": "log.txt", "append": true, "content": "p\n"}, {"type": "write", "path": "log.txt", "append": true, "content": "q\n"}, {"type": "run", "command": "echo 'there is no three' >&2; sleep 0.05; exit 3"}]}}
 {"when": {"iteration": 4, "call": 0}, "usage": {"input": 1300, "output": 80}, "json": {"summary": "Three.", "actions": [{"type": "write", "path": "c.txt", "content": "three\n"}, {"type": "stop_success", "reason": "all of it is done"}]}}
 "#,
@@ -58,6 +58,35 @@ const GIVES_UP: Scenario = Scenario {
     task: WORK.task,
     script: r#"{"format": 1}
 {"usage": {"input": 900, "output": 40}, "json": {"summary": "No.", "actions": [{"type": "write", "path": "steps.txt", "content": "x\ny\n"}, {"type": "commit", "message": "a try"}, {"type": "stop_failure", "reason": "it cannot be done"}]}, "repeat": true}
+"#,
+};
+
+/// A model whose work is only half in its commit: the final proof fails, and more than one box of it.
+const FORGETS: Scenario = Scenario {
+    task: r#"---
+task_id: crash-003
+test_command: "true"
+---
+
+# Remember
+
+- [ ] There is an out
+  - verify: `ls out.*`
+- [ ] There is a log
+  - verify: `ls log.*`
+"#,
+    script: r#"{"format": 1}
+{"usage": {"input": 900, "output": 40}, "json": {"summary": "Done.", "actions": [{"type": "write", "path": ".gitignore", "content": "*.tmp\n"}, {"type": "write", "path": "out.tmp", "content": "o\n"}, {"type": "write", "path": "log.tmp", "content": "l\n"}, {"type": "write", "path": "steps.txt", "content": "x\ny\n"}, {"type": "stop_success", "reason": "it works here"}]}}
+{"usage": {"input": 900, "output": 40}, "json": {"summary": "Done properly.", "actions": [{"type": "write", "path": "out.txt", "content": "o\n"}, {"type": "write", "path": "log.txt", "content": "l\n"}, {"type": "stop_success", "reason": "it works anywhere"}]}}
+"#,
+};
+
+/// A model that removes its repository once.
+const SPOILS: Scenario = Scenario {
+    task: FORGETS.task,
+    script: r#"{"format": 1}
+{"usage": {"input": 900, "output": 40}, "json": {"summary": "Tidy up.", "actions": [{"type": "write", "path": "out.txt", "content": "o\n"}, {"type": "run", "command": "rm -rf .git"}, {"type": "commit", "message": "it is not there"}]}}
+{"usage": {"input": 900, "output": 40}, "json": {"summary": "Done properly.", "actions": [{"type": "write", "path": "steps.txt", "content": "x\ny\n"}, {"type": "write", "path": "out.txt", "content": "o\n"}, {"type": "write", "path": "log.txt", "content": "l\n"}, {"type": "stop_success", "reason": "it works anywhere"}]}}
 "#,
 };
 
@@ -134,8 +163,8 @@ fn at_every_event(scenario: Scenario, hand_over: HandOver) -> u32 {
 }
 
 /// Kills one run again and again: every process gets one event further.
-fn step_by_step(want: &Outcome, hand_over: HandOver, kill: fn(u64) -> Kill) -> u32 {
-    let mut case = Case::new(WORK, hand_over);
+fn step_by_step(scenario: Scenario, want: &Outcome, hand_over: HandOver, kill: fn(u64) -> Kill) -> u32 {
+    let mut case = Case::new(scenario, hand_over);
     let mut processes = 0;
     while case.state().is_none_or(|state| state.status.active()) {
         // The first event of a process is that it resumes; the one behind it must be a step forward.
@@ -216,16 +245,39 @@ fn killed_at_any_event_of_a_run_that_does_not_succeed() {
     }
 }
 
+/// The event a process that goes on after this many events is killed at.
+const WAYS: [fn(u64) -> Kill; 2] = [
+    |last| Kill::After(if last == 0 { 1 } else { last + 2 }),
+    |last| Kill::Before(if last == 0 { 2 } else { last + 3 }),
+];
+
 #[test]
 fn killed_at_one_event_after_another() {
-    type Way = (HandOver, fn(u64) -> Kill);
-    let ways: [Way; 2] = [
-        (HandOver::Here, |last| Kill::After(if last == 0 { 1 } else { last + 2 })),
-        (HandOver::Remote, |last| Kill::Before(if last == 0 { 2 } else { last + 3 })),
-    ];
-    let (want, _) = undisturbed(WORK, HandOver::Here);
-    let kills = at_once(&ways, |(hand_over, kill)| step_by_step(&want, *hand_over, *kill));
+    let mut all = Vec::new();
+    for (scenario, hand_over) in [(WORK, HandOver::Here), (WORK, HandOver::Remote), (FORGETS, HandOver::Here)] {
+        let (want, _) = undisturbed(scenario, HandOver::Here);
+        assert_eq!(want.status, "Succeeded");
+        all.extend(WAYS.map(|kill| (scenario, want.clone(), hand_over, kill)));
+    }
+    let kills = at_once(&all, |(scenario, want, hand_over, kill)| step_by_step(*scenario, want, *hand_over, *kill));
     assert!(kills >= STEP_BY_STEP, "only {kills} kills");
+}
+
+#[test]
+fn killed_where_the_sandbox_is_spoilt() {
+    let (want, events) = undisturbed(SPOILS, HandOver::Here);
+    assert_eq!(want.status, "Succeeded");
+    let want = want.without_words();
+    let moments: Vec<Kill> = (4..=events / 2).flat_map(|seq| [Kill::Before(seq), Kill::After(seq)]).collect();
+    at_once(&moments, |kill| {
+        let mut case = Case::new(SPOILS, HandOver::Here);
+        assert_eq!(case.run(*kill), Ending::Killed, "{kill:?}");
+        case.go_on();
+        // At which step the damage was noticed depends on where it was killed, and so do the words.
+        let found = case.outcome().without_words();
+        assert!(found == want, "killed {kill:?}: {found:#?}\n{}", case.told());
+        case.kills
+    });
 }
 
 #[test]
@@ -254,14 +306,47 @@ fn a_run_that_died_before_it_began_is_not_there() {
 }
 
 #[test]
-fn half_an_event_did_not_happen() {
+fn what_a_dead_process_left_is_in_nobodys_way() {
     let (want, events) = undisturbed(GIVES_UP, HandOver::Here);
     let mut case = Case::new(GIVES_UP, HandOver::Here);
-    assert_eq!(case.run(Kill::After(events - 4)), Ending::Killed);
-    let path = case.folder().unwrap().events_path();
-    let mut whole = std::fs::read(&path).unwrap();
-    whole.extend(b"{\"seq\":99,\"at\":\"2024-01-01T00:00:00Z\",\"type\":\"log\",\"level\":\"in");
-    std::fs::write(&path, whole).unwrap();
+    // In the middle of the iteration, before its commit.
+    let commit = 8;
+    assert!(events > commit);
+    assert_eq!(case.run(Kill::After(commit)), Ending::Killed);
+    let folder = case.folder().unwrap();
+    let (state, bare) = (case.state().unwrap(), folder.bare_path());
+    let workspace = case.home().sandboxes_dir().join(&state.workplace.unwrap().sandbox).join("workspace");
+    let branch = format!("refs/heads/{}.lock", state.started.branch);
+    let left = [
+        // Half a write of a file, and the locks of killed git processes.
+        workspace.join(".ralph-0123456789abcdef.tmp"),
+        workspace.join(".git/index.lock"),
+        workspace.join(".git").join(&branch),
+        bare.join(&branch),
+        bare.join("objects/incoming-abc/pack/tmp_pack_xyz"),
+        folder.path().join("seed.bundle"),
+        folder.path().join("work.bundle"),
+        folder.path().join("events.jsonl.new"),
+    ];
+    for path in &left {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "half of it").unwrap();
+        let long_ago = std::time::SystemTime::now() - Duration::from_hours(1);
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(long_ago).unwrap();
+    }
+    // The last event was not written to its end.
+    let mut whole = std::fs::read(folder.events_path()).unwrap();
+    whole.extend(b"{\"seq\":9,\"at\":\"2024-01-01T00:00:00Z\",\"type\":\"log\",\"level\":\"in");
+    std::fs::write(folder.events_path(), whole).unwrap();
     case.go_on();
-    check(&case, &want, "after half a line");
+    check(&case, &want, "among leftovers");
+}
+
+#[test]
+fn a_push_that_arrived_is_a_push() {
+    // Stands for the push of a killed process that comes in while ours is under way.
+    let mut case = Case::new(GIVES_UP, HandOver::Remote);
+    case.remote_hook("update", "git update-ref \"$1\" \"$3\"; exit 1");
+    case.go_on();
+    assert_eq!(case.outcome(), undisturbed(GIVES_UP, HandOver::Remote).0);
 }

@@ -233,6 +233,15 @@ impl Case {
         Ending::ByItself
     }
 
+    /// Makes the remote run a program when it is pushed to.
+    pub(crate) fn remote_hook(&self, name: &str, text: &str) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = Path::new(&remote(&self.repo)).join("hooks").join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
     fn root(&self) -> PathBuf {
         self.repo.path().parent().unwrap().to_owned()
     }
@@ -355,6 +364,13 @@ pub(crate) struct Outcome {
     pub(crate) guardrails: String,
     errors: String,
     activity: String,
+}
+
+impl Outcome {
+    /// Leaves out what is told to people and the model.
+    pub(crate) fn without_words(self) -> Self {
+        Self { ended: Vec::new(), errors: String::new(), activity: String::new(), ..self }
+    }
 }
 
 /// The branch where it was handed over.
