@@ -84,21 +84,16 @@ fn budget(stack: &Stack<'_>) -> Result<Budget, Error> {
         bound: "at most",
         flag: Some("--max-cost"),
     };
-    let count = |key, get, flag| stack.capped(&number::<u32>(key, get, Some(flag)));
+    let count = |key, get, flag, built_in| stack.capped_or(&number::<u32>(key, get, Some(flag)), built_in);
     Ok(Budget {
-        max_cost: or(stack.capped(&cost)?, TEN_DOLLARS),
-        max_iterations: or(
-            count("budget.max_iterations", |values| values.budget.max_iterations, "--max-iterations")?,
-            30,
-        ),
-        max_wall_time_minutes: or(
-            count(
-                "budget.max_wall_time_minutes",
-                |values| values.budget.max_wall_time_minutes,
-                "--max-wall-time-minutes",
-            )?,
+        max_cost: stack.capped_or(&cost, TEN_DOLLARS)?,
+        max_iterations: count("budget.max_iterations", |values| values.budget.max_iterations, "--max-iterations", 30)?,
+        max_wall_time_minutes: count(
+            "budget.max_wall_time_minutes",
+            |values| values.budget.max_wall_time_minutes,
+            "--max-wall-time-minutes",
             120,
-        ),
+        )?,
         max_tokens: optional(stack.capped(&number(
             "budget.max_tokens",
             |values| values.budget.max_tokens,
@@ -333,6 +328,12 @@ mod tests {
         // The built-in default is no cap.
         check(&[cost(25.0)], "budget.max_cost_usd", "25 (task t.md)");
         check(&[cap(), cost(2.5)], "budget.max_cost_usd", "2.5 (task t.md)");
+        check(&[project("[budget]\nmax_cost_usd = 2")], "budget.max_cost_usd", "2 (project p)");
+        check(
+            &[project("[budget]\nmax_cost_usd = 20")],
+            "budget.max_cost_usd",
+            "project p asks for `budget.max_cost_usd = 20`, but built-in allows at most 10 | to allow it for this run, add `--max-cost 20`",
+        );
         check(
             &[cap(), cost(25.5)],
             "budget.max_cost_usd",

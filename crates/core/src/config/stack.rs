@@ -52,10 +52,26 @@ impl<'a> Stack<'a> {
     ///
     /// The built-in default is no cap. A word of the user above the checkout (flag, environment) settles it.
     pub(super) fn capped<T: Clone>(&self, option: &Capped<T>) -> Result<Option<Resolved<T>>, Error> {
+        self.capped_by(option, None)
+    }
+
+    /// As [`Stack::capped`], with a default that caps the project too: its files come with a checkout that nobody may
+    /// have read, while the task is what the user asks for.
+    pub(super) fn capped_or<T: Clone>(&self, option: &Capped<T>, built_in: T) -> Result<Resolved<T>, Error> {
+        let built_in = Resolved::built_in(built_in);
+        Ok(self.capped_by(option, Some(&built_in))?.unwrap_or(built_in))
+    }
+
+    fn capped_by<T: Clone>(
+        &self,
+        option: &Capped<T>,
+        built_in: Option<&Resolved<T>>,
+    ) -> Result<Option<Resolved<T>>, Error> {
         let mut below: Option<Resolved<T>> = None;
         for layer in self.lowest_first() {
             let Some(value) = (option.get)(&layer.values) else { continue };
-            if let Some(limit) = &below {
+            let project = matches!(layer.origin, Origin::Project(_));
+            if let Some(limit) = below.as_ref().or(built_in.filter(|_| project)) {
                 let judged = !layer.origin.is_trusted() && !self.is_settled_above(&layer.origin, option.get);
                 if judged && (option.wider)(&value, &limit.value) {
                     let asked = (option.show)(&value);
