@@ -125,7 +125,7 @@ async fn place(backend: &dyn Backend, receipt: &Receipt) -> Result<Arc<dyn Sandb
         (Label::RUN.to_owned(), receipt.body.run.clone()),
         (Label::ROLE.to_owned(), "verify".to_owned()),
     ]);
-    Ok(backend.create(&Spec { name, labels, env: BTreeMap::new(), image: None }).await?)
+    Ok(backend.create(&Spec { name, labels, env: BTreeMap::new(), image: None, ..Spec::default() }).await?)
 }
 
 async fn again(

@@ -38,19 +38,47 @@ pub struct Capabilities {
     pub preview: bool,
 }
 
+/// What one sandbox may use at most; `None` leaves it to the backend.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Processors, in thousandths.
+    pub cpus: Option<u32>,
+    /// Bytes on disk.
+    pub disk: Option<u64>,
+    pub pids: Option<u64>,
+}
+
+/// Which doors a sandbox has. What may pass them is decided by whoever stands at them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// None: there is nothing to connect to.
+    #[default]
+    None,
+    /// A proxy that programs must be told of.
+    Proxy,
+    /// The same, and every address and name of the world leads to it.
+    Transparent,
+}
+
 /// What a sandbox is made from. Its fingerprint decides between reuse and recreation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub env: BTreeMap<String, String>,
     pub image: Option<String>,
+    pub resources: Resources,
+    pub network: Network,
 }
 
 impl Spec {
     /// Returns a hash of everything that, when different, means another sandbox.
     pub fn fingerprint(&self) -> String {
-        let parts = serde_json::to_vec(&(&self.env, &self.image)).expect("strings serialise");
+        let parts =
+            serde_json::to_vec(&(&self.env, &self.image, &self.resources, &self.network)).expect("strings serialise");
         ralph_core::hash::sha256(&parts)
     }
 }
@@ -124,6 +152,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Removes what the rule names; a dry run only says what it would remove. One that cannot be removed is told in
     /// `why` and does not keep the others.
     async fn prune(&self, rule: &Prune, dry_run: bool) -> Result<Vec<Pruned>, Error>;
+    /// Makes a sandbox that begins as a snapshot was taken. Only where [`Capabilities::snapshot`] says so.
+    async fn fork(&self, snapshot: &str, spec: &Spec) -> Result<Arc<dyn Sandbox>, Error> {
+        let _ = (snapshot, spec);
+        Err(Error::Unsupported { backend: self.capabilities().name, what: "fork a snapshot" })
+    }
 }
 
 /// One place to run commands in. Paths are relative to its workspace; the only absolute ones taken are those inside
@@ -160,4 +193,9 @@ pub trait Sandbox: fmt::Debug + Send + Sync {
     async fn copy_out(&self, path: &Path, host: &Path, cap: u64) -> Result<u64, Error>;
     /// The directory for files that pass in and out and are not part of the workspace, as commands inside see it.
     fn exchange(&self) -> PathBuf;
+    /// Keeps the files as they are now under a name that `fork` takes; ends every process first. Only where
+    /// [`Capabilities::snapshot`] says so.
+    async fn snapshot(&self) -> Result<String, Error> {
+        Err(Error::Unsupported { backend: "this", what: "take a snapshot" })
+    }
 }

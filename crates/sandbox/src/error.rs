@@ -29,6 +29,14 @@ pub enum Error {
     Host { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("could not {doing} the host's file `{path}`")]
     HostFile { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("could not build sandbox `{id}`: the step `{step}` failed")]
+    Cage { id: String, step: String, source: io::Error },
+    #[error("sandbox `{id}` is used by another process")]
+    Busy { id: String },
+    #[error("the {backend} backend cannot {what}")]
+    Unsupported { backend: &'static str, what: &'static str },
+    #[error("there is no snapshot `{name}`")]
+    NoSnapshot { name: String },
     #[error("`{path}` is written in format {found}; this ralph knows formats up to {known}")]
     Format { path: PathBuf, found: u64, known: u64 },
 }
@@ -36,7 +44,7 @@ pub enum Error {
 impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Gone { .. } => Some("ralph sandbox ls".to_owned()),
+            Self::Gone { .. } | Self::NoSnapshot { .. } => Some("ralph sandbox ls".to_owned()),
             Self::Exists { id } | Self::Unkillable { id, .. } => Some(format!("ralph sandbox rm {id}")),
             Self::Name { .. } => {
                 Some("use 1 to 63 letters, digits, `.`, `_` or `-`, starting with a letter or digit".to_owned())
@@ -44,6 +52,9 @@ impl Error {
             Self::Spawn { program, .. } => Some(format!("check that `{program}` is installed where the sandbox runs")),
             Self::Refused { .. } => Some("use a plain path inside the repository".to_owned()),
             Self::Format { .. } => Some("a newer ralph made this sandbox: use that one, or upgrade".to_owned()),
+            Self::Cage { .. } => Some("ralph doctor".to_owned()),
+            Self::Busy { id } => Some(format!("ralph sandbox stop {id}")),
+            Self::Unsupported { .. } => Some("use the embedded backend".to_owned()),
             Self::File { .. }
             | Self::TooLarge { .. }
             | Self::TooMany { .. }

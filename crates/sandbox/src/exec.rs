@@ -16,6 +16,8 @@ pub struct Exec {
     pub env: Vec<(String, String)>,
     pub stdin: Vec<u8>,
     pub timeout: Duration,
+    /// Rows and columns of a terminal the command gets instead of pipes; all output then is standard output.
+    pub terminal: Option<(u16, u16)>,
 }
 
 impl Exec {
@@ -26,6 +28,7 @@ impl Exec {
             env: Vec::new(),
             stdin: Vec::new(),
             timeout,
+            terminal: None,
         }
     }
 
@@ -70,11 +73,23 @@ pub enum Status {
     TimedOut,
 }
 
+/// Which limit of the sandbox a command ran into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    Memory,
+    Processes,
+    Disk,
+}
+
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     pub status: Status,
     pub duration: Duration,
+    /// The limit that was reached while it ran, which is not always what ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
 }
 
 impl Exit {

@@ -5,12 +5,18 @@
 
 pub mod conformance;
 mod contract;
+#[cfg(target_os = "linux")]
+pub mod embedded;
 mod error;
 mod exec;
 pub mod files;
 pub mod local;
+mod pump;
+mod shelf;
 mod token;
 
-pub use contract::{Backend, Capabilities, Entry, EntryKind, Isolation, Label, Listed, Prune, Pruned, Sandbox, Spec};
+pub use contract::{
+    Backend, Capabilities, Entry, EntryKind, Isolation, Label, Listed, Network, Prune, Pruned, Resources, Sandbox, Spec,
+};
 pub use error::Error;
-pub use exec::{Capture, Exec, Exit, Kept, Output, Sink, Status, Stream, capture};
+pub use exec::{Capture, Exec, Exit, Kept, Limit, Output, Sink, Status, Stream, capture};

@@ -115,7 +115,7 @@ pub(crate) async fn make(backend: &dyn Backend, started: &Started, role: Role) -
         ("ralph.base-branch".to_owned(), started.base_branch.clone()),
         ("ralph.task".to_owned(), started.task_path.clone()),
     ]);
-    let spec = Spec { name, labels, env: BTreeMap::new(), image: started.image.clone() };
+    let spec = Spec { name, labels, env: BTreeMap::new(), image: started.image.clone(), ..Spec::default() };
     Ok(backend.create(&spec).await?)
 }
 

@@ -277,7 +277,8 @@ async fn seeded(host: &Host, first: &Sha) -> Arc<dyn Sandbox> {
     let bundle = host.folder.path().join("in.bundle");
     host.bare.bundle_out(&bundle, &branch()).await.unwrap();
     let local = Local::new(host.folder.path().join("sandboxes"));
-    let spec = Spec { name: "work".to_owned(), labels: BTreeMap::new(), env: BTreeMap::new(), image: None };
+    let spec =
+        Spec { name: "work".to_owned(), labels: BTreeMap::new(), env: BTreeMap::new(), image: None, ..Spec::default() };
     let sandbox = local.create(&spec).await.unwrap();
     let shallow = host.bare.shallow().unwrap();
     let identity = Identity { name: "Agent <x>".to_owned(), email: "agent@localhost".to_owned() };

@@ -201,7 +201,7 @@ fn spec(token: &str, name: &str) -> Spec {
             ("FROM_SPEC".to_owned(), "spec value".to_owned()),
             ("BOTH".to_owned(), "spec".to_owned()),
         ]),
-        image: None,
+        ..Spec::default()
     }
 }
 

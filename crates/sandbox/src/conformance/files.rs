@@ -122,7 +122,7 @@ pub(super) async fn caps(bench: &Bench<'_>) -> Verdict {
     let too_large = |error: &Error| matches!(error, Error::TooLarge { .. });
     refuses("one more", &sandbox.read(file, 4).await, too_large)?;
     refuses("any more", &sandbox.read(file, 0).await, too_large)?;
-    bench.sh("dd if=/dev/zero of=caps/sparse bs=1 count=1 seek=1099511627776 2> /dev/null").await?;
+    bench.sh("dd if=/dev/zero of=caps/sparse bs=1 count=1 seek=10737418240 2> /dev/null").await?;
     refuses("a sparse tebibyte", &sandbox.read(Path::new("caps/sparse"), CAP).await, too_large)
 }
 
@@ -204,7 +204,7 @@ pub(super) async fn copy_out_refusals(bench: &Bench<'_>) -> Verdict {
     let file = Path::new("traps/file");
     let too_large = |error: &Error| matches!(error, Error::TooLarge { .. });
     refuses("over the cap", &sandbox.copy_out(file, &host.join("out"), 6).await, too_large)?;
-    bench.sh("dd if=/dev/zero of=traps/sparse bs=1 count=1 seek=1099511627776 2> /dev/null").await?;
+    bench.sh("dd if=/dev/zero of=traps/sparse bs=1 count=1 seek=10737418240 2> /dev/null").await?;
     refuses("sparse", &sandbox.copy_out(Path::new("traps/sparse"), &host.join("out"), CAP).await, too_large)?;
     claim("nothing was left on the host", !host.join("out").exists())?;
     fs::write(host.join("taken"), "host's")?;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, mkdirat, open, openat, stat, statat};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid, fchown, fstat, mkdirat, open, openat, stat, statat};
 use rustix::io::Errno;
 
 use super::path::{names, refused};
@@ -20,6 +20,8 @@ pub(super) const LINK: &str = "a part of the path is a symbolic link";
 pub struct Root {
     fd: OwnedFd,
     id: String,
+    /// Whom new files belong to, when that is not whoever makes them.
+    owner: Option<(Uid, Gid)>,
 }
 
 /// What the walk does where a directory is missing.
@@ -33,8 +35,24 @@ impl Root {
     /// Opens a host directory, which itself must not be a link, on behalf of sandbox `id`.
     pub fn open(id: &str, directory: &Path) -> Result<Self, Error> {
         match open(directory, DIRECTORY, Mode::empty()) {
-            Ok(fd) => Ok(Self { fd, id: id.to_owned() }),
+            Ok(fd) => Ok(Self::new(id, fd)),
             Err(errno) => Err(Error::Host { doing: "open", path: directory.to_owned(), source: errno.into() }),
+        }
+    }
+
+    /// Takes a directory that is open already.
+    pub fn new(id: &str, fd: OwnedFd) -> Self {
+        // Only the privileged can give files away; for others there is nothing to give.
+        let privileged = rustix::process::geteuid().is_root();
+        let owner = fstat(&fd).ok().map(|stat| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
+        Self { fd, id: id.to_owned(), owner: owner.filter(|(uid, _)| privileged && !uid.is_root()) }
+    }
+
+    /// Gives what the host just made to the owner of the directory, so that those inside can go on with it.
+    pub(super) fn give(&self, made: impl AsFd) -> Result<(), Errno> {
+        match self.owner {
+            Some((uid, gid)) => fchown(made, Some(uid), Some(gid)),
+            None => Ok(()),
         }
     }
 
@@ -62,7 +80,7 @@ impl Root {
         // Opened anew instead of duplicated: duplicates would share one read position for listings.
         let mut here = openat(&self.fd, ".", DIRECTORY, Mode::empty()).map_err(|e| self.failed(doing, path, e))?;
         for name in names {
-            here = match step(here.as_fd(), name, missing) {
+            here = match self.step(here.as_fd(), name, missing) {
                 Ok(next) => next,
                 Err(Step::Link) => return Err(refused(path, LINK)),
                 Err(Step::Failed(errno)) => return Err(self.failed(doing, path, errno)),
@@ -97,6 +115,29 @@ impl Root {
         Ok(File::from(fd))
     }
 
+    fn step(&self, here: BorrowedFd<'_>, name: &OsStr, missing: Missing) -> Result<OwnedFd, Step> {
+        let mut opened = openat(here, name, DIRECTORY, Mode::empty());
+        if missing == Missing::Make && matches!(opened, Err(Errno::NOENT)) {
+            match mkdirat(here, name, Mode::from_bits_truncate(0o755)) {
+                // Somebody else made it first: whatever it is, the next open judges it.
+                Err(Errno::EXIST) => opened = openat(here, name, DIRECTORY, Mode::empty()),
+                Ok(()) => {
+                    opened = openat(here, name, DIRECTORY, Mode::empty());
+                    if let Ok(made) = &opened {
+                        self.give(made).map_err(Step::Failed)?;
+                    }
+                }
+                Err(errno) => return Err(Step::Failed(errno)),
+            }
+        }
+        opened.map_err(|errno| {
+            // Kernels disagree on the number for "that is a link", so the entry itself is asked.
+            let is_link = matches!(errno, Errno::NOTDIR | Errno::LOOP | Errno::MLINK)
+                && statat(here, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| kind(&stat) == FileType::Symlink);
+            if is_link { Step::Link } else { Step::Failed(errno) }
+        })
+    }
+
     pub(super) fn failed(&self, doing: &'static str, path: &Path, source: impl Into<std::io::Error>) -> Error {
         Error::File { id: self.id.clone(), doing, path: path.to_owned(), source: source.into() }
     }
@@ -106,24 +147,6 @@ impl Root {
 enum Step {
     Link,
     Failed(Errno),
-}
-
-fn step(here: BorrowedFd<'_>, name: &OsStr, missing: Missing) -> Result<OwnedFd, Step> {
-    let mut opened = openat(here, name, DIRECTORY, Mode::empty());
-    if missing == Missing::Make && matches!(opened, Err(Errno::NOENT)) {
-        match mkdirat(here, name, Mode::from_bits_truncate(0o755)) {
-            // Somebody else made it first: whatever it is, the next open judges it.
-            Ok(()) | Err(Errno::EXIST) => (),
-            Err(errno) => return Err(Step::Failed(errno)),
-        }
-        opened = openat(here, name, DIRECTORY, Mode::empty());
-    }
-    opened.map_err(|errno| {
-        // Kernels disagree on the number for "that is a link", so the entry itself is asked.
-        let is_link = matches!(errno, Errno::NOTDIR | Errno::LOOP | Errno::MLINK)
-            && statat(here, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| kind(&stat) == FileType::Symlink);
-        if is_link { Step::Link } else { Step::Failed(errno) }
-    })
 }
 
 pub(super) fn kind(stat: &Stat) -> FileType {

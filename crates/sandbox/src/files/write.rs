@@ -39,6 +39,7 @@ pub fn append(root: &Root, path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let here = root.walk(path, &parents, Missing::Make, "append to")?;
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
     let mut file = root.regular(&here, name, path, flags, "append to")?;
+    root.give(&file).map_err(|errno| root.failed("append to", path, errno))?;
     file.write_all(bytes).map_err(|source| root.failed("append to", path, source))
 }
 
@@ -97,7 +98,11 @@ impl<'a> Fresh<'a> {
         let name = format!(".ralph-{}.tmp", token::random());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(here, &name, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(fd) => Ok(Self { here, name, file: File::from(fd), placed: false }),
+            Ok(fd) => {
+                let fresh = Self { here, name, file: File::from(fd), placed: false };
+                root.give(&fresh.file).map_err(|errno| root.failed("write", path, errno))?;
+                Ok(fresh)
+            }
             Err(errno) => Err(root.failed("write", path, errno)),
         }
     }

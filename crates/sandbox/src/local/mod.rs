@@ -14,7 +14,6 @@
 
 mod backend;
 mod mark;
-mod meta;
 mod program;
 mod run;
 mod sandbox;

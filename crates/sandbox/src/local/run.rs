@@ -1,19 +1,18 @@
 //! One command as a subprocess: its pipes, its time and its end. Which command in which folder is decided above.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::io::{Errno, ioctl_fionread};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::mark::{self, End, Mark};
 use super::watchdog::Watchdog;
-use crate::{Sink, Status, Stream};
+use crate::pump::Pipes;
+use crate::{Sink, Status};
 
 /// What a command is given between being asked to end and being ended, when its time is over.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
@@ -22,7 +21,6 @@ const CANCEL_GRACE: Duration = Duration::from_millis(500);
 /// How long the output of a command that has ended is waited for, when something else keeps its pipes open.
 const DRAIN_GRACE: Duration = Duration::from_millis(200);
 const TICK: Duration = Duration::from_millis(10);
-const BUFFER: usize = 64 << 10;
 
 /// A started command. Dropped before its end, it ends the command and everything under it.
 #[derive(Debug)]
@@ -48,7 +46,7 @@ impl Running {
     /// Follows the command to its end, or ends it when its time is over.
     pub(super) async fn finish(mut self, input: &[u8], timeout: Duration, sink: &mut dyn Sink) -> io::Result<Status> {
         let child = self.child.as_mut().expect("only the end takes the child");
-        let mut pipes = Pipes::new(child, input);
+        let mut pipes = Pipes::new(child.stdin.take(), input, child.stdout.take(), child.stderr.take());
         let deadline = tokio::time::sleep(timeout);
         tokio::pin!(deadline);
         let status = loop {
@@ -66,7 +64,11 @@ impl Running {
         Ok(status_of(status))
     }
 
-    async fn time_out(mut self, mut pipes: Pipes<'_>, sink: &mut dyn Sink) -> io::Result<Status> {
+    async fn time_out(
+        mut self,
+        mut pipes: Pipes<'_, ChildStdin, ChildStdout, ChildStderr>,
+        sink: &mut dyn Sink,
+    ) -> io::Result<Status> {
         let child = self.child.as_mut().expect("only the end takes the child");
         signal(self.group, Signal::TERM);
         let grace = tokio::time::sleep(TIMEOUT_GRACE);
@@ -150,100 +152,5 @@ fn status_of(status: ExitStatus) -> Status {
         (Some(code), _) => Status::Code(code),
         (None, Some(signal)) => Status::Signal(signal),
         (None, None) => unreachable!("a process that was waited for has exited or was killed"),
-    }
-}
-
-/// The three pipes of a command and what is still to go through them.
-struct Pipes<'a> {
-    stdin: Option<ChildStdin>,
-    input: &'a [u8],
-    out: Outlet<ChildStdout>,
-    err: Outlet<ChildStderr>,
-}
-
-/// One stream of output, read through a buffer of fixed size.
-struct Outlet<R> {
-    pipe: Option<R>,
-    buffer: Vec<u8>,
-    seen: u64,
-}
-
-impl<'a> Pipes<'a> {
-    fn new(child: &mut Child, input: &'a [u8]) -> Self {
-        let (out, err) = (Outlet::new(child.stdout.take()), Outlet::new(child.stderr.take()));
-        Self { stdin: child.stdin.take(), input, out, err }
-    }
-
-    /// Moves one piece through one of the pipes; waits for ever when all are closed.
-    async fn step(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
-        tokio::select! {
-            read = self.out.fill() => self.out.pass(read?, Stream::Stdout, sink),
-            read = self.err.fill() => self.err.pass(read?, Stream::Stderr, sink),
-            () = feed(&mut self.stdin, &mut self.input) => (),
-        }
-        Ok(())
-    }
-
-    /// Passes on everything that was in the pipes when the command ended, and what follows until the grace is over.
-    async fn drain(&mut self, grace: Duration, sink: &mut dyn Sink) -> io::Result<()> {
-        self.stdin = None;
-        let (out, err) = (self.out.target(), self.err.target());
-        let grace = tokio::time::sleep(grace);
-        tokio::pin!(grace);
-        let mut over = false;
-        while !(self.out.pipe.is_none() && self.err.pipe.is_none()) {
-            if over && self.out.reached(out) && self.err.reached(err) {
-                break;
-            }
-            tokio::select! {
-                moved = self.step(sink) => moved?,
-                () = &mut grace, if !over => over = true,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Writes a piece of the input and closes the pipe after the last; a command that does not want it is left alone.
-async fn feed(stdin: &mut Option<ChildStdin>, input: &mut &[u8]) {
-    let Some(pipe) = stdin else { return std::future::pending().await };
-    match pipe.write(input).await {
-        Ok(written) if written > 0 => *input = input.get(written..).unwrap_or_default(),
-        _ => *input = &[],
-    }
-    if input.is_empty() {
-        *stdin = None;
-    }
-}
-
-impl<R: AsyncRead + AsFd + Unpin> Outlet<R> {
-    fn new(pipe: Option<R>) -> Self {
-        Self { pipe, buffer: vec![0; BUFFER], seen: 0 }
-    }
-
-    async fn fill(&mut self) -> io::Result<usize> {
-        match &mut self.pipe {
-            Some(pipe) => pipe.read(&mut self.buffer).await,
-            None => std::future::pending().await,
-        }
-    }
-
-    fn pass(&mut self, read: usize, stream: Stream, sink: &mut dyn Sink) {
-        if read == 0 {
-            self.pipe = None;
-            return;
-        }
-        self.seen += read as u64;
-        sink.chunk(stream, self.buffer.get(..read).unwrap_or_default());
-    }
-
-    /// Returns how many bytes will have been seen once what is in the pipe now has been read.
-    fn target(&self) -> u64 {
-        let waiting = self.pipe.as_ref().map_or(0, |pipe| ioctl_fionread(pipe).unwrap_or(0));
-        self.seen + waiting
-    }
-
-    fn reached(&self, target: u64) -> bool {
-        self.pipe.is_none() || self.seen >= target
     }
 }

@@ -15,10 +15,10 @@ use tokio::process::Command;
 
 use super::backend::Shared;
 use super::mark::{self, End, Mark};
-use super::meta::Meta;
 use super::program;
 use super::run::{Running, signal};
 use crate::files::{self, Root};
+use crate::shelf::{Meta, blocking, is_variable};
 use crate::{Entry, Error, Exec, Exit, Sandbox, Sink};
 
 pub(super) const WORKSPACE: &str = "workspace";
@@ -160,7 +160,7 @@ impl Sandbox for LocalSandbox {
         let running = Running::start(command, mark, &self.shared.watchdog, input).map_err(spawn(program))?;
         let status = running.finish(&exec.stdin, exec.timeout, sink).await;
         let status = status.map_err(|source| Error::Wait { id: id.clone(), program: program.to_owned(), source })?;
-        Ok(Exit { status, duration: started.elapsed() })
+        Ok(Exit { status, duration: started.elapsed(), limit: None })
     }
 
     async fn read(&self, path: &Path, cap: u64) -> Result<Vec<u8>, Error> {
@@ -201,7 +201,7 @@ impl Sandbox for LocalSandbox {
         }
         // Out of sight before it is taken apart, so that nothing can be started in it and the rest can be done later.
         let (shared, folder) = (self.shared.clone(), self.folder.clone());
-        let grave = blocking(move || shared.bury(&folder)).await?;
+        let grave = blocking(move || shared.shelf.bury(&folder)).await?;
         // Again, for what was started while the first look was going on.
         self.end(End::Now).await?;
         blocking(move || grave.remove()).await
@@ -232,15 +232,4 @@ fn check_words(exec: &Exec) -> io::Result<()> {
         return invalid("the name of an environment variable is empty or holds `=`");
     }
     Ok(())
-}
-
-pub(super) fn is_variable(name: &str) -> bool {
-    !name.is_empty() && !name.contains(['=', '\0'])
-}
-
-/// Runs what may wait for a disk on a thread that may.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Error> {
-    tokio::task::spawn_blocking(work).await.expect("file work does not panic, and nobody aborts it")
 }

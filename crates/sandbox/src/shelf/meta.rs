@@ -7,22 +7,29 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, Root};
-use crate::{Error, Listed, Spec, token};
+use crate::{Error, Listed, Network, Resources, Spec, token};
 
-pub(super) const FILE: &str = "meta.json";
+pub(crate) const FILE: &str = "meta.json";
 const FORMAT: u64 = 1;
 const CAP: u64 = 4 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Meta {
-    pub(super) format: u64,
-    pub(super) id: String,
+pub(crate) struct Meta {
+    pub(crate) format: u64,
+    pub(crate) id: String,
     /// Tells this sandbox's processes from those of another with the same name.
-    pub(super) key: String,
-    pub(super) fingerprint: String,
-    pub(super) image: Option<String>,
-    pub(super) labels: BTreeMap<String, String>,
-    pub(super) env: BTreeMap<String, String>,
+    pub(crate) key: String,
+    pub(crate) fingerprint: String,
+    pub(crate) image: Option<String>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) resources: Resources,
+    #[serde(default)]
+    pub(crate) network: Network,
+    /// The snapshots this sandbox stands on, the nearest first.
+    #[serde(default)]
+    pub(crate) layers: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -31,7 +38,7 @@ struct Format {
 }
 
 impl Meta {
-    pub(super) fn new(spec: &Spec) -> Self {
+    pub(crate) fn new(spec: &Spec) -> Self {
         Self {
             format: FORMAT,
             id: spec.name.clone(),
@@ -40,16 +47,19 @@ impl Meta {
             image: spec.image.clone(),
             labels: spec.labels.clone(),
             env: spec.env.clone(),
+            resources: spec.resources,
+            network: spec.network,
+            layers: Vec::new(),
         }
     }
 
-    pub(super) fn write(&self, root: &Root) -> Result<(), Error> {
+    pub(crate) fn write(&self, root: &Root) -> Result<(), Error> {
         let bytes = serde_json::to_vec_pretty(self).expect("strings serialise");
         files::replace(root, Path::new(FILE), &bytes, Some(0o600))
     }
 
     /// Reads the description of the sandbox in `folder`; a folder without one is no sandbox.
-    pub(super) fn read(id: &str, folder: &Path) -> Result<Self, Error> {
+    pub(crate) fn read(id: &str, folder: &Path) -> Result<Self, Error> {
         let gone = || Error::Gone { id: id.to_owned() };
         let root = match Root::open(id, folder) {
             Err(Error::Host { source, .. })
@@ -76,7 +86,7 @@ impl Meta {
         Ok(meta)
     }
 
-    pub(super) fn listed(self) -> Listed {
+    pub(crate) fn listed(self) -> Listed {
         Listed { id: self.id, labels: self.labels, fingerprint: self.fingerprint, bytes: None }
     }
 }
@@ -91,7 +101,7 @@ fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8], path: &Path) -> Result<T, Erro
 }
 
 /// Checks that a name is one plain folder name that other backends would take too.
-pub(super) fn check_name(name: &str) -> Result<(), Error> {
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let start = name.starts_with(|c: char| c.is_ascii_alphanumeric());
     if start && name.len() <= 63 && name.chars().all(plain) {
@@ -158,6 +168,9 @@ mod tests {
             image: None,
             labels: [("ralph.run".into(), "r".into())].into(),
             env: [("A".into(), "1".into())].into(),
+            resources: Resources::default(),
+            network: Network::default(),
+            layers: Vec::new(),
         };
         assert_eq!(Meta::read("a", folder.path()).unwrap(), want);
     }

@@ -14,7 +14,7 @@ use crate::eventually;
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 pub(crate) fn spec(name: &str) -> Spec {
-    Spec { name: name.to_owned(), labels: BTreeMap::new(), env: BTreeMap::new(), image: None }
+    Spec { name: name.to_owned(), labels: BTreeMap::new(), env: BTreeMap::new(), image: None, ..Spec::default() }
 }
 
 fn names_in(folder: &Path) -> Vec<String> {

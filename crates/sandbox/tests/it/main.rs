@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has to stop")]
 
+#[cfg(target_os = "linux")]
+mod embedded;
 mod local;
 #[cfg(target_os = "linux")]
 mod owner;

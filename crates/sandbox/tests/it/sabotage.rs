@@ -98,7 +98,7 @@ impl Sandbox for BrokenSandbox {
                 let line = format!("({}) > /dev/null 2>&1 &", exec.argv.last().unwrap());
                 self.inner.exec(&Exec { argv: Exec::shell(&line, exec.timeout).argv, ..exec.clone() }, sink).await?;
                 tokio::time::sleep(exec.timeout).await;
-                Ok(Exit { status: Status::TimedOut, duration: exec.timeout })
+                Ok(Exit { status: Status::TimedOut, duration: exec.timeout, limit: None })
             }
             Fault::OutputAtTheEnd => {
                 let mut late = Late::default();

@@ -1,0 +1,90 @@
+//! The process outside the cage: makes the namespaces, says who is who in them, and waits.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::ExitCode;
+
+use rustix::fs::Mode;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, umask, waitpid};
+
+use super::super::plan::{AGENT, Ids, Plan, Wall};
+use super::super::wire::{self, Said};
+use super::fault::{At as _, Fault};
+use super::{init, sys};
+
+/// Runs the launcher in a process that was started as one.
+pub(in super::super) fn main() -> ExitCode {
+    let Ok(ctl) = sys::inherited(0) else { return ExitCode::from(125) };
+    match launch(&ctl) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            report(&ctl, &fault);
+            ExitCode::from(125)
+        }
+    }
+}
+
+pub(super) fn report(ctl: &OwnedFd, fault: &Fault) {
+    let errno = fault.source.raw_os_error().unwrap_or(0);
+    let step = if errno == 0 { fault.to_string() } else { fault.step.clone() };
+    let said = serde_json::to_vec(&Said::Failed { step, errno }).unwrap_or_default();
+    // The supervisor may be gone, and then nobody is left to tell.
+    let _ = wire::send(ctl.as_fd(), &said, &[]);
+}
+
+fn launch(ctl: &OwnedFd) -> Result<(), Fault> {
+    sys::close_from(3).at("close inherited descriptors")?;
+    sys::plain_signals();
+    umask(Mode::from_raw_mode(0o077));
+    // A session of its own: Ctrl-C at the supervisor's terminal is the supervisor's to answer.
+    setsid().at("begin a session")?;
+    let plan = sys::inherited(1).and_then(wire::unsealed).at("read the plan")?;
+    let plan: Plan = serde_json::from_slice(&plan).map_err(io::Error::from).at("read the plan")?;
+    let (wait, go) = io::pipe().at("make a pipe")?;
+    let Some(cage) = sys::clone(namespaces(&plan)).at("make namespaces")? else {
+        drop(go);
+        init::main(ctl, &plan, wait);
+    };
+    drop(wait);
+    if let Err(fault) =
+        introduce(cage, &plan).and_then(|()| io::Write::write_all(&mut &go, b"g").at("let the cage go on"))
+    {
+        // It waits for a word that will not come.
+        let _ = kill_process(cage, Signal::KILL);
+        let _ = waitpid(Some(cage), WaitOptions::empty());
+        return Err(fault);
+    }
+    drop(go);
+    loop {
+        match waitpid(Some(cage), WaitOptions::empty()) {
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => (),
+            Err(errno) => return Err(errno).at("wait for the cage"),
+        }
+    }
+}
+
+/// Says who the cage's users are, and which limits hold for it.
+fn introduce(cage: Pid, plan: &Plan) -> Result<(), Fault> {
+    let of = |name: &str| format!("/proc/{}/{name}", cage.as_raw_nonzero());
+    let Ids { uid, gid, agent_uid, agent_gid } = plan.ids;
+    let map = |own: u32, agent: u32| {
+        if plan.ids.apart() { format!("0 {own} 1\n{AGENT} {agent} 1\n") } else { format!("0 {own} 1\n") }
+    };
+    if !plan.ids.apart() {
+        // Without privileges on the host, groups can only be given up for good.
+        fs::write(of("setgroups"), "deny").at("write setgroups")?;
+    }
+    fs::write(of("uid_map"), map(uid, agent_uid)).at("write uid_map")?;
+    fs::write(of("gid_map"), map(gid, agent_gid)).at("write gid_map")?;
+    for group in &plan.cgroups {
+        fs::write(group.join("cgroup.procs"), cage.as_raw_nonzero().to_string())
+            .at(format_args!("join cgroup {}", group.display()))?;
+    }
+    Ok(())
+}
+
+fn namespaces(plan: &Plan) -> u64 {
+    if plan.without.contains(&Wall::Network) { sys::NAMESPACES & !sys::NETWORK } else { sys::NAMESPACES }
+}

@@ -1,0 +1,107 @@
+//! `/proc` of a cage: its own processes, and as little of the host as programs can live with. And the last look at the
+//! table of mounts before anything untrusted runs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use super::fault::{At as _, Fault, fault};
+use super::root::{Kind, QUIET, Stage};
+
+/// What tells about the host or its keys, covered with nothing.
+const COVERED: [&str; 20] = [
+    "acpi",
+    "asound",
+    "interrupts",
+    "kallsyms",
+    "kcore",
+    "key-users",
+    "keys",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
+    "kmsg",
+    "latency_stats",
+    "modules",
+    "sched_debug",
+    "scsi",
+    "slabinfo",
+    "softirqs",
+    "timer_list",
+    "vmallocinfo",
+    "config.gz",
+];
+
+/// What can only be read.
+const CLOSED: [&str; 5] = ["sys", "irq", "bus", "fs", "sysrq-trigger"];
+
+/// Namespaces that nobody in the cage needs another one of.
+const NAMESPACES: [&str; 7] = ["mnt", "net", "pid", "ipc", "uts", "cgroup", "time"];
+
+/// Limits on namespaces, held open until every mount is made: taking a mount costs a namespace too.
+pub(super) struct Caps(Vec<(fs::File, &'static str)>);
+
+impl Caps {
+    fn open(stage: &Stage) -> Result<Self, Fault> {
+        let root = stage.path("/proc/sys/user");
+        let open = |name: &str| fs::File::options().write(true).open(root.join(format!("max_{name}_namespaces")));
+        // One more of users, the inner one, and no other of any kind.
+        let mut caps = vec![(open("user").at("limit user namespaces")?, "1")];
+        for name in NAMESPACES {
+            match open(name) {
+                // Older kernels have fewer kinds.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => (),
+                file => caps.push((file.at(format_args!("limit {name} namespaces"))?, "0")),
+            }
+        }
+        Ok(Self(caps))
+    }
+
+    /// Makes them hold.
+    pub(super) fn close(self) -> Result<(), Fault> {
+        self.0.into_iter().try_for_each(|(mut file, most)| file.write_all(most.as_bytes())).at("limit namespaces")
+    }
+}
+
+pub(super) fn mount(stage: &mut Stage, masks: bool, limit: bool) -> Result<Option<Caps>, Fault> {
+    let mount = Kind::new("proc", QUIET)?.mount()?;
+    stage.attach("/proc", mount, true)?;
+    // Opened while they can still be written.
+    let caps = if limit { Some(Caps::open(stage)?) } else { None };
+    if masks {
+        for name in CLOSED {
+            stage.read_only(&format!("/proc/{name}"))?;
+        }
+        for name in COVERED {
+            stage.cover(&format!("/proc/{name}"))?;
+        }
+    }
+    Ok(caps)
+}
+
+/// Reads the table of mounts back: every mount is one we made, or lies below one we bound.
+pub(super) fn check(targets: &BTreeSet<PathBuf>) -> Result<(), Fault> {
+    let step = "read the mounts back";
+    let table = fs::read_to_string("/proc/self/mountinfo").at(step)?;
+    let mut seen = BTreeSet::new();
+    for line in table.lines() {
+        let mut words = line.split(' ');
+        let (Some(target), Some(options)) = (words.nth(4), words.next()) else {
+            return Err(fault(step, "a line of mountinfo is too short"));
+        };
+        let target = PathBuf::from(target.replace("\\040", " "));
+        let known = targets.contains(&target);
+        if !known && !targets.iter().any(|ours| ours != Path::new("/") && target.starts_with(ours)) {
+            return Err(fault(step, format!("`{}` is mounted and should not be", target.display())));
+        }
+        if !options.split(',').any(|option| option == "nosuid") {
+            return Err(fault(step, format!("`{}` lets programs change their user", target.display())));
+        }
+        seen.insert(target);
+    }
+    match targets.iter().find(|target| !seen.contains(*target)) {
+        Some(missing) => Err(fault(step, format!("`{}` is not mounted", missing.display()))),
+        None => Ok(()),
+    }
+}

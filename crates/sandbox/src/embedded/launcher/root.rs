@@ -1,0 +1,420 @@
+//! The root of a cage, built from nothing and by descriptors: a path is looked up once, compared, and never again.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, fstat, mkdirat, open, openat, openat2, statat,
+    symlinkat,
+};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree,
+    unmount,
+};
+use rustix::process::{chdir, fchdir, pivot_root};
+
+use super::super::plan::{Base, Bind, Plan, Scratch, Source, TextFile, Volume, Wall};
+use super::fault::{At as _, Fault, fault};
+use super::{proc, sys};
+
+/// What mounts may allow, as `mount_setattr` counts it.
+const READ_ONLY: u64 = 0x1;
+const NO_SUID: u64 = 0x2;
+const NO_DEVICES: u64 = 0x4;
+const NO_EXEC: u64 = 0x8;
+
+/// Directories that every system has, to put the new root on before it is the root.
+const STAGES: [&str; 4] = ["/tmp", "/mnt", "/run", "/usr"];
+
+/// Builds the root and moves into it. Returns the volumes as directories of the new root.
+pub(super) fn build(plan: &Plan) -> Result<Vec<File>, Fault> {
+    let has = |wall: Wall| !plan.without.contains(&wall);
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).at("make mounts private")?;
+    // Everything of the host is taken before anything of it is covered.
+    let binds: Vec<_> = plan.binds.iter().map(|bind| bound(bind, has(Wall::ReadOnly))).collect::<Result<_, _>>()?;
+    let volumes: Vec<_> = plan.volumes.iter().map(volume).collect::<Result<_, _>>()?;
+    let mut stage = Stage::new(plan)?;
+    for (from, to) in &plan.links {
+        stage.link(from, to)?;
+    }
+    // From what is gone with the cage to what stays, and the host's own parts last: nothing covers those.
+    for scratch in &plan.scratch {
+        stage.attach(&scratch.target, memory(scratch, plan.ids.agent_outside())?, true)?;
+    }
+    for (volume, mount) in plan.volumes.iter().zip(volumes) {
+        stage.attach(&volume.target, mount, true)?;
+    }
+    for (bind, mount) in plan.binds.iter().zip(binds) {
+        stage.attach(&bind.target, mount, bind.source.directory)?;
+    }
+    stage.devices()?;
+    let caps = proc::mount(&mut stage, has(Wall::ProcMasks), has(Wall::NamespaceLimit))?;
+    for file in &plan.files {
+        stage.text(file)?;
+    }
+    if has(Wall::Masks) {
+        for target in &plan.masks {
+            stage.cover(target)?;
+        }
+    }
+    stage.enter(has(Wall::ReadOnly))?;
+    caps.map_or(Ok(()), proc::Caps::close)?;
+    proc::check(&stage.targets)?;
+    let open = |volume: &Volume| {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        open(&volume.target, flags, Mode::empty()).map(File::from).at(format_args!("open {}", volume.target))
+    };
+    plan.volumes.iter().map(open).collect()
+}
+
+/// The new root while it is being built.
+pub(super) struct Stage {
+    root: OwnedFd,
+    place: &'static str,
+    agent: u32,
+    /// A directory in memory for files that are bound over those of an image.
+    texts: Option<OwnedFd>,
+    targets: BTreeSet<PathBuf>,
+}
+
+impl Stage {
+    fn new(plan: &Plan) -> Result<Self, Fault> {
+        let agent = plan.ids.agent_outside();
+        let (mount, texts) = match &plan.base {
+            Base::Empty => {
+                let root = Scratch { target: "/".to_owned(), bytes: 4 << 20, files: 4096, mode: 0o755 };
+                (memory(&root, 0)?, None)
+            }
+            Base::Image { lower, upper, work } => {
+                let root = overlay("/", std::slice::from_ref(lower), upper, work)?;
+                let texts = Scratch { target: "texts".to_owned(), bytes: 4 << 20, files: 4096, mode: 0o755 };
+                (root, Some(memory(&texts, 0)?))
+            }
+        };
+        let stage = STAGES.iter().find(|path| Path::new(path).is_dir()).copied();
+        let place = stage.ok_or_else(|| fault("place the new root", "none of /tmp, /mnt, /run and /usr exists"))?;
+        move_mount(&mount, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).at("place the new root")?;
+        // Through the path, so that what is attached below is found from here.
+        let root = open(place, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let root = root.at("open the new root")?;
+        let mut stage = Self { root, place, agent, texts: None, targets: BTreeSet::from([PathBuf::from("/")]) };
+        if let Some(texts) = texts {
+            stage.texts = Some(texts);
+        }
+        Ok(stage)
+    }
+
+    /// Opens the directory of a target and returns it with the last name; what is missing on the way is made.
+    fn parent<'a>(&self, target: &'a str) -> Result<(OwnedFd, &'a str), Fault> {
+        let step = || format!("prepare {target}");
+        let mut names: Vec<&str> = target.split('/').filter(|name| !name.is_empty()).collect();
+        if names.iter().any(|name| matches!(*name, "." | "..")) {
+            return Err(fault(step(), "the path is not plain"));
+        }
+        let last = names.pop().ok_or_else(|| fault(step(), "the root is no target"))?;
+        let mut here = self.root.try_clone().at(step())?;
+        for name in names {
+            here = enter(&here, name).at(step())?;
+        }
+        Ok((here, last))
+    }
+
+    pub(super) fn attach(&mut self, target: &str, mount: impl AsFd, directory: bool) -> Result<(), Fault> {
+        let step = format!("mount {target}");
+        let (parent, name) = self.parent(target)?;
+        let point = if directory {
+            enter(&parent, name).at(&step)?
+        } else {
+            // Made only when nothing is there, and a link is not followed.
+            match openat(&parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+                Err(Errno::NOENT) => {
+                    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                    openat(&parent, name, flags, Mode::from_raw_mode(0o644)).at(&step)?
+                }
+                opened => opened.at(&step)?,
+            }
+        };
+        if rustix::fs::FileType::from_raw_mode(fstat(&point).at(&step)?.st_mode).is_symlink() {
+            return Err(fault(step, "a link is in its place"));
+        }
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(mount.as_fd(), "", &point, "", flags).at(&step)?;
+        self.targets.insert(PathBuf::from(target));
+        Ok(())
+    }
+
+    /// Takes a part of the new root again, to be attached over itself with fewer rights.
+    pub(super) fn again(&self, target: &str) -> Result<Option<(OwnedFd, bool)>, Fault> {
+        let step = format!("take {target} again");
+        let (parent, name) = self.parent(target)?;
+        let point = match openat(&parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::NOENT | Errno::ACCESS) => return Ok(None),
+            point => point.at(&step)?,
+        };
+        let directory = rustix::fs::FileType::from_raw_mode(fstat(&point).at(&step)?.st_mode).is_dir();
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        let flags = if directory { flags | OpenTreeFlags::AT_RECURSIVE } else { flags };
+        Ok(Some((open_tree(&point, "", flags).at(&step)?, directory)))
+    }
+
+    pub(super) fn read_only(&mut self, target: &str) -> Result<(), Fault> {
+        let Some((mount, directory)) = self.again(target)? else { return Ok(()) };
+        let rights = READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC;
+        sys::mount_attributes(mount.as_fd(), rights, directory).at(format_args!("make {target} read-only"))?;
+        self.attach(target, mount, directory)
+    }
+
+    /// Puts nothing over a file or directory, if there is one.
+    pub(super) fn cover(&mut self, target: &str) -> Result<(), Fault> {
+        let (parent, name) = self.parent(target)?;
+        let found = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT | Errno::ACCESS) => return Ok(()),
+            found => found.at(format_args!("look at {target}"))?,
+        };
+        let directory = rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir();
+        let empty = Scratch { target: target.to_owned(), bytes: 4096, files: 4, mode: 0o555 };
+        let mount = memory(&empty, 0)?;
+        let mount = if directory {
+            mount
+        } else {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            openat(&mount, "nothing", flags, Mode::from_raw_mode(0o444)).at(format_args!("cover {target}"))?;
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            open_tree(&mount, "nothing", flags).at(format_args!("cover {target}"))?
+        };
+        let rights = READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC;
+        sys::mount_attributes(mount.as_fd(), rights, false).at(format_args!("cover {target}"))?;
+        self.attach(target, mount, directory)
+    }
+
+    fn link(&mut self, from: &str, to: &str) -> Result<(), Fault> {
+        let (parent, name) = self.parent(from)?;
+        match symlinkat(to, &parent, name) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno).at(format_args!("link {from}")),
+        }
+    }
+
+    /// Writes a file of ours: into the root itself, or, over an image, beside it and bound in its place.
+    fn text(&mut self, file: &TextFile) -> Result<(), Fault> {
+        let step = format!("write {}", file.target);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o644);
+        let write = |fd: OwnedFd| -> io::Result<()> {
+            rustix::fs::fchmod(&fd, mode)?;
+            File::from(fd).write_all(file.text.as_bytes())
+        };
+        let (parent, name) = self.parent(&file.target)?;
+        let Some(texts) = &self.texts else {
+            return openat(&parent, name, flags, mode).map_err(io::Error::from).and_then(write).at(step);
+        };
+        let own = file.target.replace('/', "-");
+        openat(texts, &own, flags, mode).map_err(io::Error::from).and_then(write).at(&step)?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let mount = open_tree(texts, &own, flags).at(&step)?;
+        sys::mount_attributes(mount.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC, false).at(&step)?;
+        // An image may have a link here, most often `resolv.conf`; ours takes its place in the upper layer.
+        let found = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_symlink()) {
+            rustix::fs::unlinkat(&parent, name, AtFlags::empty()).at(&step)?;
+        }
+        self.attach(&file.target, mount, false)
+    }
+
+    /// Gives the cage its own terminals and shared memory, and links to what every program expects.
+    fn devices(&mut self) -> Result<(), Fault> {
+        let pts = Kind::new("devpts", NO_SUID | NO_EXEC)?;
+        pts.set("ptmxmode", "0666")?.set("mode", "0620")?.flag("newinstance")?;
+        self.attach("/dev/pts", pts.mount()?, true)?;
+        for (name, to) in [
+            ("/dev/ptmx", "pts/ptmx"),
+            ("/dev/fd", "/proc/self/fd"),
+            ("/dev/stdin", "/proc/self/fd/0"),
+            ("/dev/stdout", "/proc/self/fd/1"),
+            ("/dev/stderr", "/proc/self/fd/2"),
+        ] {
+            self.link(name, to)?;
+        }
+        // Last of `/dev`: from here on nothing can be put beside what is there.
+        if let Some((mount, _)) = self.shallow("/dev")? {
+            sys::mount_attributes(mount.as_fd(), READ_ONLY | NO_SUID | NO_EXEC, false).at("close /dev")?;
+        }
+        Ok(())
+    }
+
+    /// Opens what is mounted at a target, itself and not a copy.
+    fn shallow(&self, target: &str) -> Result<Option<(OwnedFd, bool)>, Fault> {
+        let (parent, name) = self.parent(target)?;
+        match openat(&parent, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::NOENT) => Ok(None),
+            fd => Ok(Some((fd.at(format_args!("open {target}"))?, true))),
+        }
+    }
+
+    /// Returns where a target lies while the root is not the root yet. Only for files of ours that no image can hold.
+    pub(super) fn path(&self, target: &str) -> PathBuf {
+        Path::new(self.place).join(target.trim_start_matches('/'))
+    }
+
+    /// Makes a directory of the agent's own in what is mounted already.
+    pub(super) fn own(&self, target: &str) -> Result<(), Fault> {
+        let (parent, name) = self.parent(target)?;
+        let agent = self.agent;
+        enter(&parent, name)
+            .and_then(|_| chmod(&parent, name, 0o700))
+            .and_then(|()| {
+                let (uid, gid) = (Uid::from_raw(agent), Gid::from_raw(agent));
+                Ok(chownat(&parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
+            })
+            .at(format_args!("make {target}"))
+    }
+
+    /// Moves into the new root and lets go of the old one.
+    fn enter(&mut self, read_only: bool) -> Result<(), Fault> {
+        self.own("/run/user/1000")?;
+        fchdir(&self.root).at("enter the new root")?;
+        pivot_root(".", ".").at(format_args!("swap roots at {}", self.place))?;
+        unmount(".", UnmountFlags::DETACH).at("let go of the host's root")?;
+        chdir("/").at("enter the new root")?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = open("/", flags, Mode::empty()).at("open the root")?;
+        // An image's root stays writable: what is written goes to the layer above it.
+        let rights = NO_SUID | NO_DEVICES | if read_only && self.texts.is_none() { READ_ONLY } else { 0 };
+        sys::mount_attributes(root.as_fd(), rights, false).at("close the root")?;
+        self.texts = None;
+        Ok(())
+    }
+}
+
+/// Opens a directory by one name, without following a link that an image may have put there.
+fn enter(here: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat(here, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => {
+            mkdirat(here, name, Mode::from_raw_mode(0o755))?;
+            chmod(here, name, 0o755)?;
+            Ok(openat(here, name, flags, Mode::empty())?)
+        }
+        opened => Ok(opened?),
+    }
+}
+
+fn chmod(here: &OwnedFd, name: &str, mode: u32) -> io::Result<()> {
+    // The umask is strict, and what is seen inside has to be reachable.
+    Ok(rustix::fs::chmodat(here, name, Mode::from_raw_mode(mode), AtFlags::empty())?)
+}
+
+/// Opens a source and makes sure that it is the very file the supervisor saw.
+fn source(source: &Source) -> Result<OwnedFd, Fault> {
+    let step = || format!("find {}", source.path.display());
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let fd = openat2(CWD, &source.path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
+        .at(step())?;
+    let found = fstat(&fd).at(step())?;
+    if (found.st_dev, found.st_ino) == (source.device, source.inode) {
+        Ok(fd)
+    } else {
+        Err(fault(step(), "it is not the file it was; somebody moved it"))
+    }
+}
+
+/// Takes a part of the host as a mount of its own.
+fn bound(bind: &Bind, read_only: bool) -> Result<OwnedFd, Fault> {
+    let step = || format!("bind {}", bind.source.path.display());
+    let mount = tree(&bind.source)?;
+    let rights = NO_SUID
+        | if bind.device { NO_EXEC } else { NO_DEVICES }
+        | if read_only && !bind.device { READ_ONLY } else { 0 };
+    sys::mount_attributes(mount.as_fd(), rights, bind.source.directory).at(step())?;
+    Ok(mount)
+}
+
+fn tree(from: &Source) -> Result<OwnedFd, Fault> {
+    let fd = source(from)?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    // With what is mounted below it: a part alone could show what a mount covers.
+    let flags = if from.directory { flags | OpenTreeFlags::AT_RECURSIVE } else { flags };
+    open_tree(&fd, "", flags).at(format_args!("take {}", from.path.display()))
+}
+
+fn volume(volume: &Volume) -> Result<OwnedFd, Fault> {
+    let mount = match &volume.work {
+        Some(work) => overlay(&volume.target, &volume.lower, &volume.upper, work)?,
+        None => tree(&volume.upper)?,
+    };
+    sys::mount_attributes(mount.as_fd(), NO_SUID | NO_DEVICES, true).at(format_args!("close {}", volume.target))?;
+    Ok(mount)
+}
+
+/// Lays directories over one another.
+fn overlay(target: &str, lower: &[Source], upper: &Source, work: &Source) -> Result<OwnedFd, Fault> {
+    // Held open until the mount is made, and named by their numbers: no path is looked up again.
+    let place = |fd: BorrowedFd<'_>| format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+    let lower: Vec<OwnedFd> = lower.iter().map(source).collect::<Result<_, _>>()?;
+    let (upper, work) = (source(upper)?, source(work)?);
+    let kind = Kind::new("overlay", NO_SUID | NO_DEVICES)?;
+    let kind = kind.flag("userxattr")?;
+    for one in &lower {
+        kind.set("lowerdir+", &place(one.as_fd()))?;
+    }
+    kind.set("upperdir", &place(upper.as_fd()))?.set("workdir", &place(work.as_fd()))?;
+    kind.mount().map_err(|fault| Fault { step: format!("lay {target} over its layers: {}", fault.step), ..fault })
+}
+
+/// A filesystem in memory.
+fn memory(scratch: &Scratch, owner: u32) -> Result<OwnedFd, Fault> {
+    let kind = Kind::new("tmpfs", NO_SUID | NO_DEVICES)?;
+    kind.set("size", &scratch.bytes.to_string())?
+        .set("nr_inodes", &scratch.files.to_string())?
+        .set("mode", &format!("{:o}", scratch.mode))?
+        .set("uid", &owner.to_string())?
+        .set("gid", &owner.to_string())?;
+    kind.mount()
+}
+
+/// A filesystem that is about to be mounted.
+pub(super) struct Kind {
+    name: &'static str,
+    fd: OwnedFd,
+    rights: u64,
+}
+
+impl Kind {
+    pub(super) fn new(name: &'static str, rights: u64) -> Result<Self, Fault> {
+        let fd = fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC).at(format_args!("mount {name}"))?;
+        Ok(Self { name, fd, rights })
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<&Self, Fault> {
+        fsconfig_set_string(&self.fd, key, value).at(format_args!("mount {} with {key}", self.name))?;
+        Ok(self)
+    }
+
+    fn flag(&self, key: &str) -> Result<&Self, Fault> {
+        fsconfig_set_flag(&self.fd, key).at(format_args!("mount {} with {key}", self.name))?;
+        Ok(self)
+    }
+
+    pub(super) fn mount(&self) -> Result<OwnedFd, Fault> {
+        fsconfig_create(&self.fd).at(format_args!("mount {}", self.name))?;
+        let mut rights = MountAttrFlags::empty();
+        for (bit, flag) in [
+            (NO_SUID, MountAttrFlags::MOUNT_ATTR_NOSUID),
+            (NO_DEVICES, MountAttrFlags::MOUNT_ATTR_NODEV),
+            (NO_EXEC, MountAttrFlags::MOUNT_ATTR_NOEXEC),
+        ] {
+            if self.rights & bit != 0 {
+                rights |= flag;
+            }
+        }
+        fsmount(&self.fd, FsMountFlags::FSMOUNT_CLOEXEC, rights).at(format_args!("mount {}", self.name))
+    }
+}
+
+/// The rights of `/proc`.
+pub(super) const QUIET: u64 = NO_SUID | NO_DEVICES | NO_EXEC;

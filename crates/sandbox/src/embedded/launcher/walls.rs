@@ -1,0 +1,326 @@
+//! The walls around everything that runs in a cage: the inner user namespace, no capabilities, Landlock, seccomp.
+//!
+//! They are put around process 1 once, and whatever it starts is born inside them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+
+use landlock::{
+    ABI, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _, Scope,
+};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, sock_filter,
+};
+
+use super::super::plan::{AGENT, Base, Ids, Plan, Wall};
+use super::fault::{At as _, Fault, fault};
+use super::sys;
+
+/// Leaves the namespace that owns the mounts for one that owns nothing.
+pub(super) fn enter_inner_user(ids: &Ids, wanted: bool) -> Result<(), Fault> {
+    if ids.apart() {
+        sys::become_user(AGENT, AGENT).at("become the agent")?;
+    }
+    if !wanted {
+        return Ok(());
+    }
+    sys::unshare_user().at("make the inner user namespace")?;
+    // Changing who one is hides one's own `/proc` entry from oneself.
+    set_dumpable_behavior(DumpableBehavior::Dumpable).at("write the inner uid_map")?;
+    let map = format!("{AGENT} {} 1\n", ids.agent_outside());
+    fs::write("/proc/self/setgroups", "deny").at("write the inner setgroups")?;
+    fs::write("/proc/self/uid_map", &map).at("write the inner uid_map")?;
+    fs::write("/proc/self/gid_map", &map).at("write the inner gid_map")
+}
+
+/// Gives up all capabilities, for this process and all after it, and makes sure that they are gone.
+pub(super) fn drop_capabilities(wanted: bool) -> Result<(), Fault> {
+    if !wanted {
+        return Ok(());
+    }
+    let step = "drop capabilities";
+    let bits = CapabilitiesSecureBits::NO_ROOT
+        | CapabilitiesSecureBits::NO_ROOT_LOCKED
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+        | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
+    rustix::thread::set_capabilities_secure_bits(bits).at("lock capabilities away")?;
+    sys::drop_bounding_set().at(step)?;
+    rustix::thread::clear_ambient_capability_set().at(step)?;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).at(step)?;
+    let left = capabilities(None).at(step)?;
+    let status = fs::read_to_string("/proc/self/status").at(step)?;
+    let bounding = status.lines().find_map(|line| line.strip_prefix("CapBnd:")).map(str::trim);
+    if left.effective.is_empty()
+        && left.permitted.is_empty()
+        && bounding.is_some_and(|set| set.trim_matches('0').is_empty())
+    {
+        Ok(())
+    } else {
+        Err(fault(step, "some are left"))
+    }
+}
+
+/// Stands behind Landlock and the filter on system calls; returns the version of Landlock, 0 when the kernel has none.
+pub(super) fn stand(plan: &Plan) -> Result<u8, Fault> {
+    rustix::thread::set_no_new_privs(true).at("give up new privileges")?;
+    let has = |wall: Wall| !plan.without.contains(&wall);
+    let version = if has(Wall::Landlock) { sys::landlock_version() } else { 0 };
+    if version > 0 {
+        restrict_files(plan, version).map_err(io::Error::other).at("stand behind Landlock")?;
+    }
+    if has(Wall::Seccomp) {
+        for filter in filters().map_err(io::Error::other).at("write the filter on system calls")? {
+            seccompiler::apply_filter(&filter)
+                .map_err(io::Error::other)
+                .at("stand behind the filter on system calls")?;
+        }
+    }
+    Ok(version)
+}
+
+/// Restricts files as far as this kernel can, and takes a smaller restriction than the kernel offers as a failure.
+fn restrict_files(plan: &Plan, version: u8) -> Result<(), landlock::RulesetError> {
+    let abi = match version {
+        1 => ABI::V1,
+        2 => ABI::V2,
+        3 => ABI::V3,
+        4 => ABI::V4,
+        5 => ABI::V5,
+        _ => ABI::V6,
+    };
+    use landlock::Access as _;
+    let all = AccessFs::from_all(abi);
+    let look = AccessFs::from_read(abi);
+    let nodes = AccessFs::MakeChar | AccessFs::MakeBlock;
+    let own = all & !nodes & !BitFlags::from(AccessFs::IoctlDev);
+    let device = (look | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev) & all;
+    let mut set = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(all)?;
+    if abi >= ABI::V6 {
+        set = set.scope(Scope::AbstractUnixSocket)?.scope(Scope::Signal)?;
+    }
+    let mut set = set.create()?;
+    let mut allow = |path: &str, rights: BitFlags<AccessFs>| -> Result<(), landlock::RulesetError> {
+        // What is not there needs no rule.
+        let Ok(fd) = PathFd::new(path) else { return Ok(()) };
+        let file = !fs::metadata(path).is_ok_and(|found| found.is_dir());
+        let rights = if file { rights & AccessFs::from_file(abi) } else { rights };
+        (&mut set).add_rule(PathBeneath::new(fd, rights)).map(drop)
+    };
+    match plan.base {
+        // The names of what lies in the root may be seen; nothing below it follows from that.
+        Base::Empty => allow("/", AccessFs::ReadDir.into())?,
+        Base::Image { .. } => allow("/", own)?,
+    }
+    for path in ["/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/var"] {
+        allow(path, look)?;
+    }
+    for bind in plan.binds.iter().filter(|bind| !bind.device) {
+        allow(&bind.target, look)?;
+    }
+    allow("/dev", device)?;
+    allow("/proc", device & !BitFlags::from(AccessFs::IoctlDev))?;
+    for scratch in plan.scratch.iter().filter(|scratch| scratch.target != "/dev") {
+        allow(&scratch.target, own)?;
+    }
+    for volume in &plan.volumes {
+        allow(&volume.target, own)?;
+    }
+    set.restrict_self()?;
+    Ok(())
+}
+
+/// The filters on system calls: what is refused, what does not exist, and the other ways to call.
+pub(super) fn filters() -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let refused =
+        SeccompFilter::new(refusals()?, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.unsigned_abs()), arch)?;
+    // `clone3` hides its flags in memory, where no filter can look; libraries fall back to `clone`.
+    let missing = SeccompFilter::new(
+        BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
+        arch,
+    )?;
+    let mut filters: Vec<BpfProgram> = vec![missing.try_into()?, refused.try_into()?];
+    if cfg!(target_arch = "x86_64") {
+        filters.push(no_x32());
+    }
+    Ok(filters)
+}
+
+/// Calls of the x32 kind have other numbers for the same deeds: none of them exists here.
+fn no_x32() -> BpfProgram {
+    const LOAD: u16 = 0x20;
+    const JUMP_IF_AT_LEAST: u16 = 0x35;
+    const RETURN: u16 = 0x06;
+    const X32: u32 = 0x4000_0000;
+    const ERRNO: u32 = 0x0005_0000;
+    const ALLOW: u32 = 0x7fff_0000;
+    vec![
+        sock_filter { code: LOAD, jt: 0, jf: 0, k: 0 },
+        sock_filter { code: JUMP_IF_AT_LEAST, jt: 0, jf: 1, k: X32 },
+        sock_filter { code: RETURN, jt: 0, jf: 0, k: ERRNO | libc::ENOSYS.unsigned_abs() },
+        sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW },
+    ]
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Returns what is refused; an empty list of rules means always.
+fn refusals() -> Result<Rules, seccompiler::BackendError> {
+    let mut rules: Rules = ALWAYS.iter().map(|call| (*call, Vec::new())).collect();
+    #[cfg(target_arch = "x86_64")]
+    rules.extend([libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt].map(|call| (call, Vec::new())));
+    let any_namespace = NAMESPACES.iter().map(|flag| rule(&[(0, SeccompCmpOp::MaskedEq(*flag), *flag)]));
+    let any_namespace = any_namespace.collect::<Result<Vec<_>, _>>()?;
+    rules.insert(libc::SYS_unshare, any_namespace.clone());
+    rules.insert(libc::SYS_clone, any_namespace);
+    // Only the low half of the command counts for the kernel, and so it does here.
+    let terminal = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD, libc::TIOCCONS];
+    let terminal = terminal.iter().map(|command| rule(&[(1, SeccompCmpOp::Eq, *command & 0xffff_ffff)]));
+    rules.insert(libc::SYS_ioctl, terminal.collect::<Result<_, _>>()?);
+    rules.insert(libc::SYS_socket, sockets()?);
+    let plain = [0, 8, 0xffff_ffff].map(|kind| (0, SeccompCmpOp::Ne, kind));
+    rules.insert(libc::SYS_personality, vec![rule(&plain)?]);
+    Ok(rules)
+}
+
+/// Sockets of a cage speak IP or to one another; they ask the kernel for routes and nothing else.
+fn sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    const KIND: u64 = 0xf;
+    let number = |number: i32| u64::from(number.unsigned_abs());
+    let (unix, inet, inet6) = (number(libc::AF_UNIX), number(libc::AF_INET), number(libc::AF_INET6));
+    let netlink = number(libc::AF_NETLINK);
+    let mut rules = vec![
+        rule(&[unix, inet, inet6, netlink].map(|family| (0, SeccompCmpOp::Ne, family)))?,
+        rule(&[(0, SeccompCmpOp::Eq, netlink), (2, SeccompCmpOp::Ne, number(libc::NETLINK_ROUTE))])?,
+    ];
+    for family in [inet, inet6] {
+        for kind in [libc::SOCK_RAW, PACKET] {
+            rules.push(rule(&[(0, SeccompCmpOp::Eq, family), (1, SeccompCmpOp::MaskedEq(KIND), number(kind))])?);
+        }
+    }
+    Ok(rules)
+}
+
+fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, seccompiler::BackendError> {
+    let conditions = conditions
+        .iter()
+        .map(|(argument, op, value)| SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, op.clone(), *value));
+    SeccompRule::new(conditions.collect::<Result<_, _>>()?)
+}
+
+/// An old way to get whole packets.
+const PACKET: i32 = 10;
+
+const NAMESPACES: [u64; 8] = [
+    libc::CLONE_NEWUSER as u64,
+    libc::CLONE_NEWNS as u64,
+    libc::CLONE_NEWPID as u64,
+    libc::CLONE_NEWNET as u64,
+    libc::CLONE_NEWIPC as u64,
+    libc::CLONE_NEWUTS as u64,
+    libc::CLONE_NEWCGROUP as u64,
+    // Time has no constant of its own in the library.
+    0x80,
+];
+
+/// Calls that no program of a cage has business with.
+const ALWAYS: [i64; 59] = [
+    // Mounts and roots.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    // The kernel's own machinery.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_fanotify_init,
+    libc::SYS_fanotify_mark,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    KEXEC_FILE_LOAD,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    QUOTACTL_FD,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_nfsservctl,
+    // Keys, which are not of any namespace.
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // Files by handle, past every path rule.
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    // The clock.
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    // Other processes' insides, beyond what a debugger needs.
+    libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
+    PROCESS_MADVISE,
+    libc::SYS_process_mrelease,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+    libc::SYS_mbind,
+    libc::SYS_set_mempolicy,
+    HOME_NODE,
+    // Seen by whoever sets a clock or shows itself elsewhere: of no use in a cage.
+    libc::SYS_ioprio_set,
+    libc::SYS_memfd_secret,
+    LSM_SET,
+    FILE_SETATTR,
+];
+
+// Numbers the library does not name on every system; they are the same on all.
+const KEXEC_FILE_LOAD: i64 = if cfg!(target_arch = "x86_64") { 320 } else { 294 };
+const QUOTACTL_FD: i64 = 443;
+const PROCESS_MADVISE: i64 = 440;
+const HOME_NODE: i64 = 450;
+const LSM_SET: i64 = 460;
+const FILE_SETATTR: i64 = 469;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filters_can_be_written() {
+        let filters = filters().expect("filters");
+        assert_eq!(filters.len(), if cfg!(target_arch = "x86_64") { 3 } else { 2 });
+        // The kernel takes programs of at most 4096 steps.
+        assert!(filters.iter().all(|filter| !filter.is_empty() && filter.len() < 4096));
+    }
+}

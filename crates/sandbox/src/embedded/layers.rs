@@ -1,0 +1,112 @@
+//! Snapshots: what a sandbox's volumes held at one moment, never changed again, with other sandboxes lying over it.
+//!
+//! Taking one moves directories and copies nothing, so it takes as long for a large repository as for a small one. It is
+//! written down before it is begun: a ralph that dies on the way finds the note and brings it to its end.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+
+use super::layout::{self, KEPT};
+use super::owners;
+use super::plan::Ids;
+use crate::files::{self, Root};
+use crate::shelf::{Meta, host};
+use crate::{Error, token};
+
+/// The note of a snapshot that is being taken.
+const NOTE: &str = "snapshot";
+const CHAIN: &str = "chain.json";
+/// So many layers may lie over one another; the kernel has a limit, and long before it everything is slow.
+const MOST: usize = 32;
+
+/// Moves a sandbox's volumes into a new layer; nothing may run in it.
+pub(super) fn take(layers: &Path, id: &str, folder: &Path, ids: &Ids) -> Result<String, Error> {
+    let _lock = owners::lock(id, folder, true)?;
+    finish(layers, id, folder, ids)?;
+    if Meta::read(id, folder)?.layers.len() >= MOST {
+        return Err(Error::Refused { path: folder.to_owned(), why: "it stands on too many snapshots already" });
+    }
+    let name = token::random();
+    let note = folder.join(NOTE);
+    fs::write(&note, &name).map_err(host("write", &note))?;
+    finish(layers, id, folder, ids)?;
+    Ok(name)
+}
+
+/// Brings a snapshot to its end that a dead process has begun.
+pub(super) fn recover(layers: &Path, id: &str, folder: &Path, ids: &Ids) -> Result<(), Error> {
+    if !folder.join(NOTE).exists() {
+        return Ok(());
+    }
+    let _lock = owners::lock(id, folder, true)?;
+    finish(layers, id, folder, ids)
+}
+
+fn finish(layers: &Path, id: &str, folder: &Path, ids: &Ids) -> Result<(), Error> {
+    let note = folder.join(NOTE);
+    let name = match fs::read_to_string(&note) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        name => name.map_err(host("read", &note))?,
+    };
+    if !is_name(&name) {
+        // Cut off while it was written, so nothing has been moved yet.
+        return fs::remove_file(&note).map_err(host("remove", &note));
+    }
+    let layer = layers.join(&name);
+    DirBuilder::new().recursive(true).mode(0o700).create(&layer).map_err(host("make", &layer))?;
+    let mut meta = Meta::read(id, folder)?;
+    let known = meta.layers.first() == Some(&name);
+    let below = if known { meta.layers.iter().skip(1).cloned().collect() } else { meta.layers.clone() };
+    let chain = serde_json::to_vec::<Vec<String>>(&below).expect("strings serialise");
+    files::replace(&Root::open(id, &layer)?, Path::new(CHAIN), &chain, Some(0o600))?;
+    for part in KEPT {
+        let (own, there) = (folder.join(part), layer.join(part));
+        if !there.exists() {
+            fs::rename(&own, &there).map_err(host("move", &own))?;
+        }
+        if !own.exists() {
+            layout::own(&own, ids).map_err(host("make", &own))?;
+        }
+    }
+    if !known {
+        meta.layers.insert(0, name);
+        meta.write(&Root::open(id, folder)?)?;
+    }
+    fs::remove_file(&note).map_err(host("remove", &note))
+}
+
+/// Returns a snapshot and those it stands on, the nearest first.
+pub(super) fn chain(layers: &Path, name: &str) -> Result<Vec<String>, Error> {
+    let missing = || Error::NoSnapshot { name: name.to_owned() };
+    if !is_name(name) {
+        return Err(missing());
+    }
+    let text = fs::read_to_string(layers.join(name).join(CHAIN)).map_err(|_| missing())?;
+    let below: Vec<String> = serde_json::from_str(&text).map_err(|_| missing())?;
+    if below.iter().any(|name| !is_name(name)) {
+        return Err(missing());
+    }
+    Ok([name.to_owned()].into_iter().chain(below).collect())
+}
+
+pub(super) fn list(layers: &Path) -> Vec<String> {
+    let entries = fs::read_dir(layers).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_name(name)).collect();
+    names.sort();
+    names
+}
+
+/// Removes the layers that no sandbox stands on.
+pub(super) fn sweep(layers: &Path, sandboxes: &[Meta]) -> Result<(), Error> {
+    let used: BTreeSet<&String> = sandboxes.iter().flat_map(|meta| &meta.layers).collect();
+    list(layers).iter().filter(|name| !used.contains(name)).try_for_each(|name| files::remove_tree(&layers.join(name)))
+}
+
+/// The names we give: letters and digits, nothing that is a path.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric())
+}

@@ -1,0 +1,214 @@
+//! A cage that stands: the launcher's process, the socket to it, its directories and doors. Dropped, it is gone with
+//! everything in it.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::process::Child;
+use tokio::sync::watch;
+
+use super::cgroup::{Counted, Groups};
+use super::door::{Doors, Keeper};
+use super::owners::Mark;
+use super::spawn::Launched;
+use super::wire::{self, Said};
+use crate::files::Root;
+use crate::{Error, Limit};
+
+/// How long a cage may take to build; a host that is slower than this is out of order.
+const BUILD: Duration = Duration::from_secs(30);
+/// How long an ended cage may take to be gone.
+const END: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct Live {
+    ctl: Arc<UnixStream>,
+    child: tokio::sync::Mutex<Child>,
+    /// The volumes in the order of the plan, as directories inside.
+    pub(super) roots: Vec<Arc<Root>>,
+    pub(super) landlock: u8,
+    gone: watch::Receiver<bool>,
+    reached: Arc<Mutex<Vec<(Instant, Limit)>>>,
+    groups: Option<Groups>,
+    _mark: Mark,
+    ending: AtomicBool,
+    /// Whoever stands at the doors, for as long as there are any.
+    _doors: Option<Keeper>,
+}
+
+impl Live {
+    /// Waits until a launcher has built its cage.
+    pub(super) async fn build(
+        id: &str,
+        launched: Launched,
+        volumes: usize,
+        groups: Option<Groups>,
+        mark: Mark,
+        door: Option<&dyn super::Door>,
+    ) -> Result<Self, Error> {
+        let Launched { mut child, ctl } = launched;
+        let failed = |step: &str, source: io::Error| Error::Cage { id: id.to_owned(), step: step.to_owned(), source };
+        // Not a stream, but a socket like one: it is waited for in the same way.
+        let ctl = UnixStream::from_std(ctl.into()).map_err(|source| failed("watch the launcher", source))?;
+        let said = match tokio::time::timeout(BUILD, hear(&ctl)).await {
+            Ok(Ok(said)) => said,
+            Ok(Err(source)) => return Err(failed("hear from the launcher", source)),
+            Err(_) => {
+                // It may hang in the kernel; whether it can be killed is not ours to wait for.
+                let _ = child.start_kill();
+                return Err(failed("hear from the launcher in time", io::ErrorKind::TimedOut.into()));
+            }
+        };
+        let (landlock, sockets, mut descriptors) = match said {
+            Some((Said::Ready { landlock, sockets }, descriptors)) => (landlock, sockets, descriptors),
+            Some((Said::Failed { step, errno }, _)) => {
+                return Err(failed(&step, io::Error::from_raw_os_error(errno)));
+            }
+            _ => return Err(failed("hear from the launcher", io::ErrorKind::UnexpectedEof.into())),
+        };
+        if descriptors.len() != volumes + sockets.len() {
+            return Err(failed("hear from the launcher", io::ErrorKind::InvalidData.into()));
+        }
+        let listeners = descriptors.split_off(volumes);
+        let roots = descriptors.into_iter().map(|fd| Arc::new(Root::new(id, fd))).collect();
+        let doors = match door {
+            Some(door) if !listeners.is_empty() => {
+                let doors = Doors::new(sockets, listeners).map_err(|source| failed("open the doors", source))?;
+                Some(door.stand(id, doors).map_err(|source| failed("open the doors", source))?)
+            }
+            _ => None,
+        };
+        let (tell, gone) = watch::channel(false);
+        let reached = Arc::new(Mutex::new(Vec::new()));
+        let ctl = Arc::new(ctl);
+        tokio::spawn(listen(Arc::downgrade(&ctl), reached.clone(), tell));
+        let child = tokio::sync::Mutex::new(child);
+        Ok(Self {
+            ctl,
+            child,
+            roots,
+            landlock,
+            gone,
+            reached,
+            groups,
+            _mark: mark,
+            ending: AtomicBool::new(false),
+            _doors: doors,
+        })
+    }
+
+    /// Returns whether commands can still be started.
+    pub(super) fn stands(&self) -> bool {
+        !*self.gone.borrow() && !self.ending.load(Ordering::Acquire)
+    }
+
+    /// Waits until the cage is gone.
+    pub(super) async fn gone(&self) {
+        let mut gone = self.gone.clone();
+        // The sender's end is the same news.
+        let _ = gone.wait_for(|gone| *gone).await;
+    }
+
+    /// Sends a request to process 1.
+    pub(super) async fn ask(&self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        loop {
+            self.ctl.writable().await?;
+            match self.ctl.try_io(Interest::WRITABLE, || wire::send(self.ctl.as_fd(), b"start", descriptors)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
+                sent => return sent,
+            }
+        }
+    }
+
+    pub(super) fn counted(&self) -> Counted {
+        self.groups.as_ref().map(Groups::counted).unwrap_or_default()
+    }
+
+    /// Notes a limit that the host has seen reached.
+    pub(super) fn note(&self, limit: Limit) {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), limit));
+    }
+
+    /// Returns which limit was reached since a moment.
+    pub(super) fn reached(&self, since: Instant, counted: Counted) -> Option<Limit> {
+        let noted = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        // Held memory counts more than a busy table of processes.
+        let noted = noted.iter().filter(|(at, _)| *at >= since).map(|(_, limit)| *limit);
+        let strongest = noted.min_by_key(|limit| match limit {
+            Limit::Disk => 0,
+            Limit::Memory => 1,
+            Limit::Processes => 2,
+        });
+        strongest.or_else(|| self.counted().since(counted))
+    }
+
+    /// Ends the cage at once, with everything in it, and waits until it is gone.
+    pub(super) async fn end(&self) {
+        self.ending.store(true, Ordering::Release);
+        let mut child = self.child.lock().await;
+        // The helper's death is process 1's, and that one's is everybody's.
+        let _ = child.start_kill();
+        let _ = tokio::time::timeout(END, child.wait()).await;
+        let _ = tokio::time::timeout(END, self.gone()).await;
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if let Ok(mut child) = self.child.try_lock() {
+            // Gone already, most of the time; and if not, the closed socket says the same.
+            let _ = child.start_kill();
+        }
+    }
+}
+
+/// Hears one message; `None` when the launcher is gone.
+async fn hear(ctl: &UnixStream) -> io::Result<Option<(Said, Vec<OwnedFd>)>> {
+    loop {
+        ctl.readable().await?;
+        match ctl.try_io(Interest::READABLE, || wire::receive(ctl.as_fd())) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
+            Ok((bytes, _)) if bytes.is_empty() => return Ok(None),
+            received => {
+                let (bytes, descriptors) = received?;
+                return Ok(Some((serde_json::from_slice(&bytes)?, descriptors)));
+            }
+        }
+    }
+}
+
+/// Follows what process 1 says until it is gone.
+async fn listen(
+    ctl: std::sync::Weak<UnixStream>,
+    reached: Arc<Mutex<Vec<(Instant, Limit)>>>,
+    tell: watch::Sender<bool>,
+) {
+    // Held only here and by the owner: when the owner lets go, the launcher must see the socket close.
+    while let Some(ctl) = ctl.upgrade() {
+        let heard = tokio::time::timeout(Duration::from_millis(200), hear(&ctl)).await;
+        drop(ctl);
+        match heard {
+            Err(_) => (),
+            Ok(Ok(Some((Said::Limit { processes, .. }, _)))) => {
+                let limit = if processes { Limit::Processes } else { Limit::Memory };
+                reached.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), limit));
+            }
+            Ok(_) => break,
+        }
+    }
+    let _ = tell.send(true);
+}
+
+/// Returns the directory a path of the sandbox belongs to, and the path in it.
+pub(super) fn inside<'a>(path: &'a Path, exchange: &Path) -> (bool, &'a Path) {
+    match path.strip_prefix(exchange) {
+        Ok(below) => (true, if below.as_os_str().is_empty() { Path::new(".") } else { below }),
+        Err(_) => (false, path),
+    }
+}

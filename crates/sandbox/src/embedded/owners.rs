@@ -1,0 +1,143 @@
+//! Who has a cage over a sandbox right now: a lock while it stands, and a note with the launcher's number by which
+//! another process can end it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::shelf::host;
+use crate::{Error, token};
+
+const LOCK: &str = "lock";
+const MARK: &str = "cage-";
+const GROUP: &str = "ralph-";
+/// How long a killed cage may take to be gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Holds a sandbox for a cage. Layers have room for one cage at a time; plain folders for any number.
+pub(super) fn lock(id: &str, folder: &Path, alone: bool) -> Result<File, Error> {
+    let how = if alone { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
+    let path = folder.join(LOCK);
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(host("lock", &path))?;
+    match flock(&file, how) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Busy { id: id.to_owned() }),
+        Err(errno) => Err(host("lock", &path)(errno.into())),
+    }
+}
+
+/// A cage's note in its sandbox's folder, removed with the value.
+#[derive(Debug)]
+pub(super) struct Mark {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Mark {
+    pub(super) fn write(folder: &Path, launcher: Option<u32>, lock: File) -> io::Result<Self> {
+        let path = folder.join(format!("{MARK}{}", token::random()));
+        let pid = launcher.unwrap_or(0);
+        fs::write(&path, format!("{pid} {}\n", started(pid).unwrap_or(0)))?;
+        Ok(Self { path, _lock: lock })
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // The folder may have been buried meanwhile, and then the note goes with it.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Ends every cage whose note lies in a folder.
+pub(super) fn end_all(id: &str, folder: &Path) -> Result<(), Error> {
+    let mut left = 0;
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(MARK) {
+            continue;
+        }
+        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        let mut words = text.split_whitespace().map(|word| word.parse::<u64>().ok());
+        if let (Some(Some(pid)), Some(Some(since))) = (words.next(), words.next())
+            && !end(pid, since)
+        {
+            left += 1;
+            continue;
+        }
+        // Somebody else may have removed it, its owner first of all.
+        let _ = fs::remove_file(entry.path());
+    }
+    if left == 0 { Ok(()) } else { Err(Error::Unkillable { id: id.to_owned(), count: left }) }
+}
+
+/// Ends a launcher, if the number still is the one's that was noted. Returns whether it is gone.
+fn end(pid: u64, since: u64) -> bool {
+    let Some(process) = u32::try_from(pid).ok().filter(|pid| *pid > 0) else { return true };
+    let number = i32::try_from(process).ok().and_then(Pid::from_raw);
+    let Some(Ok(held)) = number.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return true };
+    // Asked after it is held: from here on the number cannot become somebody else's.
+    if started(process) != Some(since) {
+        return true;
+    }
+    if pidfd_send_signal(&held, Signal::KILL).is_err() {
+        return started(process) != Some(since);
+    }
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        // Dead and only waiting to be collected by its owner is gone enough.
+        let zombie = state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));
+        if zombie || started(process) != Some(since) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    false
+}
+
+/// Returns when a process was started, in the kernel's ticks.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.split(' ').nth(19)?.parse().ok()
+}
+
+/// Returns a name for a control group that tells whose it is.
+pub(super) fn group_name() -> String {
+    let pid = std::process::id();
+    format!("{GROUP}{pid}-{}-{}", started(pid).unwrap_or(0), token::random())
+}
+
+/// Returns whether a control group was made by a ralph that is dead.
+pub(super) fn is_dead_group(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(GROUP) else { return false };
+    let mut parts = rest.split('-');
+    let (Some(Ok(pid)), Some(Ok(since))) = (parts.next().map(str::parse), parts.next().map(str::parse)) else {
+        return false;
+    };
+    started(pid) != Some(since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_tell_whose_they_are() {
+        assert!(!is_dead_group(&group_name()));
+        assert!(is_dead_group("ralph-1-999999999999-abc"));
+        assert!(!is_dead_group("ralph-host"));
+        assert!(!is_dead_group("user.slice"));
+    }
+
+    #[test]
+    fn a_number_that_is_somebody_elses_is_left_alone() {
+        let own = std::process::id();
+        assert!(end(u64::from(own), 1), "it would have been us");
+        assert!(end(0, 0));
+    }
+}

@@ -1,0 +1,186 @@
+//! What a cage is to be, as plain data: written by the supervisor, sealed, and followed to the letter by the launcher.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Who the agent is inside.
+pub(super) const AGENT: u32 = 1000;
+
+/// A whole cage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Plan {
+    pub(super) hostname: String,
+    pub(super) ids: Ids,
+    pub(super) base: Base,
+    /// Links in the root, `bin` → `usr/bin`.
+    pub(super) links: Vec<(String, String)>,
+    /// Host directories and files that are seen inside, in this order.
+    pub(super) binds: Vec<Bind>,
+    /// What is written by us, mostly below `/etc`.
+    pub(super) files: Vec<TextFile>,
+    /// What must not be seen of the binds: covered with nothing.
+    pub(super) masks: Vec<String>,
+    pub(super) volumes: Vec<Volume>,
+    pub(super) scratch: Vec<Scratch>,
+    pub(super) network: Network,
+    pub(super) limits: Limits,
+    /// Files whose `cgroup.procs` the cage is to be written into.
+    pub(super) cgroups: Vec<PathBuf>,
+    /// Walls left out on purpose, to see that their absence is noticed.
+    pub(super) without: Vec<Wall>,
+}
+
+/// The parts of the cage that can be left out one by one, to see what each is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wall {
+    /// The filter on system calls.
+    Seccomp,
+    /// Landlock's rules on files.
+    Landlock,
+    /// Dropping capabilities and the bits that would bring them back.
+    Capabilities,
+    /// The inner user namespace that locks the mounts.
+    InnerUser,
+    /// The limit on further namespaces.
+    NamespaceLimit,
+    /// The empty network.
+    Network,
+    /// Covering what `/proc` tells about the host.
+    ProcMasks,
+    /// Read-only system directories.
+    ReadOnly,
+    /// The hidden memory of process 1.
+    Dumpable,
+    /// Closing descriptors before a program starts.
+    Descriptors,
+    /// Limits on processes, memory and files.
+    Limits,
+    /// The clean environment.
+    Environment,
+    /// Covering credential files in toolchains.
+    Masks,
+    /// A root built from nothing: without it, the host's home is bound as well.
+    Root,
+}
+
+impl Wall {
+    pub const ALL: [Self; 14] = [
+        Self::Seccomp,
+        Self::Landlock,
+        Self::Capabilities,
+        Self::InnerUser,
+        Self::NamespaceLimit,
+        Self::Network,
+        Self::ProcMasks,
+        Self::ReadOnly,
+        Self::Dumpable,
+        Self::Descriptors,
+        Self::Limits,
+        Self::Environment,
+        Self::Masks,
+        Self::Root,
+    ];
+}
+
+/// How numbers of users inside and outside belong together.
+///
+/// Two namespaces lie in one another. The outer one belongs to whoever sets the cage up; the inner one, in which
+/// everything else runs, owns no mount and so can change none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ids {
+    /// The host's user and group that ralph runs as.
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// The host's user and group that the agent is. Other than the above only when ralph runs as root: the agent is
+    /// not root, even if it should get out.
+    pub(super) agent_uid: u32,
+    pub(super) agent_gid: u32,
+}
+
+impl Ids {
+    /// Returns whether the agent is another user than ralph.
+    pub(super) fn apart(&self) -> bool {
+        self.uid != self.agent_uid || self.gid != self.agent_gid
+    }
+
+    /// Returns the agent's number in the outer namespace.
+    pub(super) fn agent_outside(&self) -> u32 {
+        if self.apart() { AGENT } else { 0 }
+    }
+}
+
+/// A host path and the very file it must lead to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Source {
+    pub(super) path: PathBuf,
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    pub(super) directory: bool,
+}
+
+/// What lies at the bottom of the root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Base {
+    /// Nothing: the system directories of the host are bound into it.
+    Empty,
+    /// An unpacked image, with what is written to it kept beside it.
+    Image { lower: Source, upper: Source, work: Source },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Bind {
+    pub(super) source: Source,
+    pub(super) target: String,
+    /// A device that everybody may use, `/dev/null`.
+    pub(super) device: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TextFile {
+    pub(super) target: String,
+    pub(super) text: String,
+}
+
+/// A directory of the sandbox itself, writable inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Volume {
+    pub(super) target: String,
+    /// Where what is written goes.
+    pub(super) upper: Source,
+    /// What lies below it, the nearest first, with the place the kernel needs to mix them; nothing means that `upper`
+    /// is the directory itself.
+    pub(super) lower: Vec<Source>,
+    pub(super) work: Option<Source>,
+}
+
+/// A directory in memory that is gone with the cage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Scratch {
+    pub(super) target: String,
+    pub(super) bytes: u64,
+    pub(super) files: u64,
+    pub(super) mode: u32,
+}
+
+/// The listening sockets to make inside and hand out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Network {
+    /// The port of the proxy on the cage's own loopback.
+    pub(super) explicit: Option<u16>,
+    /// Ports on which every address of the world is answered by us.
+    pub(super) transparent: Vec<u16>,
+    pub(super) dns: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Limits {
+    pub(super) processes: u64,
+    pub(super) open_files: u64,
+    pub(super) file_bytes: u64,
+    /// What process 1 itself watches, where no cgroup does.
+    pub(super) watched_memory: Option<u64>,
+    /// How many processors, when fewer than there are.
+    pub(super) processors: Option<u32>,
+}

@@ -1,0 +1,195 @@
+//! One sandbox of the `embedded` backend: a folder on the host, and a cage over it whenever something is to be done.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::backend::Shared;
+use super::command::{self, Lost};
+use super::layout::PROXY_PORT;
+use super::live::{Live, inside};
+use super::wire::Start;
+use super::{EXCHANGE, HOME, WORKSPACE};
+use crate::files::{self, Root};
+use crate::shelf::{Meta, blocking, is_variable};
+use crate::{Entry, Error, Exec, Exit, Network, Sandbox, Sink};
+
+#[derive(Debug)]
+pub(super) struct EmbeddedSandbox {
+    shared: Arc<Shared>,
+    meta: Meta,
+    folder: PathBuf,
+    /// The folder itself, to see that it is still the same one.
+    place: Root,
+}
+
+impl EmbeddedSandbox {
+    pub(super) fn new(shared: Arc<Shared>, meta: Meta, folder: PathBuf) -> Result<Self, Error> {
+        let place = Root::open(&meta.id, &folder)?;
+        Ok(Self { shared, meta, folder, place })
+    }
+
+    /// Returns the cage, building it when none stands.
+    async fn live(&self) -> Result<Arc<Live>, Error> {
+        if !self.place.is_at(&self.folder) {
+            return Err(Error::Gone { id: self.meta.id.clone() });
+        }
+        self.shared.live(&self.meta, &self.folder).await
+    }
+
+    /// Does something with a file, away from the threads that wait for many things at once.
+    async fn with<T, F>(&self, path: &Path, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Root, &Path) -> Result<T, Error> + Send + 'static,
+    {
+        let live = self.live().await?;
+        let (exchange, path) = inside(path, Path::new(EXCHANGE));
+        let path = path.to_owned();
+        let root = live.roots.get(if exchange { 2 } else { 0 }).cloned();
+        let root = root.ok_or_else(|| Error::Gone { id: self.meta.id.clone() })?;
+        blocking(move || work(&root, &path)).await
+    }
+
+    fn start(&self, exec: &Exec) -> Start {
+        let mut env: BTreeMap<&str, &str> = BTreeMap::from([
+            ("HOME", HOME),
+            ("TMPDIR", "/tmp"),
+            ("LANG", "C.UTF-8"),
+            ("TERM", if exec.terminal.is_some() { "xterm-256color" } else { "dumb" }),
+            ("USER", "agent"),
+            ("LOGNAME", "agent"),
+            ("SHELL", "/bin/sh"),
+            ("XDG_RUNTIME_DIR", "/run/user/1000"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+        ]);
+        env.insert("PATH", &self.shared.path);
+        env.extend(self.shared.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+        if self.meta.network != Network::None {
+            for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+                env.insert(name, &proxy);
+            }
+            for name in ["NO_PROXY", "no_proxy"] {
+                env.insert(name, "localhost,127.0.0.1,::1,[::1],0.0.0.0");
+            }
+        }
+        env.extend(self.meta.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        env.extend(exec.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        env.insert("RALPH_SANDBOX", &self.meta.id);
+        Start {
+            argv: exec.argv.clone(),
+            env: env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            cwd: Path::new(WORKSPACE).join(&exec.cwd).to_string_lossy().into_owned(),
+            terminal: exec.terminal,
+            input: !exec.stdin.is_empty(),
+        }
+    }
+}
+
+#[async_trait]
+impl Sandbox for EmbeddedSandbox {
+    fn id(&self) -> &str {
+        &self.meta.id
+    }
+
+    fn workspace(&self) -> &Path {
+        Path::new(WORKSPACE)
+    }
+
+    async fn exec(&self, exec: &Exec, sink: &mut dyn Sink) -> Result<Exit, Error> {
+        let (id, program) = (&self.meta.id, exec.argv.first().map_or("", String::as_str));
+        let spawn = |source| Error::Spawn { id: id.clone(), program: program.to_owned(), source };
+        let live = self.live().await?;
+        live.roots.first().map_or(Ok(()), |root| root.check_directory(&exec.cwd))?;
+        check_words(exec).map_err(spawn)?;
+        match command::run(&live, exec, &self.start(exec), sink).await {
+            Ok(exit) => Ok(exit),
+            Err(Lost::NotStarted(source)) => Err(spawn(source)),
+            Err(Lost::Unseen(source)) => Err(Error::Wait { id: id.clone(), program: program.to_owned(), source }),
+        }
+    }
+
+    async fn read(&self, path: &Path, cap: u64) -> Result<Vec<u8>, Error> {
+        self.with(path, move |root, path| files::read(root, path, cap)).await
+    }
+
+    async fn write(&self, path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), Error> {
+        let bytes = bytes.to_vec();
+        self.with(path, move |root, path| files::replace(root, path, &bytes, mode)).await
+    }
+
+    async fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+        let bytes = bytes.to_vec();
+        self.with(path, move |root, path| files::append(root, path, &bytes)).await
+    }
+
+    async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error> {
+        self.with(path, files::list).await
+    }
+
+    async fn mkdirs(&self, path: &Path) -> Result<(), Error> {
+        self.with(path, files::mkdirs).await
+    }
+
+    async fn start(&self) -> Result<(), Error> {
+        self.live().await.map(drop)
+    }
+
+    async fn stop(&self) -> Result<(), Error> {
+        if !self.place.is_at(&self.folder) {
+            return Err(Error::Gone { id: self.meta.id.clone() });
+        }
+        self.shared.end(&self.meta, &self.folder).await
+    }
+
+    async fn destroy(&self) -> Result<(), Error> {
+        if !self.place.is_at(&self.folder) {
+            return Ok(());
+        }
+        self.shared.end(&self.meta, &self.folder).await?;
+        // Out of sight before it is taken apart, so that nothing can be started in it and the rest can be done later.
+        let (shared, folder) = (self.shared.clone(), self.folder.clone());
+        let grave = blocking(move || shared.shelf.bury(&folder)).await?;
+        // Again, for what was started while the first look was going on.
+        self.shared.end(&self.meta, grave.path()).await?;
+        blocking(move || grave.remove()).await
+    }
+
+    async fn copy_in(&self, host: &Path, path: &Path) -> Result<(), Error> {
+        let host = host.to_owned();
+        self.with(path, move |root, path| files::copy_in(root, &host, path)).await
+    }
+
+    async fn copy_out(&self, path: &Path, host: &Path, cap: u64) -> Result<u64, Error> {
+        let host = host.to_owned();
+        self.with(path, move |root, path| files::copy_out(root, path, &host, cap)).await
+    }
+
+    fn exchange(&self) -> PathBuf {
+        PathBuf::from(EXCHANGE)
+    }
+
+    async fn snapshot(&self) -> Result<String, Error> {
+        self.stop().await?;
+        let (shared, id, folder) = (self.shared.clone(), self.meta.id.clone(), self.folder.clone());
+        blocking(move || shared.snapshot(&id, &folder)).await
+    }
+}
+
+/// Refuses words the system would misread instead of refusing.
+fn check_words(exec: &Exec) -> std::io::Result<()> {
+    let invalid = |what| Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, what));
+    if exec.argv.first().is_none_or(String::is_empty) {
+        return invalid("there is no program to run");
+    }
+    if exec.env.iter().any(|(name, _)| !is_variable(name)) {
+        return invalid("the name of an environment variable is empty or holds `=`");
+    }
+    if exec.argv.iter().chain(exec.env.iter().map(|(_, value)| value)).any(|word| word.contains('\0')) {
+        return invalid("a word holds a zero byte");
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! Starting the launcher: this very program again, from a sealed copy in memory.
+//!
+//! A copy, because what runs inside must never hold a way back to the file on the host (the program could be overwritten
+//! through it), and because the file may be replaced by an upgrade while cages stand.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::OnceLock;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use tokio::process::{Child, Command};
+
+use super::launcher::NAME;
+use super::plan::Plan;
+use super::wire;
+
+/// The program that becomes the launcher.
+#[derive(Debug)]
+pub(super) struct Launcher {
+    program: PathBuf,
+    copy: OnceLock<OwnedFd>,
+}
+
+/// A launcher that was started, and the socket to it.
+#[derive(Debug)]
+pub(super) struct Launched {
+    pub(super) child: Child,
+    pub(super) ctl: OwnedFd,
+}
+
+impl Launcher {
+    pub(super) fn new(program: PathBuf) -> Self {
+        Self { program, copy: OnceLock::new() }
+    }
+
+    /// Starts a launcher with a plan.
+    pub(super) fn start(&self, plan: &Plan) -> io::Result<Launched> {
+        let copy = self.copy()?;
+        let plan = wire::sealed("plan", &serde_json::to_vec(plan)?)?;
+        let (ctl, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+        // Theirs waits; ours is waited for together with everything else.
+        rustix::io::ioctl_fionbio(&theirs, false)?;
+        let child = Command::new(format!("/proc/self/fd/{}", copy.as_raw_fd()))
+            .arg0(NAME)
+            .env_clear()
+            .current_dir("/")
+            .stdin(theirs)
+            .stdout(plan)
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Launched { child, ctl })
+    }
+
+    fn copy(&self) -> io::Result<&OwnedFd> {
+        if let Some(copy) = self.copy.get() {
+            return Ok(copy);
+        }
+        let mut from = File::open(&self.program)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // Newer kernels ask to be told that it is a program; older ones do not know the question.
+        let fd = memfd_create(NAME, flags | MemfdFlags::EXEC).or_else(|_| memfd_create(NAME, flags))?;
+        let mut copy = File::from(fd);
+        io::copy(&mut from, &mut copy)?;
+        fcntl_add_seals(&copy, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+        // Two that came here at once have made two copies, and one of them is enough.
+        let _ = self.copy.set(copy.into());
+        self.copy.get().ok_or_else(|| io::Error::other("the copy of the program is gone"))
+    }
+}

@@ -1,0 +1,176 @@
+//! What a cage sees of the host's system: its programs and public settings, named one by one.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2};
+
+use super::plan::{Bind, Source, TextFile};
+
+/// Where programs are, with the links that lead there.
+const SYSTEM: [&str; 7] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr"];
+
+/// Settings that hold no secrets and that programs do not run without.
+const SETTINGS: [&str; 24] = [
+    "/etc/alternatives",
+    "/etc/bash.bashrc",
+    "/etc/ca-certificates",
+    "/etc/ca-certificates.conf",
+    "/etc/crypto-policies",
+    "/etc/debian_version",
+    "/etc/fonts",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/os-release",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
+    "/etc/profile.d",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+    "/etc/timezone",
+    "/etc/xml",
+];
+
+/// Directories whose name begins so hold the settings of one version of a language.
+const VERSIONED: [&str; 4] = ["java-", "python3", "perl", "php"];
+
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// The host's system as it is bound into every cage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct System {
+    pub(super) binds: Vec<Bind>,
+    pub(super) links: Vec<(String, String)>,
+}
+
+/// Looks at the host. What is missing there is missing inside.
+pub(super) fn look() -> io::Result<System> {
+    let (mut binds, mut links) = (Vec::new(), Vec::new());
+    for path in SYSTEM {
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.is_symlink() => {
+                links.push((path.to_owned(), fs::read_link(path)?.to_string_lossy().into_owned()));
+            }
+            Ok(found) if found.is_dir() => binds.push(bind(Path::new(path), path)?),
+            _ => (),
+        }
+    }
+    let versioned = fs::read_dir("/etc").into_iter().flatten().flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let known = VERSIONED.iter().any(|start| name.starts_with(start)) && entry.path().is_dir();
+        known.then(|| format!("/etc/{name}"))
+    });
+    let mut settings: Vec<String> = SETTINGS.iter().map(ToString::to_string).chain(versioned).collect();
+    settings.sort();
+    for path in settings {
+        // A link is followed here, once, on the host: inside, the place holds what it led to.
+        if let Ok(real) = fs::canonicalize(&path) {
+            binds.push(bind(&real, &path)?);
+        }
+    }
+    Ok(System { binds, links })
+}
+
+/// Returns the devices every cage has. Not part of the base: an image gets them too.
+pub(super) fn devices() -> io::Result<Vec<Bind>> {
+    DEVICES
+        .iter()
+        .map(|name| {
+            let path = format!("/dev/{name}");
+            Ok(Bind { device: true, ..bind(Path::new(&path), &path)? })
+        })
+        .collect()
+}
+
+/// Binds a host path, read-only.
+pub(super) fn bind(path: &Path, target: &str) -> io::Result<Bind> {
+    Ok(Bind { source: source(path)?, target: target.to_owned(), device: false })
+}
+
+/// Finds out which file a path without links leads to; sockets and pipes are refused.
+pub(super) fn source(path: &Path) -> io::Result<Source> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let fd = openat2(CWD, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
+        .map_err(|errno| named(path, &errno.into()))?;
+    let found = fstat(&fd)?;
+    let kind = rustix::fs::FileType::from_raw_mode(found.st_mode);
+    if kind.is_socket() || kind.is_fifo() || kind.is_symlink() {
+        return Err(named(path, &io::Error::new(io::ErrorKind::InvalidInput, "it is no file, directory or device")));
+    }
+    Ok(Source { path: path.to_owned(), device: found.st_dev, inode: found.st_ino, directory: kind.is_dir() })
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Returns the files that tell programs where and who they are.
+pub(super) fn texts(hostname: &str, home: &str) -> Vec<TextFile> {
+    let file = |target: &str, text: String| TextFile { target: target.to_owned(), text };
+    vec![
+        file(
+            "/etc/passwd",
+            format!(
+                "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nagent:x:1000:1000:agent:{home}:/bin/sh\n\
+                 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+            ),
+        ),
+        file("/etc/group", "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n".to_owned()),
+        file("/etc/hostname", format!("{hostname}\n")),
+        file("/etc/hosts", format!("127.0.0.1 localhost {hostname}\n::1 localhost ip6-localhost {hostname}\n")),
+        file("/etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:2 attempts:1\n".to_owned()),
+        file(
+            "/etc/nsswitch.conf",
+            "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n".to_owned(),
+        ),
+        file("/etc/machine-id", "00000000000000000000000000000000\n".to_owned()),
+        file("/etc/shells", "/bin/sh\n/bin/bash\n".to_owned()),
+    ]
+}
+
+/// Returns whether a numbered user exists as far as this process can see.
+pub(super) fn is_mapped(map: &str, id: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
+        let (Some(first), _, Some(count)) = (numbers.next(), numbers.next(), numbers.next()) else { return false };
+        (first..first.saturating_add(count)).contains(&u64::from(id))
+    })
+}
+
+/// Makes a path plain: absolute and without links.
+pub(super) fn plain(path: &Path) -> io::Result<PathBuf> {
+    fs::canonicalize(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps() {
+        let check = |map: &str, id: u32, want: bool| assert_eq!(is_mapped(map, id), want, "{map:?} {id}");
+        check("         0          0 4294967295\n", 65533, true);
+        check("0 1000 1\n1 100000 65536\n", 65533, true);
+        check("0 1000 1\n", 65533, false);
+        check("", 0, false);
+        check("x y z\n", 0, false);
+    }
+
+    #[test]
+    fn nothing_secret_is_bound() {
+        let system = look().expect("a system");
+        for bind in &system.binds {
+            let secret = ["shadow", "sudoers", "ssh", "/home", "/root", "/var", "private"];
+            assert!(!secret.iter().any(|word| bind.target.contains(word)), "{bind:?}");
+        }
+        assert!(system.binds.iter().any(|bind| bind.target == "/usr"));
+    }
+}

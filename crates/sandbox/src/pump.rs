@@ -1,0 +1,116 @@
+//! Moves what a command reads and writes, in pieces of fixed size.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::io::ioctl_fionread;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::{Sink, Stream};
+
+const BUFFER: usize = 64 << 10;
+const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
+
+/// The three pipes of a command and what is still to go through them.
+pub(crate) struct Pipes<'a, I, O, E> {
+    stdin: Option<I>,
+    input: &'a [u8],
+    out: Outlet<O>,
+    err: Outlet<E>,
+}
+
+/// One stream of output, read through a buffer of fixed size.
+struct Outlet<R> {
+    pipe: Option<R>,
+    buffer: Vec<u8>,
+    seen: u64,
+}
+
+impl<'a, I, O, E> Pipes<'a, I, O, E>
+where
+    I: AsyncWrite + Unpin,
+    O: AsyncRead + AsFd + Unpin,
+    E: AsyncRead + AsFd + Unpin,
+{
+    pub(crate) fn new(stdin: Option<I>, input: &'a [u8], out: Option<O>, err: Option<E>) -> Self {
+        Self { stdin, input, out: Outlet::new(out), err: Outlet::new(err) }
+    }
+
+    /// Moves one piece through one of the pipes; waits for ever when all are closed.
+    pub(crate) async fn step(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        tokio::select! {
+            read = self.out.fill() => self.out.pass(read?, Stream::Stdout, sink),
+            read = self.err.fill() => self.err.pass(read?, Stream::Stderr, sink),
+            () = feed(&mut self.stdin, &mut self.input) => (),
+        }
+        Ok(())
+    }
+
+    /// Passes on everything that was in the pipes when the command ended, and what follows until the grace is over.
+    pub(crate) async fn drain(&mut self, grace: Duration, sink: &mut dyn Sink) -> io::Result<()> {
+        self.stdin = None;
+        let (out, err) = (self.out.target(), self.err.target());
+        let grace = tokio::time::sleep(grace);
+        tokio::pin!(grace);
+        let mut over = false;
+        while !(self.out.pipe.is_none() && self.err.pipe.is_none()) {
+            if over && self.out.reached(out) && self.err.reached(err) {
+                break;
+            }
+            tokio::select! {
+                moved = self.step(sink) => moved?,
+                () = &mut grace, if !over => over = true,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a piece of the input and closes the pipe after the last; a command that does not want it is left alone.
+async fn feed<I: AsyncWrite + Unpin>(stdin: &mut Option<I>, input: &mut &[u8]) {
+    let Some(pipe) = stdin else { return std::future::pending().await };
+    match pipe.write(input).await {
+        Ok(written) if written > 0 => *input = input.get(written..).unwrap_or_default(),
+        _ => *input = &[],
+    }
+    if input.is_empty() {
+        *stdin = None;
+    }
+}
+
+impl<R: AsyncRead + AsFd + Unpin> Outlet<R> {
+    fn new(pipe: Option<R>) -> Self {
+        Self { pipe, buffer: vec![0; BUFFER], seen: 0 }
+    }
+
+    async fn fill(&mut self) -> io::Result<usize> {
+        match &mut self.pipe {
+            // A terminal whose last program is gone says so with an error.
+            Some(pipe) => match pipe.read(&mut self.buffer).await {
+                Err(error) if error.raw_os_error() == Some(EIO) => Ok(0),
+                read => read,
+            },
+            None => std::future::pending().await,
+        }
+    }
+
+    fn pass(&mut self, read: usize, stream: Stream, sink: &mut dyn Sink) {
+        if read == 0 {
+            self.pipe = None;
+            return;
+        }
+        self.seen += read as u64;
+        sink.chunk(stream, self.buffer.get(..read).unwrap_or_default());
+    }
+
+    /// Returns how many bytes will have been seen once what is in the pipe now has been read.
+    fn target(&self) -> u64 {
+        let waiting = self.pipe.as_ref().map_or(0, |pipe| ioctl_fionread(pipe).unwrap_or(0));
+        self.seen + waiting
+    }
+
+    fn reached(&self, target: u64) -> bool {
+        self.pipe.is_none() || self.seen >= target
+    }
+}
