@@ -10,6 +10,7 @@ mod exec;
 pub mod files;
 pub mod local;
 mod token;
+pub mod toolchain;
 
 pub use contract::{Backend, Capabilities, Entry, EntryKind, Isolation, Label, Listed, Prune, Pruned, Sandbox, Spec};
 pub use error::Error;
