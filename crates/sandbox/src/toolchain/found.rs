@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Everything a sandbox needs to use the host's toolchains.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Found {
-    /// To be mounted read-only in this order: a bind comes after the one it lies in.
+    /// To be mounted read-only in this order, each with its masks before the next: a bind comes after the one it lies in.
     pub binds: Vec<Bind>,
     /// The `PATH` inside, in the host's order.
     pub path: Vec<PathBuf>,

@@ -280,4 +280,44 @@ mod tests {
         assert_eq!((text.as_str(), left_out), (want, vec!["work".to_owned()]));
         assert_eq!(cargo_config("[net]\noffline = true\n"), (String::new(), vec![]));
     }
+
+    #[test]
+    fn whatever_a_config_holds_only_plain_settings_come_out() {
+        let pieces = [
+            "[source.a]\n",
+            "[registries.b]\n",
+            "registry = ",
+            "index = ",
+            "replace-with = ",
+            "token = ",
+            "\"https://x/\"\n",
+            "\"https://u:p@x/\"\n",
+            "'a'\n",
+            "\n",
+            "\"",
+            "'",
+            "]",
+            "[",
+            "#",
+            "\\",
+            "é",
+            ".",
+            "\0",
+        ];
+        let mut lines = 0;
+        for seed in 0..5_000 {
+            let mut dice = crate::toolchain::tests::random::Dice(seed);
+            let text: String = (0..12).map(|_| dice.one(&pieces)).collect();
+            let (config, _) = cargo_config(&text);
+            for line in config.lines() {
+                let plain = line == "registry = \"https://x/\""
+                    || line == "index = \"https://x/\""
+                    || line.starts_with("replace-with = ")
+                    || line.starts_with('[');
+                assert!(plain && !line.contains('@'), "{text:?} gave {line:?}");
+                lines += 1;
+            }
+        }
+        assert!(lines > 10, "{lines}");
+    }
 }

@@ -2,5 +2,5 @@
 
 mod cases;
 mod fake;
-mod random;
+pub(super) mod random;
 mod real;
