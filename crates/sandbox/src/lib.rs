@@ -14,6 +14,7 @@ pub mod local;
 mod pump;
 mod shelf;
 mod token;
+pub mod toolchain;
 
 pub use contract::{
     Backend, Capabilities, Entry, EntryKind, Isolation, Label, Listed, Network, Prune, Pruned, Resources, Sandbox, Spec,

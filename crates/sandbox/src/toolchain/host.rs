@@ -1,0 +1,63 @@
+//! The host as it is asked: its home, its `PATH`, its variables. Read by the caller, once.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The home folder of the sandbox.
+pub const INSIDE: &str = "/home/agent";
+
+/// What the search starts from.
+#[derive(Clone, Copy)]
+pub struct Host<'a> {
+    pub home: &'a Path,
+    pub path: &'a OsStr,
+    /// Looks a variable up.
+    pub env: &'a dyn Fn(&str) -> Option<OsString>,
+}
+
+impl Host<'_> {
+    /// Returns the directory a variable names; a relative or empty one counts as not set.
+    pub(super) fn dir(&self, variable: &str) -> Option<PathBuf> {
+        (self.env)(variable).map(PathBuf::from).filter(|dir| dir.is_absolute())
+    }
+
+    pub(super) fn text(&self, variable: &str) -> Option<String> {
+        (self.env)(variable).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty())
+    }
+}
+
+impl fmt::Debug for Host<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The variables may hold secrets.
+        f.debug_struct("Host").field("home", &self.home).field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// The places on a host that mean something by themselves; tests put them elsewhere.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    pub(super) system: Vec<PathBuf>,
+    pub(super) opt: PathBuf,
+    pub(super) nix_store: PathBuf,
+    /// Where the users' homes are.
+    pub(super) homes: PathBuf,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            system: ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"].map(PathBuf::from).to_vec(),
+            opt: PathBuf::from("/opt"),
+            nix_store: PathBuf::from("/nix/store"),
+            homes: PathBuf::from("/home"),
+        }
+    }
+}
+
+impl Places {
+    /// Says whether this is shown anyway, with the host's `/usr`.
+    pub(super) fn is_system(&self, path: &Path) -> bool {
+        self.system.iter().any(|system| path.starts_with(system))
+    }
+}

@@ -1,0 +1,72 @@
+//! rustup and cargo.
+//!
+//! `~/.cargo/bin` is shown where it is. The toolchains are shown in the sandbox's own `~/.rustup`, one by one: they can
+//! be moved, rustup wants to write beside them, and a toolchain that the workspace asks for can be installed there.
+//! `settings.toml` is written anew, because the host's lists the user's projects. `CARGO_HOME` inside is the
+//! sandbox's own; `config.toml` and `credentials.toml` of the host stay outside (see [`super::mirror`]).
+
+use std::path::Path;
+
+use super::host::INSIDE;
+use super::look;
+use super::mirror::pairs;
+use super::plan::{Claim, Entry, Plan};
+
+const WORDS: &[&str] = &["rustup", "rust"];
+
+pub(super) fn claim(plan: &mut Plan<'_>, entry: &Entry) -> Claim {
+    for root in plan.roots(&["CARGO_HOME"], &[".cargo"]) {
+        if entry.below(&root).is_none_or(|rest| rest != Path::new("bin")) {
+            continue;
+        }
+        let bin = root.join("bin");
+        if plan.wants(WORDS) && plan.bind(&bin) && plan.path(&bin) {
+            plan.meet(if bin.join("rustup").exists() { WORDS } else { &["rust"] });
+            plan.programs.push(bin);
+        }
+        return Claim::Mine;
+    }
+    Claim::NotMine
+}
+
+/// Shows the toolchains if one of the directories on the `PATH` has rustup, the system's or the user's.
+pub(super) fn toolchains(plan: &mut Plan<'_>) {
+    if !plan.wants(WORDS) || !plan.paths().iter().any(|dir| dir.join("rustup").exists()) {
+        return;
+    }
+    let Some(root) = plan.roots(&["RUSTUP_HOME"], &[".rustup"]).into_iter().find(|root| root.is_dir()) else { return };
+    let inside = Path::new(INSIDE).join(".rustup");
+    let mut shown = Vec::new();
+    for name in look::dirs(&root.join("toolchains")) {
+        let dir = root.join("toolchains").join(&name);
+        let bound = if dir.join("bin/rustc").exists() {
+            plan.bind_at(&dir, &inside.join("toolchains").join(&name))
+        } else {
+            Err("it has no `bin/rustc`")
+        };
+        match bound {
+            Ok(()) => shown.push(name),
+            Err(why) => plan.note(&format!("the Rust toolchain `{name}` is not shown: {why}")),
+        }
+    }
+    if shown.is_empty() {
+        return plan.note("rustup has no toolchain to show");
+    }
+    let settings = pairs(&look::text(&root.join("settings.toml")).unwrap_or_default());
+    let default = settings.into_iter().find(|pair| pair.table.is_empty() && pair.key == "default_toolchain");
+    // `stable` means `stable` for the host's own kind of machine.
+    let default = default.and_then(|pair| {
+        let full = |name: &&String| **name == pair.value || name.starts_with(&format!("{}-", pair.value));
+        shown.iter().find(full).cloned()
+    });
+    let mut text = "version = \"12\"\nprofile = \"minimal\"\n".to_owned();
+    match default {
+        Some(name) if name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) => {
+            text = format!("{text}default_toolchain = \"{name}\"\n");
+        }
+        _ => plan.note("rustup has no default toolchain; `rustup default stable` sets one"),
+    }
+    plan.file(".rustup/settings.toml", text);
+    plan.env("RUSTUP_HOME", &inside);
+    plan.meet(WORDS);
+}

@@ -1,0 +1,6 @@
+//! Whole hosts, laid out in a temporary directory.
+
+mod cases;
+mod fake;
+pub(super) mod random;
+mod real;
