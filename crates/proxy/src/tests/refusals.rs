@@ -174,6 +174,14 @@ async fn a_rule_that_names_the_address_opens_it_alone() {
 }
 
 #[tokio::test]
+async fn the_checked_address_is_the_dialled_one() {
+    let stage = Stage::new(allowing(&["wrapped.test"])).await;
+    assert!(attempt(&stage, By::Connect, "wrapped.test", 443).await);
+    assert_eq!(stage.world.dials(), [format!("{PUBLIC}:443")]);
+    assert_eq!(stage.notes.all()[0].address, Some(PUBLIC.parse().unwrap()));
+}
+
+#[tokio::test]
 async fn names_without_an_address_are_not_dialled() {
     let stage = Stage::new(allowing(&["nowhere.test", "unknown.test"])).await;
     for host in ["nowhere.test", "unknown.test"] {

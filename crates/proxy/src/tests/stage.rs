@@ -54,6 +54,7 @@ impl World {
             ("meta.test", &["169.254.169.254"]),
             ("mixed.test", &[PUBLIC, "127.0.0.1"]),
             ("mapped.test", &["::ffff:127.0.0.1"]),
+            ("wrapped.test", &["::ffff:93.184.215.14"]),
             ("nat64.test", &["64:ff9b::7f00:1"]),
             ("nowhere.test", &[]),
         ];
