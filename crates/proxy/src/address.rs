@@ -1,0 +1,217 @@
+//! Which addresses lie inside: on this machine, in its neighbourhood, or in the cloud's own cellar.
+//!
+//! This is asked after a name was allowed and resolved, because everybody may give a name any address. What is not
+//! plainly a public unicast address is inside.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+
+/// What kind of inner address one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Loopback,
+    /// Of a private network.
+    Private,
+    LinkLocal,
+    /// Shared by a provider's customers (100.64.0.0/10).
+    Shared,
+    /// Where clouds hand credentials to the machine.
+    Metadata,
+    Multicast,
+    Unspecified,
+    /// Not given to anybody, or an old way to wrap one address in another.
+    Reserved,
+    /// A public address of this very machine.
+    Own,
+}
+
+impl Kind {
+    /// Says whether a rule that names the very address may open it.
+    pub fn may_be_listed(self) -> bool {
+        match self {
+            Self::Loopback | Self::Private | Self::LinkLocal | Self::Shared | Self::Own => true,
+            Self::Metadata | Self::Multicast | Self::Unspecified | Self::Reserved => false,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Loopback => "a loopback address",
+            Self::Private => "a private address",
+            Self::LinkLocal => "a link-local address",
+            Self::Shared => "an address shared by a provider's customers",
+            Self::Metadata => "a cloud metadata address",
+            Self::Multicast => "a multicast address",
+            Self::Unspecified => "the unspecified address",
+            Self::Reserved => "a reserved address",
+            Self::Own => "an address of this machine",
+        })
+    }
+}
+
+/// Returns what kind of inner address this is; `None` is a public one.
+pub fn kind(address: IpAddr) -> Option<Kind> {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => kind_v4(v4),
+        IpAddr::V6(v6) => kind_v6(v6),
+    }
+}
+
+/// As [`kind`], and knows this machine's own public addresses too.
+pub(crate) fn kind_here(address: IpAddr) -> Option<Kind> {
+    kind(address).or_else(|| is_own(address).then_some(Kind::Own))
+}
+
+/// Services that listen on every interface are meant for the neighbours, not for the sandbox.
+fn is_own(address: IpAddr) -> bool {
+    // The kernel lets a socket be bound only to an address of this machine, unless an administrator turned that off;
+    // then an address that nobody can have may be bound too, and the question has no answer.
+    let nobody: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
+        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+    };
+    UdpSocket::bind((address, 0)).is_ok() && UdpSocket::bind((nobody, 0)).is_err()
+}
+
+fn kind_v4(address: Ipv4Addr) -> Option<Kind> {
+    let kind = match address.octets() {
+        // The cloud's cellar: Azure, Oracle, Alibaba, then everybody else's two.
+        [168, 63, 129, 16] | [192, 0, 0, 192] | [100, 100, 100, 200] | [169, 254, 169, 254] | [169, 254, 170, 2] => {
+            Kind::Metadata
+        }
+        [0, 0, 0, 0] => Kind::Unspecified,
+        [127, ..] => Kind::Loopback,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Kind::Private,
+        [169, 254, ..] => Kind::LinkLocal,
+        [100, 64..=127, ..] => Kind::Shared,
+        [224..=239, ..] => Kind::Multicast,
+        // This network, protocol assignments, documentation, 6to4 relays, benchmarks (our own synthetic addresses
+        // among them), and everything from class E to broadcast.
+        [0 | 240..=255, ..]
+        | [192, 0, 0 | 2, _]
+        | [192, 88, 99, _]
+        | [198, 18 | 19, ..]
+        | [198, 51, 100, _]
+        | [203, 0, 113, _] => Kind::Reserved,
+        _ => return None,
+    };
+    Some(kind)
+}
+
+fn kind_v6(address: Ipv6Addr) -> Option<Kind> {
+    let groups = address.segments();
+    let kind = match groups {
+        [0, 0, 0, 0, 0, 0, 0, 0] => Kind::Unspecified,
+        [0, 0, 0, 0, 0, 0, 0, 1] => Kind::Loopback,
+        // Amazon and Google.
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => Kind::Metadata,
+        // Unique local, and site-local, long gone but still routed by some.
+        [0xfc00..=0xfdff | 0xfec0..=0xfeff, ..] => Kind::Private,
+        [0xfe80..=0xfebf, ..] => Kind::LinkLocal,
+        [0xff00..=0xffff, ..] => Kind::Multicast,
+        // ISATAP, which carries IPv4 in its second half; protocol assignments, Teredo among them; documentation.
+        [_, _, _, _, 0 | 0x200, 0x5efe, _, _] | [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => {
+            Kind::Reserved
+        }
+        // NAT64 and 6to4 are still in use: whoever dials these reaches the IPv4 address inside.
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => return kind_v4(inner(high, low)),
+        [0x2000..=0x3fff, ..] => return None,
+        _ => Kind::Reserved,
+    };
+    Some(kind)
+}
+
+fn inner(high: u16, low: u16) -> Ipv4Addr {
+    Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(address: &str, want: Option<Kind>) {
+        assert_eq!(kind(address.parse().unwrap()), want, "{address}");
+    }
+
+    #[test]
+    fn public() {
+        for address in [
+            "1.1.1.1",
+            "9.255.255.255",
+            "11.0.0.0",
+            "100.63.255.255",
+            "100.128.0.0",
+            "172.15.255.255",
+            "172.32.0.0",
+            "192.0.1.0",
+            "198.17.255.255",
+            "198.20.0.0",
+            "223.255.255.255",
+            "2606:4700::1111",
+            "2a00::1",
+            "2001:200::1",
+            "64:ff9b::1.1.1.1",
+            "2002:101:101::1",
+            "::ffff:1.1.1.1",
+        ] {
+            check(address, None);
+        }
+    }
+
+    #[test]
+    fn inside() {
+        check("0.0.0.0", Some(Kind::Unspecified));
+        check("0.1.2.3", Some(Kind::Reserved));
+        check("127.0.0.1", Some(Kind::Loopback));
+        check("127.255.255.254", Some(Kind::Loopback));
+        check("10.0.0.1", Some(Kind::Private));
+        check("172.17.0.1", Some(Kind::Private));
+        check("192.168.1.1", Some(Kind::Private));
+        check("100.64.0.1", Some(Kind::Shared));
+        check("169.254.1.1", Some(Kind::LinkLocal));
+        for metadata in
+            ["169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254"]
+        {
+            check(metadata, Some(Kind::Metadata));
+        }
+        check("224.0.0.251", Some(Kind::Multicast));
+        check("255.255.255.255", Some(Kind::Reserved));
+        check("198.18.1.1", Some(Kind::Reserved));
+        check("198.19.255.255", Some(Kind::Reserved));
+        check("::", Some(Kind::Unspecified));
+        check("::1", Some(Kind::Loopback));
+        check("fd12::1", Some(Kind::Private));
+        check("fe80::1", Some(Kind::LinkLocal));
+        check("fec0::1", Some(Kind::Private));
+        check("ff02::fb", Some(Kind::Multicast));
+        check("2001:0:1::1", Some(Kind::Reserved));
+        check("2001:db8::1", Some(Kind::Reserved));
+        check("64:ff9b:1::1", Some(Kind::Reserved));
+        check("100::1", Some(Kind::Reserved));
+        check("2606:4700::5efe:a00:1", Some(Kind::Reserved));
+    }
+
+    #[test]
+    fn own_addresses_are_known() {
+        assert!(is_own(Ipv4Addr::LOCALHOST.into()));
+        assert!(!is_own(Ipv4Addr::new(1, 1, 1, 1).into()));
+    }
+
+    proptest! {
+        #[test]
+        fn wrapping_does_not_let_an_address_out(bits: u32) {
+            let v4 = Ipv4Addr::from_bits(bits);
+            let [a, b] = [(bits >> 16) as u16, (bits & 0xffff) as u16];
+            let plain = kind(v4.into());
+            prop_assert_eq!(kind(v4.to_ipv6_mapped().into()), plain);
+            prop_assert_eq!(kind(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, a, b).into()), plain);
+            prop_assert_eq!(kind(Ipv6Addr::new(0x2002, a, b, 0, 0, 0, 0, 1).into()), plain);
+            prop_assert!(kind(v4.to_ipv6_compatible().into()).is_some());
+        }
+    }
+}

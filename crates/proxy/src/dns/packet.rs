@@ -1,0 +1,243 @@
+//! DNS messages, as far as a server needs them that answers one question about one name.
+//!
+//! Only the header and the question are read. A question stands first, so a compression pointer in it can point at
+//! nothing that came before: it is refused, and there is no loop to walk into. Additional records (EDNS) are not read;
+//! a server that does not know them may leave them out.
+
+use std::net::Ipv4Addr;
+
+/// The longest message we read or make.
+pub(crate) const LONGEST: usize = 4096;
+
+const HEADER: usize = 12;
+const RESPONSE: u8 = 0x80;
+const TRUNCATED: u8 = 0x02;
+const RECURSION_DESIRED: u8 = 0x01;
+const RECURSION_AVAILABLE: u8 = 0x80;
+const OPCODE: u8 = 0x78;
+const INTERNET: u16 = 1;
+/// Short, because the policy may change; the address stays the same as long as the name is asked for.
+const TTL: u32 = 60;
+
+/// Which address is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    V4,
+    V6,
+}
+
+/// The answers without an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Code {
+    /// The name exists.
+    Fine = 0,
+    Malformed = 1,
+    NoSuchName = 3,
+    NotImplemented = 4,
+}
+
+/// A question that can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Question {
+    /// The labels, joined by dots; `None` if one of them has a byte that no host name has.
+    pub(super) name: Option<String>,
+    pub(super) kind: Kind,
+    /// Where the question ends.
+    end: usize,
+}
+
+/// What a message is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Message {
+    Question(Question),
+    /// Not one that can be answered otherwise.
+    Wrong(Code),
+    /// Not one to be answered at all: two servers could talk to each other for ever.
+    Ignored,
+}
+
+pub(super) fn read(message: &[u8]) -> Message {
+    let Some((header, _)) = message.split_first_chunk::<HEADER>() else { return Message::Ignored };
+    let [_, _, flags, _, counts @ ..] = header;
+    if flags & RESPONSE != 0 {
+        return Message::Ignored;
+    }
+    if flags & OPCODE != 0 {
+        return Message::Wrong(Code::NotImplemented);
+    }
+    let [0, 1, 0, 0, 0, 0, _, _] = counts else { return Message::Wrong(Code::Malformed) };
+    if flags & TRUNCATED != 0 || message.len() > LONGEST {
+        return Message::Wrong(Code::Malformed);
+    }
+    question(message).unwrap_or(Message::Wrong(Code::Malformed))
+}
+
+fn question(message: &[u8]) -> Option<Message> {
+    let (name, after) = name(message)?;
+    let [kind_high, kind_low, class_high, class_low] = *message.get(after..)?.first_chunk()?;
+    let kind = match u16::from_be_bytes([kind_high, kind_low]) {
+        1 => Kind::V4,
+        28 => Kind::V6,
+        _ => return Some(Message::Wrong(Code::NotImplemented)),
+    };
+    if u16::from_be_bytes([class_high, class_low]) != INTERNET {
+        return Some(Message::Wrong(Code::NotImplemented));
+    }
+    Some(Message::Question(Question { name, kind, end: after + 4 }))
+}
+
+/// Reads the name in the question; `None` if its form is broken.
+fn name(message: &[u8]) -> Option<(Option<String>, usize)> {
+    let mut at = HEADER;
+    let mut labels = Vec::new();
+    loop {
+        let length = usize::from(*message.get(at)?);
+        at += 1;
+        // 255 is the longest name; two high bits are a pointer or something nobody uses.
+        if length > 63 || at - HEADER + length > 255 {
+            return None;
+        }
+        if length == 0 {
+            break;
+        }
+        labels.push(message.get(at..at + length)?);
+        at += length;
+    }
+    // A dot inside a label would become a dot between two.
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-' || *byte == b'_';
+    let text = labels.iter().all(|label| label.iter().all(plain)).then(|| labels.join(&b'.'));
+    Some((text.and_then(|text| String::from_utf8(text).ok()), at))
+}
+
+/// Writes an answer without an address.
+pub(super) fn answer(message: &[u8], code: Code) -> Vec<u8> {
+    // Only a question that was read can be repeated.
+    let end = match read(message) {
+        Message::Question(question) => question.end,
+        Message::Wrong(_) | Message::Ignored => HEADER,
+    };
+    reply(message, end, code, 0)
+}
+
+/// Writes an answer with the address.
+pub(super) fn address(message: &[u8], question: &Question, address: Ipv4Addr) -> Vec<u8> {
+    let mut answer = reply(message, question.end, Code::Fine, 1);
+    // The name is the one in the question, which stands right behind the header.
+    answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1]);
+    answer.extend_from_slice(&TTL.to_be_bytes());
+    answer.extend_from_slice(&[0, 4]);
+    answer.extend_from_slice(&address.octets());
+    answer
+}
+
+fn reply(message: &[u8], end: usize, code: Code, answers: u8) -> Vec<u8> {
+    let byte = |at: usize| message.get(at).copied().unwrap_or(0);
+    let flags = byte(2) & (OPCODE | RECURSION_DESIRED) | RESPONSE;
+    let questions = u8::from(end > HEADER);
+    let mut reply =
+        vec![byte(0), byte(1), flags, RECURSION_AVAILABLE | code as u8, 0, questions, 0, answers, 0, 0, 0, 0];
+    reply.extend_from_slice(message.get(HEADER..end).unwrap_or_default());
+    reply
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A query as a resolver sends it.
+    pub(crate) fn query(labels: &[&[u8]], kind: u16) -> Vec<u8> {
+        let mut query = vec![7, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        for label in labels {
+            query.push(u8::try_from(label.len()).unwrap());
+            query.extend_from_slice(label);
+        }
+        query.push(0);
+        query.extend_from_slice(&kind.to_be_bytes());
+        query.extend_from_slice(&[0, 1]);
+        query
+    }
+
+    fn with(mut message: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
+        message[at] = byte;
+        message
+    }
+
+    #[track_caller]
+    fn check(message: &[u8], want: &Message) {
+        assert_eq!(read(message), *want, "{message:?}");
+    }
+
+    fn asked(name: Option<&str>, kind: Kind, end: usize) -> Message {
+        Message::Question(Question { name: name.map(str::to_owned), kind, end })
+    }
+
+    #[test]
+    fn questions() {
+        check(&query(&[b"X", b"io"], 1), &asked(Some("X.io"), Kind::V4, 22));
+        check(&query(&[b"x", b"io"], 28), &asked(Some("x.io"), Kind::V6, 22));
+        check(&query(&[], 1), &asked(Some(""), Kind::V4, 17));
+        check(&query(&[b"evil.x", b"io"], 1), &asked(None, Kind::V4, 27));
+        check(&query(&[b"evil\0", b"io"], 1), &asked(None, Kind::V4, 26));
+        check(&query(&[b"\xfc", b"io"], 1), &asked(None, Kind::V4, 22));
+        let edns = [&with(query(&[b"x", b"io"], 1), 11, 1)[..], &[0, 0, 41, 16, 0, 0, 0, 0, 0, 0, 0]].concat();
+        check(&edns, &asked(Some("x.io"), Kind::V4, 22));
+    }
+
+    #[test]
+    fn refusals() {
+        let fine = query(&[b"x", b"io"], 1);
+        let malformed = Message::Wrong(Code::Malformed);
+        let unknown = Message::Wrong(Code::NotImplemented);
+        for kind in [2, 5, 15, 16, 33, 64, 65, 252, 255] {
+            check(&query(&[b"x", b"io"], kind), &unknown);
+        }
+        check(&with(fine.clone(), 21, 3), &unknown);
+        check(&with(fine.clone(), 2, 0x29), &unknown);
+        check(&with(fine.clone(), 2, 0x81), &Message::Ignored);
+        check(&fine[..11], &Message::Ignored);
+        check(&with(fine.clone(), 2, 3), &malformed);
+        for (at, count) in [(5, 0), (5, 2), (4, 1), (7, 1), (9, 1)] {
+            check(&with(fine.clone(), at, count), &malformed);
+        }
+        for n in 12..fine.len() {
+            check(&fine[..n], &malformed);
+        }
+        // Pointers: to itself, to the header, and an unused form.
+        for pointer in [&[0xc0, 12][..], &[0xc0, 0], &[0x40, 1]] {
+            check(&[&fine[..12], pointer, &[0, 1, 0, 1]].concat(), &malformed);
+        }
+        let long = [0; 63].map(|_| b'a');
+        check(&query(&[&long, &long, &long, &long], 1), &malformed);
+        let huge = [&fine[..], &[0; LONGEST]].concat();
+        check(&huge, &malformed);
+    }
+
+    #[test]
+    fn answers() {
+        let message = query(&[b"X", b"io"], 1);
+        let Message::Question(question) = read(&message) else { panic!("a question") };
+        let head = [7, 9, 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0];
+        let tail = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 198, 18, 1, 0];
+        let got = address(&message, &question, Ipv4Addr::new(198, 18, 1, 0));
+        assert_eq!(got, [&head[..], &message[12..], &tail].concat());
+        let none = [&[7, 9, 0x81, 0x83, 0, 1, 0, 0, 0, 0, 0, 0], &message[12..]].concat();
+        assert_eq!(answer(&message, Code::NoSuchName), none);
+        assert_eq!(answer(&with(message, 5, 2), Code::Malformed), [7, 9, 0x81, 0x81, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            read(&bytes);
+            answer(&bytes, Code::Malformed);
+            let question = [&[7, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], &bytes].concat();
+            if let Message::Question(question_) = read(&question) {
+                prop_assert!(question_.end <= question.len());
+                address(&question, &question_, Ipv4Addr::UNSPECIFIED);
+            }
+        }
+    }
+}

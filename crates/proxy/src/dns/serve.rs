@@ -1,0 +1,51 @@
+//! DNS over UDP and TCP.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UdpSocket;
+use tokio::time::{sleep, timeout};
+
+use super::answer::answer;
+use super::packet::LONGEST;
+use crate::pipeline::Pipeline;
+use crate::stream::Client;
+
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Answers one datagram after the other: an answer takes no time, so nobody waits for another's.
+pub(crate) async fn udp(pipeline: Arc<Pipeline>, socket: UdpSocket) {
+    // One byte more, so that a message that is too long is seen to be.
+    let mut message = vec![0; LONGEST + 1];
+    loop {
+        match socket.recv_from(&mut message).await {
+            Ok((length, from)) => {
+                if let Some(answer) = answer(&pipeline, message.get(..length).unwrap_or_default()) {
+                    // Whoever is not there to hear it will ask again.
+                    socket.send_to(&answer, from).await.ok();
+                }
+            }
+            // Such as an asker that closed its socket; a lasting error must not keep a processor busy.
+            Err(_) => sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Answers the questions on one connection.
+pub(crate) async fn tcp(pipeline: &Pipeline, mut client: impl Client) {
+    while let Ok(Ok(())) = timeout(pipeline.limits.head_time, exchange(pipeline, &mut client)).await {}
+}
+
+async fn exchange(pipeline: &Pipeline, client: &mut impl Client) -> io::Result<()> {
+    let length = client.read_u16().await?;
+    if usize::from(length) > LONGEST {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut message = vec![0; length.into()];
+    client.read_exact(&mut message).await?;
+    let answer = answer(pipeline, &message).ok_or(io::ErrorKind::InvalidData)?;
+    let length = u16::try_from(answer.len()).map_err(|_| io::ErrorKind::InvalidData)?;
+    client.write_all(&[&length.to_be_bytes(), &answer[..]].concat()).await
+}

@@ -1,0 +1,32 @@
+//! How much one sandbox may ask of the way out at the same time, and how long it may take over it.
+
+use std::time::Duration;
+
+/// The limits of one sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at the same time, over all its doors.
+    pub connections: usize,
+    /// The longest request head.
+    pub head_bytes: usize,
+    /// The longest a client may take to say what it wants: a request head, a SOCKS greeting, a TLS hello.
+    pub head_time: Duration,
+    pub resolve_time: Duration,
+    /// The longest all attempts to reach one target may take together.
+    pub dial_time: Duration,
+    /// The longest a connection may be silent in both directions. A model may think for many minutes.
+    pub idle_time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            head_bytes: 32 * 1024,
+            head_time: Duration::from_secs(15),
+            resolve_time: Duration::from_secs(10),
+            dial_time: Duration::from_secs(20),
+            idle_time: Duration::from_mins(15),
+        }
+    }
+}

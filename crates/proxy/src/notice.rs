@@ -1,0 +1,153 @@
+//! What the way out decided, told to whoever writes it down.
+//!
+//! Nothing is written here: the engine turns a [`Decided`] into an event and a line of the audit file.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ralph_core::policy::{Mode, Rule};
+
+use crate::address::Kind;
+use crate::target::{BadTarget, Target};
+
+/// The way by which a connection asked to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// A tunnel asked for by `CONNECT`.
+    Connect,
+    /// A plain HTTP request in absolute form.
+    Http,
+    Socks,
+    /// A connection to a synthetic address.
+    Transparent,
+    /// A question for a name.
+    Dns,
+    /// The client was turned away before it said what it wanted.
+    Unknown,
+}
+
+impl Entry {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Http => "http",
+            Self::Socks => "socks",
+            Self::Transparent => "transparent",
+            Self::Dns => "dns",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decided {
+    pub entry: Entry,
+    /// The canonical host; where it has none, what the client wrote, made safe to print; empty where it wrote nothing.
+    pub host: String,
+    /// 0 where no port was asked for.
+    pub port: u16,
+    pub allowed: bool,
+    pub why: Why,
+    /// The address that was judged last: dialled, refused, or given out by DNS.
+    pub address: Option<IpAddr>,
+}
+
+impl Decided {
+    /// Returns the command by which a person can allow what was refused.
+    pub fn hint(&self) -> Option<String> {
+        let target = Target::new(&self.host, if self.port == 0 { 443 } else { self.port }).ok();
+        if self.allowed { None } else { self.why.hint(target.as_ref(), self.address) }
+    }
+}
+
+/// Receives every decision. It is called on the path of the connection, so it must not wait.
+pub trait Notice: fmt::Debug + Send + Sync {
+    fn decided(&self, decided: Decided);
+}
+
+/// Why something was allowed, refused or cut.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Why {
+    #[error("rule `{0}`")]
+    Rule(Box<Rule>),
+    /// No rule spoke.
+    #[error("no rule names it, and the network policy is `{0}`")]
+    Mode(Mode),
+    #[error(transparent)]
+    Target(#[from] BadTarget),
+    /// Only a request can be judged, and a tunnel hides its requests.
+    #[error("its rules are about single requests, which cannot be seen inside a tunnel")]
+    Inspect,
+    #[error("the name has no address")]
+    Unresolved,
+    #[error("its address is {0}")]
+    Inner(Kind),
+    #[error("the host does not answer")]
+    Unreachable,
+    /// A tunnel to one name asked for another.
+    #[error("the TLS hello {}", said(.0.as_deref()))]
+    Sni(Option<String>),
+    #[error("port 443 carries only TLS")]
+    NotTls,
+    #[error("the `Host` header does not name the same host, or not exactly once")]
+    Host,
+    #[error("the address was not given out for a name")]
+    Stranger,
+    #[error("the request is not well formed: {0}")]
+    Malformed(&'static str),
+    #[error("too many connections at the same time")]
+    Crowded,
+    #[error("the client took too long to say what it wants")]
+    Slow,
+    #[error("the network policy changed")]
+    Revoked,
+}
+
+impl Why {
+    /// Returns the command that would allow the target, where a rule can.
+    pub(crate) fn hint(&self, target: Option<&Target>, address: Option<IpAddr>) -> Option<String> {
+        let rule = match self {
+            Self::Mode(_) | Self::Inspect | Self::Revoked => target?.rule(),
+            // Only the address itself opens an inner address, never a name.
+            Self::Inner(kind) if kind.may_be_listed() => Target::address(address?, target?.port()).rule(),
+            _ => return None,
+        };
+        Some(format!("ralph policy allow {rule}"))
+    }
+}
+
+fn said(name: Option<&str>) -> String {
+    name.map_or_else(|| "names no host".to_owned(), |name| format!("names `{name}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(host: &str, port: u16, why: Why, address: Option<&str>, want: Option<&str>) {
+        let address = address.map(|address| address.parse().unwrap());
+        let decided = Decided { entry: Entry::Connect, host: host.to_owned(), port, allowed: false, why, address };
+        assert_eq!(decided.hint().as_deref(), want);
+        assert_eq!(Decided { allowed: true, ..decided }.hint(), None);
+    }
+
+    #[test]
+    fn hints_are_commands_that_would_help() {
+        check("x.io", 443, Why::Mode(Mode::Allowlist), None, Some("ralph policy allow x.io"));
+        check("x.io", 80, Why::Mode(Mode::Deny), None, Some("ralph policy allow x.io:80"));
+        check("x.io", 0, Why::Mode(Mode::Deny), None, Some("ralph policy allow x.io"));
+        check("x.io", 443, Why::Inner(Kind::Private), Some("10.0.0.1"), Some("ralph policy allow 10.0.0.1"));
+        check("x.io", 80, Why::Inner(Kind::Loopback), Some("::1"), Some("ralph policy allow [::1]:80"));
+        check("x.io", 80, Why::Inner(Kind::Metadata), Some("169.254.169.254"), None);
+        check("x.io", 443, Why::Rule(Box::new("x.io".parse().unwrap())), None, None);
+        check("a b", 443, Why::Mode(Mode::Deny), None, None);
+    }
+}

@@ -1,0 +1,179 @@
+//! Streams that remember: bytes already read, and when something last moved.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::time::{Instant, sleep, timeout};
+
+/// What entries need of a client's stream.
+pub(crate) trait Client: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Client for S {}
+
+/// When something last moved on a connection. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Activity {
+    start: Instant,
+    last: Arc<AtomicU64>,
+}
+
+impl Activity {
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), last: Arc::default() }
+    }
+
+    fn moved(&self) {
+        self.last.store(self.millis(), Ordering::Relaxed);
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Waits until nothing has moved for so long.
+    pub(crate) async fn idle(&self, limit: Duration) {
+        loop {
+            let quiet = Duration::from_millis(self.millis().saturating_sub(self.last.load(Ordering::Relaxed)));
+            if quiet >= limit {
+                return;
+            }
+            sleep(limit.saturating_sub(quiet)).await;
+        }
+    }
+}
+
+/// A stream that notes when something moved.
+#[derive(Debug)]
+pub(crate) struct Watched<S> {
+    inner: S,
+    activity: Activity,
+}
+
+impl<S> Watched<S> {
+    pub(crate) fn new(inner: S, activity: Activity) -> Self {
+        Self { inner, activity }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        self.activity.moved();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.inner).poll_write(cx, buf))?;
+        self.activity.moved();
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+/// A stream whose first bytes were read already and are read again.
+#[derive(Debug)]
+pub(crate) struct Rewound<S> {
+    first: Bytes,
+    inner: S,
+}
+
+impl<S> Rewound<S> {
+    pub(crate) fn new(first: impl Into<Bytes>, inner: S) -> Self {
+        Self { first: first.into(), inner }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.first.is_empty() {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
+        }
+        let n = self.first.len().min(buf.remaining());
+        buf.put_slice(self.first.get(..n).unwrap_or_default());
+        self.first.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+const LINGER_TIME: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 64 * 1024;
+
+/// Says the last words and closes, so that they arrive: closing with unread bytes resets the connection, and a reset
+/// throws away what the client has not read yet.
+pub(crate) async fn say_and_close(mut client: impl Client, words: &[u8]) {
+    let farewell = async {
+        client.write_all(words).await?;
+        client.shutdown().await?;
+        let mut waste = [0; 4096];
+        let mut seen = 0;
+        while seen < LINGER_BYTES {
+            match client.read(&mut waste).await? {
+                0 => break,
+                n => seen += n,
+            }
+        }
+        io::Result::Ok(())
+    };
+    // A client that does not wait for the answer has lost it; nothing else depends on it.
+    drop(timeout(LINGER_TIME, farewell).await);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn first_bytes_are_read_again() {
+        let (mut far, near) = tokio::io::duplex(64);
+        far.write_all(b" and the rest").await.unwrap();
+        drop(far);
+        let mut text = String::new();
+        Rewound::new(&b"the start"[..], near).read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "the start and the rest");
+    }
+
+    #[tokio::test]
+    async fn silence_is_noticed() {
+        let (mut far, near) = tokio::io::duplex(64);
+        let activity = Activity::new();
+        let mut near = Watched::new(near, activity.clone());
+        far.write_all(b"x").await.unwrap();
+        let busy = async {
+            assert_eq!(near.read_u8().await.unwrap(), b'x');
+            near.read_u8().await
+        };
+        tokio::select! {
+            _ = busy => panic!("nobody writes a second byte"),
+            () = activity.idle(Duration::from_millis(20)) => (),
+        }
+        assert!(activity.millis() >= 20);
+    }
+}

@@ -1,0 +1,125 @@
+//! Plain HTTP: what arrives at the server, what comes back, and what never gets there.
+
+use super::stage::{Stage, allowing, rest};
+use tokio::io::AsyncWriteExt;
+
+const RULES: &[&str] = &["allowed.test:80", "allowed.test", "other.test:80"];
+
+#[tokio::test]
+async fn the_connection_stays_on_its_side() {
+    let stage = Stage::new(allowing(RULES)).await;
+    let answer = stage
+        .say(
+            b"GET http://Allowed.test:80/a?b=c HTTP/1.1\r\nHost: allowed.test\r\nProxy-Authorization: Basic eDp5\r\n\
+              Proxy-Connection: keep-alive\r\nConnection: X-Mine, keep-alive\r\nX-Mine: 1\r\nTE: trailers\r\nAccept: a/b\r\n\r\n",
+        )
+        .await;
+    assert_eq!(
+        stage.world.heard(),
+        "GET /a?b=c HTTP/1.1\r\nhost: allowed.test\r\naccept: a/b\r\nconnection: close\r\n\r\n"
+    );
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut lines: Vec<&str> = head.lines().filter(|line| !line.starts_with("date: ")).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["HTTP/1.1 200 OK", "connection: close", "content-length: 5", "x-end: 1"]);
+    assert_eq!(body, "hello");
+}
+
+#[tokio::test]
+async fn bodies_are_carried() {
+    let stage = Stage::new(allowing(RULES)).await;
+    let sized = b"POST http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 5\r\n\r\nbody.";
+    assert!(stage.say(sized).await.starts_with("HTTP/1.1 200 "));
+    assert!(stage.world.heard().ends_with("host: allowed.test\r\ncontent-length: 5\r\nconnection: close\r\n\r\nbody."));
+    let chunked = b"POST http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nTransfer-Encoding: chunked\r\n\
+        Expect: 100-continue\r\n\r\n5\r\nbody.\r\n0\r\n\r\n";
+    let answer = stage.say(chunked).await;
+    assert!(answer.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 "), "{answer}");
+    assert!(stage.world.heard().ends_with("transfer-encoding: chunked\r\n\r\n5\r\nbody.\r\n0\r\n\r\n"));
+    assert!(!stage.world.heard().contains("expect"));
+}
+
+#[tokio::test]
+async fn a_second_request_on_a_connection_is_not_read() {
+    let stage = Stage::new(allowing(RULES)).await;
+    let twice = "GET http://allowed.test/1 HTTP/1.1\r\nHost: allowed.test\r\n\r\n\
+        GET http://allowed.test/2 HTTP/1.1\r\nHost: allowed.test\r\n\r\n";
+    let answer = stage.say(twice.as_bytes()).await;
+    assert!(answer.ends_with("hello"), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1 200").count(), 1);
+    assert_eq!(stage.world.dials().len(), 1);
+    assert!(!stage.world.heard().contains("/2"));
+}
+
+#[tokio::test]
+async fn what_can_be_read_in_two_ways_is_read_in_none() {
+    let stage = Stage::new(allowing(RULES)).await;
+    for (words, status) in [
+        ("GET http://allowed.test/ HTTP/1.1\r\nHost: other.test\r\n\r\n", 400),
+        ("GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test:8080\r\n\r\n", 400),
+        ("GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nHost: allowed.test\r\n\r\n", 400),
+        ("GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nHost: other.test\r\n\r\n", 400),
+        ("GET http://allowed.test/ HTTP/1.1\r\nHost : allowed.test\r\n\r\n", 400),
+        ("GET http://allowed.test/ HTTP/1.1\r\n\r\n", 400),
+        ("GET http://allowed.test/ HTTP/1.0\r\n\r\n", 400),
+        ("GET http://allowed.test/ HTTP/1.1\nHost: allowed.test\n\n", 400),
+        ("GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nA: b\r\n c\r\n\r\n", 400),
+        ("GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nA: \0\r\n\r\n", 400),
+        (
+            "POST http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "POST http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nbody.",
+            400,
+        ),
+        (
+            "POST http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nbody.",
+            400,
+        ),
+        (
+            "POST http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nTransfer-Encoding: chunked, x\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        ("GET https://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\n", 400),
+        ("GET ftp://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n", 400),
+        ("OPTIONS * HTTP/1.1\r\nHost: allowed.test\r\n\r\n", 400),
+        ("GET allowed.test:80 HTTP/1.1\r\nHost: allowed.test\r\n\r\n", 400),
+        ("GET http://user@allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\n", 403),
+        ("GET http://allowed.test:443/ HTTP/1.1\r\nHost: allowed.test:443\r\n\r\n", 403),
+        ("TRACE http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\n", 405),
+        ("TRACK http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\n", 405),
+        (
+            "GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+            501,
+        ),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+        ("\u{16}\u{3}\u{1}", 400),
+        ("\u{4}\u{1}", 400),
+        ("get / HTTP/1.1\r\n\r\n", 400),
+        ("\r\nGET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\n", 400),
+    ] {
+        let answer = stage.say(words.as_bytes()).await;
+        let got = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+        assert_eq!(got, Some(status), "{words:?} {answer}");
+        stage.world.is_untouched(words);
+        assert_eq!(stage.notes.all().last().map(|note| note.allowed), Some(false), "{words:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_policy_cuts_a_request_on_its_way() {
+    let stage = Stage::new(allowing(RULES)).await;
+    let mut stream = stage.dial().await;
+    // The server waits for the rest of the body.
+    let words = b"POST http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 9\r\n\r\nbo";
+    stream.write_all(words).await.unwrap();
+    while !stage.world.heard().contains("\r\n\r\nbo") {
+        tokio::task::yield_now().await;
+    }
+    stage.guard.set_policy(allowing(&["other.test"]));
+    let answer = rest(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    assert_eq!(stage.notes.lines().pop().as_deref(), Some("http allowed.test:80 no: the network policy changed"));
+}

@@ -1,0 +1,220 @@
+//! Every entry, every spelling: what is not allowed leaves no trace outside.
+
+use ralph_core::policy::{Mode, Policy};
+
+use super::stage::{PUBLIC, Stage, allowing};
+use crate::dns::tests::query;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Connect,
+    Http,
+    Socks,
+    Dns,
+}
+
+const ALL: [By; 4] = [By::Connect, By::Http, By::Socks, By::Dns];
+
+/// Tries to get out and says whether that worked.
+async fn attempt(stage: &Stage, by: By, host: &str, port: u16) -> bool {
+    match by {
+        By::Connect => stage.connect(&format!("{host}:{port}")).await.1.contains(" 200 "),
+        By::Http => {
+            let text = format!("GET http://{host}:{port}/ HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
+            stage.say(text.as_bytes()).await.starts_with("HTTP/1.1 200 ")
+        }
+        By::Socks => stage.socks(host.as_bytes(), port).await.1 == 0,
+        By::Dns => {
+            let labels: Vec<&[u8]> = host.strip_suffix('.').unwrap_or(host).split('.').map(str::as_bytes).collect();
+            stage.ask(&query(&labels, 1)).await.0 == 0
+        }
+    }
+}
+
+fn policy(mode: Mode) -> Policy {
+    let allow = ["allowed.test", "allowed.test:80", "allowed.test:8080", "*.wild.test"];
+    Policy::parse(mode, &allow, &["denied.test", "bad.wild.test"]).unwrap()
+}
+
+const TRICKS: &[&str] = &[
+    "evil.test",
+    "denied.test",
+    "bad.wild.test",
+    "wild.test",
+    "evilwild.test",
+    "allowed.test.evil.test",
+    "notallowed.test",
+    "allowed.test..",
+    ".allowed.test",
+    "evil\0.allowed.test",
+    "evil.test\0.allowed.test",
+    "allowed.test\0.evil.test",
+    "allowed.test@evil.test",
+    "evil.test@allowed.test",
+    "user:word@allowed.test",
+    "allowed.test#.evil.test",
+    "allowed.test%00.evil.test",
+    "allowed.test/.evil.test",
+    "allowed.test\\.evil.test",
+    "allowed.test:443@evil.test",
+    "allowed.test\r\nX: y",
+    "allowed.test .evil.test",
+    "allowed\u{3002}test",
+    "\u{430}llowed.test",
+    "xn--llowed-2nf.test",
+    "all_owed.test",
+    "1.1.1.1",
+    "127.0.0.1",
+    "127.1",
+    "0x7f.1",
+    "0x7f000001",
+    "2130706433",
+    "0177.0.0.1",
+    "0.0.0.0",
+    "169.254.169.254",
+    "localhost",
+    "[::1]",
+    "[::]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "[::127.0.0.1]",
+    "[64:ff9b::7f00:1]",
+    "[fe80::1%25eth0]",
+    "[fd00:ec2::254]",
+];
+
+#[tokio::test]
+async fn what_no_rule_names_leaves_no_trace() {
+    for by in ALL {
+        let stage = Stage::new(policy(Mode::Allowlist)).await;
+        for (n, host) in TRICKS.iter().enumerate() {
+            let port = if by == By::Http { 80 } else { 443 };
+            assert!(!attempt(&stage, by, host, port).await, "{by:?} {host:?}");
+            let notes = stage.notes.all();
+            assert!(notes.len() > n && notes.iter().all(|note| !note.allowed), "{by:?} {host:?} {notes:?}");
+            stage.world.is_untouched(&format!("{by:?} {host:?}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_ports_leave_no_trace() {
+    for by in [By::Connect, By::Http, By::Socks] {
+        let stage = Stage::new(policy(Mode::Allowlist)).await;
+        for port in [0, 22, 25, 53, 81, 444, 853, 65535] {
+            assert!(!attempt(&stage, by, "allowed.test", port).await, "{by:?} {port}");
+            stage.world.is_untouched(&format!("{by:?} {port}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn deny_means_nothing_at_all() {
+    for by in ALL {
+        let stage = Stage::new(policy(Mode::Deny)).await;
+        for (host, port) in [("allowed.test", 443), ("allowed.test", 80), ("a.wild.test", 443), (PUBLIC, 443)] {
+            assert!(!attempt(&stage, by, host, port).await, "{by:?} {host}");
+            stage.world.is_untouched(&format!("{by:?} {host}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_spellings_of_an_allowed_name_are_that_name() {
+    for (by, port) in [(By::Connect, 443), (By::Http, 80), (By::Http, 8080), (By::Socks, 443), (By::Connect, 8080)] {
+        for host in ["allowed.test", "ALLOWED.Test", "allowed.test."] {
+            let stage = Stage::new(policy(Mode::Allowlist)).await;
+            assert!(attempt(&stage, by, host, port).await, "{by:?} {host} {:?}", stage.notes.lines());
+            assert_eq!(stage.world.queries(), ["allowed.test"]);
+            assert_eq!(stage.world.dials(), [format!("{PUBLIC}:{port}")]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn inner_addresses_are_refused_after_one_question() {
+    for mode in [Mode::Allowlist, Mode::Open] {
+        for (by, port) in [(By::Connect, 443), (By::Http, 80), (By::Socks, 443)] {
+            for host in ["inner.test", "loop.test", "meta.test", "mixed.test", "mapped.test", "nat64.test"] {
+                let rules = [host.to_owned(), format!("{host}:80")];
+                let stage = Stage::new(Policy::parse(mode, &rules, &[]).unwrap()).await;
+                assert!(!attempt(&stage, by, host, port).await, "{by:?} {host}");
+                assert_eq!((stage.world.queries(), stage.world.dials()), (vec![host.to_owned()], vec![]));
+                let line = stage.notes.lines().concat();
+                assert!(line.contains("no: its address is a"), "{line}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn open_still_keeps_inner_literals_in() {
+    let stage = Stage::new(policy(Mode::Open)).await;
+    for host in ["127.0.0.1", "10.1.2.3", "169.254.169.254", "[::1]", "0.0.0.0", "100.100.100.200"] {
+        for by in [By::Connect, By::Http, By::Socks] {
+            assert!(!attempt(&stage, by, host, 8080).await, "{by:?} {host}");
+            stage.world.is_untouched(&format!("{by:?} {host}"));
+        }
+    }
+    assert!(attempt(&stage, By::Connect, "other.test", 8080).await);
+    assert!(!attempt(&stage, By::Connect, "denied.test", 8080).await);
+    assert_eq!(stage.world.queries(), ["other.test"]);
+}
+
+#[tokio::test]
+async fn a_rule_that_names_the_address_opens_it_alone() {
+    let stage = Stage::new(allowing(&["127.0.0.1:8080", "loop.test:8080", "169.254.169.254:8080"])).await;
+    assert!(attempt(&stage, By::Connect, "127.0.0.1", 8080).await);
+    assert!(attempt(&stage, By::Socks, "loop.test", 8080).await);
+    assert!(!attempt(&stage, By::Connect, "127.0.0.1", 443).await);
+    assert!(!attempt(&stage, By::Connect, "127.0.0.2", 8080).await);
+    assert!(!attempt(&stage, By::Connect, "169.254.169.254", 8080).await);
+    assert_eq!(stage.world.queries(), ["loop.test"]);
+    assert_eq!(stage.world.dials(), ["127.0.0.1:8080"; 2]);
+}
+
+#[tokio::test]
+async fn the_checked_address_is_the_dialled_one() {
+    let stage = Stage::new(allowing(&["wrapped.test"])).await;
+    assert!(attempt(&stage, By::Connect, "wrapped.test", 443).await);
+    assert_eq!(stage.world.dials(), [format!("{PUBLIC}:443")]);
+    assert_eq!(stage.notes.all()[0].address, Some(PUBLIC.parse().unwrap()));
+}
+
+#[tokio::test]
+async fn names_without_an_address_are_not_dialled() {
+    let stage = Stage::new(allowing(&["nowhere.test", "unknown.test"])).await;
+    for host in ["nowhere.test", "unknown.test"] {
+        assert_eq!(stage.connect(&format!("{host}:443")).await.1, "HTTP/1.1 502 Bad Gateway");
+        assert_eq!(stage.socks(host.as_bytes(), 443).await.1, 4);
+    }
+    assert_eq!(stage.world.dials(), [""; 0]);
+}
+
+#[tokio::test]
+async fn rules_about_requests_need_requests() {
+    let stage = Stage::new(allowing(&["GET allowed.test/a", "GET allowed.test:80/a"])).await;
+    assert!(!attempt(&stage, By::Connect, "allowed.test", 443).await);
+    assert!(!attempt(&stage, By::Http, "allowed.test", 80).await);
+    stage.world.is_untouched("neither was about /a");
+    let answer = stage.say(b"GET http://allowed.test/a HTTP/1.1\r\nHost: allowed.test\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_refusal_says_what_a_person_can_do() {
+    let stage = Stage::new(policy(Mode::Allowlist)).await;
+    let answer = stage.say(b"CONNECT evil.test:443 HTTP/1.1\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer}");
+    assert!(
+        answer.ends_with(
+            "ralph: `evil.test:443` cannot be reached: no rule names it, and the network policy is `allowlist`\n\
+             hint: a person can allow it with `ralph policy allow evil.test`\n"
+        ),
+        "{answer}"
+    );
+    assert_eq!(
+        stage.notes.lines(),
+        ["connect evil.test:443 no: no rule names it, and the network policy is `allowlist`"]
+    );
+}

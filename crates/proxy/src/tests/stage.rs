@@ -1,0 +1,264 @@
+//! A world outside that records who was asked for and who was dialled, and clients that say anything.
+//!
+//! Test names have public addresses, so the address filter works as it does for everybody; dialling one of them leads
+//! to a recorder on this machine.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ralph_core::policy::{Mode, Policy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::door::{Doors, Guard, serve_within};
+use crate::limits::Limits;
+use crate::notice::{Decided, Notice};
+use crate::resolve::{Answer, Resolve};
+
+pub(super) const PUBLIC: &str = "93.184.215.14";
+
+/// The world outside, and what happened in it.
+#[derive(Debug)]
+pub(super) struct World {
+    names: HashMap<&'static str, Vec<IpAddr>>,
+    upstream: SocketAddr,
+    queries: Mutex<Vec<String>>,
+    dials: Mutex<Vec<String>>,
+    heard: Arc<Mutex<Vec<u8>>>,
+    _running: AbortOnDropHandle<()>,
+}
+
+impl World {
+    /// A world whose servers say `banner` first, then repeat what they hear; to a request they answer what they heard.
+    pub(super) async fn new(banner: &'static str) -> Arc<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstream = listener.local_addr().unwrap();
+        let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let ears = Arc::clone(&heard);
+        let running = AbortOnDropHandle::new(tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(server(stream, banner, Arc::clone(&ears)));
+            }
+        }));
+        let names = [
+            ("allowed.test", &[PUBLIC][..]),
+            ("other.test", &[PUBLIC]),
+            ("inner.test", &["10.0.0.5"]),
+            ("loop.test", &["127.0.0.1"]),
+            ("meta.test", &["169.254.169.254"]),
+            ("mixed.test", &[PUBLIC, "127.0.0.1"]),
+            ("mapped.test", &["::ffff:127.0.0.1"]),
+            ("wrapped.test", &["::ffff:93.184.215.14"]),
+            ("nat64.test", &["64:ff9b::7f00:1"]),
+            ("nowhere.test", &[]),
+        ];
+        let names = names.map(|(name, found)| (name, found.iter().map(|ip| ip.parse().unwrap()).collect()));
+        let (queries, dials) = Default::default();
+        Arc::new(Self { names: names.into(), upstream, queries, dials, heard, _running: running })
+    }
+
+    pub(super) fn queries(&self) -> Vec<String> {
+        self.queries.lock().unwrap().clone()
+    }
+
+    pub(super) fn dials(&self) -> Vec<String> {
+        self.dials.lock().unwrap().clone()
+    }
+
+    pub(super) fn heard(&self) -> String {
+        String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned()
+    }
+
+    #[track_caller]
+    pub(super) fn is_untouched(&self, case: &str) {
+        assert_eq!((self.queries(), self.dials(), self.heard()), (vec![], vec![], String::new()), "{case}");
+    }
+}
+
+impl Resolve for World {
+    fn resolve<'a>(&'a self, host: &'a str) -> Answer<'a, Vec<IpAddr>> {
+        self.queries.lock().unwrap().push(host.to_owned());
+        let found = self.names.get(host).cloned().ok_or_else(|| io::ErrorKind::NotFound.into());
+        Box::pin(std::future::ready(found))
+    }
+
+    fn dial(&self, address: SocketAddr) -> Answer<'_, TcpStream> {
+        self.dials.lock().unwrap().push(address.to_string());
+        Box::pin(TcpStream::connect(self.upstream))
+    }
+}
+
+async fn server(mut stream: TcpStream, banner: &str, heard: Arc<Mutex<Vec<u8>>>) {
+    stream.write_all(banner.as_bytes()).await.ok();
+    let mut all = Vec::new();
+    loop {
+        let mut some = vec![0; 4096];
+        let n = stream.read(&mut some).await.unwrap_or(0);
+        if n == 0 {
+            return;
+        }
+        some.truncate(n);
+        heard.lock().unwrap().extend_from_slice(&some);
+        all.extend_from_slice(&some);
+        let request = all.starts_with(b"GET ") || all.starts_with(b"POST ") || all.starts_with(b"HEAD ");
+        if !request {
+            stream.write_all(&some).await.ok();
+        } else if whole(&all) {
+            let head = "HTTP/1.1 200 OK\r\nConnection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\n\
+                Proxy-Authenticate: Basic\r\nX-End: 1\r\nContent-Length: 5\r\n\r\n";
+            let body: &[u8] = if all.starts_with(b"HEAD ") { b"" } else { b"hello" };
+            stream.write_all(&[head.as_bytes(), body].concat()).await.ok();
+            return;
+        }
+    }
+}
+
+/// Bodies in these tests end in a full stop.
+fn whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request);
+    match text.split_once("\r\n\r\n") {
+        Some((head, body)) if head.contains("transfer-encoding") => body.ends_with("0\r\n\r\n"),
+        Some((head, body)) => !head.contains("content-length") || body.ends_with('.'),
+        None => false,
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Notes(Mutex<Vec<Decided>>);
+
+impl Notes {
+    pub(super) fn all(&self) -> Vec<Decided> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Every decision as one line.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let line = |decided: Decided| {
+            let Decided { entry, host, port, allowed, why, .. } = decided;
+            format!("{entry} {host}:{port} {}: {why}", if allowed { "yes" } else { "no" })
+        };
+        self.all().into_iter().map(line).collect()
+    }
+}
+
+impl Notice for Notes {
+    fn decided(&self, decided: Decided) {
+        self.0.lock().unwrap().push(decided);
+    }
+}
+
+/// One sandbox with an explicit door and name servers.
+pub(super) struct Stage {
+    pub(super) world: Arc<World>,
+    pub(super) notes: Arc<Notes>,
+    pub(super) guard: Guard,
+    pub(super) door: SocketAddr,
+    pub(super) transparent: SocketAddr,
+    pub(super) dns_udp: SocketAddr,
+    pub(super) dns_tcp: SocketAddr,
+}
+
+pub(super) fn allowing(rules: &[&str]) -> Policy {
+    Policy::parse(Mode::Allowlist, rules, &[]).unwrap()
+}
+
+impl Stage {
+    pub(super) async fn new(policy: Policy) -> Self {
+        Self::within(Limits::default(), policy, "").await
+    }
+
+    pub(super) async fn within(limits: Limits, policy: Policy, banner: &'static str) -> Self {
+        let world = World::new(banner).await;
+        let notes = Arc::new(Notes::default());
+        let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (explicit, transparent, dns_tcp) = (listen(), listen(), listen());
+        let dns_udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let at = |listener: &std::net::TcpListener| listener.local_addr().unwrap();
+        let places = (at(&explicit), at(&transparent), dns_udp.local_addr().unwrap(), at(&dns_tcp));
+        let doors = Doors {
+            explicit: Some(explicit),
+            transparent: vec![transparent],
+            dns_udp: Some(dns_udp),
+            dns_tcp: Some(dns_tcp),
+        };
+        let guard = serve_within(limits, doors, policy, world.clone(), notes.clone()).unwrap();
+        let (door, transparent, dns_udp, dns_tcp) = places;
+        Self { world, notes, guard, door, transparent, dns_udp, dns_tcp }
+    }
+
+    pub(super) async fn dial(&self) -> TcpStream {
+        TcpStream::connect(self.door).await.unwrap()
+    }
+
+    /// Says something and returns everything that comes back.
+    pub(super) async fn say(&self, words: &[u8]) -> String {
+        let mut stream = self.dial().await;
+        // Who is turned away at the door may not even be listened to.
+        stream.write_all(words).await.ok();
+        rest(&mut stream).await
+    }
+
+    /// Asks for a tunnel by `CONNECT`; the text is the answer's status line.
+    pub(super) async fn connect(&self, target: &str) -> (TcpStream, String) {
+        let mut stream = self.dial().await;
+        stream.write_all(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            match timeout(PATIENCE, stream.read_u8()).await.unwrap() {
+                Ok(byte) => answer.push(byte),
+                Err(_) => break,
+            }
+        }
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        (stream, text.lines().next().unwrap_or_default().to_owned())
+    }
+
+    /// Asks for a tunnel by SOCKS; the number is the answer's code.
+    pub(super) async fn socks(&self, host: &[u8], port: u16) -> (TcpStream, u8) {
+        let mut stream = self.dial().await;
+        stream.write_all(&[5, 1, 0]).await.unwrap();
+        let mut hello = [0; 2];
+        stream.read_exact(&mut hello).await.unwrap();
+        assert_eq!(hello, [5, 0]);
+        let length = u8::try_from(host.len()).unwrap();
+        let ask = [&[5, 1, 0, 3, length], host, &port.to_be_bytes()].concat();
+        stream.write_all(&ask).await.unwrap();
+        let mut answer = [0; 10];
+        timeout(PATIENCE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
+        (stream, answer[1])
+    }
+
+    /// Asks the name server; the numbers are its code and how many addresses it gave.
+    pub(super) async fn ask(&self, query: &[u8]) -> (u8, u8, Vec<u8>) {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        socket.send_to(query, self.dns_udp).await.unwrap();
+        let mut answer = vec![0; 4096];
+        let n = timeout(PATIENCE, socket.recv(&mut answer)).await.unwrap().unwrap();
+        answer.truncate(n);
+        (answer[3] & 15, answer[7], answer)
+    }
+}
+
+/// A test that waits this long has failed.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Returns everything that still comes, until the other side closes.
+pub(super) async fn rest(stream: &mut TcpStream) -> String {
+    let mut all = Vec::new();
+    // A reset is an end as well.
+    timeout(PATIENCE, stream.read_to_end(&mut all)).await.expect("the connection ends").ok();
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+/// Returns the next bytes, exactly as many as wanted.
+pub(super) async fn next(stream: &mut TcpStream, n: usize) -> Vec<u8> {
+    let mut some = vec![0; n];
+    timeout(PATIENCE, stream.read_exact(&mut some)).await.expect("an answer comes").unwrap();
+    some
+}

@@ -1,0 +1,136 @@
+//! Connections to synthetic addresses. The address a client wanted is given here instead of bound: nobody may listen on
+//! port 443 of such an address without a network of their own.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use ralph_core::policy::Policy;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::stage::{Notes, PUBLIC, Stage, World, allowing, next, rest};
+use crate::hello::tests::hello;
+use crate::limits::Limits;
+use crate::pipeline::Pipeline;
+use crate::transparent;
+
+struct Inside {
+    world: Arc<World>,
+    notes: Arc<Notes>,
+    pipeline: Arc<Pipeline>,
+}
+
+impl Inside {
+    async fn new(policy: Policy) -> Self {
+        let (world, notes) = (World::new("").await, Arc::new(Notes::default()));
+        let pipeline = Arc::new(Pipeline::new(Limits::default(), policy, world.clone(), notes.clone()));
+        Self { world, notes, pipeline }
+    }
+
+    fn address(&self, name: &str, port: u16) -> SocketAddr {
+        (self.pipeline.name_address(name).unwrap(), port).into()
+    }
+
+    async fn dial(&self, wanted: SocketAddr) -> (TcpStream, AbortOnDropHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (far, _) = listener.accept().await.unwrap();
+        let pipeline = Arc::clone(&self.pipeline);
+        let serving = tokio::spawn(async move { transparent::serve(&pipeline, far, wanted).await });
+        (near, AbortOnDropHandle::new(serving))
+    }
+
+    async fn say(&self, wanted: SocketAddr, words: &[u8]) -> String {
+        let (mut stream, _serving) = self.dial(wanted).await;
+        stream.write_all(words).await.ok();
+        rest(&mut stream).await
+    }
+}
+
+#[tokio::test]
+async fn tls_to_the_name_is_carried() {
+    let inside = Inside::new(allowing(&["allowed.test"])).await;
+    let first = hello(Some("allowed.test"));
+    let (mut stream, _serving) = inside.dial(inside.address("allowed.test", 443)).await;
+    stream.write_all(&first).await.unwrap();
+    assert_eq!(next(&mut stream, first.len()).await, first);
+    assert_eq!(
+        (inside.world.queries(), inside.world.dials()),
+        (vec!["allowed.test".to_owned()], vec![format!("{PUBLIC}:443")])
+    );
+    assert_eq!(inside.notes.lines()[1..], ["transparent allowed.test:443 yes: rule `allowed.test`"]);
+}
+
+#[tokio::test]
+async fn anything_else_is_not_even_resolved() {
+    let inside = Inside::new(allowing(&["allowed.test", "other.test"])).await;
+    let wanted = inside.address("allowed.test", 443);
+    for first in [hello(Some("other.test")), hello(None), b"SSH-2.0-x".to_vec(), vec![22, 3, 1, 0, 0]] {
+        assert_eq!(inside.say(wanted, &first).await, "");
+    }
+    for port in [80, 22, 8443] {
+        assert_eq!(inside.say((wanted.ip(), port).into(), b"GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n").await, "");
+    }
+    inside.world.is_untouched("nothing was allowed");
+    assert_eq!(inside.notes.all().iter().filter(|note| !note.allowed).count(), 7);
+}
+
+#[tokio::test]
+async fn plain_requests_must_name_the_host() {
+    let inside = Inside::new(allowing(&["allowed.test:80", "other.test:80"])).await;
+    let wanted = inside.address("allowed.test", 80);
+    let other = inside.say(wanted, b"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n").await;
+    assert!(other.starts_with("HTTP/1.1 400 "), "{other}");
+    inside.world.is_untouched("another host");
+    let same = inside.say(wanted, b"GET / HTTP/1.1\r\nHost: Allowed.test\r\n\r\n").await;
+    assert!(same.starts_with("HTTP/1.1 200 "), "{same}");
+    assert_eq!(inside.world.heard(), "GET / HTTP/1.1\r\nhost: allowed.test\r\nconnection: close\r\n\r\n");
+}
+
+#[tokio::test]
+async fn other_ports_are_judged_by_name_and_port() {
+    let inside = Inside::new(allowing(&["allowed.test:22", "inner.test:22"])).await;
+    let (mut stream, _serving) = inside.dial(inside.address("allowed.test", 22)).await;
+    stream.write_all(b"SSH-2.0").await.unwrap();
+    assert_eq!(next(&mut stream, 7).await, b"SSH-2.0");
+    assert_eq!(inside.say(inside.address("inner.test", 22), b"x").await, "");
+    assert_eq!(inside.world.dials(), [format!("{PUBLIC}:22")]);
+}
+
+#[tokio::test]
+async fn strangers_and_stale_addresses_lead_nowhere() {
+    let inside = Inside::new(allowing(&["allowed.test"])).await;
+    let stale = inside.address("allowed.test", 443);
+    inside.pipeline.set_policy(allowing(&["other.test"]));
+    // Allowed again, but under another address.
+    inside.pipeline.set_policy(allowing(&["allowed.test"]));
+    let before = inside.notes.all().len();
+    for wanted in [
+        stale,
+        (Ipv4Addr::new(198, 19, 0, 1), 443).into(),
+        (Ipv4Addr::new(1, 1, 1, 1), 443).into(),
+        "[::1]:443".parse().unwrap(),
+    ] {
+        assert_eq!(inside.say(wanted, &hello(Some("allowed.test"))).await, "");
+    }
+    inside.world.is_untouched("no name was asked for");
+    assert_eq!(
+        inside.notes.lines()[before..],
+        [
+            "transparent 198.18.1.0:443 no: the address was not given out for a name",
+            "transparent 198.19.0.1:443 no: the address was not given out for a name",
+            "transparent 1.1.1.1:443 no: the address was not given out for a name",
+            "transparent ::1:443 no: the address was not given out for a name",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn the_door_knows_which_address_was_wanted() {
+    let stage = Stage::new(allowing(&["allowed.test"])).await;
+    let mut stream = TcpStream::connect(stage.transparent).await.unwrap();
+    assert_eq!(rest(&mut stream).await, "");
+    let line = format!("transparent {} no: the address was not given out for a name", stage.transparent);
+    assert_eq!(stage.notes.lines(), [line]);
+}

@@ -1,0 +1,191 @@
+//! Tunnels: what they may begin with, and what ends them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use super::stage::{Notes, PUBLIC, Stage, allowing, next, rest};
+use crate::hello::tests::hello;
+use crate::judge::Ask;
+use crate::limits::Limits;
+use crate::notice::Entry;
+use crate::pipeline::Pipeline;
+use crate::resolve::{Answer, Resolve};
+use crate::target::Target;
+
+#[tokio::test]
+async fn a_hello_to_the_right_name_is_carried() {
+    let stage = Stage::new(allowing(&["allowed.test"])).await;
+    let first = hello(Some("allowed.test"));
+    let (by_connect, status) = stage.connect("allowed.test:443").await;
+    assert_eq!(status, "HTTP/1.1 200 Connection established");
+    let (by_socks, code) = stage.socks(b"allowed.test", 443).await;
+    assert_eq!(code, 0);
+    for mut stream in [by_connect, by_socks] {
+        stream.write_all(&first).await.unwrap();
+        assert_eq!(next(&mut stream, first.len()).await, first);
+        stream.write_all(b"anything").await.unwrap();
+        assert_eq!(next(&mut stream, 8).await, b"anything");
+        stream.shutdown().await.unwrap();
+        assert_eq!(rest(&mut stream).await, "");
+    }
+    assert_eq!(
+        stage.notes.lines(),
+        ["connect allowed.test:443 yes: rule `allowed.test`", "socks allowed.test:443 yes: rule `allowed.test`"]
+    );
+    assert_eq!(stage.notes.all()[0].address, Some(PUBLIC.parse().unwrap()));
+}
+
+#[tokio::test]
+async fn words_sent_along_with_the_request_are_not_lost() {
+    let stage = Stage::new(allowing(&["allowed.test"])).await;
+    let first = hello(Some("allowed.test"));
+    let mut stream = stage.dial().await;
+    stream.write_all(&[b"CONNECT allowed.test:443 HTTP/1.1\r\n\r\n", &first[..]].concat()).await.unwrap();
+    let answer = next(&mut stream, 39 + first.len()).await;
+    assert!(answer.ends_with(&first));
+}
+
+#[tokio::test]
+async fn anything_else_on_443_is_cut_before_a_byte_is_carried() {
+    for (first, why) in [
+        (hello(Some("other.test")), "the TLS hello names `other.test`"),
+        (hello(None), "the TLS hello names no host"),
+        (b"SSH-2.0-x\r\n".to_vec(), "port 443 carries only TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "port 443 carries only TLS"),
+        (vec![22, 3, 1, 0, 0], "port 443 carries only TLS"),
+    ] {
+        // The server speaks first; nobody may hear it.
+        let stage = Stage::within(Limits::default(), allowing(&["allowed.test", "other.test"]), "banner").await;
+        for (mut stream, _) in
+            [stage.connect("allowed.test:443").await, (stage.socks(b"allowed.test", 443).await.0, String::new())]
+        {
+            stream.write_all(&first).await.unwrap();
+            assert_eq!(rest(&mut stream).await, "", "{why}");
+        }
+        assert_eq!(stage.world.heard(), "", "{why}");
+        assert_eq!(stage.notes.lines()[2], format!("connect allowed.test:443 no: {why}"));
+        assert_eq!(stage.notes.lines()[3], format!("socks allowed.test:443 no: {why}"));
+    }
+}
+
+#[tokio::test]
+async fn on_other_ports_the_server_may_speak_first() {
+    let stage = Stage::within(Limits::default(), allowing(&["allowed.test:22"]), "banner").await;
+    let (mut stream, _) = stage.connect("allowed.test:22").await;
+    assert_eq!(next(&mut stream, 6).await, b"banner");
+    stream.write_all(b"SSH-2.0").await.unwrap();
+    assert_eq!(next(&mut stream, 7).await, b"SSH-2.0");
+
+    let (mut liar, _) = stage.connect("allowed.test:22").await;
+    liar.write_all(&hello(Some("other.test"))).await.unwrap();
+    rest(&mut liar).await;
+    assert_eq!(stage.world.heard(), "SSH-2.0");
+}
+
+#[tokio::test]
+async fn port_80_is_looked_into() {
+    let stage = Stage::new(allowing(&["allowed.test:80"])).await;
+    let (mut stream, _) = stage.connect("allowed.test:80").await;
+    stream.write_all(b"GET /x HTTP/1.1\r\nHost: allowed.test\r\n\r\n").await.unwrap();
+    assert!(rest(&mut stream).await.starts_with("HTTP/1.1 200 OK\r\n"));
+    let before = (stage.world.queries(), stage.world.dials(), stage.world.heard());
+    for (words, want) in [
+        ("GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", "HTTP/1.1 400 "),
+        ("GET http://other.test/ HTTP/1.1\r\nHost: other.test\r\n\r\n", "HTTP/1.1 400 "),
+        ("CONNECT other.test:443 HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "HTTP/1.1 400 "),
+        ("SSH-2.0-x\r\n\r\n", "HTTP/1.1 400 "),
+    ] {
+        let (mut stream, _) = stage.socks(b"allowed.test", 80).await;
+        stream.write_all(words.as_bytes()).await.unwrap();
+        let answer = rest(&mut stream).await;
+        assert!(answer.starts_with(want), "{words} {answer}");
+    }
+    assert_eq!((stage.world.queries(), stage.world.dials(), stage.world.heard()), before);
+}
+
+#[tokio::test]
+async fn a_new_policy_cuts_what_it_no_longer_allows() {
+    let stage = Stage::new(allowing(&["allowed.test:22", "other.test:22", "loop.test:22", "127.0.0.1:22"])).await;
+    let mut streams = Vec::new();
+    for host in ["allowed.test:22", "other.test:22", "loop.test:22"] {
+        let (mut stream, _) = stage.connect(host).await;
+        stream.write_all(b"one").await.unwrap();
+        assert_eq!(next(&mut stream, 3).await, b"one");
+        streams.push(stream);
+    }
+    stage.guard.set_policy(allowing(&["other.test:22", "loop.test:22"]));
+    let [gone, kept, inner] = &mut streams[..] else { panic!("three tunnels") };
+    assert_eq!(rest(gone).await, "");
+    assert_eq!(rest(inner).await, "", "its address is no longer listed");
+    kept.write_all(b"two").await.unwrap();
+    assert_eq!(next(kept, 3).await, b"two");
+    let cut: Vec<String> = stage.notes.lines().into_iter().filter(|line| line.contains("changed")).collect();
+    assert_eq!(cut.len(), 2, "{cut:?}");
+    assert_eq!(stage.connect("allowed.test:22").await.1, "HTTP/1.1 403 Forbidden");
+}
+
+/// Looks names up only when it is told to, and dials nobody.
+#[derive(Debug, Default)]
+struct Slow {
+    asked: Notify,
+    go_on: Notify,
+    dials: AtomicUsize,
+}
+
+impl Resolve for Slow {
+    fn resolve<'a>(&'a self, _host: &'a str) -> Answer<'a, Vec<IpAddr>> {
+        Box::pin(async {
+            self.asked.notify_one();
+            self.go_on.notified().await;
+            Ok(vec![PUBLIC.parse().unwrap()])
+        })
+    }
+
+    fn dial(&self, _address: SocketAddr) -> Answer<'_, TcpStream> {
+        self.dials.fetch_add(1, Ordering::SeqCst);
+        Box::pin(std::future::ready(Err(std::io::ErrorKind::ConnectionRefused.into())))
+    }
+}
+
+#[tokio::test]
+async fn a_policy_that_changes_during_the_lookup_counts() {
+    for (after, dials) in [(allowing(&["allowed.test"]), 1), (allowing(&["other.test"]), 0)] {
+        let slow = Arc::new(Slow::default());
+        let pipeline =
+            Pipeline::new(Limits::default(), allowing(&["allowed.test"]), slow.clone(), Arc::new(Notes::default()));
+        let target = Target::new("allowed.test", 443).unwrap();
+        let change = async {
+            slow.asked.notified().await;
+            pipeline.set_policy(after);
+            slow.go_on.notify_one();
+        };
+        let (opened, ()) = tokio::join!(pipeline.open(Entry::Connect, &target, Ask::Tunnel), change);
+        assert!(opened.is_err());
+        assert_eq!(slow.dials.load(Ordering::SeqCst), dials);
+    }
+}
+
+#[tokio::test]
+async fn silent_tunnels_end() {
+    let limits = Limits { idle_time: Duration::from_millis(50), ..Limits::default() };
+    let stage = Stage::within(limits, allowing(&["allowed.test:22"]), "").await;
+    let (mut stream, _) = stage.connect("allowed.test:22").await;
+    assert_eq!(rest(&mut stream).await, "");
+}
+
+#[tokio::test]
+async fn a_client_that_never_says_hello_is_cut() {
+    let limits = Limits { head_time: Duration::from_millis(50), ..Limits::default() };
+    let stage = Stage::within(limits, allowing(&["allowed.test"]), "").await;
+    let (mut stream, _) = stage.connect("allowed.test:443").await;
+    stream.write_all(&[22]).await.unwrap();
+    assert_eq!(rest(&mut stream).await, "");
+    let last = stage.notes.lines().pop();
+    assert_eq!(last.as_deref(), Some("connect allowed.test:443 no: the client took too long to say what it wants"));
+}

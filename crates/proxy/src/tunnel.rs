@@ -1,0 +1,187 @@
+//! Bytes both ways, after the client's first words were checked.
+//!
+//! Port 443 carries TLS to the name that was asked for and nothing else; port 80 carries plain HTTP and is handed to
+//! that room; on any other port a TLS hello must name the target too. What a tunnel says afterwards is not looked at.
+
+use std::sync::Arc;
+
+use ralph_core::policy::canonical;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy, split};
+use tokio::time::timeout;
+
+use crate::hello::{self, Hello};
+use crate::http;
+use crate::judge::Ask;
+use crate::notice::{Entry, Why};
+use crate::pipeline::{Pipeline, Refused, Way};
+use crate::stream::Client;
+use crate::target::{HTTP, HTTPS, Target, shown};
+
+/// A tunnel that may begin.
+#[derive(Debug)]
+pub(crate) enum Ready {
+    /// Each request is judged, and dialled for, on its own.
+    Http,
+    Opaque(Way),
+}
+
+/// Asks for a tunnel. After this the client may be told yes.
+pub(crate) async fn ask(pipeline: &Pipeline, entry: Entry, target: &Target) -> Result<Ready, Refused> {
+    if target.port() == HTTP {
+        pipeline.judge(entry, target, &Ask::Connection)?;
+        return Ok(Ready::Http);
+    }
+    pipeline.open(entry, target, Ask::Tunnel).await.map(Ready::Opaque)
+}
+
+/// Carries a tunnel to its end.
+pub(crate) async fn carry(
+    pipeline: &Arc<Pipeline>,
+    entry: Entry,
+    target: &Target,
+    ready: Ready,
+    mut client: impl Client,
+) {
+    let way = match ready {
+        Ready::Http => return http::serve_bound(pipeline, entry, target, client).await,
+        Ready::Opaque(way) => way,
+    };
+    let first = if target.port() == HTTPS {
+        match first_words(pipeline, &mut client, target).await {
+            Ok(first) => Some(first),
+            Err(End::Cut(why)) => return pipeline.refused(entry, target, &why),
+            Err(End::Gone) => return,
+        }
+    } else {
+        None
+    };
+    relay(pipeline, entry, target, way, client, first).await;
+}
+
+/// Why a tunnel ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Cut(Why),
+    /// One side hung up.
+    Gone,
+}
+
+/// Reads the TLS hello with which a connection to port 443 has to begin.
+pub(crate) async fn first_words(
+    pipeline: &Pipeline,
+    client: &mut (impl AsyncRead + Unpin),
+    target: &Target,
+) -> Result<Vec<u8>, End> {
+    match timeout(pipeline.limits.head_time, listen(client, target, Must::SpeakTls)).await {
+        Ok(heard) => heard,
+        Err(_) => Err(End::Cut(Why::Slow)),
+    }
+}
+
+/// Relays until both sides are done, one is gone, or the policy changes its mind. Without first words the client's are
+/// checked on their way: on such a port the server may speak first.
+pub(crate) async fn relay(
+    pipeline: &Pipeline,
+    entry: Entry,
+    target: &Target,
+    way: Way,
+    client: impl Client,
+    first: Option<Vec<u8>>,
+) {
+    let Way { stream, mut permit } = way;
+    let (mut client_reads, mut client_writes) = split(client);
+    let (mut far_reads, mut far_writes) = stream.into_split();
+    let out = async {
+        let first = match first {
+            Some(first) => first,
+            None => listen(&mut client_reads, target, Must::NotLie).await?,
+        };
+        far_writes.write_all(&first).await.map_err(|_| End::Gone)?;
+        copy(&mut client_reads, &mut far_writes).await.map_err(|_| End::Gone)?;
+        far_writes.shutdown().await.map_err(|_| End::Gone)
+    };
+    let back = async {
+        copy(&mut far_reads, &mut client_writes).await.map_err(|_| End::Gone)?;
+        client_writes.shutdown().await.map_err(|_| End::Gone)
+    };
+    let end = tokio::select! {
+        end = async { tokio::try_join!(out, back) } => end.map(drop),
+        () = permit.revoked() => Err(End::Cut(Why::Revoked)),
+    };
+    if let Err(End::Cut(why)) = end {
+        pipeline.refused(entry, target, &why);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Must {
+    SpeakTls,
+    /// Speak anything, but if it is TLS, to the right name.
+    NotLie,
+}
+
+/// Listens until it is clear how a client begins, and returns what it said.
+async fn listen(client: &mut (impl AsyncRead + Unpin), target: &Target, must: Must) -> Result<Vec<u8>, End> {
+    let mut heard = Vec::new();
+    loop {
+        match (hello::read(&heard), must) {
+            (Hello::Whole(name), _) => {
+                return if names(target, name.as_deref()) { Ok(heard) } else { Err(wrong(name)) };
+            }
+            (Hello::Other, Must::NotLie) => return Ok(heard),
+            (Hello::Other | Hello::Bad, _) => return Err(End::Cut(Why::NotTls)),
+            (Hello::More, _) => (),
+        }
+        match client.read_buf(&mut heard).await {
+            Ok(0) if must == Must::NotLie => return Ok(heard),
+            Ok(0) | Err(_) => return Err(End::Gone),
+            Ok(_) => (),
+        }
+    }
+}
+
+/// An address has no name to send; everything else has to send its own.
+fn names(target: &Target, name: Option<&str>) -> bool {
+    match name {
+        Some(name) => canonical(name).is_ok_and(|name| name == target.host()),
+        None => target.literal().is_some(),
+    }
+}
+
+fn wrong(name: Option<String>) -> End {
+    End::Cut(Why::Sni(name.map(|name| shown(&name))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hello::tests::hello;
+
+    #[track_caller]
+    fn check(target: &str, must: Must, said: &[u8], want: Result<(), End>) {
+        let target = Target::authority(target, None).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let got = runtime.block_on(listen(&mut &said[..], &target, must));
+        assert_eq!(got, want.map(|()| said.to_vec()));
+    }
+
+    #[test]
+    fn first_words_must_fit_the_target() {
+        let sni = |name: Option<&str>| Err(End::Cut(Why::Sni(name.map(str::to_owned))));
+        for must in [Must::SpeakTls, Must::NotLie] {
+            check("x.io:443", must, &hello(Some("x.io")), Ok(()));
+            check("x.io:443", must, &hello(Some("X.io")), Ok(()));
+            check("x.io:443", must, &hello(Some("y.io")), sni(Some("y.io")));
+            check("x.io:443", must, &hello(Some("x.io.y.io")), sni(Some("x.io.y.io")));
+            check("x.io:443", must, &hello(None), sni(None));
+            check("1.1.1.1:443", must, &hello(None), Ok(()));
+            check("1.1.1.1:443", must, &hello(Some("1.1.1.1")), Ok(()));
+            check("1.1.1.1:443", must, &hello(Some("x.io")), sni(Some("x.io")));
+            check("x.io:443", must, &[22, 3, 1, 0, 0], Err(End::Cut(Why::NotTls)));
+        }
+        check("x.io:443", Must::SpeakTls, b"SSH-2.0", Err(End::Cut(Why::NotTls)));
+        check("x.io:22", Must::NotLie, b"SSH-2.0", Ok(()));
+        check("x.io:443", Must::SpeakTls, b"", Err(End::Gone));
+        check("x.io:22", Must::NotLie, b"", Ok(()));
+    }
+}
