@@ -25,6 +25,11 @@ use crate::error::Failure;
 use crate::ui::Ui;
 
 fn main() -> ExitCode {
+    // First of all, and before any thread: this may be the process that builds a cage.
+    #[cfg(target_os = "linux")]
+    if let Some(code) = ralph_sandbox::embedded::entry() {
+        return code;
+    }
     let environment = environment::read();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

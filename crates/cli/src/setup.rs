@@ -8,7 +8,7 @@ use ralph_core::config::{
     self, Backend, BudgetValues, Layer, ModelValues, NetworkValues, Origin, SandboxValues, TaskAsk, Values,
 };
 use ralph_core::env::RALPH_STATE_DIR;
-use ralph_core::event::{Identity, PinnedProfile, Profiles as PinnedProfiles};
+use ralph_core::event::{Identity, PinnedProfile, Profiles as PinnedProfiles, Resources};
 use ralph_core::exit::Exit;
 use ralph_core::gutter::Rung;
 use ralph_core::lint::{self, Context, Finding, Maxima, Pricing};
@@ -261,6 +261,8 @@ impl Setup {
             base_branch: task.front.base_branch.clone(),
             backend: config.sandbox.backend.value.as_str().to_owned(),
             image: config.sandbox.image.value.clone(),
+            resources: resources(&config.sandbox.resources),
+            toolchains: config.sandbox.toolchains.value.clone(),
             profiles,
             budget,
             policy: config.sandbox.network.policy(),
@@ -432,4 +434,13 @@ pub(crate) fn told(exit: Exit, error: &dyn std::error::Error, hint: Option<Strin
     let mut failure = Failure::of(exit, error);
     failure.hint = hint;
     failure
+}
+
+fn resources(config: &config::Resources) -> Resources {
+    Resources {
+        memory: config.memory.value.map(config::Size::bytes),
+        cpus: config.cpus.value.map(config::Cpus::millis),
+        disk: config.disk.value.map(config::Size::bytes),
+        pids: Some(u64::from(config.pids.value)),
+    }
 }

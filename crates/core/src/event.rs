@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Budget, Limit};
+use crate::config::Toolchains;
 use crate::control::Control;
 use crate::gutter::{Rung, Sample, Score};
 use crate::money::Micros;
@@ -299,6 +300,11 @@ pub struct Started {
     pub engine: String,
     pub backend: String,
     pub image: Option<String>,
+    /// What the sandbox may use and see; missing in older runs, which left it to the backend.
+    #[serde(default)]
+    pub resources: Resources,
+    #[serde(default)]
+    pub toolchains: Toolchains,
     pub profiles: Profiles,
     pub budget: Budget,
     pub test_command: String,
@@ -321,6 +327,18 @@ pub struct Started {
     /// What a recovered run had used up before it was adopted.
     #[serde(default)]
     pub carried: Carried,
+}
+
+/// What a run's sandboxes may use at most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// Bytes.
+    pub memory: Option<u64>,
+    /// Thousandths of a processor.
+    pub cpus: Option<u32>,
+    /// Bytes.
+    pub disk: Option<u64>,
+    pub pids: Option<u64>,
 }
 
 /// What an adopted run brings along from its sandbox.

@@ -12,8 +12,12 @@ use ralph_core::profile::{self, Endpoint, Wire};
 use ralph_core::redact::Redactor;
 use ralph_core::secret::Secret;
 use ralph_sandbox::Backend;
+#[cfg(target_os = "linux")]
+use ralph_sandbox::embedded::{Embedded, Options, User};
 use ralph_sandbox::local::Local;
 
+#[cfg(target_os = "linux")]
+use crate::egress::Egress;
 use crate::error::Error;
 use crate::git::{self, Auth, Remote, Repo, Tool};
 use crate::model::scripted::Scripted;
@@ -21,7 +25,7 @@ use crate::model::{self, Chat, JsonMode, Model};
 use crate::store::Home;
 
 /// The name of the backend a run uses when nobody says otherwise.
-pub const DEFAULT_BACKEND: &str = "local";
+pub const DEFAULT_BACKEND: &str = if cfg!(target_os = "linux") { "embedded" } else { "local" };
 
 /// The machine, as far as a run may use it.
 #[derive(Debug, Clone)]
@@ -30,6 +34,8 @@ pub struct Host {
     pub env: Env,
     pub tool: Tool,
     local: Arc<Local>,
+    #[cfg(target_os = "linux")]
+    embedded: Arc<Embedded>,
 }
 
 impl Host {
@@ -38,7 +44,39 @@ impl Host {
         let path = env.get("PATH").unwrap_or("");
         let tool = Tool::find(OsStr::new(path)).await?;
         let local = Arc::new(Local::with_path(home.sandboxes_dir(), path.into()));
-        Ok(Self { home, env, tool, local })
+        #[cfg(target_os = "linux")]
+        let embedded = Arc::new(Embedded::new(Options {
+            dir: home.state_dir().join("embedded"),
+            user: env.get("HOME").map(|user| User {
+                home: user.into(),
+                path: path.into(),
+                env: env.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            }),
+            door: Some(Arc::new(Egress::new(home.clone()))),
+            ..Options::default()
+        }));
+        Ok(Self {
+            home,
+            env,
+            tool,
+            local,
+            #[cfg(target_os = "linux")]
+            embedded,
+        })
+    }
+
+    /// Returns the backend of cages itself, for what only it can tell.
+    #[cfg(target_os = "linux")]
+    pub fn embedded(&self) -> &Embedded {
+        &self.embedded
+    }
+
+    /// Uses another program as the launcher of cages than the one that is running, which a test is not.
+    #[cfg(target_os = "linux")]
+    #[must_use]
+    pub fn with_embedded(mut self, embedded: Embedded) -> Self {
+        self.embedded = Arc::new(embedded);
+        self
     }
 
     /// Finds the repository a task names: a path, the one at hand, or a clone of ours.
@@ -71,6 +109,8 @@ impl Host {
     pub fn backend(&self, name: &str) -> Result<Arc<dyn Backend>, Error> {
         match name {
             "local" => Ok(self.local.clone()),
+            #[cfg(target_os = "linux")]
+            "embedded" => Ok(self.embedded.clone()),
             other => Err(Error::NoBackend { name: other.to_owned() }),
         }
     }

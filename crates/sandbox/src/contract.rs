@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Exec, Exit, Sink};
+use ralph_core::config::Toolchains;
 
 /// How strongly a backend separates the sandbox from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,13 +73,15 @@ pub struct Spec {
     pub image: Option<String>,
     pub resources: Resources,
     pub network: Network,
+    /// Which of the host's toolchains can be seen, read-only.
+    pub toolchains: Toolchains,
 }
 
 impl Spec {
     /// Returns a hash of everything that, when different, means another sandbox.
     pub fn fingerprint(&self) -> String {
-        let parts =
-            serde_json::to_vec(&(&self.env, &self.image, &self.resources, &self.network)).expect("strings serialise");
+        let parts = serde_json::to_vec(&(&self.env, &self.image, &self.resources, &self.network, &self.toolchains))
+            .expect("strings serialise");
         ralph_core::hash::sha256(&parts)
     }
 }

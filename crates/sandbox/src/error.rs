@@ -33,6 +33,8 @@ pub enum Error {
     Cage { id: String, step: String, source: io::Error },
     #[error("sandbox `{id}` is used by another process")]
     Busy { id: String },
+    #[error("could not show the toolchains in a sandbox")]
+    Toolchains { source: crate::toolchain::Error },
     #[error("the {backend} backend cannot {what}")]
     Unsupported { backend: &'static str, what: &'static str },
     #[error("there is no snapshot `{name}`")]
@@ -52,7 +54,8 @@ impl Error {
             Self::Spawn { program, .. } => Some(format!("check that `{program}` is installed where the sandbox runs")),
             Self::Refused { .. } => Some("use a plain path inside the repository".to_owned()),
             Self::Format { .. } => Some("a newer ralph made this sandbox: use that one, or upgrade".to_owned()),
-            Self::Cage { .. } => Some("ralph doctor".to_owned()),
+            Self::Cage { .. } => Some("`ralph doctor` says why and what to do".to_owned()),
+            Self::Toolchains { source } => source.hint(),
             Self::Busy { id } => Some(format!("ralph sandbox stop {id}")),
             Self::Unsupported { .. } => Some("use the embedded backend".to_owned()),
             Self::File { .. }

@@ -98,8 +98,7 @@ impl fmt::Display for Enforcement {
 }
 
 /// Which toolchains of the user's home a sandbox may see, read-only.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Toolchains {
     /// Those that are found.
     #[default]
@@ -127,6 +126,15 @@ impl fmt::Display for Toolchains {
             Self::Auto => f.write_str("auto"),
             Self::None => f.write_str("none"),
             Self::Only(names) => f.write_str(&names.join(", ")),
+        }
+    }
+}
+
+impl Serialize for Toolchains {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Only(names) => names.serialize(serializer),
+            word => serializer.collect_str(word),
         }
     }
 }

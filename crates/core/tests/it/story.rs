@@ -58,6 +58,8 @@ pub(crate) fn started() -> Started {
         engine: "actions".to_owned(),
         backend: "local".to_owned(),
         image: None,
+        resources: Default::default(),
+        toolchains: Default::default(),
         profiles: Profiles { default: profile("cheap"), fallback: Some(profile("strong")), doctor: None },
         budget: Budget {
             iterations: 3,

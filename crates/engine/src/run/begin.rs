@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use ralph_core::budget::Budget;
-use ralph_core::event::{Carried, Event, FORMAT, Identity, PinnedBox, PrWish, Profiles, Started, TestEvery};
+use ralph_core::config::Toolchains;
+use ralph_core::event::{Carried, Event, FORMAT, Identity, PinnedBox, PrWish, Profiles, Resources, Started, TestEvery};
 use ralph_core::gutter::Rung;
 use ralph_core::hash::sha256;
 use ralph_core::name::{Branch, RunId};
@@ -33,6 +34,8 @@ pub struct Begin {
     pub base_branch: Option<String>,
     pub backend: String,
     pub image: Option<String>,
+    pub resources: Resources,
+    pub toolchains: Toolchains,
     pub profiles: Profiles,
     pub budget: Budget,
     pub policy: Policy,
@@ -166,6 +169,8 @@ pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Re
         engine: "actions".to_owned(),
         backend: wish.backend.clone(),
         image: wish.image.clone(),
+        resources: wish.resources,
+        toolchains: wish.toolchains.clone(),
         profiles: wish.profiles.clone(),
         budget: wish.budget.clone(),
         test_command: front.test_command.clone().unwrap_or_default(),

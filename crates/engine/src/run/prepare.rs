@@ -8,9 +8,10 @@ use std::path::Path;
 use ralph_core::event::{Event, Level, Started};
 use ralph_core::lint::Severity;
 use ralph_core::name;
-use ralph_sandbox::{Backend, Error as SandboxError, Isolation, Label, Sandbox, Spec};
+use ralph_sandbox::{Backend, Error as SandboxError, Isolation, Label, Resources, Sandbox, Spec};
 
 use super::runner::Runner;
+use crate::egress;
 use crate::error::Error;
 use crate::git::inside::KeepState;
 use crate::git::{self, Bare};
@@ -115,8 +116,16 @@ pub(crate) async fn make(backend: &dyn Backend, started: &Started, role: Role) -
         ("ralph.base-branch".to_owned(), started.base_branch.clone()),
         ("ralph.task".to_owned(), started.task_path.clone()),
     ]);
-    let spec = Spec { name, labels, env: BTreeMap::new(), image: started.image.clone(), ..Spec::default() };
-    Ok(backend.create(&spec).await?)
+    Ok(backend.create(&spec(started, name, labels)).await?)
+}
+
+/// Returns what a sandbox of a run is to be.
+fn spec(started: &Started, name: String, mut labels: BTreeMap<String, String>) -> Spec {
+    let network = egress::network(&started.policy, &mut labels);
+    let asked = started.resources;
+    let resources = Resources { memory: asked.memory, cpus: asked.cpus, disk: asked.disk, pids: asked.pids };
+    let (image, toolchains) = (started.image.clone(), started.toolchains.clone());
+    Spec { name, labels, env: BTreeMap::new(), image, resources, network, toolchains }
 }
 
 /// Makes a fresh sandbox that holds exactly one commit.

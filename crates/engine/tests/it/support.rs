@@ -121,6 +121,8 @@ fn wish(plan: &Plan) -> Begin {
         base_branch: None,
         backend: "local".to_owned(),
         image: None,
+        resources: Default::default(),
+        toolchains: Default::default(),
         profiles: Profiles { default: profile, fallback: None, doctor: None },
         budget: Budget {
             iterations: 8,

@@ -1,10 +1,12 @@
 //! Making, finding and removing sandboxes, and the one cage that stands over each.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
+use ralph_core::config::Toolchains;
 
 use super::cgroup::{self, Groups, Held, Places};
 use super::disk;
@@ -13,10 +15,11 @@ use super::layers;
 use super::layout::{self, Wish};
 use super::live::Live;
 use super::owners::{self, Mark};
-use super::plan::{Bind, Ids, Wall};
+use super::plan::{Ids, Wall};
 use super::sandbox::EmbeddedSandbox;
 use super::spawn::Launcher;
 use super::system::{self, System};
+use super::tools::Tools;
 use crate::shelf::{self, Meta, Shelf, blocking, host};
 use crate::{Backend, Capabilities, Error, Isolation, Listed, Prune, Pruned, Sandbox, Spec};
 
@@ -27,17 +30,22 @@ pub struct Options {
     pub dir: PathBuf,
     /// The program that becomes the launcher; without one, the program that is running.
     pub program: Option<PathBuf>,
-    /// Where commands find programs.
-    pub path: Option<String>,
-    /// What every command's environment holds beside the usual.
-    pub env: BTreeMap<String, String>,
-    /// Host directories to show read-only at the place they have on the host, and what to cover in them.
-    pub binds: Vec<PathBuf>,
-    pub masks: Vec<PathBuf>,
+    /// Where the user's toolchains are looked for; without it none are shown.
+    pub user: Option<User>,
+    /// Lets sandboxes read what the user's toolchains have downloaded, below a layer of their own.
+    pub share_caches: bool,
     /// Who stands at the doors of sandboxes that have any.
     pub door: Option<Arc<dyn Door>>,
     /// Walls to leave out: how an attack is shown to work where nothing stands against it. No setting leads here.
     pub without: Vec<Wall>,
+}
+
+/// The user as far as toolchains are concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    pub home: PathBuf,
+    pub path: OsString,
+    pub env: BTreeMap<String, String>,
 }
 
 /// Sandboxes that are cages of this kernel's namespaces.
@@ -53,10 +61,9 @@ pub(super) struct Shared {
     layers: PathBuf,
     launcher: Launcher,
     system: OnceLock<System>,
-    pub(super) path: String,
-    pub(super) env: BTreeMap<String, String>,
-    binds: Vec<PathBuf>,
-    masks: Vec<String>,
+    user: Option<User>,
+    share_caches: bool,
+    tools: Mutex<BTreeMap<Toolchains, Arc<Tools>>>,
     door: Option<Arc<dyn Door>>,
     without: Vec<Wall>,
     ids: Ids,
@@ -67,24 +74,19 @@ pub(super) struct Shared {
 
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Live>>>>;
 
-/// Where programs are in every base.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
 impl Embedded {
     pub fn new(options: Options) -> Self {
         let dir = options.dir;
         let program = options.program.unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
-        let masks = options.masks.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         Self {
             shared: Arc::new(Shared {
                 shelf: Shelf::new(dir.join("boxes")),
                 layers: dir.join("layers"),
                 launcher: Launcher::new(program),
                 system: OnceLock::new(),
-                path: options.path.unwrap_or_else(|| PATH.to_owned()),
-                env: options.env,
-                binds: options.binds,
-                masks,
+                user: options.user,
+                share_caches: options.share_caches,
+                tools: Mutex::default(),
                 door: options.door,
                 without: options.without,
                 ids: layout::ids(),
@@ -92,6 +94,11 @@ impl Embedded {
                 lives: Mutex::default(),
             }),
         }
+    }
+
+    /// Returns what a person should know about the toolchains that a wish shows, and those it does not.
+    pub fn toolchain_notes(&self, asked: &Toolchains) -> Result<Vec<String>, Error> {
+        Ok(Tools::find(asked, self.shared.user.as_ref())?.notes().to_vec())
     }
 
     /// Returns whether the kernel holds memory and processes of a cage here.
@@ -175,7 +182,12 @@ impl Backend for Embedded {
 impl Shared {
     fn create(self: Arc<Self>, meta: Meta) -> Result<Arc<EmbeddedSandbox>, Error> {
         let ids = self.ids;
-        let furnish = |folder: &Path| layout::furnish(folder, &ids).map_err(host("furnish", folder));
+        let tools = self.tools(&meta)?;
+        let fresh = meta.layers.is_empty();
+        let furnish = |folder: &Path| {
+            layout::furnish(folder, &ids).map_err(host("furnish", folder))?;
+            if fresh { tools.furnish(&meta.id, &folder.join("home")) } else { Ok(()) }
+        };
         let folder = self.shelf.create(&meta, furnish)?;
         Ok(Arc::new(EmbeddedSandbox::new(self, meta, folder)?))
     }
@@ -203,7 +215,7 @@ impl Shared {
 
     async fn build(self: &Arc<Self>, id: &str, folder: &Path) -> Result<Live, Error> {
         let (shared, name, place) = (self.clone(), id.to_owned(), folder.to_owned());
-        let (launched, groups, mark, volumes) = blocking(move || {
+        let (launched, groups, mark, volumes, labels) = blocking(move || {
             // What the folder says now: a snapshot may have been taken since the handle was made.
             layers::recover(&shared.layers, &name, &place, &shared.ids)?;
             let meta = Meta::read(&name, &place)?;
@@ -229,15 +241,15 @@ impl Shared {
                     shared.system.get_or_init(|| looked)
                 }
             };
-            let binds = shared.binds().map_err(failed("find the toolchains"))?;
+            let tools = shared.tools(&meta)?;
+            let shown = tools.shown(&place, shared.share_caches, &shared.ids).map_err(failed("show the toolchains"))?;
             let wish = Wish {
                 meta: &meta,
                 folder: &place,
                 layers: &shared.layers,
                 system,
                 image: None,
-                binds: &binds,
-                masks: &shared.masks,
+                tools: &shown,
                 cgroups: groups.as_ref().map(Groups::directories).unwrap_or_default(),
                 holds_memory: groups.is_some() && places.memory(),
                 without: &shared.without,
@@ -245,16 +257,21 @@ impl Shared {
             let plan = layout::plan(&wish, shared.ids).map_err(failed("plan the cage"))?;
             let launched = shared.launcher.start(&plan).map_err(failed("start the launcher"))?;
             let mark = Mark::write(&place, launched.child.id(), lock).map_err(host("mark", &place))?;
-            Ok((launched, groups, mark, plan.volumes.len()))
+            Ok((launched, groups, mark, plan.volumes.len(), meta.labels))
         })
         .await?;
-        Live::build(id, launched, volumes, groups, mark, self.door.as_deref()).await
+        Live::build(id, &labels, launched, volumes, groups, mark, self.door.as_deref()).await
     }
 
-    fn binds(&self) -> std::io::Result<Vec<Bind>> {
-        let bind = |path: &PathBuf| system::bind(&system::plain(path)?, &path.to_string_lossy());
-        // One that has gone since it was found is missing inside, as it is outside.
-        self.binds.iter().filter(|path| path.exists()).map(bind).collect()
+    /// Returns the toolchains a sandbox asked for, looked for once.
+    pub(super) fn tools(&self, meta: &Meta) -> Result<Arc<Tools>, Error> {
+        let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tools) = known.get(&meta.toolchains) {
+            return Ok(tools.clone());
+        }
+        let tools = Arc::new(Tools::find(&meta.toolchains, self.user.as_ref())?);
+        known.insert(meta.toolchains.clone(), tools.clone());
+        Ok(tools)
     }
 
     /// Ends every cage over a sandbox, this process's and others'.

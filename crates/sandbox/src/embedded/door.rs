@@ -1,6 +1,7 @@
 //! The doors of a cage: sockets made inside it and served outside. Who may pass is not decided here.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{TcpListener, UdpSocket};
@@ -53,5 +54,5 @@ impl fmt::Debug for Keeper {
 /// Puts somebody at the doors of each cage that has any.
 pub trait Door: fmt::Debug + Send + Sync {
     /// Takes the doors of a cage that has just been built and has run nothing yet.
-    fn stand(&self, sandbox: &str, doors: Doors) -> io::Result<Keeper>;
+    fn stand(&self, sandbox: &str, labels: &BTreeMap<String, String>, doors: Doors) -> io::Result<Keeper>;
 }

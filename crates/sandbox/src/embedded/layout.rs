@@ -5,8 +5,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, chown};
 use std::path::{Path, PathBuf};
 
-use super::plan::{AGENT, Base, Bind, Ids, Limits, Network, Plan, Scratch, TextFile, Volume, Wall};
+use super::plan::{AGENT, Base, Ids, Limits, Network, Plan, Scratch, TextFile, Volume, Wall};
 use super::system::{self, System};
+use super::tools::Shown;
 use super::{EXCHANGE, HOME, WORKSPACE};
 use crate::Resources;
 use crate::shelf::Meta;
@@ -43,8 +44,7 @@ pub(super) struct Wish<'a> {
     pub(super) layers: &'a Path,
     pub(super) system: &'a System,
     pub(super) image: Option<PathBuf>,
-    pub(super) binds: &'a [Bind],
-    pub(super) masks: &'a [String],
+    pub(super) tools: &'a Shown,
     pub(super) cgroups: Vec<PathBuf>,
     pub(super) holds_memory: bool,
     pub(super) without: &'a [Wall],
@@ -116,7 +116,8 @@ pub(super) fn plan(wish: &Wish<'_>, ids: Ids) -> io::Result<Plan> {
             (Base::Image { lower, upper, work }, Vec::new(), Vec::new(), image_texts(image))
         }
     };
-    binds.extend(wish.binds.iter().cloned());
+    binds.extend(wish.tools.binds.iter().cloned());
+    volumes.extend(wish.tools.volumes.iter().cloned());
     binds.extend(system::devices()?);
     if wish.without.contains(&Wall::Root) {
         binds.push(system::bind(Path::new("/etc"), "/host-etc")?);
@@ -128,7 +129,7 @@ pub(super) fn plan(wish: &Wish<'_>, ids: Ids) -> io::Result<Plan> {
         links,
         binds,
         files,
-        masks: wish.masks.to_vec(),
+        masks: wish.tools.masks.clone(),
         volumes,
         scratch: scratch(wish.image.is_some()),
         network: network(wish.meta.network),

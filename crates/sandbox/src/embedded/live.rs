@@ -1,6 +1,7 @@
 //! A cage that stands: the launcher's process, the socket to it, its directories and doors. Dropped, it is gone with
 //! everything in it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -46,6 +47,7 @@ impl Live {
     /// Waits until a launcher has built its cage.
     pub(super) async fn build(
         id: &str,
+        labels: &BTreeMap<String, String>,
         launched: Launched,
         volumes: usize,
         groups: Option<Groups>,
@@ -80,7 +82,7 @@ impl Live {
         let doors = match door {
             Some(door) if !listeners.is_empty() => {
                 let doors = Doors::new(sockets, listeners).map_err(|source| failed("open the doors", source))?;
-                Some(door.stand(id, doors).map_err(|source| failed("open the doors", source))?)
+                Some(door.stand(id, labels, doors).map_err(|source| failed("open the doors", source))?)
             }
             _ => None,
         };

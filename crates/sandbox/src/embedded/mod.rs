@@ -9,6 +9,7 @@ mod cgroup;
 mod command;
 mod disk;
 mod door;
+mod explain;
 mod launcher;
 mod layers;
 mod layout;
@@ -18,12 +19,14 @@ mod plan;
 mod sandbox;
 mod spawn;
 mod system;
+mod tools;
 mod wire;
 
 use std::process::ExitCode;
 
-pub use backend::{Embedded, Options};
+pub use backend::{Embedded, Options, User};
 pub use door::{Door, Doors, Keeper};
+pub use explain::{Explained, OLDEST, Settings, explain};
 pub use plan::Wall;
 
 /// Where the parts of a sandbox are inside.

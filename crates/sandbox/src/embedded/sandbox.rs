@@ -10,6 +10,7 @@ use super::backend::Shared;
 use super::command::{self, Lost};
 use super::layout::PROXY_PORT;
 use super::live::{Live, inside};
+use super::tools::Tools;
 use super::wire::Start;
 use super::{EXCHANGE, HOME, WORKSPACE};
 use crate::files::{self, Root};
@@ -53,7 +54,7 @@ impl EmbeddedSandbox {
         blocking(move || work(&root, &path)).await
     }
 
-    fn start(&self, exec: &Exec) -> Start {
+    fn start(&self, exec: &Exec, tools: &Tools) -> Start {
         let mut env: BTreeMap<&str, &str> = BTreeMap::from([
             ("HOME", HOME),
             ("TMPDIR", "/tmp"),
@@ -65,8 +66,8 @@ impl EmbeddedSandbox {
             ("XDG_RUNTIME_DIR", "/run/user/1000"),
             ("GIT_TERMINAL_PROMPT", "0"),
         ]);
-        env.insert("PATH", &self.shared.path);
-        env.extend(self.shared.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        env.insert("PATH", tools.path());
+        env.extend(tools.env());
         let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
         if self.meta.network != Network::None {
             for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
@@ -105,7 +106,8 @@ impl Sandbox for EmbeddedSandbox {
         let live = self.live().await?;
         live.roots.first().map_or(Ok(()), |root| root.check_directory(&exec.cwd))?;
         check_words(exec).map_err(spawn)?;
-        match command::run(&live, exec, &self.start(exec), sink).await {
+        let tools = self.shared.tools(&self.meta)?;
+        match command::run(&live, exec, &self.start(exec, &tools), sink).await {
             Ok(exit) => Ok(exit),
             Err(Lost::NotStarted(source)) => Err(spawn(source)),
             Err(Lost::Unseen(source)) => Err(Error::Wait { id: id.clone(), program: program.to_owned(), source }),

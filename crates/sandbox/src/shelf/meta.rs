@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ralph_core::config::Toolchains;
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, Root};
@@ -27,6 +28,8 @@ pub(crate) struct Meta {
     pub(crate) resources: Resources,
     #[serde(default)]
     pub(crate) network: Network,
+    #[serde(default)]
+    pub(crate) toolchains: Toolchains,
     /// The snapshots this sandbox stands on, the nearest first.
     #[serde(default)]
     pub(crate) layers: Vec<String>,
@@ -49,6 +52,7 @@ impl Meta {
             env: spec.env.clone(),
             resources: spec.resources,
             network: spec.network,
+            toolchains: spec.toolchains.clone(),
             layers: Vec::new(),
         }
     }
@@ -170,6 +174,7 @@ mod tests {
             env: [("A".into(), "1".into())].into(),
             resources: Resources::default(),
             network: Network::default(),
+            toolchains: Toolchains::default(),
             layers: Vec::new(),
         };
         assert_eq!(Meta::read("a", folder.path()).unwrap(), want);

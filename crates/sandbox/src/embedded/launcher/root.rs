@@ -119,7 +119,7 @@ impl Stage {
         let last = names.pop().ok_or_else(|| fault(step(), "the root is no target"))?;
         let mut here = self.root.try_clone().at(step())?;
         for name in names {
-            here = enter(&here, name).at(step())?;
+            here = enter(&here, name, self.agent).at(step())?;
         }
         Ok((here, last))
     }
@@ -128,7 +128,7 @@ impl Stage {
         let step = format!("mount {target}");
         let (parent, name) = self.parent(target)?;
         let point = if directory {
-            enter(&parent, name).at(&step)?
+            enter(&parent, name, self.agent).at(&step)?
         } else {
             // Made only when nothing is there, and a link is not followed.
             match openat(&parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
@@ -265,7 +265,7 @@ impl Stage {
     pub(super) fn own(&self, target: &str) -> Result<(), Fault> {
         let (parent, name) = self.parent(target)?;
         let agent = self.agent;
-        enter(&parent, name)
+        enter(&parent, name, self.agent)
             .and_then(|_| chmod(&parent, name, 0o700))
             .and_then(|()| {
                 let (uid, gid) = (Uid::from_raw(agent), Gid::from_raw(agent));
@@ -292,12 +292,15 @@ impl Stage {
 }
 
 /// Opens a directory by one name, without following a link that an image may have put there.
-fn enter(here: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+fn enter(here: &OwnedFd, name: &str, agent: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat(here, name, flags, Mode::empty()) {
         Err(Errno::NOENT) => {
             mkdirat(here, name, Mode::from_raw_mode(0o755))?;
             chmod(here, name, 0o755)?;
+            // It may lie in the agent's own home, and who owns the rest of the root does not matter: it is read-only.
+            let (uid, gid) = (Uid::from_raw(agent), Gid::from_raw(agent));
+            chownat(here, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
             Ok(openat(here, name, flags, Mode::empty())?)
         }
         opened => Ok(opened?),

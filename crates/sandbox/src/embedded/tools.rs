@@ -1,0 +1,112 @@
+//! The user's toolchains inside a cage: what was found on the host, as mounts, files and variables.
+
+use std::io;
+use std::path::Path;
+
+use ralph_core::config::Toolchains;
+
+use super::backend::User;
+use super::layout;
+use super::plan::{Bind, Ids, Volume};
+use super::{HOME, system};
+use crate::Error;
+use crate::files::{self, Root};
+use crate::toolchain::{self, Found, Host};
+
+/// Where programs are in every base.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Where the layers over shared caches lie in a sandbox's folder.
+const CACHES: &str = "caches";
+
+/// What was found for one wish.
+#[derive(Debug)]
+pub(super) struct Tools {
+    found: Found,
+    path: String,
+}
+
+/// What of it is mounted in one cage.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    pub(super) binds: Vec<Bind>,
+    pub(super) volumes: Vec<Volume>,
+    pub(super) masks: Vec<String>,
+}
+
+impl Tools {
+    /// Looks for what a sandbox wishes to see; nothing where nobody is told of.
+    pub(super) fn find(asked: &Toolchains, user: Option<&User>) -> Result<Self, Error> {
+        let found = match user {
+            None => Found::default(),
+            Some(user) => {
+                let env = |name: &str| user.env.get(name).map(Into::into);
+                let host = Host { home: &user.home, path: &user.path, env: &env };
+                toolchain::find(asked, &host).map_err(|source| Error::Toolchains { source })?
+            }
+        };
+        for note in &found.notes {
+            tracing::info!(note, "toolchains");
+        }
+        let path: Vec<_> = found.path.iter().map(|dir| dir.to_string_lossy()).collect();
+        let path = if path.is_empty() { PATH.to_owned() } else { path.join(":") };
+        Ok(Self { found, path })
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn env(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.found.env.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// What a person should know about what is and is not shown.
+    pub(super) fn notes(&self) -> &[String] {
+        &self.found.notes
+    }
+
+    /// Writes what toolchains expect in a fresh home.
+    pub(super) fn furnish(&self, id: &str, home: &Path) -> Result<(), Error> {
+        let root = Root::open(id, home)?;
+        for file in &self.found.files {
+            if let Ok(below) = file.path.strip_prefix(HOME) {
+                files::replace(&root, below, file.content.as_bytes(), Some(0o600))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the mounts of a cage over the sandbox in `folder`.
+    pub(super) fn shown(&self, folder: &Path, share_caches: bool, ids: &Ids) -> io::Result<Shown> {
+        let mut shown = Shown::default();
+        // One that has gone since it was found is missing inside, as it is outside.
+        for bind in self.found.binds.iter().filter(|bind| bind.source.exists()) {
+            shown.binds.push(system::bind(&bind.source, &bind.target.to_string_lossy())?);
+            shown.mask(bind);
+        }
+        for cache in self.found.caches.iter().filter(|_| share_caches) {
+            let Some(lower) = cache.lower.as_ref().filter(|lower| lower.source.is_dir()) else { continue };
+            let own = folder.join(CACHES).join(cache.name);
+            for part in ["upper", "work"] {
+                if !own.join(part).exists() {
+                    std::fs::create_dir_all(&own)?;
+                    layout::own(&own.join(part), ids)?;
+                }
+            }
+            shown.volumes.push(Volume {
+                target: cache.dir.to_string_lossy().into_owned(),
+                upper: system::source(&own.join("upper"))?,
+                lower: vec![system::source(&lower.source)?],
+                work: Some(system::source(&own.join("work"))?),
+            });
+            shown.mask(lower);
+        }
+        Ok(shown)
+    }
+}
+
+impl Shown {
+    fn mask(&mut self, bind: &toolchain::Bind) {
+        self.masks.extend(bind.mask.iter().map(|mask| bind.target.join(&mask.below).to_string_lossy().into_owned()));
+    }
+}
