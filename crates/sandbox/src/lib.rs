@@ -8,6 +8,7 @@ mod contract;
 mod error;
 mod exec;
 pub mod files;
+pub mod image;
 pub mod local;
 mod token;
 
