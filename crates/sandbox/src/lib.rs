@@ -10,6 +10,7 @@ pub mod embedded;
 mod error;
 mod exec;
 pub mod files;
+pub mod image;
 pub mod local;
 mod pump;
 mod shelf;

@@ -12,6 +12,7 @@ mod root;
 mod tree;
 mod write;
 
+pub(crate) use read::open;
 pub use read::{MAX_ENTRIES, copy_out, list, read};
 pub use root::Root;
 pub use tree::remove_tree;

@@ -76,7 +76,8 @@ pub fn list(root: &Root, path: &Path) -> Result<Vec<Entry>, Error> {
     Ok(entries)
 }
 
-fn open(root: &Root, path: &Path, cap: u64) -> Result<File, Error> {
+/// Opens a regular file of at most `cap` bytes, to be read piece by piece.
+pub(crate) fn open(root: &Root, path: &Path, cap: u64) -> Result<File, Error> {
     let (parents, name) = file(path)?;
     let here = root.walk(path, &parents, Missing::Fail, "read")?;
     let file = root.regular(&here, name, path, OFlags::RDONLY, "read")?;

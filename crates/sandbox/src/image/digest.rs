@@ -1,0 +1,116 @@
+//! Digests as images write them, and readers that check what passes through them.
+
+use std::fmt;
+use std::io::{self, Read};
+
+use ralph_core::hash::Hasher;
+use serde::{Deserialize, Serialize};
+
+/// The SHA-256 of something. That it is plain hex is what makes it safe as the name of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(super) struct Digest(String);
+
+impl Digest {
+    /// Reads `sha256:` and 64 lower-case hex digits; other algorithms are not known.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        Self::from_hex(text.strip_prefix("sha256:")?)
+    }
+
+    pub(super) fn from_hex(hex: &str) -> Option<Self> {
+        let plain = hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        plain.then(|| Self(hex.to_owned()))
+    }
+
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        Self(ralph_core::hash::sha256(bytes))
+    }
+
+    pub(super) fn hex(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns where a layout keeps the content.
+    pub(super) fn blob(&self) -> String {
+        format!("blobs/sha256/{}", self.0)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", self.0)
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text).ok_or_else(|| format!("`{}` is not a sha256 digest", super::error::shown(text.as_bytes())))
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+/// Hashes what is read through it.
+pub(super) struct Hashing<R> {
+    inner: R,
+    hasher: Hasher,
+}
+
+impl<R: Read> Hashing<R> {
+    pub(super) fn new(inner: R) -> Self {
+        Self { inner, hasher: Hasher::default() }
+    }
+
+    /// Reads what is left, because a digest covers everything, also what its reader had no use for.
+    pub(super) fn finish(mut self) -> io::Result<Digest> {
+        io::copy(&mut self, &mut io::sink())?;
+        Ok(Digest(self.hasher.finish()))
+    }
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(into)?;
+        self.hasher.update(into.get(..read).unwrap_or_default());
+        Ok(read)
+    }
+}
+
+impl<R: Read> super::members::Skip for &mut Hashing<R> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, want: bool) {
+        assert_eq!(Digest::parse(text).map(|digest| digest.to_string()), want.then(|| text.to_owned()), "{text:?}");
+    }
+
+    #[test]
+    fn digests() {
+        let hex = "0123456789abcdef".repeat(4);
+        check(&format!("sha256:{hex}"), true);
+        check(&hex, false);
+        check(&format!("sha512:{hex}{hex}"), false);
+        check(&format!("sha256:{}", hex.to_uppercase()), false);
+        check(&format!("sha256:{}", &hex[1..]), false);
+        check(&format!("sha256:{hex}0"), false);
+        check("sha256:../../etc/passwd", false);
+        check(&format!("sha256:../{}", &hex[3..]), false);
+        check("", false);
+    }
+
+    #[test]
+    fn a_digest_covers_what_nobody_read() {
+        let mut hashing = Hashing::new(&b"abcdef"[..]);
+        hashing.read_exact(&mut [0; 2]).unwrap();
+        assert_eq!(hashing.finish().unwrap(), Digest::of(b"abcdef"));
+    }
+}

@@ -1,0 +1,255 @@
+//! Where the files of an image are: in a directory, or in an archive that is read where it lies.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::error::shown;
+use super::members::{Fault, Kind, Members, Skip};
+use super::stream::{Counting, Encoding, Excess, Meter};
+use super::{Error, Limits, name};
+use crate::files::{self, Root};
+use crate::token;
+
+/// Most files in an archive; the largest real ones have three per layer.
+const MEMBERS: usize = 10_000;
+
+#[derive(Debug)]
+pub(super) enum Source {
+    Layout { root: Root, path: PathBuf, image: String },
+    Archive { file: File, members: BTreeMap<Vec<u8>, Stored>, image: String },
+}
+
+/// What an archive has under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stored {
+    Bytes {
+        at: u64,
+        size: u64,
+    },
+    /// Older `docker save`s store a layer that two images share once, and links to it.
+    Link(Vec<u8>),
+}
+
+/// The content of one file of an image.
+pub(super) struct Blob<'a> {
+    pub(super) size: u64,
+    reader: Reader<'a>,
+}
+
+enum Reader<'a> {
+    File(File),
+    Section(Section<'a>),
+}
+
+impl Read for Blob<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match &mut self.reader {
+            Reader::File(file) => file.read(into),
+            Reader::Section(section) => section.read(into),
+        }
+    }
+}
+
+impl Source {
+    /// Opens an OCI image layout.
+    pub(super) fn layout(dir: &Path, image: String) -> Result<Self, Error> {
+        let read = |source| Error::Read { path: dir.to_owned(), source };
+        let path = dir.canonicalize().map_err(read)?;
+        match Root::open(&image, &path) {
+            Ok(root) => Ok(Self::Layout { root, path, image }),
+            Err(crate::Error::Host { source, .. }) => Err(read(source)),
+            Err(other) => Err(read(io::Error::other(other))),
+        }
+    }
+
+    /// Opens an archive; a compressed one is first unpacked into a file without a name in `store`.
+    pub(super) fn archive(path: &Path, image: String, store: &Path, limits: &Limits) -> Result<Self, Error> {
+        let failed = |source| Error::Read { path: path.to_owned(), source };
+        let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+        let mut file = OpenOptions::new().read(true).custom_flags(nonblock).open(path).map_err(failed)?;
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(Error::Unusable { image, why: "it is not a file".to_owned() });
+        }
+        let mut start = Vec::new();
+        file.by_ref().take(4).read_to_end(&mut start).map_err(failed)?;
+        file.seek(SeekFrom::Start(0)).map_err(failed)?;
+        let encoding = Encoding::sniff(&start);
+        if encoding != Encoding::Plain {
+            file = expand(file, encoding, &image, path, store, limits)?;
+        }
+        let size = file.metadata().map_err(failed)?.len();
+        let members = index(&file, size, &image, path, limits)?;
+        Ok(Self::Archive { file, members, image })
+    }
+
+    pub(super) fn image(&self) -> &str {
+        match self {
+            Self::Layout { image, .. } | Self::Archive { image, .. } => image,
+        }
+    }
+
+    /// Opens a file of the image; `None` when there is none of this name.
+    pub(super) fn open(&self, name: &str) -> Result<Option<Blob<'_>>, Error> {
+        match self {
+            Self::Layout { root, path, .. } => {
+                let whole = path.join(name);
+                let failed = |source| Error::Read { path: whole.clone(), source };
+                match files::open(root, Path::new(name), u64::MAX) {
+                    Ok(file) => {
+                        let size = file.metadata().map_err(failed)?.len();
+                        Ok(Some(Blob { size, reader: Reader::File(file) }))
+                    }
+                    Err(crate::Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+                    Err(crate::Error::File { source, .. }) => Err(failed(source)),
+                    Err(crate::Error::Refused { why, .. }) => Err(failed(io::Error::other(why))),
+                    Err(other) => Err(failed(io::Error::other(other))),
+                }
+            }
+            Self::Archive { file, members, .. } => {
+                let mut key = name.as_bytes();
+                for _ in 0..2 {
+                    match members.get(key) {
+                        Some(Stored::Bytes { at, size }) => {
+                            let section = Section { file, at: *at, left: *size };
+                            return Ok(Some(Blob { size: *size, reader: Reader::Section(section) }));
+                        }
+                        Some(Stored::Link(target)) => key = target,
+                        None => return Ok(None),
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Reads a whole document of the image.
+    pub(super) fn document(&self, name: &str, what: &str, limit: u64) -> Result<Option<Vec<u8>>, Error> {
+        let Some(blob) = self.open(name)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        let path = PathBuf::from(name);
+        blob.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(|source| Error::Read { path, source })?;
+        if bytes.len() as u64 > limit {
+            return Err(Error::Large { image: self.image().to_owned(), what: what.to_owned(), limit });
+        }
+        Ok(Some(bytes))
+    }
+}
+
+/// A part of a file, read without moving the file's own position, so that several parts can be open.
+pub(super) struct Section<'a> {
+    file: &'a File,
+    at: u64,
+    left: u64,
+}
+
+impl Read for Section<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
+        let read = self.file.read_at(into.get_mut(..most).unwrap_or_default(), self.at)?;
+        self.at += read as u64;
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+impl Skip for BufReader<Section<'_>> {
+    fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        let buffered = (self.buffer().len() as u64).min(bytes);
+        self.consume(usize::try_from(buffered).unwrap_or(0));
+        let rest = bytes - buffered;
+        let section = self.get_mut();
+        if rest > section.left {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        section.at += rest;
+        section.left -= rest;
+        Ok(())
+    }
+}
+
+/// Finds what is where in an archive.
+fn index(
+    file: &File,
+    size: u64,
+    image: &str,
+    path: &Path,
+    limits: &Limits,
+) -> Result<BTreeMap<Vec<u8>, Stored>, Error> {
+    let unusable = |why: String| Error::Unusable { image: image.to_owned(), why };
+    let mut reader = Members::new(BufReader::new(Section { file, at: 0, left: size }), limits);
+    let mut members = BTreeMap::new();
+    loop {
+        let member = match reader.next() {
+            Ok(Some(member)) => member,
+            Ok(None) => return Ok(members),
+            Err(Fault::Io(error)) if error.kind() == io::ErrorKind::InvalidData && members.is_empty() => {
+                return Err(unusable("it is not a tar archive".to_owned()));
+            }
+            Err(Fault::Io(source)) => return Err(Error::Read { path: path.to_owned(), source }),
+            Err(Fault::Refused { name, why }) => return Err(unusable(format!("`{}` in it: {why}", shown(&name)))),
+        };
+        let refused = |why: &str| unusable(format!("`{}` in it: {why}", shown(&member.name)));
+        let names = name::parse(&member.name, limits).map_err(refused)?;
+        let stored = match member.kind {
+            Kind::File if member.pieces.is_none() => Stored::Bytes { at: member.at, size: member.stored },
+            Kind::Symlink => Stored::Link(beside(&names, &member.link).ok_or_else(|| refused("its link leads out"))?),
+            Kind::Directory => continue,
+            _ => return Err(refused("it is not a plain file")),
+        };
+        if members.len() == MEMBERS {
+            return Err(unusable(format!("it holds more than {MEMBERS} files")));
+        }
+        if members.insert(names.join(&b'/'), stored).is_some() {
+            return Err(refused("it is there twice"));
+        }
+    }
+}
+
+/// Returns the name in the archive that a relative link means.
+fn beside(names: &[&[u8]], link: &[u8]) -> Option<Vec<u8>> {
+    let mut way: Vec<&[u8]> = names.get(..names.len().checked_sub(1)?)?.to_vec();
+    if link.starts_with(b"/") {
+        return None;
+    }
+    for part in link.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => (),
+            b".." => drop(way.pop()?),
+            part => way.push(part),
+        }
+    }
+    Some(way.join(&b'/'))
+}
+
+/// Unpacks a compressed archive, because what is in it must be found by name.
+fn expand(
+    file: File,
+    encoding: Encoding,
+    image: &str,
+    path: &Path,
+    store: &Path,
+    limits: &Limits,
+) -> Result<File, Error> {
+    let temporary = store.join(format!("{}.tmp", token::random()));
+    let failed = |doing| {
+        let path = temporary.clone();
+        move |source| Error::Store { doing, path, source }
+    };
+    let options = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).to_owned();
+    let mut to = options.open(&temporary).map_err(failed("create"))?;
+    // Without a name it vanishes with this process, however that ends.
+    std::fs::remove_file(&temporary).map_err(failed("remove"))?;
+    let (packed, total) = (Cell::new(0), Cell::new(0));
+    let counted = Counting { inner: file, count: &packed };
+    let unreadable = |source: io::Error| match Excess::behind(&source) {
+        Some(Excess(why)) => Error::Unusable { image: image.to_owned(), why: why.clone() },
+        None => Error::Read { path: path.to_owned(), source },
+    };
+    let plain = encoding.decode(BufReader::new(counted)).map_err(unreadable)?;
+    io::copy(&mut Meter::new(plain, limits, &total, &packed), &mut to).map_err(unreadable)?;
+    Ok(to)
+}

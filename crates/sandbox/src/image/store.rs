@@ -1,0 +1,302 @@
+//! The folder of unpacked images: `<hex of the digest>/rootfs` and `image.json` beside it.
+//!
+//! An image is unpacked into `<hex>.part` and appears by renaming when it is whole and checked, so what has the plain
+//! name can be used. Whoever was killed half-way leaves a `.part` and a `.lock`, which the next unpacking removes. This
+//! holds against killed processes, not against a lost power supply. Whether an image is still in use by a sandbox is
+//! not known here: ask before `remove`.
+
+use std::cell::Cell;
+use std::fs::{self, DirBuilder};
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use super::digest::{Digest, Hashing};
+use super::layer::{Progress, apply};
+use super::lock::Lock;
+use super::manifest::{self, Image, Layer, mismatch};
+use super::meta::Meta;
+use super::source::Source;
+use super::stream::{Counting, Encoding, Meter};
+use super::tree::Tree;
+use super::{Error, ImageConfig, Limits, Reference, rootfs, usage};
+use crate::files;
+
+const TREE: &str = "rootfs";
+
+/// A directory a sandbox can have as its root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepared {
+    pub root: PathBuf,
+    /// `sha256:…` of an image; a directory has none.
+    pub digest: Option<String>,
+    /// Changes when the root is another one: the digest, or the directory and its identity.
+    pub key: String,
+    pub config: ImageConfig,
+}
+
+/// An image that is in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    pub digest: String,
+    /// What it was first unpacked from.
+    pub from: String,
+    pub root: PathBuf,
+    /// What it takes on disk.
+    pub bytes: u64,
+    pub entries: u64,
+}
+
+/// The images of one user. All functions block; none needs any privilege.
+#[derive(Debug, Clone)]
+pub struct Store {
+    dir: PathBuf,
+    limits: Limits,
+}
+
+impl Store {
+    /// Names the folder; it is made when the first image is unpacked.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self::with_limits(dir, Limits::default())
+    }
+
+    pub fn with_limits(dir: impl Into<PathBuf>, limits: Limits) -> Self {
+        Self { dir: dir.into(), limits }
+    }
+
+    /// Returns the directory an image is unpacked in, unpacking it if it is not there yet.
+    pub fn prepare(&self, reference: &Reference) -> Result<Prepared, Error> {
+        let image = reference.to_string();
+        let (source, tag) = match reference {
+            Reference::Rootfs { dir } => return rootfs::prepare(dir, &image),
+            Reference::Oci { dir, tag } => (Source::layout(dir, image)?, tag.as_deref()),
+            Reference::DockerArchive { file } => {
+                self.make()?;
+                (Source::archive(file, image, &self.dir, &self.limits)?, None)
+            }
+        };
+        let found = manifest::resolve(&source, tag, &self.limits)?;
+        if let Some(prepared) = self.find(&found.digest)? {
+            return Ok(prepared);
+        }
+        self.make()?;
+        self.sweep()?;
+        let lock = Lock::wait(&self.path(&found.digest, "lock"))?;
+        // Somebody else may have unpacked it while we waited.
+        if let Some(prepared) = self.find(&found.digest)? {
+            return Ok(prepared);
+        }
+        let part = self.path(&found.digest, "part");
+        remove(&part)?;
+        let made = self.unpack(&source, &found, &part).and_then(|()| self.publish(&found.digest, &part));
+        if let Err(error) = made {
+            // The refusal is the news; a folder that could not be removed now is swept later.
+            if let Err(left) = remove(&part) {
+                tracing::warn!(%left, "half an image was left behind");
+            }
+            return Err(error);
+        }
+        drop(lock);
+        tracing::debug!(image = source.image(), digest = %found.digest, "image unpacked");
+        let missing = || store("find", &self.path(&found.digest, ""))(io::ErrorKind::NotFound.into());
+        self.find(&found.digest)?.ok_or_else(missing)
+    }
+
+    /// Lists the images that are unpacked, by digest.
+    pub fn list(&self) -> Result<Vec<Stored>, Error> {
+        let mut images = Vec::new();
+        for name in self.names()? {
+            let Some(digest) = Digest::from_hex(&name) else { continue };
+            let folder = self.path(&digest, "");
+            if let Some(meta) = Meta::read(&folder)? {
+                let (digest, root) = (digest.to_string(), folder.join(TREE));
+                images.push(Stored { digest, from: meta.from, root, bytes: meta.bytes, entries: meta.entries });
+            }
+        }
+        Ok(images)
+    }
+
+    /// Returns what all images together take on disk.
+    pub fn bytes(&self) -> Result<u64, Error> {
+        Ok(self.list()?.iter().fold(0, |sum, image| sum.saturating_add(image.bytes)))
+    }
+
+    /// Removes an image, given as `sha256:…`; returns whether it was there.
+    pub fn remove(&self, digest: &str) -> Result<bool, Error> {
+        let Some(digest) = Digest::parse(digest) else { return Ok(false) };
+        let folder = self.path(&digest, "");
+        if !exists(&folder)? {
+            return Ok(false);
+        }
+        let _lock = Lock::wait(&self.path(&digest, "lock"))?;
+        if !exists(&folder)? {
+            return Ok(false);
+        }
+        self.retire(&digest)?;
+        Ok(true)
+    }
+
+    /// Removes what killed processes left, and returns how many things that were. What others work on stays.
+    pub fn sweep(&self) -> Result<usize, Error> {
+        let mut swept = 0;
+        for name in self.names()? {
+            let left = self.dir.join(&name);
+            let Some((stem, kind)) = name.split_once('.') else { continue };
+            if !exists(&left)? {
+                continue;
+            }
+            match (Digest::from_hex(stem), kind) {
+                (Some(digest), "part" | "lock") => {
+                    // Taking a lock that is free also removes its file.
+                    let Some(_lock) = Lock::attempt(&self.path(&digest, "lock"))? else { continue };
+                    remove(&self.path(&digest, "part"))?;
+                }
+                // It has a name for a moment only, and nobody looks for it by that.
+                (None, "tmp") => remove(&left)?,
+                _ => continue,
+            }
+            swept += 1;
+        }
+        Ok(swept)
+    }
+
+    fn unpack(&self, source: &Source, image: &Image, part: &Path) -> Result<(), Error> {
+        let root = part.join(TREE);
+        DirBuilder::new().mode(0o700).create(part).map_err(store("make", part))?;
+        DirBuilder::new().mode(0o755).create(&root).map_err(store("make", &root))?;
+        let mut tree = Tree::open(&root, &self.limits).map_err(store("open", &root))?;
+        let progress = Progress::default();
+        for (n, layer) in image.layers.iter().enumerate() {
+            self.layer(source, &mut tree, layer, n + 1, &progress)?;
+        }
+        tree.finish().map_err(store("finish", &root))?;
+        let bytes = usage::measure(&root).map_err(store("measure", &root))?;
+        let entries = progress.entries.get();
+        Meta::new(image.digest.clone(), source.image(), image.config.clone(), bytes, entries).write(part)
+    }
+
+    /// Unpacks one layer, and checks it in the same pass: as it is stored, and as it is without compression.
+    fn layer(
+        &self,
+        source: &Source,
+        tree: &mut Tree<'_>,
+        layer: &Layer,
+        n: usize,
+        progress: &Progress,
+    ) -> Result<(), Error> {
+        let what = format!("layer {n}");
+        let unreadable = |source| Error::Layer { layer: n, source };
+        let missing = || Error::Unusable { image: source.image().to_owned(), why: format!("{what} is missing") };
+        let mut blob = source.open(&layer.blob)?.ok_or_else(missing)?;
+        if let Some(size) = layer.size.filter(|size| *size != blob.size) {
+            let (expected, found) = (format!("{size} bytes"), format!("{} bytes", blob.size));
+            return Err(Error::Mismatch { image: source.image().to_owned(), what, expected, found });
+        }
+        let encoding = match layer.encoding {
+            Some(encoding) => encoding,
+            None => {
+                let mut start = Vec::new();
+                blob.take(4).read_to_end(&mut start).map_err(unreadable)?;
+                blob = source.open(&layer.blob)?.ok_or_else(missing)?;
+                Encoding::sniff(&start)
+            }
+        };
+        let packed = Cell::new(0);
+        // A file that grows while it is read is longer than it was measured, not a reason to read on.
+        let size = blob.size;
+        let mut blob = Hashing::new(Counting { inner: blob.take(size), count: &packed });
+        let unpacked = {
+            let plain = encoding.decode(BufReader::with_capacity(64 << 10, &mut blob)).map_err(unreadable)?;
+            let metered = Meter::new(plain, &self.limits, &progress.bytes, &packed);
+            let mut hashed = Hashing::new(metered);
+            apply(tree, &mut hashed, n, progress, &self.limits)
+                .and_then(|()| hashed.finish().map_err(|error| super::layer::unreadable(n, b"", error)))
+        };
+        // A damaged layer fails in many ways; that it is damaged is the one worth telling.
+        if let Some(expected) = &layer.digest {
+            let found = blob.finish().map_err(unreadable)?;
+            if found != *expected {
+                return Err(mismatch(source, &what, expected, &found));
+            }
+        }
+        let found = unpacked?;
+        if found != layer.diff {
+            return Err(mismatch(source, &format!("{what}, unpacked,"), &layer.diff, &found));
+        }
+        Ok(())
+    }
+
+    /// Gives a whole image its name.
+    fn publish(&self, digest: &Digest, part: &Path) -> Result<(), Error> {
+        let folder = self.path(digest, "");
+        // Something of that name that is no image; `find` saw so.
+        remove(&folder)?;
+        fs::rename(part, &folder).map_err(store("rename", part))
+    }
+
+    /// Takes the name away first, so that half an image is never found under it.
+    fn retire(&self, digest: &Digest) -> Result<(), Error> {
+        let (folder, part) = (self.path(digest, ""), self.path(digest, "part"));
+        remove(&part)?;
+        fs::rename(&folder, &part).map_err(store("rename", &folder))?;
+        remove(&part)
+    }
+
+    fn find(&self, digest: &Digest) -> Result<Option<Prepared>, Error> {
+        let folder = self.path(digest, "");
+        let Some(meta) = Meta::read(&folder)?.filter(|meta| meta.digest == *digest) else { return Ok(None) };
+        let root = folder.join(TREE);
+        if !exists(&root)? {
+            return Ok(None);
+        }
+        let root = root.canonicalize().map_err(store("find", &root))?;
+        Ok(Some(Prepared { root, digest: Some(digest.to_string()), key: digest.to_string(), config: meta.config }))
+    }
+
+    fn path(&self, digest: &Digest, kind: &str) -> PathBuf {
+        match kind {
+            "" => self.dir.join(digest.hex()),
+            kind => self.dir.join(format!("{}.{kind}", digest.hex())),
+        }
+    }
+
+    fn make(&self) -> Result<(), Error> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(store("make", &self.dir))
+    }
+
+    fn names(&self) -> Result<Vec<String>, Error> {
+        let failed = |source| store("list", &self.dir)(source);
+        let entries = match fs::read_dir(&self.dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            names.extend(entry.map_err(failed)?.file_name().into_string().ok());
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+fn store(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Store { doing, path, source }
+}
+
+fn exists(path: &Path) -> Result<bool, Error> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+        Err(source) => Err(Error::Store { doing: "find", path: path.to_owned(), source }),
+    }
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match files::remove_tree(path) {
+        Ok(()) => Ok(()),
+        Err(crate::Error::Host { source, .. }) => Err(store("remove", path)(source)),
+        Err(other) => Err(store("remove", path)(io::Error::other(other))),
+    }
+}

@@ -1,0 +1,126 @@
+//! The store: who comes first, who was killed, what is where.
+
+use std::sync::Barrier;
+
+use super::*;
+use crate::image::Stored;
+
+#[test]
+fn many_at_once_unpack_once() {
+    let place = Place::new();
+    let layer = (0..200).fold(small(), |layer, n| layer.file(&format!("f{n}"), 0o644, "x"));
+    Image::new([layer]).layout(&place.path("image"), None).unwrap();
+    let barrier = Barrier::new(6);
+    let seen: Vec<u64> = std::thread::scope(|scope| {
+        let prepare = || {
+            barrier.wait();
+            let prepared = place.store().prepare(&place.oci()).unwrap();
+            assert_eq!(names(&prepared.root).len(), 201);
+            fs::metadata(&prepared.root).unwrap().ino()
+        };
+        let threads: Vec<_> = (0..6).map(|_| scope.spawn(prepare)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(seen.iter().all(|inode| *inode == seen[0]), "{seen:?}");
+    assert_eq!(place.left().len(), 1);
+}
+
+/// Leaves what a process killed while unpacking leaves.
+fn killed(place: &Place, hex: &str) {
+    let part = place.path("store").join(format!("{hex}.part"));
+    fs::create_dir_all(part.join("rootfs/locked")).unwrap();
+    fs::write(part.join("rootfs/half"), "half").unwrap();
+    fs::set_permissions(part.join("rootfs/locked"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::write(place.path("store").join(format!("{hex}.lock")), "").unwrap();
+}
+
+#[test]
+fn the_next_one_removes_what_a_killed_one_left() {
+    let place = Place::new();
+    let digest = Image::new([small()]).layout(&place.path("image"), None).unwrap();
+    let (hex, other) = (&digest[7..], "f".repeat(64));
+    killed(&place, hex);
+    killed(&place, &other);
+    fs::write(place.path("store/0123456789abcdef.tmp"), "").unwrap();
+    let prepared = place.store().prepare(&place.oci()).unwrap();
+    assert_eq!(lines(&prepared.root), ["d755 bin", "f755 bin/sh shell"]);
+    assert_eq!(place.left(), [hex]);
+}
+
+#[test]
+fn sweeping_leaves_what_is_whole_or_worked_on() {
+    let place = Place::new();
+    place.prepare(&Image::new([small()])).unwrap();
+    let (dead, busy) = ("e".repeat(64), "f".repeat(64));
+    killed(&place, &dead);
+    killed(&place, &busy);
+    fs::write(place.path("store/notes.txt"), "mine").unwrap();
+    let file = fs::File::open(place.path("store").join(format!("{busy}.lock"))).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let mut want = place.left();
+    want.retain(|name| !name.starts_with(&dead));
+    assert_eq!(place.store().sweep().unwrap(), 1);
+    assert_eq!(place.left(), want);
+    drop(file);
+    assert_eq!(place.store().sweep().unwrap(), 1);
+    assert_eq!(place.store().sweep().unwrap(), 0);
+    want.retain(|name| !name.starts_with(&busy));
+    assert_eq!(place.left(), want);
+}
+
+#[test]
+fn listing_measuring_and_removing() {
+    let place = Place::new();
+    assert_eq!(place.store().list().unwrap(), []);
+    assert_eq!(place.store().sweep().unwrap(), 0);
+    let layer = small().file("big", 0o644, &"x".repeat(1 << 20)).hardlink("again", "big");
+    let prepared = place.prepare(&Image::new([layer])).unwrap();
+    let digest = prepared.digest.unwrap();
+    let list = place.store().list().unwrap();
+    let bytes = list[0].bytes;
+    let root = place.path("store").join(&digest[7..]).join("rootfs");
+    let want = Stored { digest: digest.clone(), from: place.oci().to_string(), root, bytes, entries: 4 };
+    assert_eq!(list, [want]);
+    assert!((1 << 20..1 << 21).contains(&bytes), "{bytes}");
+    assert_eq!(place.store().bytes().unwrap(), bytes);
+    for other in ["", "sha256:..", "../outside", &digest[7..], &format!("sha256:{}", "0".repeat(64))] {
+        assert!(!place.store().remove(other).unwrap(), "{other}");
+    }
+    assert!(place.store().remove(&digest).unwrap());
+    assert!(!place.store().remove(&digest).unwrap());
+    assert_eq!(place.left(), <[&str; 0]>::default());
+}
+
+#[test]
+fn what_is_damaged_is_made_anew_and_what_is_newer_is_left() {
+    let place = Place::new();
+    let prepared = place.prepare(&Image::new([small()])).unwrap();
+    let meta = prepared.root.parent().unwrap().join("image.json");
+    fs::write(&meta, "{").unwrap();
+    fs::write(prepared.root.join("spoilt"), "").unwrap();
+    assert_eq!(place.store().prepare(&place.oci()).unwrap(), prepared);
+    assert_eq!(lines(&prepared.root), ["d755 bin", "f755 bin/sh shell"]);
+    fs::write(&meta, r#"{"format":2}"#).unwrap();
+    let refused = place.store().prepare(&place.oci()).unwrap_err();
+    let path = place.path("store").join(&prepared.digest.unwrap()[7..]).join("image.json");
+    assert_eq!(
+        refused.to_string(),
+        format!("`{}` is written in format 2; this ralph knows formats up to 1", path.display())
+    );
+    assert_eq!(place.left().len(), 1);
+}
+
+#[test]
+fn a_store_in_the_first_format_is_read() {
+    let place = Place::new();
+    let prepared = place.prepare(&Image::new([small()])).unwrap();
+    let digest = prepared.digest.clone().unwrap();
+    let old = format!(
+        r#"{{"format":1,"digest":"{digest}","from":"oci:x","bytes":5,"entries":2,"new":true,
+            "config":{{"env":["A=b"],"workdir":null,"user":"u","entrypoint":[],"cmd":[],"labels":{{}}}}}}"#
+    );
+    fs::write(prepared.root.parent().unwrap().join("image.json"), old).unwrap();
+    let config =
+        crate::image::ImageConfig { env: vec!["A=b".to_owned()], user: Some("u".to_owned()), ..Default::default() };
+    assert_eq!(place.store().prepare(&place.oci()).unwrap(), Prepared { config, ..prepared });
+}
