@@ -110,8 +110,14 @@ pub(crate) enum Command {
     /// Check a task file before a token is spent
     #[command(after_help = "Examples:\n  ralph lint\n  ralph lint --baseline\n  ralph lint --fix tasks/fix-auth.md")]
     Lint(Lint),
-    /// List and remove sandboxes
-    #[command(subcommand, after_help = "Examples:\n  ralph sandbox ls\n  ralph sandbox prune --dry-run")]
+    /// Look whether this machine can do what a run needs; changes nothing
+    #[command(after_help = "Examples:\n  ralph doctor\n  ralph doctor --json")]
+    Doctor,
+    /// Make a sandbox, use it, try to break its rules, and remove it
+    #[command(after_help = "Examples:\n  ralph selftest\n  ralph selftest --backend embedded --full")]
+    Selftest(Selftest),
+    /// List, use and remove sandboxes
+    #[command(subcommand, after_help = "Examples:\n  ralph sandbox ls\n  ralph sandbox exec -- id")]
     Sandbox(Sandbox),
     /// Remove sandboxes that no run needs any more
     #[command(hide = true, after_help = "Examples:\n  ralph prune-sandboxes --dry-run\n  ralph sandbox prune")]
@@ -371,9 +377,68 @@ pub(crate) enum Sandbox {
         #[command(flatten)]
         on: Backend,
     },
+    /// Run a command in a sandbox: a new one that is gone afterwards, or one that exists
+    #[command(
+        after_help = "Examples:\n  ralph sandbox exec -- id\n  ralph sandbox exec --in NAME -- git log --oneline\n  ralph sandbox exec --allow-host pypi -- pip download six"
+    )]
+    Exec(Box<SandboxExec>),
+    /// End every process of a sandbox and keep its files
+    #[command(after_help = "Examples:\n  ralph sandbox stop NAME\n  ralph sandbox stop NAME --backend local")]
+    Stop {
+        /// The sandbox's name, as `ralph sandbox ls` shows it
+        name: String,
+        #[command(flatten)]
+        on: Backend,
+    },
     /// Remove sandboxes that no run needs any more
     #[command(after_help = "Examples:\n  ralph sandbox prune --dry-run\n  ralph sandbox prune")]
     Prune(Prune),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxExec {
+    /// The sandbox to use instead of a new one
+    #[arg(long = "in", value_name = "NAME", conflicts_with_all = ["image", "network", "allow_host"])]
+    pub(crate) name: Option<String>,
+    /// Base image: oci:DIR, docker-archive:TAR or rootfs:DIR
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) image: Option<String>,
+    /// Network policy of the new sandbox
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) network: Option<Mode>,
+    /// Let the new sandbox talk to this host or preset; may be given again
+    #[arg(long, value_name = "HOST")]
+    pub(crate) allow_host: Vec<String>,
+    /// Show these host toolchains: auto, none or a name; may be given again
+    #[arg(long, value_name = "NAME")]
+    pub(crate) toolchain: Vec<String>,
+    /// Copy this directory's files into the workspace first
+    #[arg(long, value_name = "DIR")]
+    pub(crate) copy: Option<std::path::PathBuf>,
+    /// End the command after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    pub(crate) timeout: u64,
+    /// Give the command what stands on standard input
+    #[arg(long, short = 'i')]
+    pub(crate) stdin: bool,
+    /// Give the command a terminal
+    #[arg(long, short = 't')]
+    pub(crate) terminal: bool,
+    #[command(flatten)]
+    pub(crate) on: Backend,
+    /// The command and its words
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Selftest {
+    /// The backend to try
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
+    /// Run the whole conformance suite as well
+    #[arg(long)]
+    pub(crate) full: bool,
 }
 
 #[derive(Debug, Args)]

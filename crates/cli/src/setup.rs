@@ -199,7 +199,7 @@ impl Setup {
             layers.push(ask.layer(path).map_err(told)?);
         }
         layers.extend(self.layers(top)?);
-        config::resolve(&layers, Backend::Local).map_err(told)
+        config::resolve(&layers, built_in()).map_err(told)
     }
 
     /// Lints a task as it would be run here.
@@ -443,4 +443,10 @@ fn resources(config: &config::Resources) -> Resources {
         disk: config.disk.value.map(config::Size::bytes),
         pids: Some(u64::from(config.pids.value)),
     }
+}
+
+/// Returns the backend of a machine whose user said nothing.
+fn built_in() -> Backend {
+    let default = |backend: &&Backend| backend.as_str() == ralph_engine::host::DEFAULT_BACKEND;
+    Backend::ALL.iter().find(default).copied().unwrap_or(Backend::Local)
 }

@@ -14,6 +14,8 @@ pub enum Exit {
     Paused,
     NotReady,
     Interrupted,
+    /// What a command in a sandbox answered, passed on as it is.
+    Command(u8),
 }
 
 impl Exit {
@@ -38,6 +40,7 @@ impl Exit {
             Self::Paused => 5,
             Self::NotReady => 6,
             Self::Interrupted => 130,
+            Self::Command(code) => code,
         }
     }
 
@@ -51,6 +54,7 @@ impl Exit {
             Self::Paused => "paused: a person has to decide something",
             Self::NotReady => "the host or the sandbox backend is not ready",
             Self::Interrupted => "interrupted by Ctrl-C",
+            Self::Command(_) => "what the command in the sandbox answered",
         }
     }
 }

@@ -9,7 +9,7 @@ use ralph_sandbox::Network;
 const POLICY: &str = "ralph.policy";
 
 /// Returns which doors a policy needs, and labels the sandbox with it. A run that may talk to nobody has no doors.
-pub(crate) fn network(policy: &Policy, labels: &mut BTreeMap<String, String>) -> Network {
+pub fn network(policy: &Policy, labels: &mut BTreeMap<String, String>) -> Network {
     if policy.mode == Mode::Deny {
         return Network::None;
     }

@@ -106,6 +106,28 @@ impl Host {
         }
     }
 
+    /// Returns every backend of this ralph, the default first.
+    pub fn backends(&self) -> Vec<Arc<dyn Backend>> {
+        vec![
+            #[cfg(target_os = "linux")]
+            self.embedded.clone(),
+            self.local.clone(),
+        ]
+    }
+
+    /// Finds the backend that has a sandbox of this name: the one that was named, or the first that has it.
+    pub async fn backend_of(&self, sandbox: &str, named: Option<&str>) -> Result<Arc<dyn Backend>, Error> {
+        if let Some(name) = named {
+            return self.backend(name);
+        }
+        for backend in self.backends() {
+            if backend.list().await?.iter().any(|listed| listed.id == sandbox) {
+                return Ok(backend);
+            }
+        }
+        self.backend(DEFAULT_BACKEND)
+    }
+
     pub fn backend(&self, name: &str) -> Result<Arc<dyn Backend>, Error> {
         match name {
             "local" => Ok(self.local.clone()),

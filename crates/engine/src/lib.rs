@@ -5,7 +5,7 @@
 mod baseline;
 mod check;
 pub mod control;
-mod egress;
+pub mod egress;
 mod error;
 pub mod git;
 pub mod host;

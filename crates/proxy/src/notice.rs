@@ -119,7 +119,7 @@ impl Why {
             Self::Inner(kind) if kind.may_be_listed() => Target::address(address?, target?.port()).rule(),
             _ => return None,
         };
-        Some(format!("ralph policy allow {rule}"))
+        Some(format!("ralph run --allow-host {rule}"))
     }
 }
 
@@ -141,11 +141,11 @@ mod tests {
 
     #[test]
     fn hints_are_commands_that_would_help() {
-        check("x.io", 443, Why::Mode(Mode::Allowlist), None, Some("ralph policy allow x.io"));
-        check("x.io", 80, Why::Mode(Mode::Deny), None, Some("ralph policy allow x.io:80"));
-        check("x.io", 0, Why::Mode(Mode::Deny), None, Some("ralph policy allow x.io"));
-        check("x.io", 443, Why::Inner(Kind::Private), Some("10.0.0.1"), Some("ralph policy allow 10.0.0.1"));
-        check("x.io", 80, Why::Inner(Kind::Loopback), Some("::1"), Some("ralph policy allow [::1]:80"));
+        check("x.io", 443, Why::Mode(Mode::Allowlist), None, Some("ralph run --allow-host x.io"));
+        check("x.io", 80, Why::Mode(Mode::Deny), None, Some("ralph run --allow-host x.io:80"));
+        check("x.io", 0, Why::Mode(Mode::Deny), None, Some("ralph run --allow-host x.io"));
+        check("x.io", 443, Why::Inner(Kind::Private), Some("10.0.0.1"), Some("ralph run --allow-host 10.0.0.1"));
+        check("x.io", 80, Why::Inner(Kind::Loopback), Some("::1"), Some("ralph run --allow-host [::1]:80"));
         check("x.io", 80, Why::Inner(Kind::Metadata), Some("169.254.169.254"), None);
         check("x.io", 443, Why::Rule(Box::new("x.io".parse().unwrap())), None, None);
         check("a b", 443, Why::Mode(Mode::Deny), None, None);

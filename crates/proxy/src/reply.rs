@@ -98,7 +98,7 @@ mod tests {
             "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 152\r\n\
              Connection: close\r\n\r\n\
              ralph: `x.io:443` cannot be reached: no rule names it, and the network policy is `allowlist`\n\
-             hint: a person can allow it with `ralph policy allow x.io`\n"
+             hint: a person can allow it with `ralph run --allow-host x.io`\n"
         );
         assert_eq!(Reply::refused(&target, &Why::Unreachable, None).status, StatusCode::BAD_GATEWAY);
     }

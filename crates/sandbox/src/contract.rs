@@ -160,6 +160,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         let _ = (snapshot, spec);
         Err(Error::Unsupported { backend: self.capabilities().name, what: "fork a snapshot" })
     }
+    /// Removes a snapshot that no sandbox stands on; one that is gone already is fine.
+    async fn remove_snapshot(&self, snapshot: &str) -> Result<(), Error> {
+        let _ = snapshot;
+        Err(Error::Unsupported { backend: self.capabilities().name, what: "remove a snapshot" })
+    }
 }
 
 /// One place to run commands in. Paths are relative to its workspace; the only absolute ones taken are those inside

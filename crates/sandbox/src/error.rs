@@ -33,6 +33,8 @@ pub enum Error {
     Cage { id: String, step: String, source: io::Error },
     #[error("sandbox `{id}` is used by another process")]
     Busy { id: String },
+    #[error("could not use the image of a sandbox")]
+    Image { source: Box<crate::image::Error> },
     #[error("could not show the toolchains in a sandbox")]
     Toolchains { source: crate::toolchain::Error },
     #[error("the {backend} backend cannot {what}")]
@@ -55,6 +57,7 @@ impl Error {
             Self::Refused { .. } => Some("use a plain path inside the repository".to_owned()),
             Self::Format { .. } => Some("a newer ralph made this sandbox: use that one, or upgrade".to_owned()),
             Self::Cage { .. } => Some("`ralph doctor` says why and what to do".to_owned()),
+            Self::Image { source } => source.hint(),
             Self::Toolchains { source } => source.hint(),
             Self::Busy { id } => Some(format!("ralph sandbox stop {id}")),
             Self::Unsupported { .. } => Some("use the embedded backend".to_owned()),

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use ralph_core::exit::Exit;
-use ralph_engine::host::DEFAULT_BACKEND;
 use ralph_engine::run::{adopt as rebuild, origin};
 
 use crate::args::Adopt;
@@ -13,7 +12,7 @@ use crate::setup::{Flags, Setup};
 use crate::ui::Ui;
 
 pub(crate) async fn adopt(setup: &Setup, args: &Adopt, ui: &mut Ui) -> Outcome {
-    let backend = args.backend.as_deref().unwrap_or(DEFAULT_BACKEND);
+    let backend = setup.host.backend_of(&args.sandbox, args.backend.as_deref()).await?.capabilities().name;
     let from = origin(&setup.host, backend, &args.sandbox).await?;
     let path = Path::new(&from.repo).join(&from.task_path);
     let mut read = setup.read(Some(&path)).await.map_err(|failure| {

@@ -4,6 +4,7 @@ mod adopt;
 mod config;
 mod demo;
 mod diff;
+mod doctor;
 mod help;
 mod init;
 mod lint;
@@ -13,6 +14,8 @@ mod resume;
 mod rewind;
 mod run;
 mod sandbox;
+mod sandbox_exec;
+mod selftest;
 mod shell;
 mod show;
 mod steer;
@@ -59,6 +62,8 @@ pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) ->
         Command::Adopt(args) => adopt::adopt(&setup, &args, ui).await,
         Command::Init(args) => init::init(&setup, &args, ui).await,
         Command::Lint(args) => lint::lint(&setup, &args, ui).await,
+        Command::Doctor => doctor::doctor(&setup, ui).await,
+        Command::Selftest(args) => selftest::selftest(&setup, &args, ui).await,
         Command::Sandbox(args) => sandbox::sandbox(&setup, args, ui).await,
         Command::PruneSandboxes(args) => sandbox::prune(&setup, &args, ui).await,
         Command::Trust(args) => trust::trust(&setup, &args, ui).await,

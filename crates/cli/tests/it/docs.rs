@@ -166,13 +166,13 @@ fn the_search_finds_wrong_commands() {
     let commands = commands();
     let found = |text: &str| literals(text).iter().flat_map(|literal| wrong(literal, &commands)).count();
     for (text, want) in [
-        (r#"hint("ralph doctor")"#, 1),
+        (r#"hint("ralph doktor")"#, 1),
         (r#"hint("run `ralph config shwo`")"#, 1),
         (r#"hint("ralph resume {run} --add-coast 5")"#, 1),
         (r#"hint("ralph resume {run} --add-cost 5, then ralph ls")"#, 0),
         ("hint(r#\"say \"ralph dokter\"\"#)", 1),
-        ("// ralph doctor\n", 0),
-        ("let c = '\"'; // ralph doctor\nlet s = \"ralph doctor\";", 1),
+        ("// ralph doktor\n", 0),
+        ("let c = '\"'; // ralph doktor\nlet s = \"ralph doktor\";", 1),
         (r#""this ralph knows it""#, 0),
     ] {
         assert_eq!(found(text), want, "{text}");

@@ -150,7 +150,20 @@ impl Ralph {
     pub(crate) fn workspace(&self) -> std::path::PathBuf {
         let ready = self.events_of("sandbox-ready");
         let name = ready.last().and_then(|event| event["sandbox"].as_str()).expect("a sandbox").to_owned();
-        self.home.state().join("sandboxes").join(name).join("workspace")
+        self.home.state().join("embedded/boxes").join(name).join("workspace")
+    }
+
+    /// Returns a way to see whether anything still works in the folder the model works in.
+    #[track_caller]
+    pub(crate) fn busy(&self) -> impl Fn() -> bool + use<> {
+        use std::os::unix::fs::MetadataExt as _;
+        let place = |path: std::path::PathBuf| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+        let own = place(self.workspace()).expect("a sandbox");
+        // Processes of a cage have other numbers inside, but the folder is the same one.
+        move || {
+            let mut all = fs::read_dir("/proc").expect("processes").flatten();
+            all.any(|entry| place(entry.path().join("cwd")) == Some(own))
+        }
     }
 
     /// Reads a file from the tip of the run's branch in the user's repository; `None` when either is not there.

@@ -71,11 +71,12 @@ fn stop_kills_the_action_and_keeps_the_commits() {
     let actions = [write("one.txt", "1\n"), commit("one"), run("echo $$ > .ralph/pid; sleep 600 & sleep 600")];
     let ralph = Ralph::at(roomy(), &[answer(&actions, &["M1.1"])]);
     let live = at_the_gate(&ralph, &["run"]);
-    let pid = fs::read_to_string(ralph.workspace().join(".ralph/pid")).expect("a number");
+    let busy = ralph.busy();
+    assert!(busy(), "the command runs");
     ralph.ralph(&["stop", "@"]).exits(0);
     let said = live.wait().exits(1);
     assert_eq!(reason(&ralph), ("stopped".to_owned(), "a person asked for it".to_owned()));
-    until("the end of the command", || !std::path::Path::new("/proc").join(pid.trim()).exists());
+    until("the end of the command", || !busy());
     assert_eq!(ralph.handed_over("one.txt").as_deref(), Some("1\n"), "{}", said.stderr);
     assert_eq!(ralph.show()["boxes_verified"], 0, "nothing was checked");
 }
@@ -166,14 +167,15 @@ fn one_interrupt_finishes_the_action() {
 fn two_interrupts_end_it_now() {
     let ralph = gated();
     let live = at_the_gate(&ralph, &["run"]);
-    let pid = fs::read_to_string(ralph.workspace().join(".ralph/pid")).expect("a number");
+    let busy = ralph.busy();
+    assert!(busy(), "the command runs");
     live.interrupt();
     until("its answer", || live.stderr().contains("finishing the action under way"));
     live.interrupt();
     live.wait().exits(130);
     assert_eq!(reason(&ralph), ("paused".to_owned(), "interrupted".to_owned()));
     assert_eq!(ralph.events_of("action-finished").len(), 0);
-    until("the end of the command", || !std::path::Path::new("/proc").join(pid.trim()).exists());
+    until("the end of the command", || !busy());
     open_the_gate(&ralph);
     ralph.ralph(&["resume", "@"]).exits(0);
 }

@@ -216,7 +216,6 @@ fn homes() {
     assert_snapshot!(closed, @"
     exit 1
     --- stderr
-    ! backend local does NOT isolate: commands run on this machine as you, with your files and your network
     ralph: could not make the folder `/dev/null/ralph/runs`
       caused by: Not a directory (os error 20)
 

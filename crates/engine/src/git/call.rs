@@ -26,6 +26,11 @@ pub struct Tool {
 }
 
 impl Tool {
+    /// Returns where git was found.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Finds `git` on a `PATH` value; entries that are not absolute are left out, they would mean "wherever we stand".
     pub async fn find(path: &OsStr) -> Result<Self, Error> {
         let folders: Vec<PathBuf> = std::env::split_paths(path).filter(|folder| folder.is_absolute()).collect();

@@ -209,7 +209,7 @@ async fn a_refusal_says_what_a_person_can_do() {
     assert!(
         answer.ends_with(
             "ralph: `evil.test:443` cannot be reached: no rule names it, and the network policy is `allowlist`\n\
-             hint: a person can allow it with `ralph policy allow evil.test`\n"
+             hint: a person can allow it with `ralph run --allow-host evil.test`\n"
         ),
         "{answer}"
     );

@@ -20,6 +20,7 @@ use super::sandbox::EmbeddedSandbox;
 use super::spawn::Launcher;
 use super::system::{self, System};
 use super::tools::Tools;
+use crate::image;
 use crate::shelf::{self, Meta, Shelf, blocking, host};
 use crate::{Backend, Capabilities, Error, Isolation, Listed, Prune, Pruned, Sandbox, Spec};
 
@@ -59,6 +60,8 @@ pub struct Embedded {
 pub(super) struct Shared {
     pub(super) shelf: Shelf,
     layers: PathBuf,
+    images: image::Store,
+    prepared: Mutex<BTreeMap<String, image::Prepared>>,
     launcher: Launcher,
     system: OnceLock<System>,
     user: Option<User>,
@@ -82,6 +85,8 @@ impl Embedded {
             shared: Arc::new(Shared {
                 shelf: Shelf::new(dir.join("boxes")),
                 layers: dir.join("layers"),
+                images: image::Store::new(dir.join("images")),
+                prepared: Mutex::default(),
                 launcher: Launcher::new(program),
                 system: OnceLock::new(),
                 user: options.user,
@@ -177,6 +182,11 @@ impl Backend for Embedded {
         });
         Ok(forked.await?)
     }
+
+    async fn remove_snapshot(&self, snapshot: &str) -> Result<(), Error> {
+        let (shared, snapshot) = (self.shared.clone(), snapshot.to_owned());
+        blocking(move || layers::remove(&shared.layers, &snapshot, &shared.shelf.metas()?)).await
+    }
 }
 
 impl Shared {
@@ -241,6 +251,7 @@ impl Shared {
                     shared.system.get_or_init(|| looked)
                 }
             };
+            let image = shared.image(&meta)?;
             let tools = shared.tools(&meta)?;
             let shown = tools.shown(&place, shared.share_caches, &shared.ids).map_err(failed("show the toolchains"))?;
             let wish = Wish {
@@ -248,7 +259,7 @@ impl Shared {
                 folder: &place,
                 layers: &shared.layers,
                 system,
-                image: None,
+                image: image.map(|image| image.root),
                 tools: &shown,
                 cgroups: groups.as_ref().map(Groups::directories).unwrap_or_default(),
                 holds_memory: groups.is_some() && places.memory(),
@@ -263,8 +274,24 @@ impl Shared {
         Live::build(id, &labels, launched, volumes, groups, mark, self.door.as_deref()).await
     }
 
-    /// Returns the toolchains a sandbox asked for, looked for once.
+    /// Unpacks the image a sandbox asked for, unless that has been done.
+    pub(super) fn image(&self, meta: &Meta) -> Result<Option<image::Prepared>, Error> {
+        let Some(text) = &meta.image else { return Ok(None) };
+        let mut known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(prepared) = known.get(text).filter(|prepared| prepared.root.is_dir()) {
+            return Ok(Some(prepared.clone()));
+        }
+        let prepared = image::Reference::parse(text).and_then(|reference| self.images.prepare(&reference));
+        let prepared = prepared.map_err(|source| Error::Image { source: Box::new(source) })?;
+        known.insert(text.clone(), prepared.clone());
+        Ok(Some(prepared))
+    }
+
+    /// Returns the toolchains a sandbox asked for, looked for once. An image brings its own.
     pub(super) fn tools(&self, meta: &Meta) -> Result<Arc<Tools>, Error> {
+        if let Some(image) = self.image(meta)? {
+            return Ok(Arc::new(Tools::of_image(&image.config)));
+        }
         let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tools) = known.get(&meta.toolchains) {
             return Ok(tools.clone());

@@ -106,6 +106,17 @@ pub(super) fn sweep(layers: &Path, sandboxes: &[Meta]) -> Result<(), Error> {
     list(layers).iter().filter(|name| !used.contains(name)).try_for_each(|name| files::remove_tree(&layers.join(name)))
 }
 
+/// Removes one layer, unless something stands on it.
+pub(super) fn remove(layers: &Path, name: &str, sandboxes: &[Meta]) -> Result<(), Error> {
+    if !is_name(name) {
+        return Err(Error::NoSnapshot { name: name.to_owned() });
+    }
+    match sandboxes.iter().find(|meta| meta.layers.iter().any(|layer| layer == name)) {
+        Some(meta) => Err(Error::Busy { id: meta.id.clone() }),
+        None => files::remove_tree(&layers.join(name)),
+    }
+}
+
 /// The names we give: letters and digits, nothing that is a path.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric())

@@ -34,6 +34,11 @@ pub const WORKSPACE: &str = "/workspace";
 pub const HOME: &str = "/home/agent";
 const EXCHANGE: &str = "/exchange";
 
+/// Returns the version of Landlock this kernel speaks, 0 for none.
+pub fn landlock_version() -> u8 {
+    launcher::landlock_version()
+}
+
 /// Becomes the launcher, if this process was started as one. To be called first of all in `main`, before any thread.
 pub fn entry() -> Option<ExitCode> {
     let name = std::env::args_os().next()?;

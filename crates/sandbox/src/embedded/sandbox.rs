@@ -51,6 +51,7 @@ impl EmbeddedSandbox {
         let path = path.to_owned();
         let root = live.roots.get(if exchange { 2 } else { 0 }).cloned();
         let root = root.ok_or_else(|| Error::Gone { id: self.meta.id.clone() })?;
+        root.unlock();
         blocking(move || work(&root, &path)).await
     }
 
@@ -104,7 +105,10 @@ impl Sandbox for EmbeddedSandbox {
         let (id, program) = (&self.meta.id, exec.argv.first().map_or("", String::as_str));
         let spawn = |source| Error::Spawn { id: id.clone(), program: program.to_owned(), source };
         let live = self.live().await?;
-        live.roots.first().map_or(Ok(()), |root| root.check_directory(&exec.cwd))?;
+        if let Some(workspace) = live.roots.first() {
+            workspace.unlock();
+            workspace.check_directory(&exec.cwd)?;
+        }
         check_words(exec).map_err(spawn)?;
         let tools = self.shared.tools(&self.meta)?;
         match command::run(&live, exec, &self.start(exec, &tools), sink).await {

@@ -11,6 +11,7 @@ use super::plan::{Bind, Ids, Volume};
 use super::{HOME, system};
 use crate::Error;
 use crate::files::{self, Root};
+use crate::image::ImageConfig;
 use crate::toolchain::{self, Found, Host};
 
 /// Where programs are in every base.
@@ -50,6 +51,14 @@ impl Tools {
         let path: Vec<_> = found.path.iter().map(|dir| dir.to_string_lossy()).collect();
         let path = if path.is_empty() { PATH.to_owned() } else { path.join(":") };
         Ok(Self { found, path })
+    }
+
+    /// Takes an image's own variables.
+    pub(super) fn of_image(config: &ImageConfig) -> Self {
+        let split = |word: &String| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let mut env: std::collections::BTreeMap<String, String> = config.env.iter().filter_map(split).collect();
+        let path = env.remove("PATH").unwrap_or_else(|| PATH.to_owned());
+        Self { found: Found { env, ..Found::default() }, path }
     }
 
     pub(super) fn path(&self) -> &str {

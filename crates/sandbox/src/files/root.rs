@@ -64,6 +64,15 @@ impl Root {
         }
     }
 
+    /// Gives the directory's owner its usual rights back, which whoever works in it may have taken away.
+    pub fn unlock(&self) {
+        let all = Mode::RWXU;
+        if fstat(&self.fd).is_ok_and(|stat| !Mode::from_raw_mode(stat.st_mode).contains(all)) {
+            // Where it cannot be done, the next step says so.
+            let _ = rustix::fs::fchmod(&self.fd, all);
+        }
+    }
+
     /// Checks that `path` leads to a directory without any link on the way.
     pub fn check_directory(&self, path: &Path) -> Result<(), Error> {
         self.walk(path, &names(path)?, Missing::Fail, "enter").map(drop)

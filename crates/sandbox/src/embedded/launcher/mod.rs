@@ -17,6 +17,7 @@ mod sys;
 mod walls;
 
 pub(super) use helper::main;
+pub(super) use sys::landlock_version;
 
 /// The name the launcher is started under, and the one its processes show.
 pub(super) const NAME: &str = "ralph-init";

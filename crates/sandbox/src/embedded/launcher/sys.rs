@@ -197,7 +197,7 @@ fn empty_set() -> libc::sigset_t {
 }
 
 /// Returns the version of Landlock this kernel speaks, 0 for none.
-pub(super) fn landlock_version() -> u8 {
+pub(in super::super) fn landlock_version() -> u8 {
     // SAFETY: with this flag the call takes no structure and only answers with a number.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, 1) };
     u8::try_from(version).unwrap_or(0)

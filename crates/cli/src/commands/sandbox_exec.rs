@@ -1,0 +1,126 @@
+//! `ralph sandbox exec`: one command in a sandbox, with its output and its exit code passed on.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+use ralph_core::config::Toolchains;
+use ralph_core::exit::Exit;
+use ralph_core::policy::{Mode, Policy};
+use ralph_engine::Error;
+use ralph_engine::host::DEFAULT_BACKEND;
+use ralph_sandbox::{Exec, Limit, Sandbox, Sink, Spec, Status, Stream};
+
+use super::run::warn_of;
+use crate::args::SandboxExec;
+use crate::error::{Failure, Outcome};
+use crate::setup::Setup;
+use crate::ui::Ui;
+
+pub(crate) async fn exec(setup: &Setup, args: SandboxExec, ui: &mut Ui) -> Outcome {
+    let backend = match &args.name {
+        Some(name) => setup.host.backend_of(name, args.on.backend.as_deref()).await?,
+        None => setup.host.backend(args.on.backend.as_deref().unwrap_or(DEFAULT_BACKEND))?,
+    };
+    warn_of(&backend.capabilities(), ui);
+    let exec = wanted(&args)?;
+    let (sandbox, own) = match &args.name {
+        Some(name) => (backend.open(name).await.map_err(Error::from)?, false),
+        None => (backend.create(&spec(&args)?).await.map_err(Error::from)?, true),
+    };
+    let ended = run(&*sandbox, &args, &exec).await;
+    if own && let Err(error) = sandbox.destroy().await {
+        ui.say(&format!("the sandbox could not be removed: {error}; next: ralph sandbox rm {}", sandbox.id()));
+    }
+    let exit = ended?;
+    let told = match (exit.status, exit.limit) {
+        (Status::TimedOut, _) => Some(format!("the command was ended after {} s", args.timeout)),
+        (_, Some(Limit::Memory)) => Some("the sandbox ran out of the memory it may use".to_owned()),
+        (_, Some(Limit::Disk)) => Some("the sandbox ran out of the disk space it may use".to_owned()),
+        (_, Some(Limit::Processes)) => Some("the sandbox ran into its limit of processes".to_owned()),
+        _ => None,
+    };
+    if let Some(told) = told {
+        ui.say(&told);
+    }
+    Ok(match exit.code() {
+        0 => Exit::Success,
+        code => Exit::Command(u8::try_from(code).unwrap_or(1)),
+    })
+}
+
+async fn run(sandbox: &dyn Sandbox, args: &SandboxExec, exec: &Exec) -> Result<ralph_sandbox::Exit, Failure> {
+    if let Some(from) = &args.copy {
+        copy(sandbox, from, Path::new("")).await?;
+    }
+    Ok(sandbox.exec(exec, &mut Through).await.map_err(Error::from)?)
+}
+
+fn wanted(args: &SandboxExec) -> Result<Exec, Failure> {
+    let mut exec = Exec::new(args.command.clone(), Duration::from_secs(args.timeout));
+    if args.stdin {
+        io::stdin().read_to_end(&mut exec.stdin).map_err(|error| Failure::of(Exit::Failed, &error))?;
+    }
+    exec.terminal = args.terminal.then_some((24, 80));
+    Ok(exec)
+}
+
+fn spec(args: &SandboxExec) -> Result<Spec, Failure> {
+    let mode = match (args.network, args.allow_host.is_empty()) {
+        (Some(mode), _) => mode,
+        (None, true) => Mode::Deny,
+        (None, false) => Mode::Allowlist,
+    };
+    let policy = Policy::parse::<String>(mode, &args.allow_host, &[]).map_err(|error| {
+        let failure = Failure::usage(error.to_string());
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    })?;
+    let mut labels = BTreeMap::new();
+    let network = ralph_engine::egress::network(&policy, &mut labels);
+    let toolchains = match args.toolchain.as_slice() {
+        [] => Toolchains::Auto,
+        [word] if word == "auto" => Toolchains::Auto,
+        [word] if word == "none" => Toolchains::None,
+        names => Toolchains::Only(names.to_vec()),
+    };
+    let id = ralph_core::hash::short(format!("{:?}{}", std::time::SystemTime::now(), std::process::id()).as_bytes());
+    let name = format!("exec-{id}");
+    Ok(Spec { name, labels, image: args.image.clone(), network, toolchains, ..Spec::default() })
+}
+
+/// Copies files and directories in; links and everything else stay outside.
+async fn copy(sandbox: &dyn Sandbox, from: &Path, to: &Path) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::usage(format!("could not read `{}`: {error}", from.display()));
+    let mut open = vec![(from.to_owned(), to.to_owned())];
+    while let Some((dir, inside)) = open.pop() {
+        for entry in fs::read_dir(&dir).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let (kind, there) = (entry.file_type().map_err(failed)?, inside.join(entry.file_name()));
+            if kind.is_dir() {
+                sandbox.mkdirs(&there).await.map_err(Error::from)?;
+                open.push((entry.path(), there));
+            } else if kind.is_file() {
+                sandbox.copy_in(&entry.path(), &there).await.map_err(Error::from)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Passes output on as it comes.
+struct Through;
+
+impl Sink for Through {
+    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+        // A reader that is gone does not keep the command from ending.
+        let _ = match stream {
+            Stream::Stdout => io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()),
+            Stream::Stderr => io::stderr().write_all(bytes),
+        };
+    }
+}
