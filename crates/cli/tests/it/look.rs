@@ -19,7 +19,7 @@ fn a_run_and_everything_about_it() {
     exit 0
     --- stderr
     TIME run RUN1 · Write one file · branch ralph/small-001/write-one-file
-    TIME sandbox agent-loop-actions-ralph-small-001-write-one-file is ready (local, not isolated)
+    TIME sandbox agent-loop-actions-ralph-small-001-write-one-file is ready (embedded)
     TIME red first: 2 of 2 checks fail on the base commit, as they should
     TIME iteration 1/5 with default-cheap
     TIME   scripted/script.jsonl answered: 2 actions, 2301 tokens, $0.001469
@@ -61,7 +61,7 @@ fn a_run_and_everything_about_it() {
       repository    REPO
       branch        ralph/small-001/write-one-file from main
       pull request  file://HOME/.local/state/ralph/runs/RUN1/pull-request.md
-      sandbox       local agent-loop-actions-ralph-small-001-write-one-file (does not isolate)
+      sandbox       embedded agent-loop-actions-ralph-small-001-write-one-file
       profile       default-cheap
       commits       4 SHA
       loop score    0.0 ▁▁

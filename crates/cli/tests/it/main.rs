@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod budget;
+#[cfg(target_os = "linux")]
+mod cage;
 mod docs;
 mod home;
 mod look;
