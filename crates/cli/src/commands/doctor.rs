@@ -5,7 +5,6 @@ use ralph_core::exit::Exit;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::error::Outcome;
 use crate::setup::Setup;
 use crate::ui::{GREEN, RED, Ui, YELLOW, paint};
 
@@ -30,7 +29,7 @@ fn finding(what: &'static str, state: State, found: impl Into<String>, next: Opt
     Finding { what, state, found: found.into(), next: next.map(str::to_owned) }
 }
 
-pub(crate) async fn doctor(setup: &Setup, ui: &mut Ui) -> Outcome {
+pub(crate) fn doctor(setup: &Setup, ui: &mut Ui) -> Exit {
     let git = setup.host.tool.program().display().to_string();
     let mut findings = vec![finding("git", State::Good, git, None)];
     #[cfg(target_os = "linux")]
@@ -61,7 +60,7 @@ pub(crate) async fn doctor(setup: &Setup, ui: &mut Ui) -> Outcome {
         }
         ui.say(if bad { "not ready: see above" } else { "ready; `ralph selftest` really tries the sandbox" });
     }
-    Ok(if bad { Exit::NotReady } else { Exit::Success })
+    if bad { Exit::NotReady } else { Exit::Success }
 }
 
 fn docker() -> Finding {
@@ -108,7 +107,7 @@ mod linux {
         });
         match setup.host.embedded().toolchain_notes(&Toolchains::Auto) {
             Ok(notes) if notes.is_empty() => {
-                findings.push(finding("toolchains", State::Good, "all of PATH is shown", None))
+                findings.push(finding("toolchains", State::Good, "all of PATH is shown", None));
             }
             Ok(notes) => findings.extend(notes.into_iter().map(|note| finding("toolchains", State::Weak, note, None))),
             Err(error) => findings.push(finding("toolchains", State::Weak, error.to_string(), None)),

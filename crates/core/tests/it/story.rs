@@ -58,8 +58,8 @@ pub(crate) fn started() -> Started {
         engine: "actions".to_owned(),
         backend: "local".to_owned(),
         image: None,
-        resources: Default::default(),
-        toolchains: Default::default(),
+        resources: ralph_core::event::Resources::default(),
+        toolchains: ralph_core::config::Toolchains::default(),
         profiles: Profiles { default: profile("cheap"), fallback: Some(profile("strong")), doctor: None },
         budget: Budget {
             iterations: 3,

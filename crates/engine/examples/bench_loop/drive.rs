@@ -232,8 +232,8 @@ fn wish(repo: PathBuf, script: &Path, iterations: u32) -> Fallible<Begin> {
         base_branch: None,
         backend: DEFAULT_BACKEND.to_owned(),
         image: None,
-        resources: Default::default(),
-        toolchains: Default::default(),
+        resources: ralph_core::event::Resources::default(),
+        toolchains: ralph_core::config::Toolchains::default(),
         profiles: Profiles { default, fallback: None, doctor: None },
         // One more than is looked at, so that the last one looked at ends like all others.
         budget: Budget {

@@ -189,8 +189,8 @@ fn started(start: &str) -> Started {
         engine: "actions".to_owned(),
         backend: "local".to_owned(),
         image: None,
-        resources: Default::default(),
-        toolchains: Default::default(),
+        resources: ralph_core::event::Resources::default(),
+        toolchains: ralph_core::config::Toolchains::default(),
         profiles: Profiles { default, fallback: None, doctor: None },
         budget: ralph_core::budget::Budget {
             iterations: u32::MAX,

@@ -121,8 +121,8 @@ fn wish(plan: &Plan) -> Begin {
         base_branch: None,
         backend: "local".to_owned(),
         image: None,
-        resources: Default::default(),
-        toolchains: Default::default(),
+        resources: ralph_core::event::Resources::default(),
+        toolchains: ralph_core::config::Toolchains::default(),
         profiles: Profiles { default: profile, fallback: None, doctor: None },
         budget: Budget {
             iterations: 8,

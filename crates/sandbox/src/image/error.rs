@@ -58,7 +58,9 @@ impl Error {
                      then use `docker-archive:image.tar`"
                 ))
             }
-            Self::Format { .. } => Some("this image was unpacked by a newer ralph: use that one, or upgrade".to_owned()),
+            Self::Format { .. } => {
+                Some("this image was unpacked by a newer ralph: use that one, or upgrade".to_owned())
+            }
             Self::Tag { image, known, .. } | Self::Many { image, known } => names(image, known),
             Self::Platform { wanted, .. } => {
                 Some(format!("save the image again for this machine, e.g. docker pull --platform {wanted}"))
