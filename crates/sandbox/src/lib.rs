@@ -12,6 +12,8 @@ mod exec;
 pub mod files;
 pub mod local;
 mod pump;
+#[cfg(target_os = "linux")]
+pub mod redteam;
 mod shelf;
 mod token;
 pub mod toolchain;

@@ -58,7 +58,7 @@ pub(super) struct Shared {
     binds: Vec<PathBuf>,
     masks: Vec<String>,
     door: Option<Arc<dyn Door>>,
-    without: Vec<Wall>,
+    pub(super) without: Vec<Wall>,
     ids: Ids,
     places: OnceLock<Places>,
     /// The cages by the sandboxes' keys. Each has a lock of its own: building one keeps nobody else waiting.

@@ -22,8 +22,11 @@ use super::fault::{At as _, Fault, fault};
 use super::sys;
 
 /// Leaves the namespace that owns the mounts for one that owns nothing.
-pub(super) fn enter_inner_user(ids: &Ids, wanted: bool) -> Result<(), Fault> {
+pub(super) fn enter_inner_user(ids: &Ids, wanted: bool, capabilities: bool) -> Result<(), Fault> {
     if ids.apart() {
+        if !capabilities {
+            rustix::thread::set_keep_capabilities(true).at("keep capabilities")?;
+        }
         sys::become_user(AGENT, AGENT).at("become the agent")?;
     }
     if !wanted {
@@ -41,7 +44,7 @@ pub(super) fn enter_inner_user(ids: &Ids, wanted: bool) -> Result<(), Fault> {
 /// Gives up all capabilities, for this process and all after it, and makes sure that they are gone.
 pub(super) fn drop_capabilities(wanted: bool) -> Result<(), Fault> {
     if !wanted {
-        return Ok(());
+        return keep_capabilities().at("keep capabilities");
     }
     let step = "drop capabilities";
     let bits = CapabilitiesSecureBits::NO_ROOT
@@ -67,6 +70,13 @@ pub(super) fn drop_capabilities(wanted: bool) -> Result<(), Fault> {
     } else {
         Err(fault(step, "some are left"))
     }
+}
+
+/// What a cage without this wall is: every program in it has all the capabilities process 1 was born with.
+fn keep_capabilities() -> rustix::io::Result<()> {
+    let all = capabilities(None)?.permitted;
+    set_capabilities(None, CapabilitySets { effective: all, permitted: all, inheritable: all })?;
+    all.iter().try_for_each(|one| rustix::thread::configure_capability_in_ambient_set(one, true))
 }
 
 /// Stands behind Landlock and the filter on system calls; returns the version of Landlock, 0 when the kernel has none.
