@@ -58,8 +58,7 @@ impl EmbeddedSandbox {
         // Nothing of the host's environment is ours to give, unless that very wall is left out.
         let host: Vec<(String, String)> =
             if self.shared.without.contains(&Wall::Environment) { std::env::vars().collect() } else { Vec::new() };
-        let mut env: BTreeMap<&str, &str> =
-            host.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let mut env: BTreeMap<&str, &str> = host.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         env.extend([
             ("HOME", HOME),
             ("TMPDIR", "/tmp"),

@@ -108,8 +108,7 @@ impl fmt::Display for Report {
         for case in &self.cases {
             writeln!(f, "{case}")?;
         }
-        let [escaped, invalid, skipped] =
-            [self.escaped().count(), self.invalid().count(), self.skipped().count()];
+        let [escaped, invalid, skipped] = [self.escaped().count(), self.invalid().count(), self.skipped().count()];
         let held = self.cases.len() - escaped - invalid - skipped;
         write!(f, "{}: {held} held, {escaped} escaped, {invalid} invalid, {skipped} skipped", self.backend)
     }

@@ -18,11 +18,7 @@ pub fn cases() -> impl Iterator<Item = &'static Case> {
 }
 
 /// Runs the cases a choice means (all without one) against a target, telling each as soon as it is known.
-pub async fn run(
-    target: &Target<'_>,
-    only: Option<&str>,
-    on_case: &mut (dyn FnMut(&CaseReport) + Send),
-) -> Report {
+pub async fn run(target: &Target<'_>, only: Option<&str>, on_case: &mut (dyn FnMut(&CaseReport) + Send)) -> Report {
     let mut report = Report { backend: target.name().to_owned(), cases: Vec::new() };
     let mut tell = |case: &Case, verdict: Verdict, began: Instant| {
         let told = CaseReport {

@@ -24,7 +24,8 @@ use super::sys;
 /// Leaves the namespace that owns the mounts for one that owns nothing.
 pub(super) fn enter_inner_user(ids: &Ids, wanted: bool, capabilities: bool) -> Result<(), Fault> {
     if ids.apart() {
-        if !capabilities {
+        // Only a cage that lacks one of these walls needs them any longer: the inner namespace brings its own.
+        if !wanted || !capabilities {
             rustix::thread::set_keep_capabilities(true).at("keep capabilities")?;
         }
         sys::become_user(AGENT, AGENT).at("become the agent")?;
@@ -47,6 +48,9 @@ pub(super) fn drop_capabilities(wanted: bool) -> Result<(), Fault> {
         return keep_capabilities().at("keep capabilities");
     }
     let step = "drop capabilities";
+    let held = capabilities(None).at(step)?;
+    // Becoming the agent has put them aside; they are needed once more, to be locked away.
+    set_capabilities(None, CapabilitySets { effective: held.permitted, ..held }).at(step)?;
     let bits = CapabilitiesSecureBits::NO_ROOT
         | CapabilitiesSecureBits::NO_ROOT_LOCKED
         | CapabilitiesSecureBits::NO_SETUID_FIXUP

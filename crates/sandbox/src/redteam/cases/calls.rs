@@ -22,14 +22,38 @@ pub(super) const CASES: &[Case] = &[
     Case::call("KS-01.clone3", "the clone whose flags no filter sees", "call clone3 buf 0", "ENOSYS", FILTER),
     Case::call("KS-01.mix", "a user namespace hidden among harmless flags", "call unshare 0x10020600", "EPERM", FILTER),
     Case::call("KS-01.setns", "entering another namespace", "call setns -1 0", "EPERM", FILTER),
-    Case::call("KS-02.user", "the limit on user namespaces, without the filter", "call unshare 0x10000000", "ENOSPC", Without(&[NamespaceLimit]))
-        .off(&[Seccomp]),
-    Case::call("KS-02.mount", "the limit on mount namespaces, with every capability", "call unshare 0x00020000", "ENOSPC", Without(&[NamespaceLimit]))
-        .off(&[Seccomp, Capabilities, InnerUser]),
-    Case::call("KS-02.net", "the limit on networks, with every capability", "call unshare 0x40000000", "ENOSPC", Without(&[NamespaceLimit]))
-        .off(&[Seccomp, Capabilities, InnerUser]),
-    Case::call("KS-02.pid", "the limit on process namespaces, with every capability", "call unshare 0x20000000", "ENOSPC", Without(&[NamespaceLimit]))
-        .off(&[Seccomp, Capabilities, InnerUser]),
+    Case::call(
+        "KS-02.user",
+        "the limit on user namespaces, without the filter",
+        "call unshare 0x10000000",
+        "ENOSPC",
+        Without(&[NamespaceLimit]),
+    )
+    .off(&[Seccomp]),
+    Case::call(
+        "KS-02.mount",
+        "the limit on mount namespaces, with every capability",
+        "call unshare 0x00020000",
+        "ENOSPC",
+        Without(&[NamespaceLimit]),
+    )
+    .off(&[Seccomp, Capabilities, InnerUser]),
+    Case::call(
+        "KS-02.net",
+        "the limit on networks, with every capability",
+        "call unshare 0x40000000",
+        "ENOSPC",
+        Without(&[NamespaceLimit]),
+    )
+    .off(&[Seccomp, Capabilities, InnerUser]),
+    Case::call(
+        "KS-02.pid",
+        "the limit on process namespaces, with every capability",
+        "call unshare 0x20000000",
+        "ENOSPC",
+        Without(&[NamespaceLimit]),
+    )
+    .off(&[Seccomp, Capabilities, InnerUser]),
     Case::call("KS-03.mount", "a new mount namespace", "call unshare 0x00020000", "EPERM", MIGHT),
     Case::call("KS-03.cgroup", "a new cgroup namespace", "call unshare 0x02000000", "EPERM", MIGHT),
     Case::call("KS-03.uts", "a new host name", "call unshare 0x04000000", "EPERM", MIGHT),
@@ -52,7 +76,11 @@ pub(super) const CASES: &[Case] = &[
     call("KS-04.chroot", "call chroot s:/nowhere", FILTER),
     call("KS-05.setup", "call io_uring_setup 1 bad", Maybe(&[Seccomp], "the host allows nobody to use io_uring")),
     call("KS-05.enter", "call io_uring_enter -1 0 0 0 0 0", FILTER),
-    call("KS-05.register", "call io_uring_register 1000 0 0 0", Maybe(&[Seccomp], "the host allows nobody to use io_uring")),
+    call(
+        "KS-05.register",
+        "call io_uring_register 1000 0 0 0",
+        Maybe(&[Seccomp], "the host allows nobody to use io_uring"),
+    ),
     call("KS-06.bpf", "call bpf 0 buf 0x100000", FILTER),
     call("KS-06.perf", "call perf_event_open buf 0 0 -1 0x40000000", FILTER),
     call("KS-06.userfaultfd", "call userfaultfd 1", FILTER),
@@ -110,7 +138,19 @@ pub(super) const CASES: &[Case] = &[
     Case::call("PR-10.TIOCSETD", "another line discipline", "call ioctl 0 0x5423 buf", "EPERM", FILTER),
     Case::call("PR-10.TIOCCONS", "taking the console's output", "call ioctl 0 0x541d 0", "EPERM", FILTER),
     #[cfg(target_arch = "x86_64")]
-    Case::call("KS-11.x32", "calls by their x32 numbers", "number 0x400000a5 bad 0 0 0 0", "ENOSYS", Maybe(&[Seccomp], "this kernel has no x32 calls")),
+    Case::call(
+        "KS-11.x32",
+        "calls by their x32 numbers",
+        "number 0x400000a5 bad 0 0 0 0",
+        "ENOSYS",
+        Maybe(&[Seccomp], "this kernel has no x32 calls"),
+    ),
     #[cfg(target_arch = "x86_64")]
-    Case::call("KS-10.int80", "calls by the 32-bit door", "old-call 20", "signal 31", Maybe(&[Seccomp], "this kernel has no 32-bit calls")),
+    Case::call(
+        "KS-10.int80",
+        "calls by the 32-bit door",
+        "old-call 20",
+        "signal 31",
+        Maybe(&[Seccomp], "this kernel has no 32-bit calls"),
+    ),
 ];

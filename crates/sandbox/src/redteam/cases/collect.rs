@@ -42,13 +42,25 @@ pub(super) const CASES: &[Case] = &[
     own("FS-05.write", "the host writes to a link", |r, _| Box::pin(trapped(r, TO_FILE, "trap", Deed::Write))),
     own("FS-05.append", "the host appends to a link", |r, _| Box::pin(trapped(r, TO_FILE, "trap", Deed::Append))),
     own("FS-05.copy-in", "the host copies onto a link", |r, _| Box::pin(trapped(r, TO_FILE, "trap", Deed::CopyIn))),
-    own("FS-05.read-below", "the host reads below a link", |r, _| Box::pin(trapped(r, TO_FOLDER, "trap/canary", Deed::Read))),
-    own("FS-05.write-below", "the host writes below a link", |r, _| Box::pin(trapped(r, TO_FOLDER, "trap/canary", Deed::Write))),
-    own("FS-05.new-below", "the host makes a file below a link", |r, _| Box::pin(trapped(r, TO_FOLDER, "trap/new", Deed::Write))),
-    own("FS-05.append-below", "the host appends below a link", |r, _| Box::pin(trapped(r, TO_FOLDER, "trap/canary", Deed::Append))),
-    own("FS-05.folders", "the host makes folders below a link", |r, _| Box::pin(trapped(r, TO_FOLDER, "trap/a/b", Deed::MakeFolders))),
+    own("FS-05.read-below", "the host reads below a link", |r, _| {
+        Box::pin(trapped(r, TO_FOLDER, "trap/canary", Deed::Read))
+    }),
+    own("FS-05.write-below", "the host writes below a link", |r, _| {
+        Box::pin(trapped(r, TO_FOLDER, "trap/canary", Deed::Write))
+    }),
+    own("FS-05.new-below", "the host makes a file below a link", |r, _| {
+        Box::pin(trapped(r, TO_FOLDER, "trap/new", Deed::Write))
+    }),
+    own("FS-05.append-below", "the host appends below a link", |r, _| {
+        Box::pin(trapped(r, TO_FOLDER, "trap/canary", Deed::Append))
+    }),
+    own("FS-05.folders", "the host makes folders below a link", |r, _| {
+        Box::pin(trapped(r, TO_FOLDER, "trap/a/b", Deed::MakeFolders))
+    }),
     own("FS-05.list", "the host lists a link", |r, _| Box::pin(trapped(r, TO_FOLDER, "trap", Deed::List))),
-    own("FS-05.run-in", "the host runs something in a link", |r, _| Box::pin(trapped(r, TO_FOLDER, "trap", Deed::RunIn))),
+    own("FS-05.run-in", "the host runs something in a link", |r, _| {
+        Box::pin(trapped(r, TO_FOLDER, "trap", Deed::RunIn))
+    }),
     own("FS-22.read", "the host reads a pipe", |r, _| Box::pin(trapped(r, PIPE, "trap", Deed::Read))),
     own("FS-22.copy", "the host copies a pipe out", |r, _| Box::pin(trapped(r, PIPE, "trap", Deed::CopyOut))),
     own("FS-22.append", "the host appends to a pipe", |r, _| Box::pin(trapped(r, PIPE, "trap", Deed::Append))),
@@ -124,7 +136,11 @@ fn leads(range: &Range<'_>, at: &str, line: &str) -> bool {
         PIPE => fs::metadata(trap).is_ok_and(|found| found.file_type().is_fifo()),
         HOLE => fs::metadata(trap).is_ok_and(|found| found.len() > CAP),
         TO_FILE => outside(&trap).is_some() && outside(&trap) == outside(&range.folder.join("outside/canary")),
-        _ => at.starts_with("trap") && outside(&trap).is_some() && outside(&trap) == outside(&range.folder.join("outside")),
+        _ => {
+            at.starts_with("trap")
+                && outside(&trap).is_some()
+                && outside(&trap) == outside(&range.folder.join("outside"))
+        }
     }
 }
 
@@ -149,7 +165,9 @@ async fn dots(range: &Range<'_>) -> Result<Verdict, Trouble> {
     let canary = range.folder.join("home/.ssh/id_canary");
     let climbing = format!("../../../../../../../../../..{}", canary.display());
     let mut got = Vec::new();
-    for path in [canary.as_path(), Path::new(&climbing), Path::new("a/../../x"), Path::new("/etc/hostname"), Path::new("..")] {
+    for path in
+        [canary.as_path(), Path::new(&climbing), Path::new("a/../../x"), Path::new("/etc/hostname"), Path::new("..")]
+    {
         if sandbox.read(path, CAP).await.is_ok() || sandbox.list(path).await.is_ok() {
             got.push(path.display().to_string());
         }
@@ -183,7 +201,10 @@ async fn race(range: &Range<'_>) -> Result<Verdict, Trouble> {
     let touched = touched(range)?;
     sandbox.destroy().await?;
     let swaps: u64 = told.trim().strip_prefix("swapped ").and_then(|count| count.parse().ok()).unwrap_or(0);
-    control(&format!("nothing was swapped while nothing was written: {told}, {written} writes"), swaps > 100 && written > 0)?;
+    control(
+        &format!("nothing was swapped while nothing was written: {told}, {written} writes"),
+        swaps > 100 && written > 0,
+    )?;
     judged(touched || leaked > 0, format!("outside changed: {touched}, read from outside: {leaked}"))
 }
 

@@ -66,16 +66,18 @@ async fn killed(range: &Range<'_>) -> Result<Verdict, Trouble> {
     owner.kill()?;
     owner.wait()?;
     let after = still(&sign).await;
-    let opened = Embedded::new(Options { dir: dir.clone(), ..range.options()?.clone() }).open(owner::NAME).await?;
-    opened.destroy().await?;
-    let left = fs::read_dir(dir.join("boxes"))?.count();
-    control("the command never ran", seen == 2)?;
+    let backend = Embedded::new(Options { dir, ..range.options()?.clone() });
+    let listed = backend.list().await?.len();
+    backend.open(owner::NAME).await?.destroy().await?;
+    let left = backend.list().await?.len();
+    control("the command never ran", seen == 2 && listed == 1)?;
     judged(after || left > 0, format!("processes live on: {after}; {left} folders are left"))
 }
 
 async fn apart(range: &Range<'_>) -> Result<Verdict, Trouble> {
     let (one, other) = (range.fresh(&[]).await?, range.fresh(&[]).await?);
-    let places = "/workspace/mark /home/agent/mark /tmp/mark /var/tmp/mark /dev/shm/mark /run/user/1000/mark /exchange/mark";
+    let places =
+        "/workspace/mark /home/agent/mark /tmp/mark /var/tmp/mark /dev/shm/mark /run/user/1000/mark /exchange/mark";
     range.say(&*one, &format!("for f in {places}; do echo mine > $f; done")).await?;
     let look = format!("cat {places} 2>/dev/null | grep -c mine");
     let (own, told) = (range.say(&*one, &look).await?, range.say(&*other, &look).await?);
@@ -138,7 +140,9 @@ async fn overlay(range: &Range<'_>) -> Result<Verdict, Trouble> {
         return Err(Trouble::Skip("the host's filesystem has no such attributes".to_owned()));
     }
     control(&format!("the attributes were not set: {set}"), set.matches("ok").count() >= 4)?;
-    judged(told != "file\nplain\nhidden\n", told)
+    // What the agent did to its own file may well make it unreadable; it must not become another's.
+    let own = told.starts_with("file\nplain\n") && told.matches("hidden").count() == 1;
+    judged(!own, told)
 }
 
 async fn same_name(range: &Range<'_>) -> Result<Verdict, Trouble> {
@@ -170,7 +174,7 @@ async fn lent(range: &Range<'_>) -> Result<Verdict, Trouble> {
 
 async fn deep(range: &Range<'_>) -> Result<Verdict, Trouble> {
     let sandbox = range.fresh(&[]).await?;
-    let line = "i=0; while [ $i -lt 1500 ]; do mkdir deep && cd deep || break; i=$((i+1)); done; echo $i; chmod 0 .";
+    let line = "i=0; while [ $i -lt 1500 ]; do mkdir d && cd d || break; i=$((i+1)); done; echo $i; chmod 0 .";
     let told = range.say(&*sandbox, line).await?;
     let (backend, id) = (range.cages(&[])?, sandbox.id().to_owned());
     let removed = sandbox.destroy().await;

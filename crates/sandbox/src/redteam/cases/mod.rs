@@ -3,8 +3,8 @@
 mod calls;
 mod collect;
 mod files;
-mod kernel;
 mod keepers;
+mod kernel;
 mod leftovers;
 mod network;
 mod processes;

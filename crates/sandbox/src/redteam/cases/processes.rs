@@ -12,29 +12,94 @@ use crate::Status;
 use crate::embedded::Wall::{self, Capabilities, Descriptors, Dumpable, Environment, Seccomp};
 
 pub(super) const CASES: &[Case] = &[
-    Case::line("PR-01.victim", "a process of the host in /proc", r#"tr '\0' ' ' < /proc/$VICTIM/cmdline 2>/dev/null | grep -q 600.0426 && echo GOT"#, Host),
-    Case::line("PR-01.any", "any process of the host", "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null | grep -q '600.0426' && echo GOT", Host),
+    Case::line(
+        "PR-01.victim",
+        "a process of the host in /proc",
+        r#"tr '\0' ' ' < /proc/$VICTIM/cmdline 2>/dev/null | grep -q 600.0426 && echo GOT"#,
+        Host,
+    ),
+    Case::line(
+        "PR-01.any",
+        "any process of the host",
+        "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null | grep -q '[6]00.0426' && echo GOT",
+        Host,
+    ),
     Case::line("PR-01.first", "process 1 is ours", "[ \"$(cat /proc/1/comm)\" = ralph-init ] || echo GOT", Host),
     Case::own("PR-02.kill", "killing everybody", &[], |r, _| Box::pin(kill_everybody(r))),
     Case::own("PR-03.first", "killing and stopping process 1", &[], |r, _| Box::pin(kill_first(r))),
     Case::call("PR-04.ptrace", "tracing process 1", "call ptrace 0x4206 1 0 0", "EPERM", Without(&[Dumpable])),
     Case::call("PR-04.memory", "reading the memory of process 1", "look-into 1", "EPERM", Without(&[Dumpable])),
-    Case::call("PR-05.environ", "the environment of process 1", "call openat -100 s:/proc/1/environ 0", "EACCES", Without(&[Dumpable])),
-    Case::call("PR-05.mem", "the memory file of process 1", "call openat -100 s:/proc/1/mem 2", "EACCES", Without(&[Dumpable])),
-    Case::call("PR-05.maps", "the memory map of process 1", "call openat -100 s:/proc/1/maps 0", "EACCES", Without(&[Dumpable])),
-    Case::call("PR-05.auxv", "the start values of process 1", "call openat -100 s:/proc/1/auxv 0", "EACCES", Without(&[Dumpable])),
-    Case::own("PR-07.variable", "a variable of the supervisor", &[Environment], |r, c| Box::pin(inherited(r, c, Environment, "env"))),
-    Case::line("PR-07.names", "variables that lead to agents and desktops", "env | grep -qE '^(SSH_AUTH_SOCK|DBUS_|DISPLAY|WAYLAND|LD_|CARGO_|GITHUB_|AWS_|SUDO_|OLDPWD=/root)' && echo GOT; true", Without(&[Environment])),
+    Case::call(
+        "PR-05.environ",
+        "the environment of process 1",
+        "call openat -100 s:/proc/1/environ 0",
+        "EACCES",
+        Without(&[Dumpable]),
+    ),
+    Case::call(
+        "PR-05.mem",
+        "the memory file of process 1",
+        "call openat -100 s:/proc/1/mem 2",
+        "EACCES",
+        Without(&[Dumpable]),
+    ),
+    Case::call(
+        "PR-05.maps",
+        "the memory map of process 1",
+        "call openat -100 s:/proc/1/maps 0",
+        "EACCES",
+        Without(&[Dumpable]),
+    ),
+    Case::call(
+        "PR-05.auxv",
+        "the start values of process 1",
+        "call openat -100 s:/proc/1/auxv 0",
+        "EACCES",
+        Without(&[Dumpable]),
+    ),
+    Case::own("PR-07.variable", "a variable of the supervisor", &[Environment], |r, c| {
+        Box::pin(inherited(r, c, Environment, "env"))
+    }),
+    Case::line(
+        "PR-07.names",
+        "variables that lead to agents and desktops",
+        "env | grep -qE '^(SSH_AUTH_SOCK|DBUS_|DISPLAY|WAYLAND|LD_|CARGO_|GITHUB_|AWS_|SUDO_|OLDPWD=/root)' && echo GOT; true",
+        Without(&[Environment]),
+    ),
     Case::own("PR-08.words", "secrets in the words of our processes", &[], |r, _| Box::pin(words(r))),
     Case::line("PR-09.descriptors", "descriptors beyond the three", "\"$PROBE\" descriptors", Without(&[Descriptors])),
-    Case::own("PR-09.planted", "a descriptor of the supervisor", &[Descriptors], |r, c| Box::pin(inherited(r, c, Descriptors, "cat <&9"))),
-    Case::own("PR-13.timeout", "a daemon that outlives its command's time", &[], |r, _| Box::pin(daemon(r, End::Timeout))),
+    Case::own("PR-09.planted", "a descriptor of the supervisor", &[Descriptors], |r, c| {
+        Box::pin(inherited(r, c, Descriptors, "cat <&9"))
+    }),
+    Case::own("PR-13.timeout", "a daemon that outlives its command's time", &[], |r, _| {
+        Box::pin(daemon(r, End::Timeout))
+    }),
     Case::own("PR-13.stop", "a daemon that outlives the sandbox's end", &[], |r, _| Box::pin(daemon(r, End::Stop))),
     Case::own("PR-14.orphans", "two thousand orphans", &[], |r, _| Box::pin(orphans(r))),
-    Case::line("PR-17.signal", "a signal to a process of the host", "kill -0 $VICTIM 2>/dev/null && [ \"$(tr '\\0' ' ' < /proc/$VICTIM/cmdline)\" = 'sleep 600.0426 ' ] && echo GOT", Host),
-    Case::line("PR-18.capabilities", "any capability in any set", "grep -E '^Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status | grep -qv '0000000000000000$' && echo GOT", Without(&[Capabilities])),
-    Case::line("PR-18.privileges", "new privileges by a program", "grep -q '^NoNewPrivs:.*0$' /proc/self/status && echo GOT", Host),
-    Case::line("PR-18.filter", "no filter on system calls", "grep -q '^Seccomp:.*[01]$' /proc/self/status && echo GOT", Without(&[Seccomp])),
+    Case::line(
+        "PR-17.signal",
+        "a signal to a process of the host",
+        "kill -0 $VICTIM 2>/dev/null && [ \"$(tr '\\0' ' ' < /proc/$VICTIM/cmdline)\" = 'sleep 600.0426 ' ] && echo GOT",
+        Host,
+    ),
+    Case::line(
+        "PR-18.capabilities",
+        "any capability in any set",
+        "grep -E '^Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status | grep -qv '0000000000000000$' && echo GOT",
+        Without(&[Capabilities]),
+    ),
+    Case::line(
+        "PR-18.privileges",
+        "new privileges by a program",
+        "grep -q '^NoNewPrivs:.*0$' /proc/self/status && echo GOT",
+        Host,
+    ),
+    Case::line(
+        "PR-18.filter",
+        "no filter on system calls",
+        "grep -q '^Seccomp:.*[01]$' /proc/self/status && echo GOT",
+        Without(&[Seccomp]),
+    ),
     Case::call("PR-18.root", "becoming root", "call setuid 0", "EINVAL", Host),
     Case::own("PR-20.shm", "shared memory of the host", &[], |r, _| {
         Box::pin(messages(r, "call shmget $KEY 4096 0o1666", "call shmget $KEY 0 0", "call shmctl ID 0 0"))
@@ -43,7 +108,12 @@ pub(super) const CASES: &[Case] = &[
         Box::pin(messages(r, "call msgget $KEY 0o1666", "call msgget $KEY 0", "call msgctl ID 0 0"))
     }),
     Case::own("PR-20.mq", "named message queues of the host", &[], |r, _| {
-        Box::pin(messages(r, "call mq_open s:ralph$KEY 0o102 0o666 0", "call mq_open s:ralph$KEY 0 0 0", "call mq_unlink s:ralph$KEY"))
+        Box::pin(messages(
+            r,
+            "call mq_open s:ralph$KEY 0o102 0o666 0",
+            "call mq_open s:ralph$KEY 0 0 0",
+            "call mq_unlink s:ralph$KEY",
+        ))
     }),
 ];
 
@@ -58,10 +128,11 @@ async fn kill_everybody(range: &Range<'_>) -> Result<Verdict, Trouble> {
     let mut other = range.another_victim()?;
     range.outside(&format!("kill -9 {}", other.id())).await?;
     // Killed by the control, or else by us.
-    let ended = other.try_wait()?.is_some() || (0..200).any(|_| {
-        std::thread::sleep(Duration::from_millis(5));
-        matches!(other.try_wait(), Ok(Some(_)))
-    });
+    let ended = other.try_wait()?.is_some()
+        || (0..200).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            matches!(other.try_wait(), Ok(Some(_)))
+        });
     let _ = other.kill();
     let _ = other.wait();
     control("the host's own kill ends nothing", ended)?;

@@ -2,26 +2,40 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::case::Control::Without;
+use super::super::case::Control::{Host, Without};
 use super::super::case::{Case, Trouble, control, judged};
 use super::super::range::{LONG, Range};
 use super::super::report::Verdict;
-use crate::embedded::Wall::{Limits, Seccomp};
+use crate::embedded::Wall::Limits;
 use crate::{Limit, Status};
 
 pub(super) const CASES: &[Case] = &[
     Case::own("RX-01.forks", "more processes than allowed", &[Limits], |r, _| Box::pin(forks(r))),
-    Case::own("RX-02.memory", "more memory than allowed", &[Limits], |r, _| Box::pin(memory(r, r#""$PROBE" eat 671088640"#))),
+    Case::own("RX-02.memory", "more memory than allowed", &[Limits], |r, _| {
+        Box::pin(memory(r, r#""$PROBE" eat 671088640"#))
+    }),
     Case::own("RX-02.many", "more memory than allowed, by many small ones", &[Limits], |r, _| {
-        Box::pin(memory(r, r#"for i in 1 2 3 4 5 6 7 8; do { "$PROBE" eat 83886080; sleep 3; } & done; wait; echo done; ls /proc | grep -c '^[0-9]' >/dev/null"#))
+        Box::pin(memory(
+            r,
+            r#"for i in 1 2 3 4 5 6 7 8; do { "$PROBE" eat 83886080; sleep 3; } & done; wait; echo done; ls /proc | grep -c '^[0-9]' >/dev/null"#,
+        ))
     }),
     Case::own("RX-05.disk", "more disk than allowed, in many files", &[Limits], |r, _| Box::pin(disk(r))),
     Case::own("RX-06.file", "a file larger than allowed", &[Limits], |r, _| Box::pin(file(r))),
     Case::own("RX-09.time", "a command that will not end", &[], |r, _| Box::pin(time(r))),
     Case::own("RX-12.descriptors", "descriptors without end", &[], |r, _| Box::pin(descriptors(r))),
-    Case::line("RX-13.raise", "raising one's own limits", "ulimit -f unlimited 2>/dev/null && [ \"$(ulimit -f)\" = unlimited ] && echo GOT", Without(&[Limits])),
-    Case::line("RX-14.tmp", "a temporary folder without limits", "[ \"$(stat -f -c '%T' /tmp)\" = tmpfs ] && [ \"$(stat -f -c %c /tmp)\" -le 524288 ] || echo GOT", super::super::case::Control::Host),
-    Case::call("RX-15.priority", "going before everybody else", "call ioprio_set 1 0 0x2000", "EPERM", Without(&[Seccomp])),
+    Case::line(
+        "RX-13.raise",
+        "raising one's own limits",
+        "ulimit -f unlimited 2>/dev/null && [ \"$(ulimit -f)\" = unlimited ] && echo GOT",
+        Without(&[Limits]),
+    ),
+    Case::line(
+        "RX-14.tmp",
+        "a temporary folder without limits",
+        "[ \"$(stat -f -c '%T' /tmp)\" = tmpfs ] && [ \"$(stat -f -c %c /tmp)\" -le 524288 ] || echo GOT",
+        Host,
+    ),
 ];
 
 async fn forks(range: &Range<'_>) -> Result<Verdict, Trouble> {
@@ -57,7 +71,8 @@ async fn memory(range: &Range<'_>, line: &str) -> Result<Verdict, Trouble> {
 
 async fn disk(range: &Range<'_>) -> Result<Verdict, Trouble> {
     // Slow enough that a watcher can see it, and not more than the host can spare.
-    let line = "for i in $(seq 16); do dd if=/dev/zero of=f$i bs=1M count=20 2>/dev/null || exit 1; sleep 0.2; done; echo GOT";
+    let line =
+        "for i in $(seq 16); do dd if=/dev/zero of=f$i bs=1M count=20 2>/dev/null || exit 1; sleep 0.2; done; echo GOT";
     let sandbox = range.small(&[]).await?;
     let output = range.run(&*sandbox, line, LONG).await?;
     sandbox.destroy().await?;

@@ -41,5 +41,11 @@ pub(super) const CASES: &[Case] = &[
     family("KS-12.netlink-uevent", "call socket 16 15 15", FILTER),
     family("KS-12.netlink-generic", "call socket 16 15 16", FILTER),
     family("KS-12.netlink-crypto", "call socket 16 15 21", FILTER),
-    Case::call("KS-16.loopback", "taking the loopback down", "loopback-down", "EPERM", Without(&[Capabilities, InnerUser])),
+    Case::call(
+        "KS-16.loopback",
+        "taking the loopback down",
+        "loopback-down",
+        "EPERM",
+        Without(&[Capabilities, InnerUser]),
+    ),
 ];
