@@ -13,6 +13,8 @@ pub mod files;
 pub mod image;
 pub mod local;
 mod pump;
+#[cfg(target_os = "linux")]
+pub mod redteam;
 mod shelf;
 mod token;
 pub mod toolchain;

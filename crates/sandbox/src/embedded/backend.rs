@@ -68,7 +68,7 @@ pub(super) struct Shared {
     share_caches: bool,
     tools: Mutex<BTreeMap<Toolchains, Arc<Tools>>>,
     door: Option<Arc<dyn Door>>,
-    without: Vec<Wall>,
+    pub(super) without: Vec<Wall>,
     ids: Ids,
     places: OnceLock<Places>,
     /// The cages by the sandboxes' keys. Each has a lock of its own: building one keeps nobody else waiting.

@@ -172,6 +172,7 @@ fn limits(resources: &Resources, holds_memory: bool, without: &[Wall]) -> Limits
         file_bytes: if none { u64::MAX } else { resources.disk.unwrap_or(DISK) },
         watched_memory: if none || holds_memory { None } else { Some(memory(resources)) },
         processors: wanted.filter(|wanted| (*wanted as usize) < all),
+        three_descriptors: !without.contains(&Wall::Descriptors),
     }
 }
 

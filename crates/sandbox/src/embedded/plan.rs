@@ -32,7 +32,7 @@ pub(super) struct Plan {
 }
 
 /// The parts of the cage that can be left out one by one, to see what each is good for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wall {
     /// The filter on system calls.
@@ -61,7 +61,7 @@ pub enum Wall {
     Environment,
     /// Covering credential files in toolchains.
     Masks,
-    /// A root built from nothing: without it, the host's home is bound as well.
+    /// A root built from nothing: without it, the host's settings are bound as well.
     Root,
 }
 
@@ -183,4 +183,6 @@ pub(super) struct Limits {
     pub(super) watched_memory: Option<u64>,
     /// How many processors, when fewer than there are.
     pub(super) processors: Option<u32>,
+    /// Whether a program gets three descriptors and no more.
+    pub(super) three_descriptors: bool,
 }

@@ -10,6 +10,7 @@ use super::backend::Shared;
 use super::command::{self, Lost};
 use super::layout::PROXY_PORT;
 use super::live::{Live, inside};
+use super::plan::Wall;
 use super::tools::Tools;
 use super::wire::Start;
 use super::{EXCHANGE, HOME, WORKSPACE};
@@ -56,7 +57,11 @@ impl EmbeddedSandbox {
     }
 
     fn start(&self, exec: &Exec, tools: &Tools) -> Start {
-        let mut env: BTreeMap<&str, &str> = BTreeMap::from([
+        // Nothing of the host's environment is ours to give, unless that very wall is left out.
+        let host: Vec<(String, String)> =
+            if self.shared.without.contains(&Wall::Environment) { std::env::vars().collect() } else { Vec::new() };
+        let mut env: BTreeMap<&str, &str> = host.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        env.extend([
             ("HOME", HOME),
             ("TMPDIR", "/tmp"),
             ("LANG", "C.UTF-8"),

@@ -7,6 +7,8 @@ mod embedded;
 mod local;
 #[cfg(target_os = "linux")]
 mod owner;
+#[cfg(target_os = "linux")]
+mod redteam;
 mod sabotage;
 
 use std::time::{Duration, Instant};

@@ -34,13 +34,15 @@ pub(super) fn report(ctl: &OwnedFd, fault: &Fault) {
 }
 
 fn launch(ctl: &OwnedFd) -> Result<(), Fault> {
-    sys::close_from(3).at("close inherited descriptors")?;
     sys::plain_signals();
     umask(Mode::from_raw_mode(0o077));
     // A session of its own: Ctrl-C at the supervisor's terminal is the supervisor's to answer.
     setsid().at("begin a session")?;
     let plan = sys::inherited(1).and_then(wire::unsealed).at("read the plan")?;
     let plan: Plan = serde_json::from_slice(&plan).map_err(io::Error::from).at("read the plan")?;
+    if !plan.without.contains(&Wall::Descriptors) {
+        sys::close_from(3).at("close inherited descriptors")?;
+    }
     let (wait, go) = io::pipe().at("make a pipe")?;
     let Some(cage) = sys::clone(namespaces(&plan)).at("make namespaces")? else {
         drop(go);

@@ -36,7 +36,7 @@ fn build(ctl: &OwnedFd, plan: &Plan, mut go: PipeReader) -> Result<(), Fault> {
     sethostname(plan.hostname.as_bytes()).at("set the host name")?;
     let volumes = root::build(plan)?;
     let sockets = if has(Wall::Network) { network::open(&plan.network)? } else { Vec::new() };
-    walls::enter_inner_user(&plan.ids, has(Wall::InnerUser))?;
+    walls::enter_inner_user(&plan.ids, has(Wall::InnerUser), has(Wall::Capabilities))?;
     walls::drop_capabilities(has(Wall::Capabilities))?;
     // The agent cannot look into this process, and neither can it follow the links in its `/proc` entry.
     let hidden = if has(Wall::Dumpable) { DumpableBehavior::NotDumpable } else { DumpableBehavior::Dumpable };

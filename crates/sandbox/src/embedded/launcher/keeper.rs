@@ -26,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What an ending tree is given between two looks.
 const TICK: Duration = Duration::from_millis(5);
 
+/// Up to here descriptors are looked for, in a cage that leaves them open on purpose.
+const LEAKED: i32 = 64;
+
 /// Keeps one program. The process exists for nothing else and never returns.
 pub(super) fn main(request: OwnedFd, line: &OwnedFd, descriptors: Vec<OwnedFd>, limits: &Limits) -> ! {
     let word = match keep(request, line, descriptors, limits) {
@@ -186,7 +189,12 @@ fn prepare(start: &Start, standard: &[OwnedFd; 3], terminal: bool, limits: &Limi
     chdir(start.cwd.as_str())?;
     umask(Mode::from_raw_mode(0o022));
     sys::plain_signals();
-    sys::end_with_program(3)
+    if limits.three_descriptors {
+        sys::end_with_program(3)
+    } else {
+        sys::stay_with_program(3..LEAKED);
+        Ok(())
+    }
 }
 
 fn use_processors(most: u32) -> io::Result<()> {

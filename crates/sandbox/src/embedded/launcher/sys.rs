@@ -95,6 +95,14 @@ pub(super) fn end_with_program(first: u32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })
 }
 
+/// Lets descriptors go on into the next program: what a cage without that wall does.
+pub(super) fn stay_with_program(descriptors: std::ops::Range<RawFd>) {
+    for fd in descriptors {
+        // SAFETY: plain numbers; one that is not open answers with an error.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
+    }
+}
+
 /// Puts a descriptor in the place of a standard one.
 pub(super) fn install(fd: BorrowedFd<'_>, at: RawFd) -> io::Result<()> {
     // SAFETY: plain numbers; the standard places belong to nobody in a process that is about to become another program.

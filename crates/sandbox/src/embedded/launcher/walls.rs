@@ -22,8 +22,12 @@ use super::fault::{At as _, Fault, fault};
 use super::sys;
 
 /// Leaves the namespace that owns the mounts for one that owns nothing.
-pub(super) fn enter_inner_user(ids: &Ids, wanted: bool) -> Result<(), Fault> {
+pub(super) fn enter_inner_user(ids: &Ids, wanted: bool, capabilities: bool) -> Result<(), Fault> {
     if ids.apart() {
+        // Only a cage that lacks one of these walls needs them any longer: the inner namespace brings its own.
+        if !wanted || !capabilities {
+            rustix::thread::set_keep_capabilities(true).at("keep capabilities")?;
+        }
         sys::become_user(AGENT, AGENT).at("become the agent")?;
     }
     if !wanted {
@@ -41,9 +45,12 @@ pub(super) fn enter_inner_user(ids: &Ids, wanted: bool) -> Result<(), Fault> {
 /// Gives up all capabilities, for this process and all after it, and makes sure that they are gone.
 pub(super) fn drop_capabilities(wanted: bool) -> Result<(), Fault> {
     if !wanted {
-        return Ok(());
+        return keep_capabilities().at("keep capabilities");
     }
     let step = "drop capabilities";
+    let held = capabilities(None).at(step)?;
+    // Becoming the agent has put them aside; they are needed once more, to be locked away.
+    set_capabilities(None, CapabilitySets { effective: held.permitted, ..held }).at(step)?;
     let bits = CapabilitiesSecureBits::NO_ROOT
         | CapabilitiesSecureBits::NO_ROOT_LOCKED
         | CapabilitiesSecureBits::NO_SETUID_FIXUP
@@ -67,6 +74,13 @@ pub(super) fn drop_capabilities(wanted: bool) -> Result<(), Fault> {
     } else {
         Err(fault(step, "some are left"))
     }
+}
+
+/// What a cage without this wall is: every program in it has all the capabilities process 1 was born with.
+fn keep_capabilities() -> rustix::io::Result<()> {
+    let all = capabilities(None)?.permitted;
+    set_capabilities(None, CapabilitySets { effective: all, permitted: all, inheritable: all })?;
+    all.iter().try_for_each(|one| rustix::thread::configure_capability_in_ambient_set(one, true))
 }
 
 /// Stands behind Landlock and the filter on system calls; returns the version of Landlock, 0 when the kernel has none.

@@ -1,0 +1,120 @@
+//! Taking more than was given, with small limits so that the host hardly notices.
+
+use std::time::{Duration, Instant};
+
+use super::super::case::Control::{Host, Without};
+use super::super::case::{Case, Trouble, control, judged};
+use super::super::range::{LONG, Range};
+use super::super::report::Verdict;
+use crate::embedded::Wall::Limits;
+use crate::{Limit, Status};
+
+pub(super) const CASES: &[Case] = &[
+    Case::own("RX-01.forks", "more processes than allowed", &[Limits], |r, _| Box::pin(forks(r))),
+    Case::own("RX-02.memory", "more memory than allowed", &[Limits], |r, _| {
+        Box::pin(memory(r, r#""$PROBE" eat 671088640"#))
+    }),
+    Case::own("RX-02.many", "more memory than allowed, by many small ones", &[Limits], |r, _| {
+        Box::pin(memory(
+            r,
+            r#"for i in 1 2 3 4 5 6 7 8; do { "$PROBE" eat 83886080; sleep 3; } & done; wait; echo done; ls /proc | grep -c '^[0-9]' >/dev/null"#,
+        ))
+    }),
+    Case::own("RX-05.disk", "more disk than allowed, in many files", &[Limits], |r, _| Box::pin(disk(r))),
+    Case::own("RX-06.file", "a file larger than allowed", &[Limits], |r, _| Box::pin(file(r))),
+    Case::own("RX-09.time", "a command that will not end", &[], |r, _| Box::pin(time(r))),
+    Case::own("RX-12.descriptors", "descriptors without end", &[], |r, _| Box::pin(descriptors(r))),
+    Case::line(
+        "RX-13.raise",
+        "raising one's own limits",
+        "ulimit -f unlimited 2>/dev/null && [ \"$(ulimit -f)\" = unlimited ] && echo GOT",
+        Without(&[Limits]),
+    ),
+    Case::line(
+        "RX-14.tmp",
+        "a temporary folder without limits",
+        "[ \"$(stat -f -c '%T' /tmp)\" = tmpfs ] && [ \"$(stat -f -c %c /tmp)\" -le 524288 ] || echo GOT",
+        Host,
+    ),
+];
+
+async fn forks(range: &Range<'_>) -> Result<Verdict, Trouble> {
+    let count = |told: &str| told.trim().strip_prefix("made ").and_then(|count| count.parse::<u32>().ok()).unwrap_or(0);
+    let line = r#""$PROBE" forks 500"#;
+    let sandbox = range.small(&[]).await?;
+    let made = count(&range.say(&*sandbox, line).await?);
+    sandbox.destroy().await?;
+    let open = range.small(&[Limits]).await?;
+    let there = count(&range.say(&*open, line).await?);
+    open.destroy().await?;
+    control(&format!("without limits there are only {there}"), there == 500)?;
+    judged(made > 160, format!("{made} processes where 64 are allowed"))
+}
+
+async fn memory(range: &Range<'_>, line: &str) -> Result<Verdict, Trouble> {
+    let sandbox = range.small(&[]).await?;
+    let output = range.run(&*sandbox, line, LONG).await?;
+    let again = range.say(&*sandbox, "echo again").await?;
+    sandbox.destroy().await?;
+    let whole = |text: &str| text.matches("GOT").count() == if line.contains("done") { 8 } else { 1 };
+    let escaped = whole(&output.stdout_text()) && output.exit.limit != Some(Limit::Memory);
+    if escaped {
+        return judged(true, format!("told as {:?}", output.exit));
+    }
+    let open = range.small(&[Limits]).await?;
+    let there = range.say(&*open, line).await?;
+    open.destroy().await?;
+    control(&format!("without limits it fails too: {there}"), whole(&there))?;
+    control("the sandbox cannot be used afterwards", again.trim() == "again")?;
+    judged(false, "")
+}
+
+async fn disk(range: &Range<'_>) -> Result<Verdict, Trouble> {
+    // Slow enough that a watcher can see it, and not more than the host can spare.
+    let line =
+        "for i in $(seq 16); do dd if=/dev/zero of=f$i bs=1M count=20 2>/dev/null || exit 1; sleep 0.2; done; echo GOT";
+    let sandbox = range.small(&[]).await?;
+    let output = range.run(&*sandbox, line, LONG).await?;
+    sandbox.destroy().await?;
+    if output.stdout_text().contains("GOT") {
+        return judged(true, "320 MiB where 64 are allowed");
+    }
+    let open = range.small(&[Limits]).await?;
+    let there = range.say(&*open, line).await?;
+    open.destroy().await?;
+    control("without limits it fails too", there.contains("GOT"))?;
+    judged(output.exit.limit != Some(Limit::Disk), format!("the reason is not told: {:?}", output.exit))
+}
+
+async fn file(range: &Range<'_>) -> Result<Verdict, Trouble> {
+    let line = "truncate -s 1T big && echo GOT";
+    let sandbox = range.small(&[]).await?;
+    let told = range.say(&*sandbox, line).await?;
+    sandbox.destroy().await?;
+    let open = range.small(&[Limits]).await?;
+    let there = range.say(&*open, line).await?;
+    open.destroy().await?;
+    if told.contains("GOT") {
+        return judged(true, "a file of 1 TiB where 64 MiB are allowed");
+    }
+    control(&format!("without limits it fails too: {there}"), there.contains("GOT"))?;
+    judged(false, "")
+}
+
+async fn time(range: &Range<'_>) -> Result<Verdict, Trouble> {
+    let sandbox = range.shared(&[]).await?;
+    let line = "trap '' TERM INT HUP; echo began; while :; do sleep 0.1; done";
+    let began = Instant::now();
+    let output = range.run(&*sandbox, line, Duration::from_millis(500)).await?;
+    control("the command never began", output.stdout_text().contains("began"))?;
+    let late = began.elapsed() > Duration::from_secs(6) || output.exit.status != Status::TimedOut;
+    judged(late, format!("{:?} after {:?}", output.exit.status, began.elapsed()))
+}
+
+async fn descriptors(range: &Range<'_>) -> Result<Verdict, Trouble> {
+    let sandbox = range.shared(&[]).await?;
+    let told = range.say(&*sandbox, r#"ulimit -n $(ulimit -Hn); "$PROBE" pipes 100000"#).await?;
+    let made = told.trim().strip_prefix("made ").and_then(|count| count.parse::<u32>().ok()).unwrap_or(0);
+    control(&format!("not even a hundred: {told}"), made >= 100)?;
+    judged(made > 65_536, format!("{made} descriptors"))
+}

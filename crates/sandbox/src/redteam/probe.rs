@@ -1,0 +1,543 @@
+//! The payload of attacks that a shell cannot make: single system calls and sockets, and nothing that stays.
+//!
+//! It is this very program under another name, so that the suite needs no interpreter inside a sandbox. It has no rights
+//! of its own: whoever can start it could have made the same calls.
+#![expect(unsafe_code, reason = "an attack on the kernel's surface is made of raw calls")]
+
+use std::ffi::CString;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixListener, UnixStream};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use super::owner;
+
+/// The name the probe is started under.
+pub(super) const NAME: &str = "ralph-probe";
+
+/// Becomes the probe, if this process was started as one. To be called early in `main`, before any thread.
+pub fn entry() -> Option<ExitCode> {
+    let mut words = std::env::args_os();
+    let own = words.next()?;
+    if Path::new(&own).file_name()? != NAME {
+        return None;
+    }
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    // Whoever asked may be gone, and then nobody wants the answer.
+    let _ = writeln!(io::stdout(), "{}", act(&words));
+    Some(ExitCode::SUCCESS)
+}
+
+fn act(words: &[&str]) -> String {
+    match words {
+        ["call", name, rest @ ..] => match number(name) {
+            Some(number) => answer(call(number, rest)),
+            None => format!("there is no call `{name}`"),
+        },
+        ["number", number, rest @ ..] => answer(call(parse(number).unwrap_or(-1), rest)),
+        ["old-call", number] => old_call(parse(number).unwrap_or(-1)),
+        ["connect", kind, to] => told(connect(kind, to)),
+        ["ask-name", server] => told(ask_name(server)),
+        ["listen", kind, at, seconds] => told(listen(kind, at, parse(seconds).unwrap_or(1))),
+        ["look-into", pid] => answer(look_into(parse(pid).unwrap_or(0))),
+        ["loopback-down"] => answer(loopback_down()),
+        ["forks", most] => forks(parse(most).unwrap_or(0)),
+        ["orphans", many] => orphans(parse(many).unwrap_or(0)),
+        ["eat", bytes] => eat(usize::try_from(parse(bytes).unwrap_or(0)).unwrap_or(0)),
+        ["pipes", most] => pipes(parse(most).unwrap_or(0)),
+        ["swap", one, other, millis] => swap(one, other, parse(millis).unwrap_or(0)),
+        ["descriptors"] => descriptors(),
+        ["own", dir, without, line] => owner::main(dir, without, line),
+        _ => "these words mean nothing".to_owned(),
+    }
+}
+
+fn parse(word: &str) -> Option<i64> {
+    let (sign, word) = word.strip_prefix('-').map_or((1, word), |rest| (-1, rest));
+    let (base, digits) = match word.get(..2) {
+        Some("0x") => (16, word.get(2..)?),
+        Some("0o") => (8, word.get(2..)?),
+        _ => (10, word),
+    };
+    u64::from_str_radix(digits, base).ok().map(|number| number.cast_signed().wrapping_mul(sign))
+}
+
+/// Makes one call. A word is a number, `s:` and a text, `buf` for room to write to, or `bad` for no address at all.
+fn call(number: i64, words: &[&str]) -> io::Result<i64> {
+    let texts: Vec<Option<CString>> =
+        words.iter().map(|word| word.strip_prefix("s:").and_then(|text| CString::new(text).ok())).collect();
+    let mut room = vec![0_u8; 1 << 16];
+    let mut arguments = [0_i64; 6];
+    for ((argument, word), text) in arguments.iter_mut().zip(words).zip(&texts) {
+        *argument = match (text, *word) {
+            (Some(text), _) => address(text.as_ptr().cast()),
+            (None, "buf") => address(room.as_mut_ptr()),
+            (None, "bad") => 8,
+            (None, word) => parse(word).ok_or(io::ErrorKind::InvalidInput)?,
+        };
+    }
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: this process has one thread and exists for this call. Every address in it leads to a text or to room that
+    // lives longer than the call, or to nothing, which the kernel answers by itself; no call here changes our memory
+    // beyond that room.
+    let got = unsafe { libc::syscall(number, a, b, c, d, e, f) };
+    if number == libc::SYS_clone && got == 0 {
+        // SAFETY: the new process has nothing to do and nothing to clean up.
+        unsafe { libc::_exit(0) }
+    }
+    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got) }
+}
+
+fn address(pointer: *const u8) -> i64 {
+    i64::try_from(pointer.addr()).unwrap_or(8)
+}
+
+/// Calls the kernel the way 32-bit programs do.
+#[cfg(target_arch = "x86_64")]
+fn old_call(number: i64) -> String {
+    let made = in_child(|| {
+        let mut answer = number;
+        // SAFETY: the call named by the suite (who am I) takes no address; the registers it may change are told.
+        unsafe {
+            std::arch::asm!("int 0x80", inout("rax") answer, out("rcx") _, out("r8") _, out("r9") _, out("r10") _, out("r11") _);
+        }
+        i32::from(answer <= 0)
+    });
+    match made {
+        Ok(0) => "ok".to_owned(),
+        Ok(signal) if signal > 128 => format!("signal {}", signal - 128),
+        Ok(_) => "ENOSYS".to_owned(),
+        Err(error) => answer(Err(error)),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn old_call(_: i64) -> String {
+    "ENOSYS".to_owned()
+}
+
+/// Runs something in a child and returns its exit code, or 128 and the signal that ended it.
+fn in_child(work: impl FnOnce() -> i32) -> io::Result<i32> {
+    let child = fork()?;
+    if child == 0 {
+        let code = work();
+        // SAFETY: the child has nothing to clean up.
+        unsafe { libc::_exit(code) }
+    }
+    let mut status = 0;
+    // SAFETY: the number is our child's, and the status has its place.
+    if unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) })
+}
+
+fn fork() -> io::Result<i32> {
+    // SAFETY: the process has one thread.
+    let child = unsafe { libc::fork() };
+    if child < 0 { Err(io::Error::last_os_error()) } else { Ok(child) }
+}
+
+fn unix(name: &str) -> io::Result<UnixAddr> {
+    match name.strip_prefix('@') {
+        Some(name) => UnixAddr::from_abstract_name(name),
+        None => UnixAddr::from_pathname(name),
+    }
+}
+
+fn connect(kind: &str, to: &str) -> io::Result<String> {
+    let internet = || to.parse::<SocketAddr>().map_err(io::Error::other);
+    match kind {
+        "tcp" => {
+            let mut stream = TcpStream::connect_timeout(&internet()?, Duration::from_secs(3))?;
+            stream.write_all(b"hello")?;
+        }
+        "udp" => {
+            let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+            let socket = UdpSocket::bind(any)?;
+            socket.connect(internet()?)?;
+            socket.send(b"hello")?;
+            // What nobody hears is answered by the kernel, a moment later.
+            socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+            match socket.recv(&mut [0; 16]) {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                _ => (),
+            }
+        }
+        "stream" => UnixStream::connect_addr(&unix(to)?)?.write_all(b"hello")?,
+        "datagram" => drop(UnixDatagram::unbound()?.send_to_addr(b"hello", &unix(to)?)?),
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    }
+    Ok(format!("GOT {kind} {to}"))
+}
+
+/// Sends a question about a name, as resolvers do.
+fn ask_name(server: &str) -> io::Result<String> {
+    let mut question = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in ["mfzwk43u", "canary", "test"] {
+        question.push(u8::try_from(label.len()).unwrap_or(0));
+        question.extend(label.as_bytes());
+    }
+    question.extend([0, 0, 1, 0, 1]);
+    let socket = UdpSocket::bind(if server.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" })?;
+    socket.send_to(&question, server)?;
+    Ok("GOT asked".to_owned())
+}
+
+/// Listens for a while and tells whether anybody came.
+fn listen(kind: &str, at: &str, seconds: i64) -> io::Result<String> {
+    let until = Instant::now() + Duration::from_secs(seconds.unsigned_abs());
+    let ready = |place: String| writeln!(io::stdout(), "listening {place}").and_then(|()| io::stdout().flush());
+    let mut came: Box<dyn FnMut() -> bool> = match kind {
+        "tcp" => {
+            let listener = TcpListener::bind(at)?;
+            listener.set_nonblocking(true)?;
+            ready(listener.local_addr()?.port().to_string())?;
+            Box::new(move || listener.accept().is_ok())
+        }
+        _ => {
+            let listener = UnixListener::bind_addr(&unix(at)?)?;
+            listener.set_nonblocking(true)?;
+            ready(at.to_owned())?;
+            Box::new(move || listener.accept().is_ok())
+        }
+    };
+    let mut guests = 0;
+    while Instant::now() < until {
+        guests += u32::from(came());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(format!("guests {guests}"))
+}
+
+/// Reads another process's memory, at a place that need not exist there: who may not look is told so first.
+fn look_into(pid: i64) -> io::Result<i64> {
+    let mut byte = 0_u8;
+    let here = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let there = libc::iovec { iov_base: std::ptr::without_provenance_mut(0x1000), iov_len: 1 };
+    let pid = i32::try_from(pid).map_err(io::Error::other)?;
+    // SAFETY: one byte of ours is room for the one asked for; the other address is the other process's.
+    let got = unsafe { libc::process_vm_readv(pid, &raw const here, 1, &raw const there, 1, 0) };
+    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as i64) }
+}
+
+/// Asks the kernel to take the loopback device down.
+fn loopback_down() -> io::Result<i64> {
+    // netlink header (length, type, flags, number, port), then ifinfomsg (family, type, index, flags, change).
+    let mut message = 32_u32.to_ne_bytes().to_vec();
+    message.extend(16_u16.to_ne_bytes());
+    message.extend(5_u16.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend([0; 4]);
+    message.extend([1_u32, 0, 1].iter().flat_map(|number| number.to_ne_bytes()));
+    // SAFETY: plain numbers.
+    let socket = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut room = [0_u8; 4096];
+    // SAFETY: both buffers are told with their own lengths and live through the calls.
+    let got = unsafe {
+        libc::send(socket, message.as_ptr().cast(), message.len(), 0);
+        libc::recv(socket, room.as_mut_ptr().cast(), room.len(), 0)
+    };
+    match room.get(16..20).filter(|_| got >= 20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes) {
+        Some(0) => Ok(0),
+        Some(errno) => Err(io::Error::from_raw_os_error(-errno)),
+        None => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Makes processes that wait, tells how many there can be, and ends them.
+fn forks(most: i64) -> String {
+    let mut children = Vec::new();
+    while (children.len() as i64) < most {
+        match fork() {
+            Ok(0) => loop {
+                // SAFETY: waits for a signal, which ends the process; and it dies with its parent.
+                unsafe {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    libc::pause();
+                }
+            },
+            Ok(child) => children.push(child),
+            Err(_) => break,
+        }
+    }
+    for child in &children {
+        // SAFETY: each number is a child of ours that has not been waited for.
+        unsafe {
+            libc::kill(*child, libc::SIGKILL);
+            libc::waitpid(*child, std::ptr::null_mut(), 0);
+        }
+    }
+    format!("made {}", children.len())
+}
+
+/// Leaves processes behind whose parents are gone.
+fn orphans(many: i64) -> String {
+    let made = (0..many).filter(|_| in_child(|| i32::from(fork().is_err())).is_ok()).count();
+    format!("made {made}")
+}
+
+/// Takes memory and uses it.
+fn eat(bytes: usize) -> String {
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    let piece = 16 << 20;
+    while kept.len() * piece < bytes {
+        kept.push(vec![7; piece]);
+    }
+    // Looked at, so that it cannot be left out.
+    let sum: usize = kept.iter().map(|piece| usize::from(piece.last().copied().unwrap_or(0))).sum();
+    format!("GOT {} MiB {sum}", (kept.len() * piece) >> 20)
+}
+
+fn pipes(most: i64) -> String {
+    let mut kept = Vec::new();
+    while (kept.len() as i64) * 2 < most {
+        match io::pipe() {
+            Ok(pair) => kept.push(pair),
+            Err(_) => break,
+        }
+    }
+    format!("made {}", kept.len() * 2)
+}
+
+/// Exchanges two names as fast as it can.
+fn swap(one: &str, other: &str, millis: i64) -> String {
+    let (Ok(from), Ok(to)) = (CString::new(one), CString::new(other)) else { return "no names".to_owned() };
+    let until = Instant::now() + Duration::from_millis(millis.unsigned_abs());
+    let mut swaps = 0_u64;
+    while Instant::now() < until {
+        // SAFETY: two names that live through the call.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_renameat2,
+                libc::AT_FDCWD,
+                from.as_ptr(),
+                libc::AT_FDCWD,
+                to.as_ptr(),
+                libc::RENAME_EXCHANGE,
+            )
+        };
+        swaps += u64::from(done == 0);
+    }
+    format!("swapped {swaps}")
+}
+
+/// Tells every descriptor beyond the three, and what lies behind it when it can be read as a file.
+fn descriptors() -> String {
+    let mut found = String::new();
+    for fd in 3..256 {
+        // SAFETY: asking for the flags of any number is harmless.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+            continue;
+        }
+        let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+        let mut text = String::new();
+        if link.is_absolute() {
+            let file = std::fs::File::open(format!("/proc/self/fd/{fd}"));
+            // A directory or a device tells nothing, and that is fine.
+            let _ = file.and_then(|file| file.take(64).read_to_string(&mut text));
+        }
+        found.push_str(&format!("GOT {fd} {} {text}\n", link.display()));
+    }
+    if found.is_empty() { "only three".to_owned() } else { found }
+}
+
+fn told(result: io::Result<String>) -> String {
+    result.unwrap_or_else(|error| answer(Err(error)))
+}
+
+fn answer(result: io::Result<i64>) -> String {
+    match result {
+        Ok(number) => format!("ok {number}"),
+        Err(error) => match error.raw_os_error() {
+            Some(errno) => errno_name(errno),
+            None => format!("{error}"),
+        },
+    }
+}
+
+fn errno_name(errno: i32) -> String {
+    let known = ERRNOS.iter().find(|(number, _)| *number == errno).map(|(_, name)| (*name).to_owned());
+    known.unwrap_or_else(|| format!("E{errno}"))
+}
+
+const ERRNOS: [(i32, &str); 36] = [
+    (libc::EPERM, "EPERM"),
+    (libc::ENOENT, "ENOENT"),
+    (libc::ESRCH, "ESRCH"),
+    (libc::EIO, "EIO"),
+    (libc::ENXIO, "ENXIO"),
+    (libc::EBADF, "EBADF"),
+    (libc::EAGAIN, "EAGAIN"),
+    (libc::ENOMEM, "ENOMEM"),
+    (libc::EACCES, "EACCES"),
+    (libc::EFAULT, "EFAULT"),
+    (libc::EBUSY, "EBUSY"),
+    (libc::EEXIST, "EEXIST"),
+    (libc::EXDEV, "EXDEV"),
+    (libc::ENODEV, "ENODEV"),
+    (libc::ENOTDIR, "ENOTDIR"),
+    (libc::EISDIR, "EISDIR"),
+    (libc::EINVAL, "EINVAL"),
+    (libc::EMFILE, "EMFILE"),
+    (libc::ENOTTY, "ENOTTY"),
+    (libc::ETXTBSY, "ETXTBSY"),
+    (libc::EFBIG, "EFBIG"),
+    (libc::ENOSPC, "ENOSPC"),
+    (libc::EROFS, "EROFS"),
+    (libc::E2BIG, "E2BIG"),
+    (libc::ENOEXEC, "ENOEXEC"),
+    (libc::ENOSYS, "ENOSYS"),
+    (libc::EAFNOSUPPORT, "EAFNOSUPPORT"),
+    (libc::EPROTONOSUPPORT, "EPROTONOSUPPORT"),
+    (libc::ESOCKTNOSUPPORT, "ESOCKTNOSUPPORT"),
+    (libc::EOPNOTSUPP, "EOPNOTSUPP"),
+    (libc::ECONNREFUSED, "ECONNREFUSED"),
+    (libc::ENETUNREACH, "ENETUNREACH"),
+    (libc::EHOSTUNREACH, "EHOSTUNREACH"),
+    (libc::ELOOP, "ELOOP"),
+    (libc::EADDRNOTAVAIL, "EADDRNOTAVAIL"),
+    (libc::ENOKEY, "ENOKEY"),
+];
+
+macro_rules! numbers {
+    ($($name:literal => $number:expr,)*) => {
+        fn number(name: &str) -> Option<i64> {
+            match name { $($name => Some($number),)* _ => old_number(name) }
+        }
+    };
+}
+
+numbers! {
+    "acct" => libc::SYS_acct,
+    "add_key" => libc::SYS_add_key,
+    "adjtimex" => libc::SYS_adjtimex,
+    "bpf" => libc::SYS_bpf,
+    "chroot" => libc::SYS_chroot,
+    "clock_adjtime" => libc::SYS_clock_adjtime,
+    "clock_settime" => libc::SYS_clock_settime,
+    "clone" => libc::SYS_clone,
+    "clone3" => libc::SYS_clone3,
+    "delete_module" => libc::SYS_delete_module,
+    "fanotify_init" => libc::SYS_fanotify_init,
+    "fanotify_mark" => libc::SYS_fanotify_mark,
+    "fchownat" => libc::SYS_fchownat,
+    "fchmodat" => libc::SYS_fchmodat,
+    "file_setattr" => 469,
+    "finit_module" => libc::SYS_finit_module,
+    "fsconfig" => libc::SYS_fsconfig,
+    "fsmount" => libc::SYS_fsmount,
+    "fsopen" => libc::SYS_fsopen,
+    "fspick" => libc::SYS_fspick,
+    "init_module" => libc::SYS_init_module,
+    "io_uring_enter" => libc::SYS_io_uring_enter,
+    "io_uring_register" => libc::SYS_io_uring_register,
+    "io_uring_setup" => libc::SYS_io_uring_setup,
+    "ioctl" => libc::SYS_ioctl,
+    "ioprio_set" => libc::SYS_ioprio_set,
+    "kcmp" => libc::SYS_kcmp,
+    "kexec_file_load" => if cfg!(target_arch = "x86_64") { 320 } else { 294 },
+    "kexec_load" => libc::SYS_kexec_load,
+    "keyctl" => libc::SYS_keyctl,
+    "kill" => libc::SYS_kill,
+    "linkat" => libc::SYS_linkat,
+    "lookup_dcookie" => libc::SYS_lookup_dcookie,
+    "lsm_set_self_attr" => 460,
+    "mbind" => libc::SYS_mbind,
+    "memfd_secret" => libc::SYS_memfd_secret,
+    "migrate_pages" => libc::SYS_migrate_pages,
+    "mknodat" => libc::SYS_mknodat,
+    "mount" => libc::SYS_mount,
+    "mount_setattr" => libc::SYS_mount_setattr,
+    "move_mount" => libc::SYS_move_mount,
+    "move_pages" => libc::SYS_move_pages,
+    "mq_open" => libc::SYS_mq_open,
+    "mq_unlink" => libc::SYS_mq_unlink,
+    "msgctl" => libc::SYS_msgctl,
+    "msgget" => libc::SYS_msgget,
+    "name_to_handle_at" => libc::SYS_name_to_handle_at,
+    "nfsservctl" => libc::SYS_nfsservctl,
+    "open_by_handle_at" => libc::SYS_open_by_handle_at,
+    "open_tree" => libc::SYS_open_tree,
+    "openat" => libc::SYS_openat,
+    "perf_event_open" => libc::SYS_perf_event_open,
+    "personality" => libc::SYS_personality,
+    "pidfd_getfd" => libc::SYS_pidfd_getfd,
+    "pivot_root" => libc::SYS_pivot_root,
+    "process_madvise" => 440,
+    "process_mrelease" => libc::SYS_process_mrelease,
+    "ptrace" => libc::SYS_ptrace,
+    "quotactl" => libc::SYS_quotactl,
+    "quotactl_fd" => 443,
+    "reboot" => libc::SYS_reboot,
+    "renameat2" => libc::SYS_renameat2,
+    "request_key" => libc::SYS_request_key,
+    "set_mempolicy" => libc::SYS_set_mempolicy,
+    "set_mempolicy_home_node" => 450,
+    "setdomainname" => libc::SYS_setdomainname,
+    "sethostname" => libc::SYS_sethostname,
+    "setns" => libc::SYS_setns,
+    "settimeofday" => libc::SYS_settimeofday,
+    "setuid" => libc::SYS_setuid,
+    "setxattr" => libc::SYS_setxattr,
+    "shmctl" => libc::SYS_shmctl,
+    "shmget" => libc::SYS_shmget,
+    "socket" => libc::SYS_socket,
+    "swapoff" => libc::SYS_swapoff,
+    "swapon" => libc::SYS_swapon,
+    "syslog" => libc::SYS_syslog,
+    "umount2" => libc::SYS_umount2,
+    "unshare" => libc::SYS_unshare,
+    "userfaultfd" => libc::SYS_userfaultfd,
+}
+
+#[cfg(target_arch = "x86_64")]
+fn old_number(name: &str) -> Option<i64> {
+    match name {
+        "ioperm" => Some(libc::SYS_ioperm),
+        "iopl" => Some(libc::SYS_iopl),
+        "modify_ldt" => Some(libc::SYS_modify_ldt),
+        _ => None,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn old_number(_: &str) -> Option<i64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_become_numbers() {
+        let check = |word: &str, want: Option<i64>| assert_eq!(parse(word), want, "{word}");
+        check("17", Some(17));
+        check("-100", Some(-100));
+        check("0x100005412", Some(0x1_0000_5412));
+        check("0o101", Some(65));
+        check("0xffffffffffffffff", Some(-1));
+        check("x", None);
+        check("", None);
+    }
+
+    #[test]
+    fn calls_are_answered() {
+        let check = |words: &[&str], want: &str| assert_eq!(act(words), want);
+        check(&["call", "openat", "-100", "s:/nowhere/at/all", "0"], "ENOENT");
+        check(&["call", "openat", "-100", "bad", "0"], "EFAULT");
+        check(&["call", "setns", "-1", "0"], "EBADF");
+        check(&["call", "openat", "x"], "invalid input parameter");
+        check(&["call", "nothing"], "there is no call `nothing`");
+        check(&["connect", "stream", "/nowhere/at/all"], "ENOENT");
+        check(&[], "these words mean nothing");
+    }
+}

@@ -1,0 +1,321 @@
+//! The ground on which the attacks happen: a folder of the suite's own with everything that is worth attacking in it,
+//! sandboxes with and without walls, and the host itself, which is only ever asked to touch that folder.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::case::Trouble;
+use super::probe;
+use super::target::Target;
+use crate::embedded::{Embedded, Options, Wall};
+use crate::local::Local;
+use crate::{Backend, Error, Exec, Label, Output, Resources, Sandbox, Spec, capture, token};
+
+/// Time for payloads that are not about time.
+pub(super) const LONG: Duration = Duration::from_secs(20);
+const CAP: usize = 1 << 18;
+
+pub(super) struct Range<'a> {
+    target: &'a Target<'a>,
+    pub(super) token: String,
+    pub(super) folder: PathBuf,
+    /// What nobody inside may ever see; readable for everybody who gets that far.
+    pub(super) canary: String,
+    env: Vec<(String, String)>,
+    host: Arc<dyn Sandbox>,
+    backends: Mutex<BTreeMap<Vec<Wall>, Arc<Embedded>>>,
+    boxes: tokio::sync::Mutex<BTreeMap<Vec<Wall>, Arc<dyn Sandbox>>>,
+    made: AtomicU32,
+    pub(super) recorders: Recorders,
+    victim: Mutex<Child>,
+}
+
+/// Listeners on the host that nobody inside may ever reach.
+#[derive(Debug)]
+pub(super) struct Recorders {
+    v4: TcpListener,
+    v6: Option<TcpListener>,
+    udp: UdpSocket,
+    stream: UnixListener,
+    datagram: UnixDatagram,
+    hidden: UnixListener,
+    hidden_datagram: UnixDatagram,
+}
+
+impl Recorders {
+    fn new(folder: &Path, token: &str) -> io::Result<Self> {
+        let hidden = |name: &str| SocketAddr::from_abstract_name(format!("ralph-redteam-{token}{name}"));
+        let all = Self {
+            v4: TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?,
+            // Hosts without the newer protocol have nothing to attack there.
+            v6: TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).ok(),
+            udp: UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?,
+            stream: UnixListener::bind(folder.join("stream"))?,
+            datagram: UnixDatagram::bind(folder.join("datagram"))?,
+            hidden: UnixListener::bind_addr(&hidden("")?)?,
+            hidden_datagram: UnixDatagram::bind_addr(&hidden("-d")?)?,
+        };
+        for socket in ["stream", "datagram"] {
+            fs::set_permissions(folder.join(socket), fs::Permissions::from_mode(0o777))?;
+        }
+        all.v4.set_nonblocking(true)?;
+        all.v6.as_ref().map_or(Ok(()), |v6| v6.set_nonblocking(true))?;
+        all.udp.set_nonblocking(true)?;
+        all.stream.set_nonblocking(true)?;
+        all.datagram.set_nonblocking(true)?;
+        all.hidden.set_nonblocking(true)?;
+        all.hidden_datagram.set_nonblocking(true)?;
+        Ok(all)
+    }
+
+    /// Returns how many have come since the last look.
+    pub(super) fn hits(&self) -> usize {
+        let mut room = [0; 512];
+        let mut hits = 0;
+        let mut count = |came: &mut dyn FnMut() -> bool| {
+            while came() {
+                hits += 1;
+            }
+        };
+        count(&mut || self.v4.accept().is_ok());
+        count(&mut || self.v6.as_ref().is_some_and(|v6| v6.accept().is_ok()));
+        count(&mut || self.stream.accept().is_ok());
+        count(&mut || self.hidden.accept().is_ok());
+        count(&mut || self.udp.recv(&mut room).is_ok());
+        count(&mut || self.datagram.recv(&mut room).is_ok());
+        count(&mut || self.hidden_datagram.recv(&mut room).is_ok());
+        hits
+    }
+}
+
+impl<'a> Range<'a> {
+    pub(super) async fn new(target: &'a Target<'a>) -> Result<Self, Trouble> {
+        let token = token::random();
+        let folder = fs::canonicalize(std::env::temp_dir())?.join(format!("ralph-redteam-{token}"));
+        let canary = format!("canary-{}", token::random());
+        let program = match target {
+            Target::Cage(Options { program: Some(program), .. }) => program.clone(),
+            _ => std::env::current_exe()?,
+        };
+        plant(&folder, &canary, &program)?;
+        let recorders = Recorders::new(&folder, &token)?;
+        let victim = victim()?;
+        let host = Local::new(folder.join("host")).create(&spec("control")).await?;
+        let mut env = vec![
+            ("PROBE".to_owned(), folder.join("tool").join(probe::NAME).display().to_string()),
+            ("FOLDER".to_owned(), folder.display().to_string()),
+            ("CANARY".to_owned(), folder.join("home/.ssh/id_canary").display().to_string()),
+            ("SECRET".to_owned(), folder.join("tool/credentials").display().to_string()),
+            ("TOOL".to_owned(), folder.join("tool").display().to_string()),
+            ("SPARE".to_owned(), folder.join("spare").display().to_string()),
+            ("VICTIM".to_owned(), victim.id().to_string()),
+            ("V4".to_owned(), recorders.v4.local_addr()?.to_string()),
+            ("UDP".to_owned(), recorders.udp.local_addr()?.to_string()),
+            ("HIDDEN".to_owned(), format!("@ralph-redteam-{token}")),
+            ("KEY".to_owned(), format!("0x{}", token.get(..7).unwrap_or("5a5a5a5"))),
+        ];
+        if let Some(v6) = &recorders.v6 {
+            env.push(("V6".to_owned(), v6.local_addr()?.to_string()));
+        }
+        let range = Self {
+            target,
+            token,
+            folder,
+            canary,
+            env,
+            host,
+            backends: Mutex::default(),
+            boxes: tokio::sync::Mutex::default(),
+            made: AtomicU32::new(0),
+            recorders,
+            victim: Mutex::new(victim),
+        };
+        if let Target::Other(_) = target {
+            let shared = range.shared(&[]).await?;
+            let place = shared.exchange().join(probe::NAME);
+            shared.copy_in(&range.folder.join("tool").join(probe::NAME), &place).await?;
+        }
+        Ok(range)
+    }
+
+    /// Returns the embedded backend, without these walls beside those the target lacks.
+    pub(super) fn cages(&self, without: &[Wall]) -> Result<Arc<Embedded>, Trouble> {
+        let Target::Cage(options) = self.target else {
+            return Err(Trouble::Skip("no wall of this backend can be left out".to_owned()));
+        };
+        let mut without: Vec<Wall> = without.iter().chain(&options.without).copied().collect();
+        without.sort_unstable();
+        without.dedup();
+        let mut backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = backends.len();
+        let backend = backends.entry(without.clone()).or_insert_with(|| {
+            let mut options = Options { dir: self.folder.join(format!("cages-{number}")), without, ..options.clone() };
+            options.binds.extend(["tool", "spare"].map(|name| self.folder.join(name)));
+            options.masks.push(self.folder.join("tool/credentials"));
+            Arc::new(Embedded::new(options))
+        });
+        Ok(backend.clone())
+    }
+
+    /// Returns the target's options, when it is made of cages.
+    pub(super) fn options(&self) -> Result<&Options, Trouble> {
+        match self.target {
+            Target::Cage(options) => Ok(options),
+            Target::Other(_) => Err(Trouble::Skip("only for cages".to_owned())),
+        }
+    }
+
+    async fn create(&self, without: &[Wall], spec: &Spec) -> Result<Arc<dyn Sandbox>, Trouble> {
+        match self.target {
+            Target::Other(backend) if without.is_empty() => Ok(backend.create(spec).await?),
+            _ => Ok(self.cages(without)?.create(spec).await?),
+        }
+    }
+
+    fn spec(&self) -> Spec {
+        spec(&format!("redteam-{}-{}", self.token, self.made.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Makes a sandbox of one case's own.
+    pub(super) async fn fresh(&self, without: &[Wall]) -> Result<Arc<dyn Sandbox>, Trouble> {
+        self.create(without, &self.spec()).await
+    }
+
+    /// Makes a sandbox with little of everything.
+    pub(super) async fn small(&self, without: &[Wall]) -> Result<Arc<dyn Sandbox>, Trouble> {
+        let resources = Resources { memory: Some(256 << 20), cpus: None, disk: Some(64 << 20), pids: Some(64) };
+        self.create(without, &Spec { resources, ..self.spec() }).await
+    }
+
+    /// Returns the sandbox that most cases share.
+    pub(super) async fn shared(&self, without: &[Wall]) -> Result<Arc<dyn Sandbox>, Trouble> {
+        let mut key = without.to_vec();
+        key.sort_unstable();
+        key.dedup();
+        let mut boxes = self.boxes.lock().await;
+        if let Some(sandbox) = boxes.get(&key) {
+            return Ok(sandbox.clone());
+        }
+        let sandbox = self.fresh(without).await?;
+        boxes.insert(key, sandbox.clone());
+        Ok(sandbox)
+    }
+
+    /// Returns a command with all that payloads know.
+    pub(super) fn payload(&self, sandbox: &dyn Sandbox, line: &str, timeout: Duration) -> Exec {
+        let mut exec = Exec::shell(line, timeout);
+        exec.env.clone_from(&self.env);
+        if let Target::Other(_) = self.target {
+            let probe = sandbox.exchange().join(probe::NAME).display().to_string();
+            exec.env.push(("PROBE".to_owned(), probe));
+        }
+        exec
+    }
+
+    pub(super) async fn run(&self, sandbox: &dyn Sandbox, line: &str, timeout: Duration) -> Result<Output, Error> {
+        capture(sandbox, &self.payload(sandbox, line, timeout), CAP).await
+    }
+
+    /// Runs a line and returns all it said.
+    pub(super) async fn say(&self, sandbox: &dyn Sandbox, line: &str) -> Result<String, Error> {
+        let output = self.run(sandbox, line, LONG).await?;
+        Ok(format!("{}{}", output.stdout_text(), output.stderr_text()))
+    }
+
+    /// Runs a payload in the sandbox that lacks these walls.
+    pub(super) async fn inside(&self, without: &[Wall], line: &str) -> Result<String, Trouble> {
+        let sandbox = self.shared(without).await?;
+        Ok(self.say(&*sandbox, line).await?)
+    }
+
+    /// Runs a payload on the host.
+    pub(super) async fn outside(&self, line: &str) -> Result<String, Trouble> {
+        let output = capture(&*self.host, &Exec { env: self.env.clone(), ..Exec::shell(line, LONG) }, CAP).await?;
+        Ok(format!("{}{}", output.stdout_text(), output.stderr_text()))
+    }
+
+    /// Returns whether the process on the host that nobody may touch is untouched.
+    pub(super) fn victim_lives(&self) -> bool {
+        let mut victim = self.victim.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(victim.try_wait(), Ok(None))
+    }
+
+    /// Puts another process in the place of one that a control has ended.
+    pub(super) fn another_victim(&self) -> io::Result<Child> {
+        victim()
+    }
+
+    /// Returns the folder that payloads on the host run in.
+    pub(super) fn ground(&self) -> &Path {
+        self.host.workspace()
+    }
+
+    pub(super) fn probe(&self) -> PathBuf {
+        self.folder.join("tool").join(probe::NAME)
+    }
+
+    /// Removes everything the suite has made.
+    pub(super) async fn close(self) {
+        let boxes = std::mem::take(&mut *self.boxes.lock().await);
+        for sandbox in boxes.into_values() {
+            // The folder goes below in any case; what cannot be ended there is told by the cases about leftovers.
+            let _ = sandbox.destroy().await;
+        }
+        let _ = self.host.destroy().await;
+    }
+}
+
+impl Drop for Range<'_> {
+    fn drop(&mut self) {
+        let victim = self.victim.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Gone already if an attack has worked, which its case has told.
+        let _ = victim.kill();
+        let _ = victim.wait();
+        // A left-over temporary folder is no reason to fail cases that have their verdicts.
+        let _ = crate::files::remove_tree(&self.folder);
+    }
+}
+
+fn spec(name: &str) -> Spec {
+    let labels = BTreeMap::from([(Label::RUN.to_owned(), "redteam".to_owned())]);
+    Spec { name: name.to_owned(), labels, ..Spec::default() }
+}
+
+fn victim() -> io::Result<Child> {
+    // Found again by its odd number; ends by itself if nobody ends it.
+    Command::new("sleep").arg("600.0426").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+}
+
+/// Makes what is worth attacking. Open to everybody, so that no ordinary permission is mistaken for a wall.
+fn plant(folder: &Path, canary: &str, program: &Path) -> io::Result<()> {
+    let open = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    for part in ["", "home", "home/.ssh", "tool", "spare", "outside"] {
+        let path = folder.join(part);
+        fs::create_dir(&path)?;
+        open(&path, if matches!(part, "tool" | "spare" | "outside") { 0o777 } else { 0o755 })?;
+    }
+    for (name, text) in [
+        ("home/.ssh/id_canary", canary),
+        ("tool/credentials", canary),
+        ("tool/shared", "shared\n"),
+        ("spare/file", "spare\n"),
+        ("outside/canary", "untouched\n"),
+    ] {
+        let path = folder.join(name);
+        fs::write(&path, text)?;
+        open(&path, 0o666)?;
+    }
+    let probe = folder.join("tool").join(probe::NAME);
+    fs::copy(program, &probe)?;
+    open(&probe, 0o755)
+}

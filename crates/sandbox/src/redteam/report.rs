@@ -1,0 +1,115 @@
+//! What became of each attack.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::embedded::Wall;
+
+/// What an attack goes for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Area {
+    /// Files.
+    FS,
+    /// Processes.
+    PR,
+    /// The kernel's surface.
+    KS,
+    /// The network.
+    NE,
+    /// Names.
+    DN,
+    /// Resources.
+    RX,
+    /// What stays behind.
+    PE,
+}
+
+impl Area {
+    /// Reads the area a case's number begins with.
+    pub(super) fn of(id: &str) -> Self {
+        match id.get(..2) {
+            Some("PR") => Self::PR,
+            Some("KS") => Self::KS,
+            Some("NE") => Self::NE,
+            Some("DN") => Self::DN,
+            Some("RX") => Self::RX,
+            Some("PE") => Self::PE,
+            _ => Self::FS,
+        }
+    }
+}
+
+/// How one attack ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It was refused here, and it works where nothing refuses it.
+    Held,
+    /// It worked.
+    Escaped(String),
+    /// It did not work anywhere, so its failure proves nothing.
+    Invalid(String),
+    /// It cannot be tried here, and why.
+    Skipped(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CaseReport {
+    pub id: &'static str,
+    pub area: Area,
+    pub name: &'static str,
+    pub verdict: Verdict,
+    /// The walls whose absence this case notices.
+    pub walls: Vec<Wall>,
+    pub millis: u64,
+}
+
+impl fmt::Display for CaseReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, name, .. } = self;
+        match &self.verdict {
+            Verdict::Held => write!(f, "held     {id}  {name}"),
+            Verdict::Escaped(how) => write!(f, "ESCAPED  {id}  {name}: {how}"),
+            Verdict::Invalid(why) => write!(f, "INVALID  {id}  {name}: {why}"),
+            Verdict::Skipped(why) => write!(f, "skipped  {id}  {name}: {why}"),
+        }
+    }
+}
+
+/// What became of all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    pub backend: String,
+    pub cases: Vec<CaseReport>,
+}
+
+impl Report {
+    /// Returns whether nothing got out and nothing was left unproved.
+    pub fn held(&self) -> bool {
+        !self.cases.is_empty() && self.escaped().next().is_none() && self.invalid().next().is_none()
+    }
+
+    pub fn escaped(&self) -> impl Iterator<Item = &CaseReport> {
+        self.cases.iter().filter(|case| matches!(case.verdict, Verdict::Escaped(_)))
+    }
+
+    pub fn invalid(&self) -> impl Iterator<Item = &CaseReport> {
+        self.cases.iter().filter(|case| matches!(case.verdict, Verdict::Invalid(_)))
+    }
+
+    pub fn skipped(&self) -> impl Iterator<Item = &CaseReport> {
+        self.cases.iter().filter(|case| matches!(case.verdict, Verdict::Skipped(_)))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for case in &self.cases {
+            writeln!(f, "{case}")?;
+        }
+        let [escaped, invalid, skipped] = [self.escaped().count(), self.invalid().count(), self.skipped().count()];
+        let held = self.cases.len() - escaped - invalid - skipped;
+        write!(f, "{}: {held} held, {escaped} escaped, {invalid} invalid, {skipped} skipped", self.backend)
+    }
+}

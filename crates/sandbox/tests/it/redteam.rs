@@ -1,0 +1,38 @@
+//! The attack suite against the cage, whole and with each of its walls left out.
+
+use ralph_sandbox::embedded::{Options, Wall};
+use ralph_sandbox::redteam::{Report, Target, Verdict, run};
+
+use crate::embedded::options;
+
+async fn attack(without: Vec<Wall>, only: Option<&str>) -> Report {
+    let dir = tempfile::tempdir().expect("a folder");
+    let target = Target::Cage(Options { without, ..options(dir.path()) });
+    run(&target, only, &mut |_| ()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_whole_cage_holds() {
+    let report = attack(Vec::new(), None).await;
+    let bad: Vec<String> = report.escaped().chain(report.invalid()).map(ToString::to_string).collect();
+    let held = report.cases.iter().filter(|case| case.verdict == Verdict::Held).count();
+    assert!(bad.is_empty() && held >= 110, "{bad:#?}\n{held} held of {}\n{report}", report.cases.len());
+}
+
+/// A wall whose absence nobody notices might as well not be there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_missing_wall_is_noticed() {
+    for wall in Wall::ALL {
+        let name = serde_json::to_value(wall).expect("a name");
+        let only = format!("wall:{}", name.as_str().expect("a name"));
+        let report = attack(vec![wall], Some(&only)).await;
+        assert!(report.escaped().next().is_some(), "nobody notices that {wall:?} is missing:\n{report}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_choice_runs_only_what_it_means() {
+    let report = attack(Vec::new(), Some("PR-18")).await;
+    let ids: Vec<&str> = report.cases.iter().map(|case| case.id).collect();
+    assert_eq!(ids, ["PR-18.capabilities", "PR-18.privileges", "PR-18.filter", "PR-18.root"]);
+}
