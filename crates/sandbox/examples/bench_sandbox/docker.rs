@@ -34,7 +34,7 @@ impl Docker {
         if !rustix::process::geteuid().is_root() {
             return Err("the engine must be started as root".to_owned());
         }
-        let told = |error: Box<dyn std::error::Error>| error.to_string();
+        let told = |error: Box<dyn std::error::Error + Send + Sync>| error.to_string();
         Self::begin(places, &engine, client, &busybox).map_err(told)
     }
 

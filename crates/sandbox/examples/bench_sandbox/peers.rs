@@ -33,7 +33,9 @@ pub(crate) struct Places {
 impl Places {
     /// Looks where `--install` puts things first, then where everybody does.
     pub(crate) fn new(peers: Option<&Path>) -> Self {
-        let own = |below: &str| peers.map(|peers| peers.join(below));
+        // Absolute: some of them are started from other folders.
+        let peers = peers.and_then(|peers| std::path::absolute(peers).ok());
+        let own = |below: &str| peers.as_ref().map(|peers| peers.join(below));
         let mut folders: Vec<PathBuf> =
             ["root/usr/bin", "root/usr/sbin", "root/bin", "npm/node_modules/.bin"].iter().filter_map(|below| own(below)).collect();
         folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));

@@ -31,7 +31,7 @@ enum Racer<'a> {
     Ours(&'a Embedded, &'static [&'static str]),
     /// A command in a sandbox that stands.
     Warm(Arc<dyn Sandbox>),
-    Other(Box<dyn Fn() -> Command + 'a>),
+    Other(Box<dyn Fn() -> Command + Send + Sync + 'a>),
 }
 
 struct Entry<'a> {

@@ -61,6 +61,7 @@ pub(super) struct Shared {
     without: Vec<Wall>,
     ids: Ids,
     places: OnceLock<Places>,
+    swept: OnceLock<()>,
     /// The cages by the sandboxes' keys. Each has a lock of its own: building one keeps nobody else waiting.
     lives: Mutex<HashMap<String, Slot>>,
 }
@@ -89,6 +90,7 @@ impl Embedded {
                 without: options.without,
                 ids: layout::ids(),
                 places: OnceLock::new(),
+                swept: OnceLock::new(),
                 lives: Mutex::default(),
             }),
         }
@@ -213,7 +215,8 @@ impl Shared {
                 move |source| Error::Cage { id, step: step.to_owned(), source }
             };
             let places = shared.places.get_or_init(Places::find);
-            cgroup::sweep(places, owners::is_dead_group);
+            // Once: what the dead left does not become more while this one lives.
+            shared.swept.get_or_init(|| cgroup::sweep(places, owners::is_dead_group));
             let held = Held {
                 memory: layout::memory(&meta.resources),
                 pids: layout::pids(&meta.resources) + layout::OWN_PIDS,

@@ -181,11 +181,12 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         for dir in self.directories() {
-            // Empty as soon as the kernel has buried the last process; what resists is swept by the next cage.
-            for _ in 0..50 {
+            // Empty as soon as the kernel has buried the last process, most often at once; what resists is swept by the
+            // next ralph.
+            for patience in 0..10 {
                 match fs::remove_dir(&dir) {
                     Err(error) if error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) => {
-                        std::thread::sleep(std::time::Duration::from_millis(2));
+                        std::thread::sleep(std::time::Duration::from_micros(100 << patience));
                     }
                     _ => break,
                 }

@@ -65,6 +65,18 @@ fn launch(ctl: &OwnedFd) -> Result<(), Fault> {
     }
 }
 
+/// The file of an older control group that takes a single thread. One that moves itself waits for nobody, where moving
+/// a process by its number makes the kernel hold every fork on the machine, for some milliseconds.
+const TASKS: &str = "tasks";
+
+/// Joins the control groups of the older kind, as a process of one thread and by itself.
+pub(super) fn join(plan: &Plan) -> Result<(), Fault> {
+    for file in plan.cgroups.iter().map(|group| group.join(TASKS)).filter(|file| file.exists()) {
+        fs::write(&file, "0").at(format_args!("join cgroup {}", file.display()))?;
+    }
+    Ok(())
+}
+
 /// Says who the cage's users are, and which limits hold for it.
 fn introduce(cage: Pid, plan: &Plan) -> Result<(), Fault> {
     let of = |name: &str| format!("/proc/{}/{name}", cage.as_raw_nonzero());
@@ -78,7 +90,8 @@ fn introduce(cage: Pid, plan: &Plan) -> Result<(), Fault> {
     }
     fs::write(of("uid_map"), map(uid, agent_uid)).at("write uid_map")?;
     fs::write(of("gid_map"), map(gid, agent_gid)).at("write gid_map")?;
-    for group in &plan.cgroups {
+    // Those of the older kind are joined by the cage itself.
+    for group in plan.cgroups.iter().filter(|group| !group.join(TASKS).exists()) {
         fs::write(group.join("cgroup.procs"), cage.as_raw_nonzero().to_string())
             .at(format_args!("join cgroup {}", group.display()))?;
     }

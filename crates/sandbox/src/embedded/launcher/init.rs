@@ -10,7 +10,7 @@ use rustix::system::sethostname;
 use super::super::plan::{Plan, Wall};
 use super::super::wire::{self, Said};
 use super::fault::{At as _, Fault, fault};
-use super::helper::report;
+use super::helper::{join, report};
 use super::{NAME, network, root, serve, sys, walls};
 
 /// Builds the cage and serves in it. The process is the first of its namespaces and never returns.
@@ -29,6 +29,7 @@ fn build(ctl: &OwnedFd, plan: &Plan, mut go: PipeReader) -> Result<(), Fault> {
         return Err(fault("wait for the users' numbers", "they were not given"));
     }
     drop(go);
+    join(plan)?;
     rustix::thread::set_name(c"ralph-init").at("take a name")?;
     if plan.ids.apart() {
         sys::leave_groups().at("leave the host's groups")?;

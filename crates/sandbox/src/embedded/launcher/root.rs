@@ -79,6 +79,9 @@ pub(super) struct Stage {
     agent: u32,
     /// A directory in memory for files that are bound over those of an image.
     texts: Option<OwnedFd>,
+    /// An empty directory and an empty file, from which everything is covered: one for all, because to let go of a
+    /// mount is the slowest thing there is in building a cage.
+    nothing: Option<OwnedFd>,
     targets: BTreeSet<PathBuf>,
 }
 
@@ -102,11 +105,7 @@ impl Stage {
         // Through the path, so that what is attached below is found from here.
         let root = open(place, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let root = root.at("open the new root")?;
-        let mut stage = Self { root, place, agent, texts: None, targets: BTreeSet::from([PathBuf::from("/")]) };
-        if let Some(texts) = texts {
-            stage.texts = Some(texts);
-        }
-        Ok(stage)
+        Ok(Self { root, place, agent, texts, nothing: None, targets: BTreeSet::from([PathBuf::from("/")]) })
     }
 
     /// Opens the directory of a target and returns it with the last name; what is missing on the way is made.
@@ -117,6 +116,13 @@ impl Stage {
             return Err(fault(step(), "the path is not plain"));
         }
         let last = names.pop().ok_or_else(|| fault(step(), "the root is no target"))?;
+        // All at once, which is so nearly always; and one by one where something has to be made.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let whole = if names.is_empty() { ".".to_owned() } else { names.join("/") };
+        match openat2(&self.root, whole, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH) {
+            Err(Errno::NOENT) => (),
+            opened => return Ok((opened.at(step())?, last)),
+        }
         let mut here = self.root.try_clone().at(step())?;
         for name in names {
             here = enter(&here, name).at(step())?;
@@ -177,16 +183,13 @@ impl Stage {
             found => found.at(format_args!("look at {target}"))?,
         };
         let directory = rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir();
-        let empty = Scratch { target: target.to_owned(), bytes: 4096, files: 4, mode: 0o555 };
-        let mount = memory(&empty, 0)?;
-        let mount = if directory {
-            mount
-        } else {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            openat(&mount, "nothing", flags, Mode::from_raw_mode(0o444)).at(format_args!("cover {target}"))?;
-            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            open_tree(&mount, "nothing", flags).at(format_args!("cover {target}"))?
-        };
+        if self.nothing.is_none() {
+            self.nothing = Some(nothing()?);
+        }
+        let from = self.nothing.as_ref().ok_or_else(|| fault(format_args!("cover {target}"), "nothing is missing"))?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let name = if directory { EMPTY_DIRECTORY } else { EMPTY_FILE };
+        let mount = open_tree(from, name, flags).at(format_args!("cover {target}"))?;
         let rights = READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC;
         sys::mount_attributes(mount.as_fd(), rights, false).at(format_args!("cover {target}"))?;
         self.attach(target, mount, directory)
@@ -287,6 +290,7 @@ impl Stage {
         let rights = NO_SUID | NO_DEVICES | if read_only && self.texts.is_none() { READ_ONLY } else { 0 };
         sys::mount_attributes(root.as_fd(), rights, false).at("close the root")?;
         self.texts = None;
+        self.nothing = None;
         Ok(())
     }
 }
@@ -375,6 +379,21 @@ fn memory(scratch: &Scratch, owner: u32) -> Result<OwnedFd, Fault> {
         .set("uid", &owner.to_string())?
         .set("gid", &owner.to_string())?;
     kind.mount()
+}
+
+const EMPTY_DIRECTORY: &str = "directory";
+const EMPTY_FILE: &str = "file";
+
+/// Makes what things are covered with.
+fn nothing() -> Result<OwnedFd, Fault> {
+    let step = "make an empty file";
+    let place = Scratch { target: "nothing".to_owned(), bytes: 4096, files: 4, mode: 0o555 };
+    let mount = memory(&place, 0)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    openat(&mount, EMPTY_FILE, flags, Mode::from_raw_mode(0o444)).at(step)?;
+    mkdirat(&mount, EMPTY_DIRECTORY, Mode::from_raw_mode(0o555)).at(step)?;
+    chmod(&mount, EMPTY_DIRECTORY, 0o555).at(step)?;
+    Ok(mount)
 }
 
 /// A filesystem that is about to be mounted.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use landlock::{
     ABI, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
@@ -120,10 +121,13 @@ fn restrict_files(plan: &Plan, version: u8) -> Result<(), landlock::RulesetError
         Base::Empty => allow("/", AccessFs::ReadDir.into())?,
         Base::Image { .. } => allow("/", own)?,
     }
-    for path in ["/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/var"] {
+    let system = ["/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/var"];
+    for path in system {
         allow(path, look)?;
     }
-    for bind in plan.binds.iter().filter(|bind| !bind.device) {
+    // A rule holds for what is mounted below its place too: what lies there needs none of its own.
+    let covered = |target: &str| system.iter().any(|path| Path::new(target).starts_with(path));
+    for bind in plan.binds.iter().filter(|bind| !bind.device && !covered(&bind.target)) {
         allow(&bind.target, look)?;
     }
     allow("/dev", device)?;
