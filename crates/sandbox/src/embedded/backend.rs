@@ -206,14 +206,18 @@ impl Shared {
     async fn build(self: &Arc<Self>, id: &str, folder: &Path) -> Result<Live, Error> {
         let (shared, name, place) = (self.clone(), id.to_owned(), folder.to_owned());
         let (launched, groups, mark, volumes) = blocking(move || {
-            // What the folder says now: a snapshot may have been taken since the handle was made.
-            layers::recover(&shared.layers, &name, &place, &shared.ids)?;
-            let meta = Meta::read(&name, &place)?;
-            let lock = owners::lock(&name, &place, !meta.layers.is_empty())?;
             let failed = |step: &'static str| {
                 let id = name.clone();
                 move |source| Error::Cage { id, step: step.to_owned(), source }
             };
+            // First of all: it takes its time to come to life, and everything else is done meanwhile. Should that fail,
+            // it finds nobody to talk to and ends.
+            let launched = shared.launcher.start().map_err(failed("start the launcher"))?;
+            // What the folder says now: a snapshot may have been taken since the handle was made.
+            layers::recover(&shared.layers, &name, &place, &shared.ids)?;
+            let meta = Meta::read(&name, &place)?;
+            let lock = owners::lock(&name, &place, !meta.layers.is_empty())?;
+            let mark = Mark::write(&place, launched.child.id(), lock).map_err(host("mark", &place))?;
             let places = shared.places.get_or_init(Places::find);
             // Once: what the dead left does not become more while this one lives.
             shared.swept.get_or_init(|| cgroup::sweep(places, owners::is_dead_group));
@@ -241,13 +245,13 @@ impl Shared {
                 image: None,
                 binds: &binds,
                 masks: &shared.masks,
-                cgroups: groups.as_ref().map(Groups::directories).unwrap_or_default(),
                 holds_memory: groups.is_some() && places.memory(),
                 without: &shared.without,
             };
             let plan = layout::plan(&wish, shared.ids).map_err(failed("plan the cage"))?;
-            let launched = shared.launcher.start(&plan).map_err(failed("start the launcher"))?;
-            let mark = Mark::write(&place, launched.child.id(), lock).map_err(host("mark", &place))?;
+            let joins = groups.as_ref().map_or_else(|| Ok(Vec::new()), Groups::joins);
+            let joins = joins.map_err(failed("open the control group"))?;
+            launched.tell(&plan, &joins).map_err(failed("hand the plan over"))?;
             Ok((launched, groups, mark, plan.volumes.len()))
         })
         .await?;

@@ -45,7 +45,6 @@ pub(super) struct Wish<'a> {
     pub(super) image: Option<PathBuf>,
     pub(super) binds: &'a [Bind],
     pub(super) masks: &'a [String],
-    pub(super) cgroups: Vec<PathBuf>,
     pub(super) holds_memory: bool,
     pub(super) without: &'a [Wall],
 }
@@ -146,7 +145,6 @@ pub(super) fn plan(wish: &Wish<'_>, ids: Ids) -> io::Result<Plan> {
         scratch: scratch(wish.image.is_some()),
         network: network(wish.meta.network),
         limits: limits(&wish.meta.resources, wish.holds_memory, wish.without),
-        cgroups: wish.cgroups.clone(),
         without: wish.without.to_vec(),
     })
 }

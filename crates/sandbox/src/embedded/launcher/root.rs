@@ -79,9 +79,8 @@ pub(super) struct Stage {
     agent: u32,
     /// A directory in memory for files that are bound over those of an image.
     texts: Option<OwnedFd>,
-    /// An empty directory and an empty file, from which everything is covered: one for all, because to let go of a
-    /// mount is the slowest thing there is in building a cage.
-    nothing: Option<OwnedFd>,
+    /// One for all, and of a filesystem that stays: to let go of a mount is the slowest step in building a cage.
+    nothing: Option<Nothing>,
     targets: BTreeSet<PathBuf>,
 }
 
@@ -183,13 +182,14 @@ impl Stage {
             found => found.at(format_args!("look at {target}"))?,
         };
         let directory = rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir();
-        if self.nothing.is_none() {
-            self.nothing = Some(nothing()?);
-        }
-        let from = self.nothing.as_ref().ok_or_else(|| fault(format_args!("cover {target}"), "nothing is missing"))?;
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let name = if directory { EMPTY_DIRECTORY } else { EMPTY_FILE };
-        let mount = open_tree(from, name, flags).at(format_args!("cover {target}"))?;
+        let from = match &self.nothing {
+            Some(nothing) => nothing,
+            // An image's root is not the place for it, and over one there is another.
+            None => self.nothing.insert(nothing(self.texts.as_ref().unwrap_or(&self.root))?),
+        };
+        let from = if directory { &from.directory } else { &from.file };
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        let mount = open_tree(from, "", flags).at(format_args!("cover {target}"))?;
         let rights = READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC;
         sys::mount_attributes(mount.as_fd(), rights, false).at(format_args!("cover {target}"))?;
         self.attach(target, mount, directory)
@@ -280,6 +280,11 @@ impl Stage {
     /// Moves into the new root and lets go of the old one.
     fn enter(&mut self, read_only: bool) -> Result<(), Fault> {
         self.own("/run/user/1000")?;
+        if self.nothing.take().is_some() {
+            let place = self.texts.as_ref().unwrap_or(&self.root);
+            rustix::fs::unlinkat(place, EMPTY_FILE, AtFlags::empty()).at("hide the empty file")?;
+            rustix::fs::unlinkat(place, EMPTY_DIRECTORY, AtFlags::REMOVEDIR).at("hide the empty directory")?;
+        }
         fchdir(&self.root).at("enter the new root")?;
         pivot_root(".", ".").at(format_args!("swap roots at {}", self.place))?;
         unmount(".", UnmountFlags::DETACH).at("let go of the host's root")?;
@@ -290,7 +295,6 @@ impl Stage {
         let rights = NO_SUID | NO_DEVICES | if read_only && self.texts.is_none() { READ_ONLY } else { 0 };
         sys::mount_attributes(root.as_fd(), rights, false).at("close the root")?;
         self.texts = None;
-        self.nothing = None;
         Ok(())
     }
 }
@@ -381,19 +385,24 @@ fn memory(scratch: &Scratch, owner: u32) -> Result<OwnedFd, Fault> {
     kind.mount()
 }
 
-const EMPTY_DIRECTORY: &str = "directory";
-const EMPTY_FILE: &str = "file";
+const EMPTY_DIRECTORY: &str = ".empty-directory";
+const EMPTY_FILE: &str = ".empty-file";
 
-/// Makes what things are covered with.
-fn nothing() -> Result<OwnedFd, Fault> {
+/// What things are covered with.
+struct Nothing {
+    file: OwnedFd,
+    directory: OwnedFd,
+}
+
+/// Makes what things are covered with, and takes its names away again: what is mounted from it stays.
+fn nothing(place: &OwnedFd) -> Result<Nothing, Fault> {
     let step = "make an empty file";
-    let place = Scratch { target: "nothing".to_owned(), bytes: 4096, files: 4, mode: 0o555 };
-    let mount = memory(&place, 0)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    openat(&mount, EMPTY_FILE, flags, Mode::from_raw_mode(0o444)).at(step)?;
-    mkdirat(&mount, EMPTY_DIRECTORY, Mode::from_raw_mode(0o555)).at(step)?;
-    chmod(&mount, EMPTY_DIRECTORY, 0o555).at(step)?;
-    Ok(mount)
+    openat(place, EMPTY_FILE, flags, Mode::from_raw_mode(0o444)).at(step)?;
+    mkdirat(place, EMPTY_DIRECTORY, Mode::from_raw_mode(0o555)).at(step)?;
+    chmod(place, EMPTY_DIRECTORY, 0o555).at(step)?;
+    let open = |name| openat(place, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    Ok(Nothing { file: open(EMPTY_FILE).at(step)?, directory: open(EMPTY_DIRECTORY).at(step)? })
 }
 
 /// A filesystem that is about to be mounted.
