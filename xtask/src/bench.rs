@@ -1,11 +1,30 @@
 //! Benchmarks, in a release build. They measure; tests judge nothing by the clock.
 
 use crate::house::House;
-use crate::program;
+use crate::options::{Bench, Peers};
+use crate::{peers, program};
 
-/// Runs the bench of the loop: it prints each figure with its target and fails when one is missed.
-pub(crate) fn run(house: &House, arguments: &[String]) -> anyhow::Result<()> {
+/// Runs a bench: it prints each figure with its target and fails when one is missed.
+pub(crate) fn run(house: &House, bench: Bench, arguments: &[String]) -> anyhow::Result<()> {
+    match bench {
+        Bench::Loop => example(house, "ralph-engine", "bench_loop", arguments),
+        Bench::Sandbox(wanted) => {
+            if wanted == Peers::Install {
+                peers::install(house)?;
+            }
+            // What becomes the launcher is a program of its own, and is looked for beside the bench.
+            let mut cage = program::cargo(&house.root);
+            cage.args(["build", "--release", "--locked", "--package", "ralph-sandbox", "--bin", "ralph-cage"]);
+            program::run(&mut cage)?;
+            let folder = peers::folder(house).to_string_lossy().into_owned();
+            let arguments: Vec<String> = ["--peers".to_owned(), folder].into_iter().chain(arguments.to_vec()).collect();
+            example(house, "ralph-sandbox", "bench_sandbox", &arguments)
+        }
+    }
+}
+
+fn example(house: &House, package: &str, name: &str, arguments: &[String]) -> anyhow::Result<()> {
     let mut bench = program::cargo(&house.root);
-    bench.args(["run", "--release", "--locked", "--package", "ralph-engine", "--example", "bench_loop", "--"]);
+    bench.args(["run", "--release", "--locked", "--package", package, "--example", name, "--"]);
     program::run(bench.args(arguments))
 }

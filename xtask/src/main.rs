@@ -9,6 +9,7 @@ mod house;
 mod licence;
 mod options;
 mod outside;
+mod peers;
 mod program;
 mod report;
 mod rules;
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
     let done = match chore {
         Chore::Test(options) => return if test::run(&house, options) { ExitCode::SUCCESS } else { ExitCode::FAILURE },
         Chore::Fuzz { seconds, target } => fuzz::run(&house, seconds, target.as_deref()),
-        Chore::Bench { arguments } => bench::run(&house, &arguments),
+        Chore::Bench { bench, arguments } => bench::run(&house, bench, &arguments),
         Chore::Rules => rules::run(&house),
         Chore::Deny => deny::run(&house),
     };

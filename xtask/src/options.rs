@@ -14,6 +14,9 @@ usage: cargo xtask <chore>
         fuzz one target, or all in turn (60 seconds each)
   bench loop [--json] [--iterations N] [--quick]
         time, disk and memory of an iteration that are ours, in a release build
+  bench sandbox [--install] [--json] [--rounds N] [--quick] [--program PATH] [--write DIR]
+        the embedded backend beside bwrap, srt, codex and docker, in turn, in a release build
+        --install        get those that are missing, with apt-get and npm, into target/peers and nowhere else
   rules
         only the house rules
   deny
@@ -23,9 +26,22 @@ usage: cargo xtask <chore>
 pub(crate) enum Chore {
     Test(TestOptions),
     Fuzz { seconds: Duration, target: Option<String> },
-    Bench { arguments: Vec<String> },
+    Bench { bench: Bench, arguments: Vec<String> },
     Rules,
     Deny,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bench {
+    Loop,
+    Sandbox(Peers),
+}
+
+/// Whether other programs may be fetched to be measured against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peers {
+    AsFound,
+    Install,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +72,14 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Chore, String> {
         Some("test") => test(&mut rest)?,
         Some("fuzz") => fuzz(&mut rest)?,
         Some("bench") => match rest.next() {
-            Some("loop") => Chore::Bench { arguments: rest.by_ref().map(str::to_owned).collect() },
-            _ => return Err("which bench? there is `loop`".to_owned()),
+            Some("loop") => Chore::Bench { bench: Bench::Loop, arguments: rest.by_ref().map(str::to_owned).collect() },
+            Some("sandbox") => {
+                let (install, arguments): (Vec<&str>, Vec<&str>) = rest.by_ref().partition(|word| *word == "--install");
+                let peers = if install.is_empty() { Peers::AsFound } else { Peers::Install };
+                let arguments = arguments.into_iter().map(str::to_owned).collect();
+                Chore::Bench { bench: Bench::Sandbox(peers), arguments }
+            }
+            _ => return Err("which bench? there are `loop` and `sandbox`".to_owned()),
         },
         Some("rules") => Chore::Rules,
         Some("deny") => Chore::Deny,
@@ -128,6 +150,12 @@ mod tests {
         );
         check("fuzz", Ok(Chore::Fuzz { seconds: seconds(60), target: None }));
         check("fuzz --seconds 3 patch", Ok(Chore::Fuzz { seconds: seconds(3), target: Some("patch".to_owned()) }));
+        let bench = |bench, words: &[&str]| {
+            Ok(Chore::Bench { bench, arguments: words.iter().map(ToString::to_string).collect() })
+        };
+        check("bench loop --json", bench(Bench::Loop, &["--json"]));
+        check("bench sandbox --quick", bench(Bench::Sandbox(Peers::AsFound), &["--quick"]));
+        check("bench sandbox --rounds 9 --install", bench(Bench::Sandbox(Peers::Install), &["--rounds", "9"]));
         check("rules", Ok(Chore::Rules));
         check("deny", Ok(Chore::Deny));
     }
@@ -137,6 +165,7 @@ mod tests {
         check("", Err("which chore?"));
         check("tset", Err("unknown chore `tset`"));
         check("test --fast", Err("unexpected `--fast`"));
+        check("bench", Err("which bench? there are `loop` and `sandbox`"));
         check("fuzz a b", Err("unexpected `b`"));
         check("fuzz --seconds", Err("`--seconds` needs a number"));
         check("fuzz --seconds 0", Err("`--seconds 0` is not a number of seconds above zero"));

@@ -35,6 +35,9 @@ pub struct Options {
     pub user: Option<User>,
     /// Lets sandboxes read what the user's toolchains have downloaded, below a layer of their own.
     pub share_caches: bool,
+    /// Further host directories to show read-only at the place they have on the host, and what to cover in them.
+    pub binds: Vec<PathBuf>,
+    pub masks: Vec<PathBuf>,
     /// Who stands at the doors of sandboxes that have any.
     pub door: Option<Arc<dyn Door>>,
     /// Walls to leave out: how an attack is shown to work where nothing stands against it. No setting leads here.
@@ -67,10 +70,13 @@ pub(super) struct Shared {
     user: Option<User>,
     share_caches: bool,
     tools: Mutex<BTreeMap<Toolchains, Arc<Tools>>>,
+    binds: Vec<PathBuf>,
+    masks: Vec<PathBuf>,
     door: Option<Arc<dyn Door>>,
     pub(super) without: Vec<Wall>,
     ids: Ids,
     places: OnceLock<Places>,
+    swept: OnceLock<()>,
     /// The cages by the sandboxes' keys. Each has a lock of its own: building one keeps nobody else waiting.
     lives: Mutex<HashMap<String, Slot>>,
 }
@@ -92,10 +98,13 @@ impl Embedded {
                 user: options.user,
                 share_caches: options.share_caches,
                 tools: Mutex::default(),
+                binds: options.binds,
+                masks: options.masks,
                 door: options.door,
                 without: options.without,
                 ids: layout::ids(),
                 places: OnceLock::new(),
+                swept: OnceLock::new(),
                 lives: Mutex::default(),
             }),
         }
@@ -226,16 +235,21 @@ impl Shared {
     async fn build(self: &Arc<Self>, id: &str, folder: &Path) -> Result<Live, Error> {
         let (shared, name, place) = (self.clone(), id.to_owned(), folder.to_owned());
         let (launched, groups, mark, volumes, labels) = blocking(move || {
-            // What the folder says now: a snapshot may have been taken since the handle was made.
-            layers::recover(&shared.layers, &name, &place, &shared.ids)?;
-            let meta = Meta::read(&name, &place)?;
-            let lock = owners::lock(&name, &place, !meta.layers.is_empty())?;
             let failed = |step: &'static str| {
                 let id = name.clone();
                 move |source| Error::Cage { id, step: step.to_owned(), source }
             };
+            // First of all: it takes its time to come to life, and everything else is done meanwhile. Should that fail,
+            // it finds nobody to talk to and ends.
+            let launched = shared.launcher.start().map_err(failed("start the launcher"))?;
+            // What the folder says now: a snapshot may have been taken since the handle was made.
+            layers::recover(&shared.layers, &name, &place, &shared.ids)?;
+            let meta = Meta::read(&name, &place)?;
+            let lock = owners::lock(&name, &place, !meta.layers.is_empty())?;
+            let mark = Mark::write(&place, launched.child.id(), lock).map_err(host("mark", &place))?;
             let places = shared.places.get_or_init(Places::find);
-            cgroup::sweep(places, owners::is_dead_group);
+            // Once: what the dead left does not become more while this one lives.
+            shared.swept.get_or_init(|| cgroup::sweep(places, owners::is_dead_group));
             let held = Held {
                 memory: layout::memory(&meta.resources),
                 pids: layout::pids(&meta.resources) + layout::OWN_PIDS,
@@ -253,7 +267,9 @@ impl Shared {
             };
             let image = shared.image(&meta)?;
             let tools = shared.tools(&meta)?;
-            let shown = tools.shown(&place, shared.share_caches, &shared.ids).map_err(failed("show the toolchains"))?;
+            let shown = tools.shown(&place, shared.share_caches, &shared.ids);
+            let mut shown = shown.map_err(failed("show the toolchains"))?;
+            shown.add(&shared.binds, &shared.masks).map_err(failed("find what is to be shown"))?;
             let wish = Wish {
                 meta: &meta,
                 folder: &place,
@@ -261,13 +277,13 @@ impl Shared {
                 system,
                 image: image.map(|image| image.root),
                 tools: &shown,
-                cgroups: groups.as_ref().map(Groups::directories).unwrap_or_default(),
                 holds_memory: groups.is_some() && places.memory(),
                 without: &shared.without,
             };
             let plan = layout::plan(&wish, shared.ids).map_err(failed("plan the cage"))?;
-            let launched = shared.launcher.start(&plan).map_err(failed("start the launcher"))?;
-            let mark = Mark::write(&place, launched.child.id(), lock).map_err(host("mark", &place))?;
+            let joins = groups.as_ref().map_or_else(|| Ok(Vec::new()), Groups::joins);
+            let joins = joins.map_err(failed("open the control group"))?;
+            launched.tell(&plan, &joins).map_err(failed("hand the plan over"))?;
             Ok((launched, groups, mark, plan.volumes.len(), meta.labels))
         })
         .await?;

@@ -1,6 +1,6 @@
 //! Limits the kernel holds: a control group per cage where this user may make one, and an honest `None` where not.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -157,8 +157,16 @@ impl Groups {
         Ok(())
     }
 
-    /// Returns the directories a process joins.
-    pub(super) fn directories(&self) -> Vec<PathBuf> {
+    /// Opens the files by which a process of one thread joins, itself, with a `0`.
+    ///
+    /// In the older kind that is the file of threads: one that moves itself waits for nobody, where moving a process
+    /// makes the kernel hold every fork on the machine, for some milliseconds.
+    pub(super) fn joins(&self) -> io::Result<Vec<File>> {
+        let name = if self.newer { "cgroup.procs" } else { "tasks" };
+        self.directories().iter().map(|dir| File::options().write(true).open(dir.join(name))).collect()
+    }
+
+    fn directories(&self) -> Vec<PathBuf> {
         let mut all: Vec<PathBuf> = [&self.memory, &self.pids, &self.cpu].into_iter().flatten().cloned().collect();
         all.dedup();
         all
@@ -181,11 +189,12 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         for dir in self.directories() {
-            // Empty as soon as the kernel has buried the last process; what resists is swept by the next cage.
-            for _ in 0..50 {
+            // Empty as soon as the kernel has buried the last process, most often at once; what resists is swept by the
+            // next ralph.
+            for patience in 0..10 {
                 match fs::remove_dir(&dir) {
                     Err(error) if error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) => {
-                        std::thread::sleep(std::time::Duration::from_millis(2));
+                        std::thread::sleep(std::time::Duration::from_micros(100 << patience));
                     }
                     _ => break,
                 }

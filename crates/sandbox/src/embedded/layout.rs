@@ -45,7 +45,6 @@ pub(super) struct Wish<'a> {
     pub(super) system: &'a System,
     pub(super) image: Option<PathBuf>,
     pub(super) tools: &'a Shown,
-    pub(super) cgroups: Vec<PathBuf>,
     pub(super) holds_memory: bool,
     pub(super) without: &'a [Wall],
 }
@@ -55,14 +54,27 @@ pub(super) fn furnish(folder: &Path, ids: &Ids) -> io::Result<()> {
     for part in VOLUMES.map(|(_, part)| part) {
         own(&folder.join(part), ids)?;
     }
-    for part in [WORK, ROOT] {
-        DirBuilder::new().mode(0o700).create(folder.join(part))?;
+    Ok(())
+}
+
+/// Makes what only a sandbox over layers or an image needs, and returns the place the kernel mixes a part in.
+fn work(folder: &Path, part: &str, ids: &Ids) -> io::Result<PathBuf> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder.join(WORK))?;
+    let path = folder.join(WORK).join(part);
+    if !path.exists() {
+        own(&path, ids)?;
     }
-    for part in KEPT.iter().chain([&ROOT]) {
-        own(&folder.join(WORK).join(part), ids)?;
+    Ok(path)
+}
+
+/// Makes the directory for what is written over an image.
+fn root(folder: &Path, ids: &Ids) -> io::Result<PathBuf> {
+    let path = folder.join(ROOT);
+    if !path.exists() {
+        own(&path, ids)?;
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     }
-    fs::set_permissions(folder.join(ROOT), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    give(&folder.join(ROOT), ids)
+    Ok(path)
 }
 
 /// Makes a directory that is the agent's.
@@ -104,15 +116,15 @@ pub(super) fn plan(wish: &Wish<'_>, ids: Ids) -> io::Result<Plan> {
             target: target.to_owned(),
             upper: system::source(&folder.join(part))?,
             lower: lower.collect::<io::Result<_>>()?,
-            work: if layered { Some(system::source(&folder.join(WORK).join(part))?) } else { None },
+            work: if layered { Some(system::source(&work(folder, part, &ids)?)?) } else { None },
         });
     }
     let (base, mut binds, links, files) = match &wish.image {
         None => (Base::Empty, wish.system.binds.clone(), wish.system.links.clone(), system::texts(HOSTNAME, HOME)),
         Some(image) => {
             let lower = system::source(&system::plain(image)?)?;
-            let upper = system::source(&folder.join(ROOT))?;
-            let work = system::source(&folder.join(WORK).join(ROOT))?;
+            let upper = system::source(&root(folder, &ids)?)?;
+            let work = system::source(&work(folder, ROOT, &ids)?)?;
             (Base::Image { lower, upper, work }, Vec::new(), Vec::new(), image_texts(image))
         }
     };
@@ -134,7 +146,6 @@ pub(super) fn plan(wish: &Wish<'_>, ids: Ids) -> io::Result<Plan> {
         scratch: scratch(wish.image.is_some()),
         network: network(wish.meta.network),
         limits: limits(&wish.meta.resources, wish.holds_memory, wish.without),
-        cgroups: wish.cgroups.clone(),
         without: wish.without.to_vec(),
     })
 }

@@ -25,8 +25,6 @@ pub(super) struct Plan {
     pub(super) scratch: Vec<Scratch>,
     pub(super) network: Network,
     pub(super) limits: Limits,
-    /// Files whose `cgroup.procs` the cage is to be written into.
-    pub(super) cgroups: Vec<PathBuf>,
     /// Walls left out on purpose, to see that their absence is noticed.
     pub(super) without: Vec<Wall>,
 }

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::OnceLock;
@@ -32,15 +32,23 @@ pub(super) struct Launched {
     pub(super) ctl: OwnedFd,
 }
 
+impl Launched {
+    /// Hands the launcher its plan and the files by which its cage joins control groups.
+    pub(super) fn tell(&self, plan: &Plan, groups: &[File]) -> io::Result<()> {
+        let plan = wire::sealed("plan", &serde_json::to_vec(plan)?)?;
+        let descriptors: Vec<_> = std::iter::once(plan.as_fd()).chain(groups.iter().map(File::as_fd)).collect();
+        wire::send(self.ctl.as_fd(), b"plan", &descriptors)
+    }
+}
+
 impl Launcher {
     pub(super) fn new(program: PathBuf) -> Self {
         Self { program, copy: OnceLock::new() }
     }
 
-    /// Starts a launcher with a plan.
-    pub(super) fn start(&self, plan: &Plan) -> io::Result<Launched> {
+    /// Starts a launcher, which waits for its plan: while it comes to life, the plan is made.
+    pub(super) fn start(&self) -> io::Result<Launched> {
         let copy = self.copy()?;
-        let plan = wire::sealed("plan", &serde_json::to_vec(plan)?)?;
         let (ctl, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
         // Theirs waits; ours is waited for together with everything else.
@@ -50,7 +58,7 @@ impl Launcher {
             .env_clear()
             .current_dir("/")
             .stdin(theirs)
-            .stdout(plan)
+            .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
         Ok(Launched { child, ctl })

@@ -1,7 +1,7 @@
 //! The user's toolchains inside a cage: what was found on the host, as mounts, files and variables.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ralph_core::config::Toolchains;
 
@@ -115,6 +115,15 @@ impl Tools {
 }
 
 impl Shown {
+    /// Shows further directories at the place they have on the host.
+    pub(super) fn add(&mut self, binds: &[PathBuf], masks: &[PathBuf]) -> io::Result<()> {
+        for path in binds.iter().filter(|path| path.exists()) {
+            self.binds.push(system::bind(&system::plain(path)?, &path.to_string_lossy())?);
+        }
+        self.masks.extend(masks.iter().map(|path| path.to_string_lossy().into_owned()));
+        Ok(())
+    }
+
     fn mask(&mut self, bind: &toolchain::Bind) {
         self.masks.extend(bind.mask.iter().map(|mask| bind.target.join(&mask.below).to_string_lossy().into_owned()));
     }

@@ -1,6 +1,6 @@
 //! The process outside the cage: makes the namespaces, says who is who in them, and waits.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
@@ -38,17 +38,23 @@ fn launch(ctl: &OwnedFd) -> Result<(), Fault> {
     umask(Mode::from_raw_mode(0o077));
     // A session of its own: Ctrl-C at the supervisor's terminal is the supervisor's to answer.
     setsid().at("begin a session")?;
-    let plan = sys::inherited(1).and_then(wire::unsealed).at("read the plan")?;
+    let (_, descriptors) = wire::receive(ctl).at("wait for the plan")?;
+    let mut descriptors = descriptors.into_iter();
+    // A supervisor that has thought better of it wants no answer.
+    let Some(plan) = descriptors.next() else { return Ok(()) };
+    let plan = wire::unsealed(plan).at("read the plan")?;
     let plan: Plan = serde_json::from_slice(&plan).map_err(io::Error::from).at("read the plan")?;
+    let groups: Vec<File> = descriptors.map(File::from).collect();
     if !plan.without.contains(&Wall::Descriptors) {
-        sys::close_from(3).at("close inherited descriptors")?;
+        let kept: Vec<_> = groups.iter().map(std::os::fd::AsFd::as_fd).collect();
+        sys::close_all_but(&kept).at("close inherited descriptors")?;
     }
     let (wait, go) = io::pipe().at("make a pipe")?;
     let Some(cage) = sys::clone(namespaces(&plan)).at("make namespaces")? else {
         drop(go);
-        init::main(ctl, &plan, wait);
+        init::main(ctl, &plan, groups, wait);
     };
-    drop(wait);
+    drop((wait, groups));
     if let Err(fault) =
         introduce(cage, &plan).and_then(|()| io::Write::write_all(&mut &go, b"g").at("let the cage go on"))
     {
@@ -67,7 +73,7 @@ fn launch(ctl: &OwnedFd) -> Result<(), Fault> {
     }
 }
 
-/// Says who the cage's users are, and which limits hold for it.
+/// Says who the cage's users are.
 fn introduce(cage: Pid, plan: &Plan) -> Result<(), Fault> {
     let of = |name: &str| format!("/proc/{}/{name}", cage.as_raw_nonzero());
     let Ids { uid, gid, agent_uid, agent_gid } = plan.ids;
@@ -79,12 +85,7 @@ fn introduce(cage: Pid, plan: &Plan) -> Result<(), Fault> {
         fs::write(of("setgroups"), "deny").at("write setgroups")?;
     }
     fs::write(of("uid_map"), map(uid, agent_uid)).at("write uid_map")?;
-    fs::write(of("gid_map"), map(gid, agent_gid)).at("write gid_map")?;
-    for group in &plan.cgroups {
-        fs::write(group.join("cgroup.procs"), cage.as_raw_nonzero().to_string())
-            .at(format_args!("join cgroup {}", group.display()))?;
-    }
-    Ok(())
+    fs::write(of("gid_map"), map(gid, agent_gid)).at("write gid_map")
 }
 
 fn namespaces(plan: &Plan) -> u64 {

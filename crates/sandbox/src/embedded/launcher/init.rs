@@ -1,7 +1,7 @@
 //! Process 1 of a cage, from its first breath to the loop it spends its life in.
 
 use std::fs::File;
-use std::io::{PipeReader, Read as _};
+use std::io::{PipeReader, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior, set_parent_process_death_signal};
@@ -14,21 +14,24 @@ use super::helper::report;
 use super::{NAME, network, root, serve, sys, walls};
 
 /// Builds the cage and serves in it. The process is the first of its namespaces and never returns.
-pub(super) fn main(ctl: &OwnedFd, plan: &Plan, go: PipeReader) -> ! {
-    match build(ctl, plan, go) {
+pub(super) fn main(ctl: &OwnedFd, plan: &Plan, groups: Vec<File>, go: PipeReader) -> ! {
+    match build(ctl, plan, groups, go) {
         Ok(()) => serve::forever(ctl, &plan.limits),
         Err(fault) => report(ctl, &fault),
     }
     sys::exit(125)
 }
 
-fn build(ctl: &OwnedFd, plan: &Plan, mut go: PipeReader) -> Result<(), Fault> {
+fn build(ctl: &OwnedFd, plan: &Plan, groups: Vec<File>, mut go: PipeReader) -> Result<(), Fault> {
     let has = |wall: Wall| !plan.without.contains(&wall);
     let mut word = [0];
     if go.read(&mut word).at("wait for the users' numbers")? == 0 {
         return Err(fault("wait for the users' numbers", "they were not given"));
     }
     drop(go);
+    for mut group in groups {
+        group.write_all(b"0").at("join a control group")?;
+    }
     rustix::thread::set_name(c"ralph-init").at("take a name")?;
     if plan.ids.apart() {
         sys::leave_groups().at("leave the host's groups")?;

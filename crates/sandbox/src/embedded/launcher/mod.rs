@@ -1,7 +1,7 @@
 //! The launcher: what builds a cage, stands in it as process 1, and starts programs in it.
 //!
 //! It runs in a process of its own, the same program started again under the name [`NAME`], with one thread and three
-//! descriptors: the socket to the supervisor, the sealed plan, and a place to complain. That process (the *helper*) stays
+//! descriptors: the socket to the supervisor, over which the sealed plan comes, and two that lead nowhere. That process (the *helper*) stays
 //! outside and only waits; its child is process 1 of the cage; each program inside has a *keeper* between itself and
 //! process 1, which answers for its end. Nothing here knows what a run, a task or a model is.
 

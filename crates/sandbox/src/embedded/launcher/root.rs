@@ -79,6 +79,8 @@ pub(super) struct Stage {
     agent: u32,
     /// A directory in memory for files that are bound over those of an image.
     texts: Option<OwnedFd>,
+    /// One for all, and of a filesystem that stays: to let go of a mount is the slowest step in building a cage.
+    nothing: Option<Nothing>,
     targets: BTreeSet<PathBuf>,
 }
 
@@ -102,11 +104,7 @@ impl Stage {
         // Through the path, so that what is attached below is found from here.
         let root = open(place, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let root = root.at("open the new root")?;
-        let mut stage = Self { root, place, agent, texts: None, targets: BTreeSet::from([PathBuf::from("/")]) };
-        if let Some(texts) = texts {
-            stage.texts = Some(texts);
-        }
-        Ok(stage)
+        Ok(Self { root, place, agent, texts, nothing: None, targets: BTreeSet::from([PathBuf::from("/")]) })
     }
 
     /// Opens the directory of a target and returns it with the last name; what is missing on the way is made.
@@ -117,6 +115,13 @@ impl Stage {
             return Err(fault(step(), "the path is not plain"));
         }
         let last = names.pop().ok_or_else(|| fault(step(), "the root is no target"))?;
+        // All at once, which is so nearly always; and one by one where something has to be made.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let whole = if names.is_empty() { ".".to_owned() } else { names.join("/") };
+        match openat2(&self.root, whole, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH) {
+            Err(Errno::NOENT) => (),
+            opened => return Ok((opened.at(step())?, last)),
+        }
         let mut here = self.root.try_clone().at(step())?;
         for name in names {
             here = enter(&here, name, self.agent).at(step())?;
@@ -177,16 +182,14 @@ impl Stage {
             found => found.at(format_args!("look at {target}"))?,
         };
         let directory = rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir();
-        let empty = Scratch { target: target.to_owned(), bytes: 4096, files: 4, mode: 0o555 };
-        let mount = memory(&empty, 0)?;
-        let mount = if directory {
-            mount
-        } else {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            openat(&mount, "nothing", flags, Mode::from_raw_mode(0o444)).at(format_args!("cover {target}"))?;
-            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            open_tree(&mount, "nothing", flags).at(format_args!("cover {target}"))?
+        let from = match &self.nothing {
+            Some(nothing) => nothing,
+            // An image's root is not the place for it, and over one there is another.
+            None => self.nothing.insert(nothing(self.texts.as_ref().unwrap_or(&self.root))?),
         };
+        let from = if directory { &from.directory } else { &from.file };
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        let mount = open_tree(from, "", flags).at(format_args!("cover {target}"))?;
         let rights = READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC;
         sys::mount_attributes(mount.as_fd(), rights, false).at(format_args!("cover {target}"))?;
         self.attach(target, mount, directory)
@@ -277,6 +280,11 @@ impl Stage {
     /// Moves into the new root and lets go of the old one.
     fn enter(&mut self, read_only: bool) -> Result<(), Fault> {
         self.own("/run/user/1000")?;
+        if self.nothing.take().is_some() {
+            let place = self.texts.as_ref().unwrap_or(&self.root);
+            rustix::fs::unlinkat(place, EMPTY_FILE, AtFlags::empty()).at("hide the empty file")?;
+            rustix::fs::unlinkat(place, EMPTY_DIRECTORY, AtFlags::REMOVEDIR).at("hide the empty directory")?;
+        }
         fchdir(&self.root).at("enter the new root")?;
         pivot_root(".", ".").at(format_args!("swap roots at {}", self.place))?;
         unmount(".", UnmountFlags::DETACH).at("let go of the host's root")?;
@@ -378,6 +386,26 @@ fn memory(scratch: &Scratch, owner: u32) -> Result<OwnedFd, Fault> {
         .set("uid", &owner.to_string())?
         .set("gid", &owner.to_string())?;
     kind.mount()
+}
+
+const EMPTY_DIRECTORY: &str = ".empty-directory";
+const EMPTY_FILE: &str = ".empty-file";
+
+/// What things are covered with.
+struct Nothing {
+    file: OwnedFd,
+    directory: OwnedFd,
+}
+
+/// Makes what things are covered with, and takes its names away again: what is mounted from it stays.
+fn nothing(place: &OwnedFd) -> Result<Nothing, Fault> {
+    let step = "make an empty file";
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    openat(place, EMPTY_FILE, flags, Mode::from_raw_mode(0o444)).at(step)?;
+    mkdirat(place, EMPTY_DIRECTORY, Mode::from_raw_mode(0o555)).at(step)?;
+    chmod(place, EMPTY_DIRECTORY, 0o555).at(step)?;
+    let open = |name| openat(place, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    Ok(Nothing { file: open(EMPTY_FILE).at(step)?, directory: open(EMPTY_DIRECTORY).at(step)? })
 }
 
 /// A filesystem that is about to be mounted.

@@ -83,10 +83,19 @@ pub(super) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Closes every descriptor from this number on. For a process that is about to become another program or has just begun.
-pub(super) fn close_from(first: u32) -> io::Result<()> {
-    // SAFETY: whatever is closed is not used afterwards: the caller's next step is `execve`, or it owns nothing yet.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) })
+/// Closes every descriptor but the standard ones and these. For a process that has just begun and owns nothing else.
+pub(super) fn close_all_but(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut kept: Vec<u32> = kept.iter().filter_map(|fd| u32::try_from(fd.as_raw_fd()).ok()).collect();
+    kept.sort_unstable();
+    let mut first = 3;
+    for fd in kept.into_iter().chain([u32::MAX]) {
+        if fd > first {
+            // SAFETY: what is closed is nobody's: the caller holds only what it keeps.
+            check(unsafe { libc::syscall(libc::SYS_close_range, first, fd - 1, 0) })?;
+        }
+        first = fd.saturating_add(1);
+    }
+    Ok(())
 }
 
 /// Lets every descriptor from this number on end with the program that holds it now.

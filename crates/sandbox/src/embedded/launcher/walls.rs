@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use landlock::{
     ABI, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
@@ -92,11 +93,8 @@ pub(super) fn stand(plan: &Plan) -> Result<u8, Fault> {
         restrict_files(plan, version).map_err(io::Error::other).at("stand behind Landlock")?;
     }
     if has(Wall::Seccomp) {
-        for filter in filters().map_err(io::Error::other).at("write the filter on system calls")? {
-            seccompiler::apply_filter(&filter)
-                .map_err(io::Error::other)
-                .at("stand behind the filter on system calls")?;
-        }
+        let filter = filter().map_err(io::Error::other).at("write the filter on system calls")?;
+        seccompiler::apply_filter(&filter).map_err(io::Error::other).at("stand behind the filter on system calls")?;
     }
     Ok(version)
 }
@@ -134,10 +132,13 @@ fn restrict_files(plan: &Plan, version: u8) -> Result<(), landlock::RulesetError
         Base::Empty => allow("/", AccessFs::ReadDir.into())?,
         Base::Image { .. } => allow("/", own)?,
     }
-    for path in ["/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/var"] {
+    let system = ["/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/var"];
+    for path in system {
         allow(path, look)?;
     }
-    for bind in plan.binds.iter().filter(|bind| !bind.device) {
+    // A rule holds for what is mounted below its place too: what lies there needs none of its own.
+    let covered = |target: &str| system.iter().any(|path| Path::new(target).starts_with(path));
+    for bind in plan.binds.iter().filter(|bind| !bind.device && !covered(&bind.target)) {
         allow(&bind.target, look)?;
     }
     allow("/dev", device)?;
@@ -152,38 +153,38 @@ fn restrict_files(plan: &Plan, version: u8) -> Result<(), landlock::RulesetError
     Ok(())
 }
 
-/// The filters on system calls: what is refused, what does not exist, and the other ways to call.
-pub(super) fn filters() -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
+/// The filter on system calls: what does not exist, then what is refused. One program: each costs its own compilation.
+pub(super) fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let refused =
         SeccompFilter::new(refusals()?, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.unsigned_abs()), arch)?;
-    // `clone3` hides its flags in memory, where no filter can look; libraries fall back to `clone`.
-    let missing = SeccompFilter::new(
-        BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
-        SeccompAction::Allow,
-        SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
-        arch,
-    )?;
-    let mut filters: Vec<BpfProgram> = vec![missing.try_into()?, refused.try_into()?];
-    if cfg!(target_arch = "x86_64") {
-        filters.push(no_x32());
-    }
-    Ok(filters)
+    let refused: BpfProgram = refused.try_into()?;
+    Ok(missing().into_iter().chain(refused).collect())
 }
 
-/// Calls of the x32 kind have other numbers for the same deeds: none of them exists here.
-fn no_x32() -> BpfProgram {
+/// Answers as if a call did not exist, and goes on to the next part of the program otherwise.
+///
+/// `clone3` hides its flags in memory, where no filter can look; libraries fall back to `clone`. Calls of the x32 kind
+/// have other numbers for the same deeds. What calls in another machine's way is none of this part's: the next ends it.
+fn missing() -> BpfProgram {
     const LOAD: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
     const JUMP_IF_AT_LEAST: u16 = 0x35;
     const RETURN: u16 = 0x06;
-    const X32: u32 = 0x4000_0000;
     const ERRNO: u32 = 0x0005_0000;
-    const ALLOW: u32 = 0x7fff_0000;
+    const NUMBER: u32 = 0;
+    const MACHINE: u32 = 4;
+    const OURS: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
+    // No call of other machines has a number that large.
+    const X32: u32 = 0x4000_0000;
+    let clone3 = u32::try_from(libc::SYS_clone3).unwrap_or(u32::MAX);
     vec![
-        sock_filter { code: LOAD, jt: 0, jf: 0, k: 0 },
+        sock_filter { code: LOAD, jt: 0, jf: 0, k: MACHINE },
+        sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 4, k: OURS },
+        sock_filter { code: LOAD, jt: 0, jf: 0, k: NUMBER },
+        sock_filter { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: clone3 },
         sock_filter { code: JUMP_IF_AT_LEAST, jt: 0, jf: 1, k: X32 },
         sock_filter { code: RETURN, jt: 0, jf: 0, k: ERRNO | libc::ENOSYS.unsigned_abs() },
-        sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW },
     ]
 }
 
@@ -331,10 +332,63 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_filters_can_be_written() {
-        let filters = filters().expect("filters");
-        assert_eq!(filters.len(), if cfg!(target_arch = "x86_64") { 3 } else { 2 });
+    fn the_filter_can_be_written() {
+        let filter = filter().expect("a filter");
         // The kernel takes programs of at most 4096 steps.
-        assert!(filters.iter().all(|filter| !filter.is_empty() && filter.len() < 4096));
+        assert!(filter.len() > 100 && filter.len() < 4096, "{}", filter.len());
+    }
+
+    /// Follows a program by hand, as the kernel does.
+    fn answer(program: &[sock_filter], machine: u32, call: u32) -> Option<u32> {
+        let (mut at, mut held) = (0, 0);
+        loop {
+            let step = program.get(at)?;
+            let jump = |taken: bool| usize::from(if taken { step.jt } else { step.jf });
+            at += 1 + match step.code {
+                0x20 => {
+                    held = match step.k {
+                        0 => call,
+                        4 => machine,
+                        // All arguments are 0.
+                        _ => 0,
+                    };
+                    0
+                }
+                0x05 => usize::try_from(step.k).ok()?,
+                0x15 => jump(held == step.k),
+                0x25 => jump(held > step.k),
+                0x35 => jump(held >= step.k),
+                0x54 => {
+                    held &= step.k;
+                    0
+                }
+                0x06 => return Some(step.k),
+                _ => return None,
+            };
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn what_the_filter_answers() {
+        const HERE: u32 = 0xc000_003e;
+        const I386: u32 = 0x4000_0003;
+        const KILL: u32 = 0x8000_0000;
+        const ALLOW: u32 = 0x7fff_0000;
+        let errno = |errno: i32| 0x0005_0000 | errno.unsigned_abs();
+        let filter = filter().expect("a filter");
+        let check = |machine, call: i64, want| {
+            let call = u32::try_from(call).expect("a number");
+            assert_eq!(answer(&filter, machine, call), Some(want), "{machine:#x} {call:#x}");
+        };
+        check(HERE, libc::SYS_read, ALLOW);
+        check(HERE, libc::SYS_clone, ALLOW);
+        check(HERE, libc::SYS_clone3, errno(libc::ENOSYS));
+        check(HERE, 0x4000_0000 | libc::SYS_read, errno(libc::ENOSYS));
+        check(HERE, 0x4000_0000 | libc::SYS_mount, errno(libc::ENOSYS));
+        check(HERE, libc::SYS_mount, errno(libc::EPERM));
+        check(HERE, libc::SYS_bpf, errno(libc::EPERM));
+        check(I386, libc::SYS_read, KILL);
+        check(I386, libc::SYS_clone3, KILL);
     }
 }

@@ -1,0 +1,98 @@
+//! A hundred sandboxes at once: how long until all have run a command, what each costs while it idles, and how long until
+//! nothing is left of them.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ralph_sandbox::embedded::Embedded;
+use ralph_sandbox::{Backend as _, Sandbox};
+use tokio::task::JoinSet;
+
+use crate::machine::kib;
+use crate::peers::ms;
+use crate::run::Fallible;
+use crate::speed::{run, spec};
+use crate::table::Table;
+
+const COUNT: usize = 100;
+/// Memory of our own two processes in an idle sandbox.
+const MOST_MIB: f64 = 4.0;
+
+pub(crate) async fn measure(table: &mut Table, name: &str, backend: Arc<Embedded>) -> Fallible<()> {
+    let (kernel, own) = (kernel_kib(), kib("/proc/self/smaps_rollup", "Pss:"));
+    let began = Instant::now();
+    let mut all: Vec<Arc<dyn Sandbox>> = Vec::new();
+    let mut making = JoinSet::new();
+    for n in 0..COUNT {
+        let backend = backend.clone();
+        making.spawn(async move {
+            let sandbox = backend.create(&spec(&format!("crowd-{n}"))).await.map_err(|error| error.to_string())?;
+            run(&*sandbox, &["/bin/true"]).await.map_err(|error| error.to_string())?;
+            Ok::<_, String>(sandbox)
+        });
+    }
+    let mut failures = Vec::new();
+    while let Some(made) = making.join_next().await {
+        match made? {
+            Ok(sandbox) => all.push(sandbox),
+            Err(error) => failures.push(error),
+        }
+    }
+    table.tell(format!("{name}: {COUNT} at once, all created and used"), ms(began), "ms");
+    memory(table, name, all.len(), kernel, own);
+    let began = Instant::now();
+    let mut ending = JoinSet::new();
+    for sandbox in all {
+        ending.spawn(async move { sandbox.destroy().await.map_err(|error| error.to_string()) });
+    }
+    while let Some(ended) = ending.join_next().await {
+        failures.extend(ended?.err());
+    }
+    table.tell(format!("{name}: {COUNT} at once, all destroyed"), ms(began), "ms");
+    table.at_most(format!("{name}: {COUNT} at once, failures"), failures.len() as f64, 0.0, "");
+    match failures.first() {
+        Some(first) => Err(format!("{} of {COUNT} sandboxes failed, the first: {first}", failures.len()).into()),
+        None => Ok(()),
+    }
+}
+
+fn memory(table: &mut Table, name: &str, count: usize, kernel: f64, own: Option<f64>) {
+    let title = format!("{name}: memory of an idle sandbox");
+    let pids = launchers();
+    let sizes: Option<Vec<f64>> = pids.iter().map(|pid| kib(&format!("/proc/{pid}/smaps_rollup"), "Pss:")).collect();
+    // Two for each, the helper and process 1: anything else would be a wrong count.
+    match sizes {
+        Some(sizes) if sizes.len() == 2 * count && count > 0 => {
+            table.at_most(title, sizes.iter().sum::<f64>() / count as f64 / 1024.0, MOST_MIB, "MiB");
+        }
+        Some(sizes) => table.lacks(title, Some(MOST_MIB), "MiB", &format!("{} processes were found", sizes.len())),
+        None => table.lacks(title, Some(MOST_MIB), "MiB", "the kernel shows the memory of process 1 to root alone"),
+    }
+    let each = |kib: f64| kib.max(0.0) / count.max(1) as f64 / 1024.0;
+    if let (Some(before), Some(after)) = (own, kib("/proc/self/smaps_rollup", "Pss:")) {
+        table.tell(format!("{name}: the supervisor's share of it"), each(after - before), "MiB");
+    }
+    table.tell(format!("{name}: the kernel's share of it, all told"), each(kernel_kib() - kernel), "MiB");
+}
+
+/// Returns what the kernel has taken for itself: structures, stacks, tables of pages, and per processor.
+fn kernel_kib() -> f64 {
+    ["Slab:", "KernelStack:", "PageTables:", "Percpu:"].iter().filter_map(|name| kib("/proc/meminfo", name)).sum()
+}
+
+/// Returns the launchers that this process has started, and their children.
+fn launchers() -> Vec<u32> {
+    let children = |pid: &str| -> Vec<u32> {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+        lists
+            .flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<_>>())
+            .collect()
+    };
+    let is_launcher =
+        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| !name.contains("docker"));
+    let outer: Vec<u32> = children("self").into_iter().filter(is_launcher).collect();
+    let inner: Vec<u32> = outer.iter().flat_map(|pid| children(&pid.to_string())).collect();
+    outer.into_iter().chain(inner).collect()
+}

@@ -1,0 +1,65 @@
+//! How long it takes from a snapshot to the first command in a sandbox that begins as it, for little and for much in it.
+
+use std::time::Instant;
+
+use ralph_sandbox::Backend as _;
+use ralph_sandbox::embedded::Embedded;
+
+use crate::peers::ms;
+use crate::run::Fallible;
+use crate::series::Series;
+use crate::speed::{run, spec};
+use crate::table::Table;
+
+const FORK: &str = "fork of a snapshot";
+const READY: &str = "fork of a snapshot → first exec";
+
+/// A forked sandbox is to be of use so soon.
+const MOST_MS: f64 = 20.0;
+/// How much longer it may take for the large one; more than this is no noise.
+const GROWTH: f64 = 1.5;
+
+const SMALL: (&str, u32) = ("1 MB", 1);
+const LARGE: (&str, u32) = ("2 GB", 2048);
+
+pub(crate) async fn measure(table: &mut Table, backend: &Embedded, rounds: usize, quick: bool) -> Fallible<()> {
+    let sizes = if quick { vec![SMALL] } else { vec![SMALL, LARGE] };
+    let mut snapshots = Vec::new();
+    for (name, mib) in &sizes {
+        snapshots.push((*name, snapshot(backend, *mib).await?));
+    }
+    let mut series: Vec<[Series; 2]> =
+        sizes.iter().map(|(name, _)| [FORK, READY].map(|group| Series::new(group, *name))).collect();
+    for round in 0..rounds {
+        for ((_, snapshot), [forks, readies]) in snapshots.iter().zip(&mut series) {
+            let began = Instant::now();
+            let sandbox = backend.fork(snapshot, &spec(&format!("fork-{round}"))).await?;
+            forks.times.push(ms(began));
+            run(&*sandbox, &["/bin/true"]).await?;
+            readies.times.push(ms(began));
+            sandbox.destroy().await?;
+        }
+    }
+    let medians: Vec<f64> = series.iter().filter_map(|[_, readies]| readies.p50()).collect();
+    let mut series: Vec<Series> = series.into_iter().flatten().collect();
+    series.sort_by_key(|series| series.group == READY);
+    table.series.extend(series);
+    for ((name, _), median) in sizes.iter().zip(&medians) {
+        table.at_most(format!("{READY}, {name}"), *median, MOST_MS, "ms");
+    }
+    match (medians.first(), medians.get(1)) {
+        (Some(small), Some(large)) => table.at_most(format!("{READY}: 2 GB / 1 MB"), large / small, GROWTH, "×"),
+        _ => table.lacks(format!("{READY}: 2 GB / 1 MB"), Some(GROWTH), "×", "left out by `--quick`"),
+    }
+    Ok(())
+}
+
+/// Fills a sandbox with files of 1 MiB and keeps it as a snapshot.
+async fn snapshot(backend: &Embedded, mib: u32) -> Fallible<String> {
+    let sandbox = backend.create(&spec(&format!("snapshot-{mib}"))).await?;
+    let fill = format!("i=0; while [ $i -lt {mib} ]; do head -c 1048576 /dev/urandom > f$i; i=$((i+1)); done");
+    run(&*sandbox, &["sh", "-c", &fill]).await?;
+    let name = sandbox.snapshot().await?;
+    sandbox.destroy().await?;
+    Ok(name)
+}

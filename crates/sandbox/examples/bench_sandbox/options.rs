@@ -1,0 +1,53 @@
+//! The command line of the bench.
+
+use std::path::PathBuf;
+
+pub(crate) const USAGE: &str = "usage: bench_sandbox [--json] [--rounds N] [--quick] [--speed] [--peers DIR] [--program PATH] [--write DIR]\n\n  \
+    --rounds N      samples of what is quick; what is slow gets a fifth (100)\n  \
+    --quick         leave the large snapshot out\n  \
+    --speed         only the first and the further commands, for who looks for what takes so long\n  \
+    --peers DIR     where `cargo xtask bench sandbox --install` has put the others\n  \
+    --program PATH  measure this program as launcher too (the `ralph` beside this one, if there is one)\n  \
+    --dir DIR       where sandboxes lie while they are measured (the system's temporary folder)\n  \
+    --write DIR     write `sandbox.md` and `sandbox.svg` there\n  \
+    --json          print one JSON object\n";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) json: bool,
+    pub(crate) quick: bool,
+    pub(crate) speed: bool,
+    pub(crate) rounds: usize,
+    pub(crate) peers: Option<PathBuf>,
+    pub(crate) program: Option<PathBuf>,
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) write: Option<PathBuf>,
+}
+
+/// Reads the arguments; `None` when they are not understood.
+pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
+    let mut options = Options {
+        json: false,
+        quick: false,
+        speed: false,
+        rounds: 100,
+        peers: None,
+        program: None,
+        dir: None,
+        write: None,
+    };
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--json" => options.json = true,
+            "--quick" => options.quick = true,
+            "--speed" => options.speed = true,
+            "--rounds" => options.rounds = args.next()?.parse().ok().filter(|rounds| *rounds > 0)?,
+            "--peers" => options.peers = Some(args.next()?.into()),
+            "--program" => options.program = Some(args.next()?.into()),
+            "--dir" => options.dir = Some(args.next()?.into()),
+            "--write" => options.write = Some(args.next()?.into()),
+            _ => return None,
+        }
+    }
+    Some(options)
+}

@@ -1,0 +1,44 @@
+//! Samples of one thing, and what is told of them.
+
+use serde::Serialize;
+
+/// What one way of doing something took, in ms, or why it could not be tried.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Series {
+    pub(crate) group: &'static str,
+    pub(crate) name: String,
+    pub(crate) times: Vec<f64>,
+    pub(crate) missing: Option<String>,
+}
+
+impl Series {
+    pub(crate) fn new(group: &'static str, name: impl Into<String>) -> Self {
+        Self { group, name: name.into(), times: Vec::new(), missing: None }
+    }
+
+    pub(crate) fn missing(group: &'static str, name: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { missing: Some(why.into()), ..Self::new(group, name) }
+    }
+
+    /// Returns the median, if there is any.
+    pub(crate) fn p50(&self) -> Option<f64> {
+        percentile(&self.times, 50)
+    }
+
+    pub(crate) fn p90(&self) -> Option<f64> {
+        percentile(&self.times, 90)
+    }
+}
+
+/// Returns the value below which `percent` of the values lie.
+pub(crate) fn percentile(values: &[f64], percent: usize) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = (sorted.len().saturating_sub(1) * percent).div_ceil(100);
+    sorted.get(at).copied()
+}
+
+/// Finds a series by what it is.
+pub(crate) fn find<'a>(all: &'a [Series], group: &str, name: &str) -> Option<&'a Series> {
+    all.iter().find(|series| series.group == group && series.name == name)
+}
