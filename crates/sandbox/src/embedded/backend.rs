@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use async_trait::async_trait;
 
 use super::cgroup::{self, Groups, Held, Places};
-use super::disk;
+use super::disk::{self, Disk};
 use super::door::Door;
 use super::layers;
 use super::layout::{self, Wish};
@@ -36,6 +36,8 @@ pub struct Options {
     pub masks: Vec<PathBuf>,
     /// Who stands at the doors of sandboxes that have any.
     pub door: Option<Arc<dyn Door>>,
+    /// Makes no control groups, even where this user may.
+    pub no_groups: bool,
     /// Walls to leave out: how an attack is shown to work where nothing stands against it. No setting leads here.
     pub without: Vec<Wall>,
 }
@@ -58,6 +60,7 @@ pub(super) struct Shared {
     binds: Vec<PathBuf>,
     masks: Vec<String>,
     door: Option<Arc<dyn Door>>,
+    no_groups: bool,
     without: Vec<Wall>,
     ids: Ids,
     places: OnceLock<Places>,
@@ -86,6 +89,7 @@ impl Embedded {
                 binds: options.binds,
                 masks,
                 door: options.door,
+                no_groups: options.no_groups,
                 without: options.without,
                 ids: layout::ids(),
                 places: OnceLock::new(),
@@ -96,7 +100,7 @@ impl Embedded {
 
     /// Returns whether the kernel holds memory and processes of a cage here.
     pub fn held_by_kernel(&self) -> (bool, bool) {
-        let places = self.shared.places.get_or_init(Places::find);
+        let places = self.shared.places();
         (places.memory(), places.pids())
     }
 
@@ -155,6 +159,7 @@ impl Backend for Embedded {
             let (shared, all) = (self.shared.clone(), *rule == Prune::All);
             blocking(move || {
                 shared.shelf.sweep()?;
+                cgroup::sweep(shared.places(), owners::is_dead_group);
                 if all { layers::sweep(&shared.layers, &shared.shelf.metas()?) } else { Ok(()) }
             })
             .await?;
@@ -180,6 +185,10 @@ impl Shared {
         Ok(Arc::new(EmbeddedSandbox::new(self, meta, folder)?))
     }
 
+    fn places(&self) -> &Places {
+        self.places.get_or_init(|| if self.no_groups { Places::none() } else { Places::find() })
+    }
+
     fn slot(&self, key: &str) -> Slot {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner).entry(key.to_owned()).or_default().clone()
     }
@@ -191,11 +200,13 @@ impl Shared {
         if let Some(live) = slot.as_ref().filter(|live| live.stands()) {
             return Ok(live.clone());
         }
-        *slot = None;
+        if let Some(fallen) = slot.take() {
+            // A command of it that is still looking at its last words must not keep the next cage from its place.
+            fallen.end().await;
+        }
         let live = Arc::new(self.build(&meta.id, folder).await?);
-        let most = meta.resources.disk.unwrap_or(layout::DISK);
-        if !self.without.contains(&Wall::Limits) {
-            tokio::spawn(disk::watch(Arc::downgrade(&live), folder.to_owned(), most));
+        if let Some(disk) = &live.disk {
+            tokio::spawn(disk::watch(Arc::downgrade(&live), disk.clone()));
         }
         *slot = Some(live.clone());
         Ok(live)
@@ -203,7 +214,7 @@ impl Shared {
 
     async fn build(self: &Arc<Self>, id: &str, folder: &Path) -> Result<Live, Error> {
         let (shared, name, place) = (self.clone(), id.to_owned(), folder.to_owned());
-        let (launched, groups, mark, volumes) = blocking(move || {
+        let (launched, held, disk, volumes) = blocking(move || {
             // What the folder says now: a snapshot may have been taken since the handle was made.
             layers::recover(&shared.layers, &name, &place, &shared.ids)?;
             let meta = Meta::read(&name, &place)?;
@@ -212,7 +223,7 @@ impl Shared {
                 let id = name.clone();
                 move |source| Error::Cage { id, step: step.to_owned(), source }
             };
-            let places = shared.places.get_or_init(Places::find);
+            let places = shared.places();
             cgroup::sweep(places, owners::is_dead_group);
             let held = Held {
                 memory: layout::memory(&meta.resources),
@@ -240,15 +251,18 @@ impl Shared {
                 masks: &shared.masks,
                 cgroups: groups.as_ref().map(Groups::directories).unwrap_or_default(),
                 holds_memory: groups.is_some() && places.memory(),
+                holds_pids: groups.is_some() && places.pids(),
                 without: &shared.without,
             };
             let plan = layout::plan(&wish, shared.ids).map_err(failed("plan the cage"))?;
             let launched = shared.launcher.start(&plan).map_err(failed("start the launcher"))?;
             let mark = Mark::write(&place, launched.child.id(), lock).map_err(host("mark", &place))?;
-            Ok((launched, groups, mark, plan.volumes.len()))
+            let most = meta.resources.disk.unwrap_or(layout::DISK);
+            let disk = if none { None } else { Disk::new(&place, most, launched.child.id()) };
+            Ok((launched, (groups, mark), disk.map(Arc::new), plan.volumes.len()))
         })
         .await?;
-        Live::build(id, launched, volumes, groups, mark, self.door.as_deref()).await
+        Live::build(id, launched, volumes, held, disk, self.door.as_deref()).await
     }
 
     fn binds(&self) -> std::io::Result<Vec<Bind>> {
@@ -259,14 +273,21 @@ impl Shared {
 
     /// Ends every cage over a sandbox, this process's and others'.
     pub(super) async fn end(&self, meta: &Meta, folder: &Path) -> Result<(), Error> {
-        let slot = self.lives.lock().unwrap_or_else(PoisonError::into_inner).remove(&meta.key);
-        if let Some(slot) = slot
-            && let Some(live) = slot.lock().await.take()
-        {
-            live.end().await;
+        let slot = self.lives.lock().unwrap_or_else(PoisonError::into_inner).get(&meta.key).cloned();
+        if let Some(slot) = slot {
+            // Held while it ends: whoever wants a cage meanwhile gets the next one.
+            let mut slot = slot.lock().await;
+            if let Some(live) = slot.take() {
+                live.end().await;
+            }
         }
         let (id, folder) = (meta.id.clone(), folder.to_owned());
         blocking(move || owners::end_all(&id, &folder)).await
+    }
+
+    /// Forgets a sandbox that is no more.
+    pub(super) fn forget(&self, meta: &Meta) {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner).remove(&meta.key);
     }
 
     pub(super) fn snapshot(&self, id: &str, folder: &Path) -> Result<String, Error> {
