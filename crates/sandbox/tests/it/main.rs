@@ -4,6 +4,8 @@
 
 #[cfg(target_os = "linux")]
 mod embedded;
+#[cfg(target_os = "linux")]
+mod limits;
 mod local;
 #[cfg(target_os = "linux")]
 mod owner;
