@@ -129,7 +129,8 @@ fn disk(mib: u64) -> Resources {
 async fn a_fork_bomb_is_held_and_ends_with_its_time() {
     both(pids(64), async |bench| {
         let began = Instant::now();
-        let line = "b() { b | b & }; b; while :; do sleep 0.1 || :; done";
+        // Each waits a little, so that the full table is there to be seen.
+        let line = "b() { b & b & sleep 1; }; b; while :; do sleep 0.1 || :; done";
         let output = bench.run(&Exec::shell(line, Duration::from_secs(3))).await;
         assert_eq!(output.exit.limit, Some(Limit::Processes), "{:?}", output.exit);
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
@@ -297,7 +298,7 @@ async fn a_file_that_becomes_too_long_is_told() {
 async fn processors_are_shared() {
     let resources = Resources { cpus: Some(1000), ..Resources::default() };
     both(resources, async |bench| {
-        let line = "for i in $(seq 64); do yes > /dev/null & done; sleep 3; kill $(jobs -p); wait; times";
+        let line = "p=; for i in $(seq 64); do yes > /dev/null & p=\"$p $!\"; done; sleep 3; kill $p; wait; times";
         let output = bench.run(&Exec::shell(line, LONG)).await;
         let text = output.stdout_text();
         let used: f64 = text.lines().last().unwrap().split(' ').map(minutes).sum();
