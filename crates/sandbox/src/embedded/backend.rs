@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use ralph_core::config::Toolchains;
 
 use super::cgroup::{self, Groups, Held, Places};
-use super::disk;
+use super::disk::{self, Disk};
 use super::door::Door;
 use super::layers;
 use super::layout::{self, Wish};
@@ -40,6 +40,8 @@ pub struct Options {
     pub masks: Vec<PathBuf>,
     /// Who stands at the doors of sandboxes that have any.
     pub door: Option<Arc<dyn Door>>,
+    /// Makes no control groups, even where this user may.
+    pub no_groups: bool,
     /// Walls to leave out: how an attack is shown to work where nothing stands against it. No setting leads here.
     pub without: Vec<Wall>,
 }
@@ -73,6 +75,7 @@ pub(super) struct Shared {
     binds: Vec<PathBuf>,
     masks: Vec<PathBuf>,
     door: Option<Arc<dyn Door>>,
+    no_groups: bool,
     pub(super) without: Vec<Wall>,
     ids: Ids,
     places: OnceLock<Places>,
@@ -101,6 +104,7 @@ impl Embedded {
                 binds: options.binds,
                 masks: options.masks,
                 door: options.door,
+                no_groups: options.no_groups,
                 without: options.without,
                 ids: layout::ids(),
                 places: OnceLock::new(),
@@ -117,7 +121,7 @@ impl Embedded {
 
     /// Returns whether the kernel holds memory and processes of a cage here.
     pub fn held_by_kernel(&self) -> (bool, bool) {
-        let places = self.shared.places.get_or_init(Places::find);
+        let places = self.shared.places();
         (places.memory(), places.pids())
     }
 
@@ -176,6 +180,7 @@ impl Backend for Embedded {
             let (shared, all) = (self.shared.clone(), *rule == Prune::All);
             blocking(move || {
                 shared.shelf.sweep()?;
+                cgroup::sweep(shared.places(), owners::is_dead_group);
                 if all { layers::sweep(&shared.layers, &shared.shelf.metas()?) } else { Ok(()) }
             })
             .await?;
@@ -211,6 +216,10 @@ impl Shared {
         Ok(Arc::new(EmbeddedSandbox::new(self, meta, folder)?))
     }
 
+    fn places(&self) -> &Places {
+        self.places.get_or_init(|| if self.no_groups { Places::none() } else { Places::find() })
+    }
+
     fn slot(&self, key: &str) -> Slot {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner).entry(key.to_owned()).or_default().clone()
     }
@@ -222,11 +231,13 @@ impl Shared {
         if let Some(live) = slot.as_ref().filter(|live| live.stands()) {
             return Ok(live.clone());
         }
-        *slot = None;
+        if let Some(fallen) = slot.take() {
+            // A command of it that is still looking at its last words must not keep the next cage from its place.
+            fallen.end().await;
+        }
         let live = Arc::new(self.build(&meta.id, folder).await?);
-        let most = meta.resources.disk.unwrap_or(layout::DISK);
-        if !self.without.contains(&Wall::Limits) {
-            tokio::spawn(disk::watch(Arc::downgrade(&live), folder.to_owned(), most));
+        if let Some(disk) = &live.disk {
+            tokio::spawn(disk::watch(Arc::downgrade(&live), disk.clone()));
         }
         *slot = Some(live.clone());
         Ok(live)
@@ -234,7 +245,7 @@ impl Shared {
 
     async fn build(self: &Arc<Self>, id: &str, folder: &Path) -> Result<Live, Error> {
         let (shared, name, place) = (self.clone(), id.to_owned(), folder.to_owned());
-        let (launched, groups, mark, volumes, labels) = blocking(move || {
+        let (launched, held, disk, volumes, labels) = blocking(move || {
             let failed = |step: &'static str| {
                 let id = name.clone();
                 move |source| Error::Cage { id, step: step.to_owned(), source }
@@ -247,7 +258,7 @@ impl Shared {
             let meta = Meta::read(&name, &place)?;
             let lock = owners::lock(&name, &place, !meta.layers.is_empty())?;
             let mark = Mark::write(&place, launched.child.id(), lock).map_err(host("mark", &place))?;
-            let places = shared.places.get_or_init(Places::find);
+            let places = shared.places();
             // Once: what the dead left does not become more while this one lives.
             shared.swept.get_or_init(|| cgroup::sweep(places, owners::is_dead_group));
             let held = Held {
@@ -278,16 +289,19 @@ impl Shared {
                 image: image.map(|image| image.root),
                 tools: &shown,
                 holds_memory: groups.is_some() && places.memory(),
+                holds_pids: groups.is_some() && places.pids(),
                 without: &shared.without,
             };
             let plan = layout::plan(&wish, shared.ids).map_err(failed("plan the cage"))?;
             let joins = groups.as_ref().map_or_else(|| Ok(Vec::new()), Groups::joins);
             let joins = joins.map_err(failed("open the control group"))?;
             launched.tell(&plan, &joins).map_err(failed("hand the plan over"))?;
-            Ok((launched, groups, mark, plan.volumes.len(), meta.labels))
+            let most = meta.resources.disk.unwrap_or(layout::DISK);
+            let disk = if none { None } else { Disk::new(&place, most, launched.child.id()) };
+            Ok((launched, (groups, mark), disk.map(Arc::new), plan.volumes.len(), meta.labels))
         })
         .await?;
-        Live::build(id, &labels, launched, volumes, groups, mark, self.door.as_deref()).await
+        Live::build(id, &labels, launched, volumes, held, disk, self.door.as_deref()).await
     }
 
     /// Unpacks the image a sandbox asked for, unless that has been done.
@@ -319,14 +333,21 @@ impl Shared {
 
     /// Ends every cage over a sandbox, this process's and others'.
     pub(super) async fn end(&self, meta: &Meta, folder: &Path) -> Result<(), Error> {
-        let slot = self.lives.lock().unwrap_or_else(PoisonError::into_inner).remove(&meta.key);
-        if let Some(slot) = slot
-            && let Some(live) = slot.lock().await.take()
-        {
-            live.end().await;
+        let slot = self.lives.lock().unwrap_or_else(PoisonError::into_inner).get(&meta.key).cloned();
+        if let Some(slot) = slot {
+            // Held while it ends: whoever wants a cage meanwhile gets the next one.
+            let mut slot = slot.lock().await;
+            if let Some(live) = slot.take() {
+                live.end().await;
+            }
         }
         let (id, folder) = (meta.id.clone(), folder.to_owned());
         blocking(move || owners::end_all(&id, &folder)).await
+    }
+
+    /// Forgets a sandbox that is no more.
+    pub(super) fn forget(&self, meta: &Meta) {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner).remove(&meta.key);
     }
 
     pub(super) fn snapshot(&self, id: &str, folder: &Path) -> Result<String, Error> {

@@ -54,6 +54,11 @@ impl Counted {
 }
 
 impl Places {
+    /// Nowhere: what is held is then held without the kernel's groups.
+    pub(super) fn none() -> Self {
+        Self { memory: None, pids: None, cpu: None, newer: true }
+    }
+
     /// Reads where the groups of this process are and whether it may make more below them.
     pub(super) fn find() -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -63,7 +68,7 @@ impl Places {
             *place = place.take().filter(|dir| may_write(dir));
         }
         if places.newer && !places.memory.as_ref().is_some_and(|dir| hand_down(dir)) {
-            places = Self { memory: None, pids: None, cpu: None, newer: true };
+            places = Self::none();
         }
         places
     }
@@ -188,18 +193,27 @@ impl Groups {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        for dir in self.directories() {
-            // Empty as soon as the kernel has buried the last process, most often at once; what resists is swept by the
-            // next ralph.
-            for patience in 0..10 {
-                match fs::remove_dir(&dir) {
-                    Err(error) if error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) => {
-                        std::thread::sleep(std::time::Duration::from_micros(100 << patience));
-                    }
-                    _ => break,
-                }
-            }
+        let busy: Vec<PathBuf> = self.directories().into_iter().filter(|dir| !remove(dir)).collect();
+        if !busy.is_empty() {
+            // Empty as soon as the kernel has buried the last process, which is waited for elsewhere: this may be a
+            // thread that others need. What resists even so is swept when this process is dead.
+            std::thread::spawn(move || busy.iter().for_each(|dir| remove_patiently(dir)));
         }
+    }
+}
+
+/// Removes a group; returns whether it is gone, or will not be by trying again.
+fn remove(dir: &Path) -> bool {
+    let busy = Some(rustix::io::Errno::BUSY.raw_os_error());
+    !fs::remove_dir(dir).is_err_and(|error| error.raw_os_error() == busy)
+}
+
+fn remove_patiently(dir: &Path) {
+    for _ in 0..1000 {
+        if remove(dir) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::Interest;
@@ -11,7 +12,7 @@ use tokio::net::unix::pipe;
 use super::live::Live;
 use super::wire::{self, Start, Word};
 use crate::pump::Pipes;
-use crate::{Exec, Exit, Sink, Status};
+use crate::{Exec, Exit, Limit, Sink, Status};
 
 /// What a command is given between being asked to end and being ended, when its time is over.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
@@ -32,24 +33,27 @@ pub(super) enum Lost {
 type Moving<'a> = Pipes<'a, pipe::Sender, pipe::Receiver, pipe::Receiver>;
 
 /// Runs a command to its end. Dropped before that, the keeper ends the command and everything under it.
-pub(super) async fn run(live: &Live, exec: &Exec, start: &Start, sink: &mut dyn Sink) -> Result<Exit, Lost> {
+pub(super) async fn run(live: &Arc<Live>, exec: &Exec, start: &Start, sink: &mut dyn Sink) -> Result<Exit, Lost> {
     let began = Instant::now();
     let counted = live.counted();
     let (line, mut pipes) = begin(live, exec, start).await.map_err(Lost::NotStarted)?;
+    let mut line = Line { line: Some(line), live };
     let deadline = tokio::time::sleep(exec.timeout);
     tokio::pin!(deadline);
     let ended = loop {
         tokio::select! {
             moved = pipes.step(sink) => moved.map_err(Lost::Unseen)?,
-            heard = hear(&line) => match heard.map_err(Lost::Unseen)? {
-                Some((Word::NotStarted(errno), _)) => return Err(Lost::NotStarted(io::Error::from_raw_os_error(errno))),
+            heard = line.hear() => match heard.map_err(Lost::Unseen)? {
+                Some((Word::NotStarted(errno), _)) => {
+                    line.close();
+                    return Err(Lost::NotStarted(not_started(errno)));
+                }
+                Some((Word::Full, _)) => live.note(Limit::Processes),
                 Some((Word::Terminal, Some(terminal))) => pipes = terminal_pipes(terminal, exec).map_err(Lost::Unseen)?,
                 Some((word, _)) => break Some(word),
                 None => {
                     // Its keeper was ended from inside, so nobody knows what is left of it: the cage goes with it.
-                    if live.stands() {
-                        live.end().await;
-                    }
+                    live.end().await;
                     break Some(Word::Killed(KILLED));
                 }
             },
@@ -66,9 +70,78 @@ pub(super) async fn run(live: &Live, exec: &Exec, start: &Start, sink: &mut dyn 
             Status::TimedOut
         }
     };
+    line.close();
     let grace = if status == Status::TimedOut { Duration::ZERO } else { DRAIN_GRACE };
     pipes.drain(grace, sink).await.map_err(Lost::Unseen)?;
-    Ok(Exit { status, duration: began.elapsed(), limit: live.reached(began, counted) })
+    if let Some(disk) = live.disk.as_ref().filter(|_| live.stands())
+        && disk.is_over().await
+    {
+        // It was faster than the watch, which would blame the next command.
+        live.note(Limit::Disk);
+        live.end().await;
+    }
+    let limit = live.reached(began, counted).or_else(|| too_long(status));
+    Ok(Exit { status, duration: began.elapsed(), limit })
+}
+
+/// Tells a file that became too long from other ends: by the signal itself, or as shells speak of it.
+fn too_long(status: Status) -> Option<Limit> {
+    let signal = libc::SIGXFSZ;
+    (status == Status::Signal(signal) || status == Status::Code(128 + signal)).then_some(Limit::Disk)
+}
+
+/// Says what a number alone would not.
+fn not_started(errno: i32) -> io::Error {
+    let error = io::Error::from_raw_os_error(errno);
+    if errno == libc::EAGAIN {
+        let why = "the sandbox runs as many processes as it may; stop it to end what was left running";
+        return io::Error::new(error.kind(), why);
+    }
+    error
+}
+
+/// The line to a command's keeper. Let go before the command has ended, it sees to it that the command does: a keeper
+/// that was stopped from inside would not even notice.
+struct Line<'a> {
+    line: Option<UnixStream>,
+    live: &'a Arc<Live>,
+}
+
+impl Line<'_> {
+    async fn hear(&self) -> io::Result<Option<(Word, Option<OwnedFd>)>> {
+        match &self.line {
+            Some(line) => hear(line).await,
+            None => Ok(None),
+        }
+    }
+
+    fn say(&self, word: Word) {
+        if let Some(line) = &self.line {
+            // A keeper that is gone has told, or its cage is gone too; both are seen by whoever listens.
+            let _ = wire::send(line.as_fd(), &word.bytes(), &[]);
+        }
+    }
+
+    /// Lets go of it; the command has ended.
+    fn close(&mut self) {
+        self.line = None;
+    }
+}
+
+impl Drop for Line<'_> {
+    fn drop(&mut self) {
+        self.say(Word::End);
+        let (Some(line), Ok(runtime)) = (self.line.take(), tokio::runtime::Handle::try_current()) else { return };
+        let live = Arc::downgrade(self.live);
+        runtime.spawn(async move {
+            let silence = async { while let Ok(Some(_)) = hear(&line).await {} };
+            if tokio::time::timeout(KILL_GRACE, silence).await.is_err()
+                && let Some(live) = live.upgrade()
+            {
+                live.end().await;
+            }
+        });
+    }
 }
 
 const KILLED: i32 = 9;
@@ -106,17 +179,21 @@ fn terminal_pipes(terminal: OwnedFd, exec: &Exec) -> io::Result<Moving<'_>> {
 }
 
 /// Asks the command to end, then ends it, then ends the cage.
-async fn time_out(live: &Live, line: &UnixStream, pipes: &mut Moving<'_>, sink: &mut dyn Sink) -> io::Result<()> {
-    for (word, grace) in [(Word::Ask, TIMEOUT_GRACE), (Word::End, KILL_GRACE)] {
-        // A keeper that is gone has told, or its cage is gone too; both are seen below.
-        let _ = wire::send(line.as_fd(), &word.bytes(), &[]);
+async fn time_out(live: &Live, line: &Line<'_>, pipes: &mut Moving<'_>, sink: &mut dyn Sink) -> io::Result<()> {
+    'asking: for (word, grace) in [(Word::Ask, TIMEOUT_GRACE), (Word::End, KILL_GRACE)] {
+        line.say(word);
         let grace = tokio::time::sleep(grace);
         tokio::pin!(grace);
         loop {
             // The output goes on, or a command that prints its farewell could never finish doing so.
             tokio::select! {
                 moved = pipes.step(sink) => moved?,
-                heard = hear(line) => return heard.map(drop),
+                heard = line.hear() => match heard? {
+                    Some((Word::Full, _)) => live.note(Limit::Processes),
+                    Some(_) => return Ok(()),
+                    // Gone without a word: what it kept may be left.
+                    None => break 'asking,
+                },
                 () = live.gone() => return Ok(()),
                 () = &mut grace => break,
             }

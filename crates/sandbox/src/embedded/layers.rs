@@ -67,9 +67,7 @@ fn finish(layers: &Path, id: &str, folder: &Path, ids: &Ids) -> Result<(), Error
         if !there.exists() {
             fs::rename(&own, &there).map_err(host("move", &own))?;
         }
-        if !own.exists() {
-            layout::own(&own, ids).map_err(host("make", &own))?;
-        }
+        layout::own(&own, ids).map_err(host("make", &own))?;
     }
     if !known {
         meta.layers.insert(0, name);

@@ -24,8 +24,8 @@ const MEMORY: u64 = 8 * GIB;
 pub(super) const DISK: u64 = 20 * GIB;
 const PIDS: u64 = 4096;
 const OPEN_FILES: u64 = 65_536;
-/// What process 1 and the keepers need beside the commands.
-pub(super) const OWN_PIDS: u64 = 64;
+/// What process 1 and the first keepers need beside the commands.
+pub(super) const OWN_PIDS: u64 = 4;
 
 /// The volumes of every sandbox: where they are inside, and their folder.
 pub(super) const VOLUMES: [(&str, &str); 3] = [(WORKSPACE, "workspace"), (HOME, "home"), (EXCHANGE, "exchange")];
@@ -46,6 +46,7 @@ pub(super) struct Wish<'a> {
     pub(super) image: Option<PathBuf>,
     pub(super) tools: &'a Shown,
     pub(super) holds_memory: bool,
+    pub(super) holds_pids: bool,
     pub(super) without: &'a [Wall],
 }
 
@@ -79,7 +80,11 @@ fn root(folder: &Path, ids: &Ids) -> io::Result<PathBuf> {
 
 /// Makes a directory that is the agent's.
 pub(super) fn own(path: &Path, ids: &Ids) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(path)?;
+    match DirBuilder::new().mode(0o700).create(path) {
+        // By somebody who died before giving it away.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
+        made => made?,
+    }
     give(path, ids)
 }
 
@@ -143,25 +148,26 @@ pub(super) fn plan(wish: &Wish<'_>, ids: Ids) -> io::Result<Plan> {
         files,
         masks: wish.tools.masks.clone(),
         volumes,
-        scratch: scratch(wish.image.is_some()),
+        scratch: scratch(wish.image.is_some(), memory(&wish.meta.resources)),
         network: network(wish.meta.network),
-        limits: limits(&wish.meta.resources, wish.holds_memory, wish.without),
+        limits: limits(wish),
         without: wish.without.to_vec(),
     })
 }
 
-fn scratch(image: bool) -> Vec<Scratch> {
+/// Directories in memory, which is the cage's memory: full ones must leave enough of it to go on with.
+fn scratch(image: bool, memory: u64) -> Vec<Scratch> {
     let one = |target: &str, bytes, files, mode| Scratch { target: target.to_owned(), bytes, files, mode };
     let mut all = vec![
         one("/dev", 64 << 10, 64, 0o755),
-        one("/dev/shm", GIB / 4, 16_384, 0o1777),
-        one("/tmp", 2 * GIB, 1 << 19, 0o1777),
-        one("/run", 64 << 20, 16_384, 0o755),
+        one("/dev/shm", (GIB / 4).min(memory / 8), 16_384, 0o1777),
+        one("/tmp", (2 * GIB).min(memory / 4), 1 << 19, 0o1777),
+        one("/run", (64 << 20).min(memory / 32), 16_384, 0o755),
     ];
     if !image {
         all.push(one("/var", 1 << 20, 1024, 0o755));
     }
-    all.push(one("/var/tmp", GIB, 1 << 18, 0o1777));
+    all.push(one("/var/tmp", GIB.min(memory / 8), 1 << 18, 0o1777));
     all
 }
 
@@ -173,17 +179,19 @@ fn network(network: crate::Network) -> Network {
     }
 }
 
-fn limits(resources: &Resources, holds_memory: bool, without: &[Wall]) -> Limits {
+fn limits(wish: &Wish<'_>) -> Limits {
+    let resources = &wish.meta.resources;
     let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let wanted = resources.cpus.map(|thousandths| thousandths.div_ceil(1000).max(1));
-    let none = without.contains(&Wall::Limits);
+    let none = wish.without.contains(&Wall::Limits);
     Limits {
-        processes: if none { 1 << 20 } else { pids(resources) },
+        // A group counts how often it refused, this limit does not: where there is a group, it comes first.
+        processes: if none || wish.holds_pids { 1 << 20 } else { pids(resources) },
         open_files: OPEN_FILES,
         file_bytes: if none { u64::MAX } else { resources.disk.unwrap_or(DISK) },
-        watched_memory: if none || holds_memory { None } else { Some(memory(resources)) },
+        watched_memory: if none || wish.holds_memory { None } else { Some(memory(resources)) },
         processors: wanted.filter(|wanted| (*wanted as usize) < all),
-        three_descriptors: !without.contains(&Wall::Descriptors),
+        three_descriptors: !wish.without.contains(&Wall::Descriptors),
     }
 }
 

@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::net::{Shutdown, shutdown};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
 
 use super::cgroup::{Counted, Groups};
+use super::disk::Disk;
 use super::door::{Doors, Keeper};
 use super::owners::Mark;
 use super::spawn::Launched;
@@ -24,6 +26,8 @@ use crate::{Error, Limit};
 
 /// How long a cage may take to build; a host that is slower than this is out of order.
 const BUILD: Duration = Duration::from_secs(30);
+/// How long process 1 may take to go by itself.
+const ASKED: Duration = Duration::from_secs(3);
 /// How long an ended cage may take to be gone.
 const END: Duration = Duration::from_secs(10);
 
@@ -36,8 +40,12 @@ pub(super) struct Live {
     pub(super) landlock: u8,
     gone: watch::Receiver<bool>,
     reached: Arc<Mutex<Vec<(Instant, Limit)>>>,
-    groups: Option<Groups>,
-    _mark: Mark,
+    /// What it has of the host, until it is gone.
+    held: Mutex<Option<(Option<Groups>, Mark)>>,
+    /// What the kernel had counted when its groups were given back.
+    last: Mutex<Counted>,
+    /// The disk under it, where that is watched.
+    pub(super) disk: Option<Arc<Disk>>,
     ending: AtomicBool,
     /// Whoever stands at the doors, for as long as there are any.
     _doors: Option<Keeper>,
@@ -50,8 +58,8 @@ impl Live {
         labels: &BTreeMap<String, String>,
         launched: Launched,
         volumes: usize,
-        groups: Option<Groups>,
-        mark: Mark,
+        held: (Option<Groups>, Mark),
+        disk: Option<Arc<Disk>>,
         door: Option<&dyn super::Door>,
     ) -> Result<Self, Error> {
         let Launched { mut child, ctl } = launched;
@@ -98,8 +106,9 @@ impl Live {
             landlock,
             gone,
             reached,
-            groups,
-            _mark: mark,
+            held: Mutex::new(Some(held)),
+            last: Mutex::default(),
+            disk,
             ending: AtomicBool::new(false),
             _doors: doors,
         })
@@ -129,12 +138,22 @@ impl Live {
     }
 
     pub(super) fn counted(&self) -> Counted {
-        self.groups.as_ref().map(Groups::counted).unwrap_or_default()
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        match held.as_ref() {
+            Some((groups, _)) => groups.as_ref().map(Groups::counted).unwrap_or_default(),
+            None => *self.last.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// Gives back what the cage had of the host. Commands that have not noticed its end yet must not keep it.
+    fn release(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = self.counted();
+        drop(self.held.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// Notes a limit that the host has seen reached.
     pub(super) fn note(&self, limit: Limit) {
-        self.reached.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), limit));
+        note(&self.reached, limit);
     }
 
     /// Returns which limit was reached since a moment.
@@ -154,10 +173,15 @@ impl Live {
     pub(super) async fn end(&self) {
         self.ending.store(true, Ordering::Release);
         let mut child = self.child.lock().await;
-        // The helper's death is process 1's, and that one's is everybody's.
-        let _ = child.start_kill();
-        let _ = tokio::time::timeout(END, child.wait()).await;
+        // Process 1 sees that nobody is left to serve, and its end is everybody's. The helper outlives it and so tells
+        // that all are gone, which its own death would not.
+        let _ = shutdown(&*self.ctl, Shutdown::Write);
+        if tokio::time::timeout(ASKED, child.wait()).await.is_err() {
+            let _ = child.start_kill();
+            let _ = tokio::time::timeout(END, child.wait()).await;
+        }
         let _ = tokio::time::timeout(END, self.gone()).await;
+        self.release();
     }
 }
 
@@ -168,6 +192,13 @@ impl Drop for Live {
             let _ = child.start_kill();
         }
     }
+}
+
+/// Notes that a limit was reached just now; when it was reached before is forgotten.
+fn note(reached: &Mutex<Vec<(Instant, Limit)>>, limit: Limit) {
+    let mut reached = reached.lock().unwrap_or_else(PoisonError::into_inner);
+    reached.retain(|(_, noted)| *noted != limit);
+    reached.push((Instant::now(), limit));
 }
 
 /// Hears one message; `None` when the launcher is gone.
@@ -199,7 +230,7 @@ async fn listen(
             Err(_) => (),
             Ok(Ok(Some((Said::Limit { processes, .. }, _)))) => {
                 let limit = if processes { Limit::Processes } else { Limit::Memory };
-                reached.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), limit));
+                note(&reached, limit);
             }
             Ok(_) => break,
         }

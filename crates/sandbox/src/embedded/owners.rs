@@ -40,6 +40,7 @@ pub(super) struct Mark {
 
 impl Mark {
     pub(super) fn write(folder: &Path, launcher: Option<u32>, lock: File) -> io::Result<Self> {
+        forget_dead(folder);
         let path = folder.join(format!("{MARK}{}", token::random()));
         let pid = launcher.unwrap_or(0);
         fs::write(&path, format!("{pid} {}\n", started(pid).unwrap_or(0)))?;
@@ -54,23 +55,42 @@ impl Drop for Mark {
     }
 }
 
+/// Returns the notes in a folder, each with the launcher's number and when that was started.
+fn marks(folder: &Path) -> Vec<(PathBuf, Option<(u64, u64)>)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let notes = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(MARK)).map(|entry| entry.path());
+    notes
+        .map(|path| {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let mut words = text.split_whitespace().map(|word| word.parse().ok());
+            let launcher = words.next().flatten().zip(words.next().flatten());
+            (path, launcher)
+        })
+        .collect()
+}
+
+/// Removes the notes of cages that are no more.
+fn forget_dead(folder: &Path) {
+    for (path, launcher) in marks(folder) {
+        let lives = |(pid, since)| u32::try_from(pid).is_ok_and(|pid| started(pid) == Some(since));
+        // One that cannot be read may be one that is being written.
+        if launcher.is_some_and(|launcher| !lives(launcher)) {
+            // Somebody else may have removed it, its owner first of all.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
 /// Ends every cage whose note lies in a folder.
 pub(super) fn end_all(id: &str, folder: &Path) -> Result<(), Error> {
     let mut left = 0;
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(MARK) {
-            continue;
-        }
-        let text = fs::read_to_string(entry.path()).unwrap_or_default();
-        let mut words = text.split_whitespace().map(|word| word.parse::<u64>().ok());
-        if let (Some(Some(pid)), Some(Some(since))) = (words.next(), words.next())
-            && !end(pid, since)
-        {
+    for (path, launcher) in marks(folder) {
+        if launcher.is_some_and(|(pid, since)| !end(pid, since)) {
             left += 1;
             continue;
         }
-        // Somebody else may have removed it, its owner first of all.
-        let _ = fs::remove_file(entry.path());
+        // As above.
+        let _ = fs::remove_file(path);
     }
     if left == 0 { Ok(()) } else { Err(Error::Unkillable { id: id.to_owned(), count: left }) }
 }
@@ -84,20 +104,38 @@ fn end(pid: u64, since: u64) -> bool {
     if started(process) != Some(since) {
         return true;
     }
-    if pidfd_send_signal(&held, Signal::KILL).is_err() {
-        return started(process) != Some(since);
+    // Process 1 first: the helper ends when everybody in the cage has, and so tells it. Its own death would not.
+    let asked = first_process(process).is_some_and(|first| pidfd_send_signal(&first, Signal::KILL).is_ok());
+    if (asked && is_gone_within(process, since, PATIENCE / 4)) || pidfd_send_signal(&held, Signal::KILL).is_err() {
+        return started(process) != Some(since) || is_gone_within(process, since, Duration::ZERO);
     }
-    let until = Instant::now() + PATIENCE;
-    while Instant::now() < until {
+    is_gone_within(process, since, PATIENCE)
+}
+
+/// Returns process 1 of the cage that a launcher has built or is building.
+fn first_process(launcher: u32) -> Option<std::os::fd::OwnedFd> {
+    let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).ok()?;
+    let child = Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)?;
+    let held = pidfd_open(child, PidfdFlags::empty()).ok()?;
+    // Asked again after it is held: a number that is still the launcher's only child has not become somebody else's.
+    let again = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).ok()?;
+    (again == children).then_some(held)
+}
+
+fn is_gone_within(process: u32, since: u64, patience: Duration) -> bool {
+    let until = Instant::now() + patience;
+    loop {
         let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         // Dead and only waiting to be collected by its owner is gone enough.
         let zombie = state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));
         if zombie || started(process) != Some(since) {
             return true;
         }
+        if Instant::now() >= until {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(2));
     }
-    false
 }
 
 /// Returns when a process was started, in the kernel's ticks.

@@ -166,6 +166,7 @@ impl Sandbox for EmbeddedSandbox {
         let grave = blocking(move || shared.shelf.bury(&folder)).await?;
         // Again, for what was started while the first look was going on.
         self.shared.end(&self.meta, grave.path()).await?;
+        self.shared.forget(&self.meta);
         blocking(move || grave.remove()).await
     }
 

@@ -56,6 +56,8 @@ pub(super) enum Word {
     Killed(i32),
     /// Its terminal, as a descriptor beside this word.
     Terminal,
+    /// There were as many processes as there may be when it ended.
+    Full,
     /// To the keeper: ask the program to end, or end it.
     Ask,
     End,
@@ -70,6 +72,7 @@ impl Word {
             Self::Exited(code) => (b'X', code),
             Self::Killed(signal) => (b'K', signal),
             Self::Terminal => (b'T', 0),
+            Self::Full => (b'F', 0),
             Self::Ask => (b'A', 0),
             Self::End => (b'E', 0),
         };
@@ -85,6 +88,7 @@ impl Word {
             b'X' => Self::Exited(number),
             b'K' => Self::Killed(number),
             b'T' => Self::Terminal,
+            b'F' => Self::Full,
             b'A' => Self::Ask,
             b'E' => Self::End,
             _ => return None,
@@ -154,7 +158,8 @@ mod tests {
 
     #[test]
     fn words_come_back() {
-        for word in [Word::NotStarted(2), Word::Exited(255), Word::Killed(9), Word::Terminal, Word::Ask, Word::End] {
+        let plain = [Word::Terminal, Word::Full, Word::Ask, Word::End];
+        for word in [Word::NotStarted(2), Word::Exited(255), Word::Killed(9)].into_iter().chain(plain) {
             assert_eq!(Word::parse(word.bytes()), Some(word));
         }
         assert_eq!(Word::parse(*b"?\0\0\0\0"), None);

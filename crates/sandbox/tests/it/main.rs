@@ -4,12 +4,22 @@
 
 #[cfg(target_os = "linux")]
 mod embedded;
+#[cfg(target_os = "linux")]
+mod leftovers;
+#[cfg(target_os = "linux")]
+mod limits;
 mod local;
 #[cfg(target_os = "linux")]
 mod owner;
 #[cfg(target_os = "linux")]
+mod programs;
+#[cfg(target_os = "linux")]
 mod redteam;
 mod sabotage;
+#[cfg(target_os = "linux")]
+mod snapshots;
+#[cfg(target_os = "linux")]
+mod terminal;
 
 use std::time::{Duration, Instant};
 

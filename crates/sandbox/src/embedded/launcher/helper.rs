@@ -63,7 +63,8 @@ fn launch(ctl: &OwnedFd) -> Result<(), Fault> {
         let _ = waitpid(Some(cage), WaitOptions::empty());
         return Err(fault);
     }
-    drop(go);
+    // From here on the pipe says nothing but that this process lives.
+    let _alive = go;
     loop {
         match waitpid(Some(cage), WaitOptions::empty()) {
             Ok(_) => return Ok(()),

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{PipeReader, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior, set_parent_process_death_signal};
 use rustix::system::sethostname;
 
@@ -16,7 +17,7 @@ use super::{NAME, network, root, serve, sys, walls};
 /// Builds the cage and serves in it. The process is the first of its namespaces and never returns.
 pub(super) fn main(ctl: &OwnedFd, plan: &Plan, groups: Vec<File>, go: PipeReader) -> ! {
     match build(ctl, plan, groups, go) {
-        Ok(()) => serve::forever(ctl, &plan.limits),
+        Ok(()) => serve::forever(ctl, plan),
         Err(fault) => report(ctl, &fault),
     }
     sys::exit(125)
@@ -28,7 +29,6 @@ fn build(ctl: &OwnedFd, plan: &Plan, groups: Vec<File>, mut go: PipeReader) -> R
     if go.read(&mut word).at("wait for the users' numbers")? == 0 {
         return Err(fault("wait for the users' numbers", "they were not given"));
     }
-    drop(go);
     for mut group in groups {
         group.write_all(b"0").at("join a control group")?;
     }
@@ -45,6 +45,9 @@ fn build(ctl: &OwnedFd, plan: &Plan, groups: Vec<File>, mut go: PipeReader) -> R
     let hidden = if has(Wall::Dumpable) { DumpableBehavior::NotDumpable } else { DumpableBehavior::Dumpable };
     set_dumpable_behavior(hidden).at("hide the memory of process 1")?;
     set_parent_process_death_signal(Some(Signal::KILL)).at("die with the helper")?;
+    if !has_helper(&go).at("look for the helper")? {
+        return Err(fault("look for the helper", "it is gone already"));
+    }
     let landlock = walls::stand(plan)?;
     let kinds = sockets.iter().map(|(kind, _)| *kind).collect();
     let fds: Vec<BorrowedFd<'_>> =
@@ -53,4 +56,11 @@ fn build(ctl: &OwnedFd, plan: &Plan, groups: Vec<File>, mut go: PipeReader) -> R
     wire::send(ctl.as_fd(), &ready.at("say that the cage stands")?, &fds).at("say that the cage stands")?;
     debug_assert!(ctl.as_raw_fd() == 0 && NAME.len() < 16);
     Ok(())
+}
+
+/// Returns whether the helper lives, which holds the other end of this pipe for as long as it does.
+fn has_helper(go: &PipeReader) -> rustix::io::Result<bool> {
+    let mut fds = [PollFd::new(go, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::io::retry_on_intr(|| poll(&mut fds, Some(&now))).map(|ended| ended == 0)
 }

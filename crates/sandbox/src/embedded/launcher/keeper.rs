@@ -19,9 +19,9 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::super::plan::Limits;
 use super::super::wire::{self, Start, Word};
-use super::sys;
+use super::{sys, watch};
 
-/// How long a tree that is being ended may resist before the supervisor ends the whole cage.
+/// How long a tree that is being ended may resist before everything in the cage is.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What an ending tree is given between two looks.
 const TICK: Duration = Duration::from_millis(5);
@@ -69,6 +69,10 @@ fn keep(request: OwnedFd, line: &OwnedFd, descriptors: Vec<OwnedFd>, limits: &Li
         if let Some(word) = told
             && (!asked || children().is_empty())
         {
+            if limits.watched_memory.is_some() && watch::is_full(watch::threads(), limits.processes) {
+                // What ended it may have been that it could start nothing more; and as above.
+                let _ = wire::send(line.as_fd(), &Word::Full.bytes(), &[]);
+            }
             return Ok(word);
         }
         if heard {
@@ -128,7 +132,9 @@ fn end_tree(program: Pid) -> Word {
         }
         std::thread::sleep(if children.is_empty() { TICK } else { TICK / 5 });
     }
-    // Told as the keeper's own end: the supervisor then ends the cage.
+    // It makes processes faster than they can be found one by one: nothing else in the cage is spared then. The silent
+    // end of the keepers tells the supervisors of all commands.
+    sys::kill_all();
     sys::exit(1)
 }
 

@@ -15,6 +15,7 @@ mod root;
 mod serve;
 mod sys;
 mod walls;
+mod watch;
 
 pub(super) use helper::main;
 pub(super) use sys::landlock_version;

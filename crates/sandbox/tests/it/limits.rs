@@ -1,0 +1,435 @@
+//! What a sandbox may take of the host, held by the kernel's groups where there are any, and without them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ralph_sandbox::embedded::{Embedded, Options};
+use ralph_sandbox::{
+    Backend, Capture, Error, Exec, Limit, Output, Resources, Sandbox, Sink, Spec, Status, Stream, capture,
+};
+
+use crate::embedded::options;
+
+const MIB: u64 = 1 << 20;
+const LONG: Duration = Duration::from_secs(60);
+
+/// A sandbox with limits, in a folder of its own.
+pub(crate) struct Bench {
+    pub(crate) sandbox: Arc<dyn Sandbox>,
+    pub(crate) groups: bool,
+    pub(crate) backend: Embedded,
+    _dir: tempfile::TempDir,
+}
+
+impl Bench {
+    pub(crate) async fn new(resources: Resources, groups: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = Embedded::new(Options { no_groups: !groups, ..options(dir.path()) });
+        let spec = Spec { name: "limits".to_owned(), resources, ..Spec::default() };
+        let sandbox = backend.create(&spec).await.unwrap();
+        let groups = backend.held_by_kernel() == (true, true);
+        Self { sandbox, groups, backend, _dir: dir }
+    }
+
+    pub(crate) async fn run(&self, exec: &Exec) -> Output {
+        capture(&*self.sandbox, exec, 1 << 20).await.unwrap()
+    }
+
+    pub(crate) async fn sh(&self, line: &str) -> Output {
+        self.run(&Exec::shell(line, LONG)).await
+    }
+
+    /// The sandbox can be used as if nothing had happened.
+    pub(crate) async fn is_usable(&self) {
+        let output = self.sh("echo usable | cat; test ! -e /nonexistent").await;
+        assert_eq!((output.stdout_text().as_str(), output.exit.status), ("usable\n", Status::Code(0)), "{output:?}");
+    }
+
+    fn has(&self, program: &str) -> bool {
+        let found = std::path::Path::new("/usr/bin").join(program).exists();
+        if !found {
+            eprintln!("skipped: there is no {program} on this host");
+        }
+        found
+    }
+}
+
+/// Watches that the host answers: its own tasks, and programs it starts.
+struct Heart {
+    stop: Arc<AtomicBool>,
+    worst: Arc<AtomicU64>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Heart {
+    fn start() -> Self {
+        let (stop, worst) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let note = |worst: &AtomicU64, began: Instant| {
+            worst.fetch_max(u64::try_from(began.elapsed().as_millis()).unwrap(), Ordering::Relaxed);
+        };
+        let (over, most) = (stop.clone(), worst.clone());
+        let thread = std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                assert!(std::process::Command::new("true").status().unwrap().success());
+                note(&most, began);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let most = worst.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                let began = Instant::now();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                note(&most, began);
+            }
+        });
+        Self { stop, worst, thread: Some(thread), task }
+    }
+
+    fn check(mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.task.abort();
+        self.thread.take().unwrap().join().unwrap();
+        let worst = self.worst.load(Ordering::Relaxed);
+        assert!(worst < 2000, "the host did not answer for {worst} ms");
+    }
+}
+
+/// Tries something with the kernel's groups and without.
+async fn both(resources: Resources, work: impl AsyncFn(&Bench)) {
+    for groups in [true, false] {
+        let bench = Bench::new(resources, groups).await;
+        if groups && !bench.groups {
+            // As without, which is tried anyway.
+            continue;
+        }
+        let heart = Heart::start();
+        work(&bench).await;
+        heart.check();
+        bench.sandbox.destroy().await.unwrap();
+    }
+}
+
+fn pids(pids: u64) -> Resources {
+    Resources { pids: Some(pids), ..Resources::default() }
+}
+
+fn memory(mib: u64) -> Resources {
+    Resources { memory: Some(mib * MIB), ..Resources::default() }
+}
+
+fn disk(mib: u64) -> Resources {
+    Resources { disk: Some(mib * MIB), ..Resources::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_bomb_is_held_and_ends_with_its_time() {
+    both(pids(64), async |bench| {
+        let began = Instant::now();
+        // Each waits a little, so that the full table is there to be seen.
+        let line = "b() { b & b & sleep 1; }; b; while :; do sleep 0.1 || :; done";
+        let output = bench.run(&Exec::shell(line, Duration::from_secs(3))).await;
+        assert_eq!(output.exit.limit, Some(Limit::Processes), "{:?}", output.exit);
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        // Dash gives up where it cannot fork; what is left is not ours to wait for.
+        bench.sandbox.stop().await.unwrap();
+        bench.is_usable().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_processes_are_told_even_when_the_command_goes_at_once() {
+    both(pids(64), async |bench| {
+        let output = bench.sh("for i in $(seq 200); do sleep 300 & done").await;
+        assert_eq!((output.exit.success(), output.exit.limit), (false, Some(Limit::Processes)), "{output:?}");
+        // What it left takes all the room: the next command says so, one way or the other.
+        let full = capture(&*bench.sandbox, &Exec::shell("true | true", LONG), 4096).await;
+        match full {
+            Ok(output) => assert_eq!(output.exit.limit, Some(Limit::Processes), "{output:?}"),
+            Err(Error::Spawn { source, .. }) => assert!(source.to_string().contains("stop it"), "{source}"),
+            Err(error) => panic!("{error}"),
+        }
+        bench.sandbox.stop().await.unwrap();
+        bench.is_usable().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_takes_all_memory_is_ended() {
+    both(memory(256), async |bench| {
+        let output = bench.run(&Exec::new(["tail", "/dev/zero"], LONG)).await;
+        assert_eq!((output.exit.status, output.exit.limit), (Status::Signal(9), Some(Limit::Memory)));
+        bench.is_usable().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_that_take_all_memory_together_are_ended() {
+    both(memory(256), async |bench| {
+        let line = "for i in $(seq 30); do (head -c 20M /dev/zero; sleep 15) | tail -c 20M > /dev/null & done; wait";
+        let output = bench.run(&Exec::shell(line, LONG)).await;
+        assert_eq!(output.exit.limit, Some(Limit::Memory), "{:?}", output.exit);
+        bench.sandbox.stop().await.unwrap();
+        bench.is_usable().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_directories_in_memory_leave_room_to_go_on() {
+    both(memory(256), async |bench| {
+        let line =
+            "for at in /tmp /var/tmp /dev/shm /run/user/1000; do head -c 300M /dev/zero > $at/fill; done; echo $?";
+        let output = bench.sh(line).await;
+        assert!(output.stderr_text().contains("No space left"), "{output:?}");
+        assert_eq!(output.exit.limit, None, "{output:?}");
+        bench.is_usable().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_without_a_process_or_a_name_counts() {
+    let lines = [
+        "import os\nf=os.memfd_create('x')\nwhile True: os.write(f, b'x'*(1<<20))",
+        "import mmap\nm=mmap.mmap(-1, 2<<30)\nwhile True: m.write(b'x'*(1<<20))",
+        "import os,time\n\
+         for n in range(8):\n f=os.memfd_create(str(n))\n for i in range(64): os.write(f, b'x'*(1<<20))\n\
+         time.sleep(20)",
+    ];
+    both(memory(256), async |bench| {
+        if !bench.has("python3") {
+            return;
+        }
+        for line in lines {
+            let began = Instant::now();
+            let output = bench.run(&Exec::new(["python3", "-c", line], LONG)).await;
+            let got = (output.exit.status, output.exit.limit);
+            assert_eq!(got, (Status::Signal(9), Some(Limit::Memory)), "{line}: {}", output.stderr_text());
+            assert!(began.elapsed() < Duration::from_secs(15), "{line}: {:?}", began.elapsed());
+            bench.is_usable().await;
+        }
+    })
+    .await;
+}
+
+/// A limit that is reached while several commands run is told to all of them, as the contract says; only the one that
+/// died of it has died.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_blamed() {
+    both(memory(256), async |bench| {
+        let hog = Exec::new(["tail", "/dev/zero"], LONG);
+        let (innocent, hog) = tokio::join!(bench.sh("sleep 3; echo done"), bench.run(&hog));
+        assert_eq!((hog.exit.status, hog.exit.limit), (Status::Signal(9), Some(Limit::Memory)));
+        assert_eq!(innocent.exit.limit, Some(Limit::Memory), "{innocent:?}");
+        // Without groups nobody knows whose memory it is, and all end.
+        let want = if bench.groups { Status::Code(0) } else { Status::Signal(9) };
+        assert_eq!(innocent.exit.status, want);
+        let before = bench.sh("(sleep 1; exec tail /dev/zero) > /dev/null 2>&1 & echo left").await;
+        assert_eq!((before.stdout_text().as_str(), before.exit.limit), ("left\n", None));
+        let after = bench.sh("sleep 5; echo done").await;
+        assert_eq!((after.exit.status, after.exit.limit), (want, Some(Limit::Memory)));
+        let later = bench.sh("echo later").await;
+        assert_eq!((later.exit.status, later.exit.limit), (Status::Code(0), None));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disk_is_held() {
+    let lines = [
+        ("one file", "head -c 200M /dev/zero > big"),
+        ("many files", "for i in $(seq 40); do head -c 5M /dev/zero > f$i; done; sleep 20"),
+        ("small files", "seq 1000000 | xargs -n 500 touch; sleep 20"),
+        ("the home", "for i in $(seq 40); do head -c 5M /dev/zero > ~/f$i; done; sleep 20"),
+        ("no names", "for i in 3 4 5 6; do eval \"exec $i>gone; rm gone; head -c 50M /dev/zero >&$i\"; done; sleep 20"),
+        ("locked", "for i in 1 2 3 4; do mkdir l$i; head -c 40M /dev/zero > l$i/f; chmod 000 l$i; done; sleep 20"),
+        (
+            "deep",
+            "d=$(printf %0200d 0); for i in $(seq 70); do mkdir $d; cd -P $d; done; \
+             for i in $(seq 40); do head -c 5M /dev/zero > f$i; done; sleep 20",
+        ),
+    ];
+    for (what, line) in lines {
+        both(disk(64), async |bench| {
+            let began = Instant::now();
+            let output = bench.run(&Exec::shell(line, LONG)).await;
+            assert_eq!(output.exit.limit, Some(Limit::Disk), "{what}: {output:?}");
+            assert!(began.elapsed() < Duration::from_secs(15), "{what}: {:?}", began.elapsed());
+            // Too much is there already; it can be taken away.
+            let output = bench.sh("chmod -R u+rwx . ; rm -rf * ~/*; ls -A").await;
+            assert_eq!((output.stdout_text().as_str(), output.exit.limit), ("", None), "{what}: {output:?}");
+            bench.is_usable().await;
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_and_holes_take_no_disk() {
+    both(disk(64), async |bench| {
+        let line = "head -c 30M /dev/zero > a; for i in $(seq 20); do ln a a$i; done; \
+            for i in $(seq 20); do truncate -s 60M hole$i; done; sleep 3; echo done";
+        let output = bench.sh(line).await;
+        assert_eq!((output.stdout_text().as_str(), output.exit.limit), ("done\n", None), "{output:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_becomes_too_long_is_told() {
+    both(disk(64), async |bench| {
+        let output = bench.run(&Exec::new(["truncate", "-s", "1T", "long"], LONG)).await;
+        assert_eq!((output.exit.status, output.exit.limit), (Status::Signal(25), Some(Limit::Disk)));
+        let output = bench.sh("truncate -s 1T long; exit $?").await;
+        assert_eq!((output.exit.status, output.exit.limit), (Status::Code(153), Some(Limit::Disk)));
+        bench.is_usable().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processors_are_shared() {
+    let resources = Resources { cpus: Some(1000), ..Resources::default() };
+    both(resources, async |bench| {
+        let line = "p=; for i in $(seq 64); do yes > /dev/null & p=\"$p $!\"; done; sleep 3; kill $p; wait; times";
+        let output = bench.run(&Exec::shell(line, LONG)).await;
+        let text = output.stdout_text();
+        let used: f64 = text.lines().last().unwrap().split(' ').map(minutes).sum();
+        let spent = output.exit.duration.as_secs_f64();
+        assert!(used > 0.2 && used < spent * 1.3, "{used} of {spent}: {text}");
+    })
+    .await;
+}
+
+/// Reads what `times` says: `0m1.520000s`.
+fn minutes(text: &str) -> f64 {
+    let (minutes, seconds) = text.trim_end_matches('s').split_once('m').unwrap();
+    minutes.parse::<f64>().unwrap() * 60.0 + seconds.parse::<f64>().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_files_and_sockets_end_somewhere() {
+    let lines = [
+        "import os,errno\nn=0\ntry:\n while n<200000: os.open('/dev/null',0); n+=1\nexcept OSError as e: print(e.errno==errno.EMFILE)",
+        "import socket,errno\nk=[]\ntry:\n while len(k)<200000: k.append(socket.socket())\nexcept OSError as e: print(e.errno==errno.EMFILE)",
+    ];
+    both(memory(1024), async |bench| {
+        if !bench.has("python3") {
+            return;
+        }
+        for line in lines {
+            let output = bench.run(&Exec::new(["python3", "-c", line], LONG)).await;
+            assert_eq!(output.stdout_text(), "True\n", "{output:?}");
+        }
+        bench.is_usable().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_dead_are_buried() {
+    both(pids(200), async |bench| {
+        let line = "i=0; while [ $i -lt 2000 ]; do (true &); i=$((i+1)); done; \
+            for i in $(seq 100); do set -- $(grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null); \
+            [ $# = 0 ] && break; sleep 0.1; done; echo $#; ls -d /proc/[0-9]* | wc -l";
+        let output = bench.sh(line).await;
+        let text = output.stdout_text();
+        let mut lines = text.lines();
+        assert_eq!((lines.next(), output.exit.limit), (Some("0"), None), "{output:?}");
+        let processes: u32 = lines.next().unwrap().trim().parse().unwrap();
+        assert!(processes <= 6, "{text}");
+        // The same with the keepers gone: those they left are buried by process 1.
+        for _ in 0..20 {
+            bench.sh("(sleep 0.2 &); (sleep 0.2 &)").await;
+        }
+        let output = bench.sh("sleep 1; ls -d /proc/[0-9]* | wc -l").await;
+        assert!(output.stdout_text().trim().parse::<u32>().unwrap() <= 6, "{output:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deaf_command_ends_with_its_time() {
+    both(Resources::default(), async |bench| {
+        let line = "trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' & \
+            while :; do sleep 1; done";
+        let began = Instant::now();
+        let output = bench.run(&Exec::shell(line, Duration::from_secs(1))).await;
+        assert_eq!(output.exit.status, Status::TimedOut);
+        assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+        let left = bench.sh("ls -d /proc/[0-9]* | wc -l").await;
+        assert!(left.stdout_text().trim().parse::<u32>().unwrap() <= 6, "{left:?}");
+    })
+    .await;
+}
+
+/// A keeper is a process of the agent's, who can stop it: that must buy no time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_keeper_keeps_nothing_alive() {
+    both(Resources::default(), async |bench| {
+        let line = "kill -STOP $PPID; echo $$ > pid; exec sleep 120";
+        let began = Instant::now();
+        let output = bench.run(&Exec::shell(line, Duration::from_secs(1))).await;
+        assert_eq!(output.exit.status, Status::TimedOut);
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        // The same when the caller loses interest.
+        let exec = Exec::shell("kill -STOP $PPID; touch here; exec sleep 120", LONG);
+        let mut sink = Capture::new(0);
+        let dropped = tokio::time::timeout(Duration::from_secs(2), bench.sandbox.exec(&exec, &mut sink)).await;
+        assert!(dropped.is_err());
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let left = bench.sh("ls -d /proc/[0-9]* | wc -l").await;
+            if left.stdout_text().trim().parse::<u32>().is_ok_and(|count| count <= 6) {
+                break;
+            }
+            assert!(Instant::now() < until, "{left:?}");
+        }
+    })
+    .await;
+}
+
+const FLOOD: &str = "RALPH_TEST_FLOOD";
+
+#[derive(Default)]
+struct Count(u64);
+
+impl Sink for Count {
+    fn chunk(&mut self, _: Stream, bytes: &[u8]) {
+        self.0 += bytes.len() as u64;
+    }
+}
+
+/// Does nothing by itself; started by the test below it lets two gibibytes pass and tells what that took.
+#[tokio::test]
+async fn be_flooded() {
+    if std::env::var_os(FLOOD).is_none() {
+        return;
+    }
+    let bench = Bench::new(Resources::default(), true).await;
+    let mut count = Count::default();
+    let exit = bench.sandbox.exec(&Exec::shell("head -c 2G /dev/zero", LONG), &mut count).await.unwrap();
+    assert_eq!((exit.status, count.0), (Status::Code(0), 2 << 30));
+    bench.sandbox.destroy().await.unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 100 << 10, "it took {peak} KiB");
+}
+
+#[test]
+fn a_flood_of_output_takes_no_memory() {
+    let flooded = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "limits::be_flooded", "--nocapture"])
+        .env(FLOOD, "1")
+        .output()
+        .unwrap();
+    assert!(flooded.status.success(), "{}", String::from_utf8_lossy(&flooded.stderr));
+}

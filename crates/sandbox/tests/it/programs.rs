@@ -1,0 +1,57 @@
+//! Which programs are found and started, with which words.
+
+use std::time::Duration;
+
+use ralph_sandbox::{Error, Exec, Resources, Status, capture};
+
+use crate::limits::Bench;
+
+const LONG: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn long_words() {
+    let bench = Bench::new(Resources::default(), true).await;
+    // The kernel takes words of up to 128 KiB, the zero at the end among them.
+    let word = "x".repeat((128 << 10) - 1);
+    let output = bench.run(&Exec::new(["sh", "-c", "printf %s \"$1\" | wc -c", "sh", &word], LONG)).await;
+    assert_eq!(output.stdout_text().trim(), word.len().to_string());
+    let refused = capture(&*bench.sandbox, &Exec::new(["true", &format!("{word}x")], LONG), 10).await;
+    let Err(Error::Spawn { source, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(source.kind(), std::io::ErrorKind::ArgumentListTooLong);
+    let many = ["sh", "-c", "echo $#", "sh"].map(ToOwned::to_owned).into_iter();
+    let output = bench.run(&Exec::new(many.chain((0..5000).map(|n| n.to_string())), LONG)).await;
+    assert_eq!(output.stdout_text(), "5000\n");
+    let mut exec = Exec::shell("env | wc -c", LONG);
+    for n in 0..16 {
+        exec = exec.env(&format!("V{n}"), &"y".repeat(64 << 10));
+    }
+    let output = bench.run(&exec).await;
+    assert!(output.stdout_text().trim().parse::<u64>().unwrap() > 1 << 20, "{output:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_is_no_exit() {
+    let bench = Bench::new(Resources::default(), true).await;
+    let made = "printf '#!/no/such/shell\\n' > lost; printf 'echo x\\n' > bare; printf '#!/bin/sh\\necho here\\n' > script; \
+        chmod +x lost bare script; mkdir -p one two; cp script one/tool; printf x > two/tool; printf '#!/bin/sh\\necho own\\n' > one/ls; \
+        chmod +x one/ls; ln -s one link; mkdir one/in";
+    assert_eq!(bench.sh(made).await.exit.status, Status::Code(0));
+    for program in ["./lost", "./bare", "lost", "./one", "link/none"] {
+        let got = capture(&*bench.sandbox, &Exec::new([program], LONG), 10).await;
+        assert!(matches!(got, Err(Error::Spawn { .. })), "{program}: {got:?}");
+    }
+    let run =
+        async |program: &str, path: &str| bench.run(&Exec::new([program], LONG).env("PATH", path)).await.stdout_text();
+    assert_eq!(run("./script", "/nowhere").await, "here\n");
+    // The first that can be run, past one that cannot; the current directory only where it is named.
+    assert_eq!(run("tool", "/workspace/two:/workspace/one:/usr/bin").await, "here\n");
+    assert_eq!(run("ls", "/workspace/one:/usr/bin").await, "own\n");
+    assert_eq!(run("script", "/usr/bin:.").await, "here\n");
+    let hidden = capture(&*bench.sandbox, &Exec::new(["script"], LONG), 10).await;
+    assert!(matches!(hidden, Err(Error::Spawn { .. })), "{hidden:?}");
+    // A place is a plain path: no part of it a link.
+    let linked = capture(&*bench.sandbox, &Exec::shell("pwd", LONG).cwd("link/in"), 10).await;
+    assert!(matches!(linked, Err(Error::Refused { .. })), "{linked:?}");
+    let plain = bench.run(&Exec::shell("pwd", LONG).cwd("one/in")).await;
+    assert_eq!(plain.stdout_text(), "/workspace/one/in\n");
+}
