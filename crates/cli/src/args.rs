@@ -116,6 +116,11 @@ pub(crate) enum Command {
     /// Make a sandbox, use it, try to break its rules, and remove it
     #[command(after_help = "Examples:\n  ralph selftest\n  ralph selftest --backend embedded --full")]
     Selftest(Selftest),
+    /// Attack a sandbox the way a hostile agent would, and show that it holds
+    #[command(
+        after_help = "Examples:\n  ralph redteam\n  ralph redteam --backend embedded --only FS\n  ralph redteam --only KS-04 --json"
+    )]
+    Redteam(Redteam),
     /// List, use and remove sandboxes
     #[command(subcommand, after_help = "Examples:\n  ralph sandbox ls\n  ralph sandbox exec -- id")]
     Sandbox(Sandbox),
@@ -429,6 +434,19 @@ pub(crate) struct SandboxExec {
     /// The command and its words
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Redteam {
+    /// The backend to attack
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
+    /// Only these cases: an area (FS, PR, KS, NE, RX, PE), a case (FS-01) or a start of one (KS-04*)
+    #[arg(long, value_name = "CASES")]
+    pub(crate) only: Option<String>,
+    /// Also print what held
+    #[arg(long, short = 'v')]
+    pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Args)]

@@ -30,6 +30,10 @@ fn main() -> ExitCode {
     if let Some(code) = ralph_sandbox::embedded::entry() {
         return code;
     }
+    #[cfg(target_os = "linux")]
+    if let Some(code) = ralph_sandbox::redteam::probe_entry() {
+        return code;
+    }
     let environment = environment::read();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -10,6 +10,7 @@ mod init;
 mod lint;
 mod logs;
 mod ls;
+mod redteam;
 mod resume;
 mod rewind;
 mod run;
@@ -63,6 +64,7 @@ pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) ->
         Command::Init(args) => init::init(&setup, &args, ui).await,
         Command::Lint(args) => lint::lint(&setup, &args, ui).await,
         Command::Doctor => Ok(doctor::doctor(&setup, ui)),
+        Command::Redteam(args) => Box::pin(redteam::redteam(&setup, &args, ui)).await,
         Command::Selftest(args) => selftest::selftest(&setup, &args, ui).await,
         Command::Sandbox(args) => sandbox::sandbox(&setup, args, ui).await,
         Command::PruneSandboxes(args) => sandbox::prune(&setup, &args, ui).await,

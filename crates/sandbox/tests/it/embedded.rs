@@ -1,6 +1,6 @@
 //! The embedded backend against the contract, and what is its alone.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use ralph_sandbox::conformance::{Outcome, suite};
@@ -8,11 +8,7 @@ use ralph_sandbox::embedded::{Embedded, Options};
 use ralph_sandbox::{Backend, Exec, Spec, capture};
 
 pub(crate) fn options(dir: &Path) -> Options {
-    Options {
-        dir: dir.to_owned(),
-        program: Some(PathBuf::from(env!("CARGO_BIN_EXE_ralph-cage"))),
-        ..Options::default()
-    }
+    Options { dir: dir.to_owned(), program: Some(crate::ordinary::program()), ..Options::default() }
 }
 
 pub(crate) fn spec(name: &str) -> Spec {

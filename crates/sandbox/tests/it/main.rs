@@ -10,6 +10,8 @@ mod leftovers;
 mod limits;
 mod local;
 #[cfg(target_os = "linux")]
+mod ordinary;
+#[cfg(target_os = "linux")]
 mod owner;
 #[cfg(target_os = "linux")]
 mod programs;

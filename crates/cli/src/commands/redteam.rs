@@ -1,0 +1,77 @@
+//! `ralph redteam`: the attack suite against a sandbox of this machine, every denial with a control.
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) async fn redteam(
+    _: &crate::setup::Setup,
+    _: &crate::args::Redteam,
+    _: &mut crate::ui::Ui,
+) -> crate::error::Outcome {
+    Err(crate::error::Failure::new(ralph_core::exit::Exit::NotReady, "the attack suite needs a Linux kernel"))
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::redteam;
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::time::Instant;
+
+    use ralph_core::exit::Exit;
+    use ralph_engine::host::DEFAULT_BACKEND;
+    use ralph_sandbox::embedded::Options;
+    use ralph_sandbox::redteam::{CaseReport, Target, Verdict, cases, run};
+    use serde_json::json;
+
+    use crate::args::Redteam;
+    use crate::commands::run::warn_of;
+    use crate::error::{Failure, Outcome};
+    use crate::setup::Setup;
+    use crate::ui::{GREEN, RED, Ui, YELLOW, paint};
+
+    pub(crate) async fn redteam(setup: &Setup, args: &Redteam, ui: &mut Ui) -> Outcome {
+        let name = args.backend.as_deref().unwrap_or(DEFAULT_BACKEND);
+        let backend = setup.host.backend(name)?;
+        warn_of(&backend.capabilities(), ui);
+        if let Some(only) = &args.only
+            && !cases().any(|case| case.is_meant(only))
+        {
+            return Err(Failure::usage(format!("no case is meant by `{only}`"))
+                .hint("use an area (FS, PR, KS, NE, RX, PE), a case like FS-01, or `KS-04*`"));
+        }
+        let dir = setup.host.home.state_dir().join("redteam");
+        let target = match name {
+            "embedded" => Target::Cage(Options { dir, ..Options::default() }),
+            _ => Target::Other(&*backend),
+        };
+        let began = Instant::now();
+        let quiet = ui.json();
+        let mut tell = |case: &CaseReport| {
+            if !quiet && (args.verbose || !matches!(case.verdict, Verdict::Held)) {
+                let style = match case.verdict {
+                    Verdict::Held => GREEN,
+                    Verdict::Escaped(_) | Verdict::Invalid(_) => RED,
+                    Verdict::Skipped(_) => YELLOW,
+                };
+                ui.data(&paint(style, &case.to_string()));
+            } else if !quiet {
+                ui.pin(&format!("▸ {} {}", case.id, case.name));
+            }
+        };
+        let report = run(&target, args.only.as_deref(), &mut tell).await;
+        ui.unpin();
+        let (escaped, invalid) = (report.escaped().count(), report.invalid().count());
+        let skipped = report.skipped().count();
+        let held = report.cases.len() - escaped - invalid - skipped;
+        let seconds = began.elapsed().as_secs_f32();
+        if ui.json() {
+            ui.object(&json!({"format": 1, "backend": name, "held": report.held(), "seconds": seconds,
+                "cases": report.cases}));
+        } else {
+            ui.data(&format!(
+                "{} attacks on {name}: {held} held, {escaped} escaped, {invalid} invalid, {skipped} skipped ({seconds:.0} s)",
+                report.cases.len()
+            ));
+        }
+        Ok(if report.held() { Exit::Success } else { Exit::Failed })
+    }
+}
