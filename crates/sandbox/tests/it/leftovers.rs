@@ -104,7 +104,9 @@ async fn owners_killed_at_any_moment_leave_nothing() {
             makers.insert(owner.id());
             owner.kill().unwrap();
         }
-        owners.iter_mut().for_each(|owner| drop(owner.wait().unwrap()));
+        for owner in &mut owners {
+            owner.wait().unwrap();
+        }
     }
     eventually("all cages are gone with their owners", || inside(dir.path()).is_empty());
     let backend = Embedded::new(options(dir.path()));

@@ -18,7 +18,6 @@ const LONG: Duration = Duration::from_secs(60);
 pub(crate) struct Bench {
     pub(crate) sandbox: Arc<dyn Sandbox>,
     pub(crate) groups: bool,
-    pub(crate) backend: Embedded,
     _dir: tempfile::TempDir,
 }
 
@@ -29,7 +28,7 @@ impl Bench {
         let spec = Spec { name: "limits".to_owned(), resources, ..Spec::default() };
         let sandbox = backend.create(&spec).await.unwrap();
         let groups = backend.held_by_kernel() == (true, true);
-        Self { sandbox, groups, backend, _dir: dir }
+        Self { sandbox, groups, _dir: dir }
     }
 
     pub(crate) async fn run(&self, exec: &Exec) -> Output {
