@@ -25,7 +25,13 @@ pub(super) fn lock(id: &str, folder: &Path, alone: bool) -> Result<File, Error> 
     let path = folder.join(LOCK);
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(host("lock", &path))?;
     match flock(&file, how) {
-        Ok(()) => Ok(file),
+        Ok(()) => {
+            if alone {
+                // Nobody else holds it, so a cage that still has a note here is a dead owner's and about to be gone.
+                end_all(id, folder)?;
+            }
+            Ok(file)
+        }
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Busy { id: id.to_owned() }),
         Err(errno) => Err(host("lock", &path)(errno.into())),
     }

@@ -39,7 +39,7 @@ async fn keys_do_what_keys_do() {
     // Ctrl-C reaches what runs in front, however early it is pressed.
     let began = Instant::now();
     for _ in 0..20 {
-        let output = bench.run(&terminal("sleep 20").stdin("\x03")).await;
+        let output = bench.run(&Exec { argv: vec!["sleep".into(), "20".into()], ..terminal("") }.stdin("\x03")).await;
         assert_eq!((text(&output).as_str(), output.exit.status), ("^C", Status::Signal(2)));
     }
     // Ctrl-D ends the input; what was typed is shown, as on every terminal.
@@ -58,7 +58,7 @@ async fn shells_talk_and_keep_jobs() {
             eprintln!("skipped: there is no {shell} on this host");
             continue;
         }
-        let typed = "sleep 30 &\njobs\nkill %1\nfg\necho result $((40+2))\nexit 3\n";
+        let typed = "sleep 1 &\njobs\nwait\necho result $((40+2))\nexit 3\n";
         let exec = Exec { terminal: Some((24, 80)), ..Exec::new([shell, "-i"], LONG) }.stdin(typed);
         let began = Instant::now();
         let output = bench.run(&exec).await;

@@ -122,7 +122,7 @@ impl Watch {
 
 /// Returns whether so many threads are as good as all that may be.
 pub(super) fn is_full(threads: u64, most: u64) -> bool {
-    threads + most / 16 >= most
+    threads + most / 8 >= most
 }
 
 /// Returns how many threads there are in the cage.
@@ -204,8 +204,8 @@ mod tests {
     #[test]
     fn fullness() {
         let check = |threads, most, want| assert_eq!(is_full(threads, most), want, "{threads} of {most}");
-        check(59, 64, false);
-        check(60, 64, true);
+        check(55, 64, false);
+        check(56, 64, true);
         check(65, 64, true);
         check(3, 4096, false);
     }
