@@ -29,6 +29,8 @@ const FILES: u64 = 20_000;
 const LEAST: u64 = 1 << 20;
 /// Directories that lie deeper are not looked into, but noticed.
 const DEPTH: usize = 64;
+/// Where the size of a sandbox that held too much is written down.
+const NOTE: &str = "disk";
 const TMPFS: u64 = 0x0102_1994;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,16 +77,18 @@ struct Known {
     /// What was free at the last count, what was counted, and when the next count is due at the earliest.
     free: Free,
     used: Option<u64>,
-    /// What the sandbox held at the first count: it may have been too much then, and must stay usable to be emptied.
+    /// What the sandbox held when it was last ended for holding too much: it must stay usable to be emptied.
     start: u64,
     rest: Instant,
+    over: bool,
 }
 
 impl Disk {
     /// Looks at the disk under a folder before anything runs over it. `None` when nothing can be known about it.
     pub(super) fn new(folder: &Path, most: u64, launcher: Option<u32>) -> Option<Self> {
         let first = Free::new(&statvfs(folder).ok()?);
-        let known = Known { free: first, used: None, start: 0, rest: Instant::now() };
+        let start = fs::read_to_string(folder.join(NOTE)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        let known = Known { free: first, used: None, start, rest: Instant::now(), over: false };
         Some(Self { folder: folder.to_owned(), most, launcher, first, known: Mutex::new(known) })
     }
 
@@ -121,23 +125,32 @@ impl Disk {
     fn count(&self, now: Free) -> bool {
         let began = Instant::now();
         let known = self.known();
-        let first = known.used.is_none();
-        let counted = usage(&self.folder, if first { u64::MAX } else { self.most.max(known.start) });
+        let counted = usage(&self.folder, self.most.max(known.start));
         let mut used = counted.bytes.saturating_add(self.launcher.map_or(0, nameless));
         let lost = self.first.bytes.saturating_sub(now.bytes);
         if counted.hidden {
             // What it does not let us see is as much as went missing.
             used = used.max(known.start.saturating_add(lost));
         }
-        let start = match used.saturating_sub(lost) {
-            _ if !first => known.start,
-            // What went missing since would explain all that is too much.
-            before if before <= self.most => before,
-            _ => used,
-        };
+        let start = if used <= self.most { 0 } else { known.start };
+        if start != known.start {
+            // Emptied. One that is not there is as good.
+            let _ = fs::remove_file(self.folder.join(NOTE));
+        }
+        let over = used > self.most.max(start) || (now.is_low() && used.max(lost) > LITTLE);
         let rest = Instant::now() + began.elapsed() * 4;
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Known { free: now, used: Some(used), start, rest };
-        used > self.most.max(start) || (now.is_low() && used.max(lost) > LITTLE)
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) =
+            Known { free: now, used: Some(used), start, rest, over };
+        over
+    }
+
+    /// Writes down what a sandbox holds that was ended for holding too much. Nothing may run in it.
+    pub(super) fn remember(&self) {
+        if self.known().over {
+            let used = usage(&self.folder, u64::MAX).bytes;
+            // Not written, it may be ended once more while it is being emptied.
+            let _ = fs::write(self.folder.join(NOTE), used.to_string());
+        }
     }
 }
 

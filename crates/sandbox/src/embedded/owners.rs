@@ -20,7 +20,7 @@ const GROUP: &str = "ralph-";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Holds a sandbox for a cage. Layers have room for one cage at a time; plain folders for any number.
-pub(super) fn lock(id: &str, folder: &Path, alone: bool) -> Result<File, Error> {
+pub(super) fn lock(id: &str, folder: &Path, alone: bool) -> Result<Lock, Error> {
     let how = if alone { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
     let path = folder.join(LOCK);
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(host("lock", &path))?;
@@ -30,10 +30,21 @@ pub(super) fn lock(id: &str, folder: &Path, alone: bool) -> Result<File, Error> 
                 // Nobody else holds it, so a cage that still has a note here is a dead owner's and about to be gone.
                 end_all(id, folder)?;
             }
-            Ok(file)
+            Ok(Lock(file))
         }
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Busy { id: id.to_owned() }),
         Err(errno) => Err(host("lock", &path)(errno.into())),
+    }
+}
+
+/// A hold on a sandbox.
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Said aloud: closing is not enough while a process that is just being started elsewhere has a copy of it.
+        let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
@@ -41,11 +52,11 @@ pub(super) fn lock(id: &str, folder: &Path, alone: bool) -> Result<File, Error> 
 #[derive(Debug)]
 pub(super) struct Mark {
     path: PathBuf,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Mark {
-    pub(super) fn write(folder: &Path, launcher: Option<u32>, lock: File) -> io::Result<Self> {
+    pub(super) fn write(folder: &Path, launcher: Option<u32>, lock: Lock) -> io::Result<Self> {
         forget_dead(folder);
         let path = folder.join(format!("{MARK}{}", token::random()));
         let pid = launcher.unwrap_or(0);
