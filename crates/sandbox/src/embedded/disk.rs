@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn a_file_without_a_name_is_found() {
         let mut file = tempfile::tempfile_in(".").unwrap();
-        file.write_all(&[1; 1 << 20]).unwrap();
+        file.write_all(&vec![1; 1 << 20]).unwrap();
         assert!(nameless(std::process::id()) >= 1 << 20);
     }
 }

@@ -12,7 +12,7 @@ use ralph_sandbox::{
 use crate::embedded::options;
 
 const MIB: u64 = 1 << 20;
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// A sandbox with limits, in a folder of its own.
 pub(crate) struct Bench {
@@ -45,7 +45,7 @@ impl Bench {
         assert_eq!((output.stdout_text().as_str(), output.exit.status), ("usable\n", Status::Code(0)), "{output:?}");
     }
 
-    fn has(&self, program: &str) -> bool {
+    fn has(program: &str) -> bool {
         let found = std::path::Path::new("/usr/bin").join(program).exists();
         if !found {
             eprintln!("skipped: there is no {program} on this host");
@@ -203,7 +203,7 @@ async fn memory_without_a_process_or_a_name_counts() {
          time.sleep(20)",
     ];
     both(memory(256), async |bench| {
-        if !bench.has("python3") {
+        if !Bench::has("python3") {
             return;
         }
         for line in lines {
@@ -320,7 +320,7 @@ async fn open_files_and_sockets_end_somewhere() {
         "import socket,errno\nk=[]\ntry:\n while len(k)<200000: k.append(socket.socket())\nexcept OSError as e: print(e.errno==errno.EMFILE)",
     ];
     both(memory(1024), async |bench| {
-        if !bench.has("python3") {
+        if !Bench::has("python3") {
             return;
         }
         for line in lines {
@@ -334,7 +334,7 @@ async fn open_files_and_sockets_end_somewhere() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_dead_are_buried() {
-    both(pids(200), async |bench| {
+    both(pids(1000), async |bench| {
         let line = "i=0; while [ $i -lt 2000 ]; do (true &); i=$((i+1)); done; \
             for i in $(seq 100); do set -- $(grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null); \
             [ $# = 0 ] && break; sleep 0.1; done; echo $#; ls -d /proc/[0-9]* | wc -l";
