@@ -128,8 +128,8 @@ fn disk(mib: u64) -> Resources {
 async fn a_fork_bomb_is_held_and_ends_with_its_time() {
     both(pids(64), async |bench| {
         let began = Instant::now();
-        // Each waits a little, so that the full table is there to be seen.
-        let line = "b() { b & b & sleep 1; }; b; while :; do sleep 0.1 || :; done";
+        // Without groups only a full table is seen, not the refusal: part of it stays full here.
+        let line = "mkfifo p; for i in $(seq 40); do sleep 20 & done; b() { b & b & sleep 1; }; b & read x < p";
         let output = bench.run(&Exec::shell(line, Duration::from_secs(3))).await;
         assert_eq!(output.exit.limit, Some(Limit::Processes), "{:?}", output.exit);
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
