@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatVfs, open, openat, statat, statfs, statvfs};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatVfs, fstat, open, openat, statat, statfs, statvfs};
 
 use super::live::Live;
 use crate::Limit;
@@ -28,7 +28,9 @@ const FILES: u64 = 20_000;
 /// So many bytes always are, however near the limit.
 const LEAST: u64 = 1 << 20;
 /// Directories that lie deeper are not looked into, but noticed.
-const DEPTH: usize = 64;
+const DEPTH: usize = 4096;
+/// Where the size of a sandbox that held too much is written down.
+const NOTE: &str = "disk";
 const TMPFS: u64 = 0x0102_1994;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,16 +77,18 @@ struct Known {
     /// What was free at the last count, what was counted, and when the next count is due at the earliest.
     free: Free,
     used: Option<u64>,
-    /// What the sandbox held at the first count: it may have been too much then, and must stay usable to be emptied.
+    /// What the sandbox held when it was last ended for holding too much: it must stay usable to be emptied.
     start: u64,
     rest: Instant,
+    over: bool,
 }
 
 impl Disk {
     /// Looks at the disk under a folder before anything runs over it. `None` when nothing can be known about it.
     pub(super) fn new(folder: &Path, most: u64, launcher: Option<u32>) -> Option<Self> {
         let first = Free::new(&statvfs(folder).ok()?);
-        let known = Known { free: first, used: None, start: 0, rest: Instant::now() };
+        let start = fs::read_to_string(folder.join(NOTE)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        let known = Known { free: first, used: None, start, rest: Instant::now(), over: false };
         Some(Self { folder: folder.to_owned(), most, launcher, first, known: Mutex::new(known) })
     }
 
@@ -121,23 +125,32 @@ impl Disk {
     fn count(&self, now: Free) -> bool {
         let began = Instant::now();
         let known = self.known();
-        let first = known.used.is_none();
-        let counted = usage(&self.folder, if first { u64::MAX } else { self.most.max(known.start) });
+        let counted = usage(&self.folder, self.most.max(known.start));
         let mut used = counted.bytes.saturating_add(self.launcher.map_or(0, nameless));
         let lost = self.first.bytes.saturating_sub(now.bytes);
         if counted.hidden {
             // What it does not let us see is as much as went missing.
             used = used.max(known.start.saturating_add(lost));
         }
-        let start = match used.saturating_sub(lost) {
-            _ if !first => known.start,
-            // What went missing since would explain all that is too much.
-            before if before <= self.most => before,
-            _ => used,
-        };
+        let start = if used <= self.most { 0 } else { known.start };
+        if start != known.start {
+            // Emptied. One that is not there is as good.
+            let _ = fs::remove_file(self.folder.join(NOTE));
+        }
+        let over = used > self.most.max(start) || (now.is_low() && used.max(lost) > LITTLE);
         let rest = Instant::now() + began.elapsed() * 4;
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Known { free: now, used: Some(used), start, rest };
-        used > self.most.max(start) || (now.is_low() && used.max(lost) > LITTLE)
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) =
+            Known { free: now, used: Some(used), start, rest, over };
+        over
+    }
+
+    /// Writes down what a sandbox holds that was ended for holding too much. Nothing may run in it.
+    pub(super) fn remember(&self) {
+        if self.known().over {
+            let used = usage(&self.folder, u64::MAX).bytes;
+            // Not written, it may be ended once more while it is being emptied.
+            let _ = fs::write(self.folder.join(NOTE), used.to_string());
+        }
     }
 }
 
@@ -164,48 +177,82 @@ fn usage(folder: &Path, most: u64) -> Usage {
     let mut used = Usage::default();
     let mut linked = BTreeSet::new();
     let Ok(top) = open(folder, FLAGS, Mode::empty()) else { return used };
-    // By descriptors: a path can be longer than what the kernel takes. The last opened is read first, so no more are
-    // open than the tree is deep.
-    let mut levels: Vec<(Arc<OwnedFd>, Vec<std::ffi::CString>)> = Vec::new();
-    let mut next = Some(top);
+    // By descriptors, down by name and up by `..`: a path can be longer than what the kernel takes, and one descriptor
+    // for every level more than what this process may have.
+    let (mut here, mut levels) = (top, Vec::new());
+    let mut entered = true;
     loop {
-        if let Some(fd) = next.take() {
-            let mut inner = Vec::new();
-            let Ok(directory) = Dir::read_from(&fd) else { return used };
-            for entry in directory.flatten() {
-                let name = entry.file_name();
-                if name == c"." || name == c".." {
-                    continue;
-                }
-                // Not following links: what they lead to is not the sandbox's.
-                let Ok(found) = statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-                let directory = FileType::from_raw_mode(found.st_mode).is_dir();
-                used.bytes = used.bytes.saturating_add(ENTRY);
-                // A file with several names takes its room once.
-                if directory || found.st_nlink < 2 || linked.insert((found.st_dev, found.st_ino)) {
-                    used.bytes = used.bytes.saturating_add(u64::try_from(found.st_blocks).unwrap_or(0) * 512);
-                }
-                if directory {
-                    inner.push(name.to_owned());
-                }
-            }
-            levels.push((Arc::new(fd), inner));
+        if entered {
+            let Some(level) = count_entries(&here, &mut used, &mut linked) else {
+                used.hidden = true;
+                return used;
+            };
+            levels.push(level);
         }
+        entered = false;
+        let depth = levels.len();
+        let Some(level) = levels.last_mut() else { return used };
         if used.bytes > most {
             return used;
         }
-        let depth = levels.len();
-        let Some((fd, inner)) = levels.last_mut() else { return used };
-        match inner.pop() {
-            None => drop(levels.pop()),
-            Some(_) if depth >= DEPTH => used.hidden = true,
-            Some(name) => match openat(fd.as_fd(), name.as_c_str(), FLAGS, Mode::empty()) {
-                Ok(inner) => next = Some(inner),
-                Err(rustix::io::Errno::NOENT) => (),
-                Err(_) => used.hidden = true,
-            },
+        let next = match level.inner.pop() {
+            Some(_) if depth >= DEPTH => {
+                used.hidden = true;
+                continue;
+            }
+            Some(name) => openat(&here, name.as_c_str(), FLAGS, Mode::empty()),
+            None => {
+                levels.pop();
+                let Some(above) = levels.last() else { return used };
+                let up = openat(&here, "..", FLAGS, Mode::empty());
+                // Moved meanwhile: what is above now is not what we came from.
+                if !up.as_ref().is_ok_and(|up| identity(up) == Some(above.identity)) {
+                    used.hidden = true;
+                    return used;
+                }
+                here = up.unwrap_or(here);
+                continue;
+            }
+        };
+        match next {
+            Ok(inner) => (here, entered) = (inner, true),
+            Err(rustix::io::Errno::NOENT) => (),
+            Err(_) => used.hidden = true,
         }
     }
+}
+
+/// A directory on the way to where the count is, and those in it that are still to be counted.
+struct Level {
+    identity: (u64, u64),
+    inner: Vec<std::ffi::CString>,
+}
+
+fn identity(directory: &OwnedFd) -> Option<(u64, u64)> {
+    fstat(directory).ok().map(|found| (found.st_dev, found.st_ino))
+}
+
+/// Counts what lies in one directory.
+fn count_entries(here: &OwnedFd, used: &mut Usage, linked: &mut BTreeSet<(u64, u64)>) -> Option<Level> {
+    let mut level = Level { identity: identity(here)?, inner: Vec::new() };
+    for entry in Dir::read_from(here).ok()?.flatten() {
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        // Not following links: what they lead to is not the sandbox's.
+        let Ok(found) = statat(here, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        let directory = FileType::from_raw_mode(found.st_mode).is_dir();
+        used.bytes = used.bytes.saturating_add(ENTRY);
+        // A file with several names takes its room once.
+        if directory || found.st_nlink < 2 || linked.insert((found.st_dev, found.st_ino)) {
+            used.bytes = used.bytes.saturating_add(u64::try_from(found.st_blocks).unwrap_or(0) * 512);
+        }
+        if directory {
+            level.inner.push(name.to_owned());
+        }
+    }
+    Some(level)
 }
 
 /// Counts the files on disk that have lost their last name and are still open somewhere below a process.
@@ -270,7 +317,9 @@ mod tests {
             rustix::fs::mkdirat(&here, "x".repeat(200), Mode::RWXU).unwrap();
             here = openat(&here, "x".repeat(200), OFlags::PATH, Mode::empty()).unwrap();
         }
-        assert!(usage(folder.path(), u64::MAX).hidden);
+        let used = usage(folder.path(), u64::MAX);
+        assert!(used.hidden && used.bytes > DEPTH as u64 * ENTRY, "{used:?}");
+        crate::files::remove_tree(&folder.path().join("x".repeat(200))).unwrap();
         if !rustix::process::geteuid().is_root() {
             let folder = tempfile::tempdir().unwrap();
             let locked = folder.path().join("locked");
@@ -283,7 +332,7 @@ mod tests {
     #[test]
     fn a_file_without_a_name_is_found() {
         let mut file = tempfile::tempfile_in(".").unwrap();
-        file.write_all(&[1; 1 << 20]).unwrap();
+        file.write_all(&vec![1; 1 << 20]).unwrap();
         assert!(nameless(std::process::id()) >= 1 << 20);
     }
 }

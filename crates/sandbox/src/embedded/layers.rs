@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use super::layout::{self, KEPT};
@@ -65,7 +65,7 @@ fn finish(layers: &Path, id: &str, folder: &Path, ids: &Ids) -> Result<(), Error
     for part in KEPT {
         let (own, there) = (folder.join(part), layer.join(part));
         if !there.exists() {
-            fs::rename(&own, &there).map_err(host("move", &own))?;
+            relocate(&own, &there).map_err(host("move", &own))?;
         }
         layout::own(&own, ids).map_err(host("make", &own))?;
     }
@@ -74,6 +74,18 @@ fn finish(layers: &Path, id: &str, folder: &Path, ids: &Ids) -> Result<(), Error
         meta.write(&Root::open(id, folder)?)?;
     }
     fs::remove_file(&note).map_err(host("remove", &note))
+}
+
+/// Moves a directory, even one whose owner has locked it: its entry `..` changes, which asks for the right to write.
+fn relocate(from: &Path, to: &Path) -> io::Result<()> {
+    let rights = fs::symlink_metadata(from)?.permissions();
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => (),
+        renamed => return renamed,
+    }
+    fs::set_permissions(from, fs::Permissions::from_mode(rights.mode() | 0o700))?;
+    fs::rename(from, to)?;
+    fs::set_permissions(to, rights)
 }
 
 /// Returns a snapshot and those it stands on, the nearest first.

@@ -181,6 +181,10 @@ impl Live {
             let _ = tokio::time::timeout(END, child.wait()).await;
         }
         let _ = tokio::time::timeout(END, self.gone()).await;
+        if let Some(disk) = self.disk.clone() {
+            // A count that fails is one that is not written down.
+            let _ = tokio::task::spawn_blocking(move || disk.remember()).await;
+        }
         self.release();
     }
 }

@@ -20,14 +20,31 @@ const GROUP: &str = "ralph-";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Holds a sandbox for a cage. Layers have room for one cage at a time; plain folders for any number.
-pub(super) fn lock(id: &str, folder: &Path, alone: bool) -> Result<File, Error> {
+pub(super) fn lock(id: &str, folder: &Path, alone: bool) -> Result<Lock, Error> {
     let how = if alone { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
     let path = folder.join(LOCK);
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(host("lock", &path))?;
     match flock(&file, how) {
-        Ok(()) => Ok(file),
+        Ok(()) => {
+            if alone {
+                // Nobody else holds it, so a cage that still has a note here is a dead owner's and about to be gone.
+                end_all(id, folder)?;
+            }
+            Ok(Lock(file))
+        }
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Busy { id: id.to_owned() }),
         Err(errno) => Err(host("lock", &path)(errno.into())),
+    }
+}
+
+/// A hold on a sandbox.
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Said aloud: closing is not enough while a process that is just being started elsewhere has a copy of it.
+        let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
@@ -35,11 +52,11 @@ pub(super) fn lock(id: &str, folder: &Path, alone: bool) -> Result<File, Error> 
 #[derive(Debug)]
 pub(super) struct Mark {
     path: PathBuf,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Mark {
-    pub(super) fn write(folder: &Path, launcher: Option<u32>, lock: File) -> io::Result<Self> {
+    pub(super) fn write(folder: &Path, launcher: Option<u32>, lock: Lock) -> io::Result<Self> {
         forget_dead(folder);
         let path = folder.join(format!("{MARK}{}", token::random()));
         let pid = launcher.unwrap_or(0);
@@ -72,7 +89,7 @@ fn marks(folder: &Path) -> Vec<(PathBuf, Option<(u64, u64)>)> {
 /// Removes the notes of cages that are no more.
 fn forget_dead(folder: &Path) {
     for (path, launcher) in marks(folder) {
-        let lives = |(pid, since)| u32::try_from(pid).is_ok_and(|pid| started(pid) == Some(since));
+        let lives = |(pid, since)| u32::try_from(pid).is_ok_and(|pid| lives(pid, since));
         // One that cannot be read may be one that is being written.
         if launcher.is_some_and(|launcher| !lives(launcher)) {
             // Somebody else may have removed it, its owner first of all.
@@ -101,13 +118,13 @@ fn end(pid: u64, since: u64) -> bool {
     let number = i32::try_from(process).ok().and_then(Pid::from_raw);
     let Some(Ok(held)) = number.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return true };
     // Asked after it is held: from here on the number cannot become somebody else's.
-    if started(process) != Some(since) {
+    if !lives(process, since) {
         return true;
     }
     // Process 1 first: the helper ends when everybody in the cage has, and so tells it. Its own death would not.
     let asked = first_process(process).is_some_and(|first| pidfd_send_signal(&first, Signal::KILL).is_ok());
     if (asked && is_gone_within(process, since, PATIENCE / 4)) || pidfd_send_signal(&held, Signal::KILL).is_err() {
-        return started(process) != Some(since) || is_gone_within(process, since, Duration::ZERO);
+        return !lives(process, since);
     }
     is_gone_within(process, since, PATIENCE)
 }
@@ -124,23 +141,29 @@ fn first_process(launcher: u32) -> Option<std::os::fd::OwnedFd> {
 
 fn is_gone_within(process: u32, since: u64, patience: Duration) -> bool {
     let until = Instant::now() + patience;
-    loop {
-        let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // Dead and only waiting to be collected by its owner is gone enough.
-        let zombie = state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));
-        if zombie || started(process) != Some(since) {
-            return true;
-        }
+    while lives(process, since) {
         if Instant::now() >= until {
             return false;
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+    true
+}
+
+/// Returns whether the process that was started then is still at work. Dead and only waiting to be collected by its
+/// parent is gone enough.
+fn lives(process: u32, since: u64) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let dead = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X']));
+    !dead && started_in(&stat) == Some(since)
 }
 
 /// Returns when a process was started, in the kernel's ticks.
 fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    started_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn started_in(stat: &str) -> Option<u64> {
     stat.rsplit(") ").next()?.split(' ').nth(19)?.parse().ok()
 }
 
@@ -157,7 +180,7 @@ pub(super) fn is_dead_group(name: &str) -> bool {
     let (Some(Ok(pid)), Some(Ok(since))) = (parts.next().map(str::parse), parts.next().map(str::parse)) else {
         return false;
     };
-    started(pid) != Some(since)
+    !lives(pid, since)
 }
 
 #[cfg(test)]

@@ -32,8 +32,8 @@ async fn long_words() {
 #[tokio::test]
 async fn what_cannot_be_started_is_no_exit() {
     let bench = Bench::new(Resources::default(), true).await;
-    let made = "printf '#!/no/such/shell\\n' > lost; printf 'echo x\\n' > bare; printf '#!/bin/sh\\necho here\\n' > script; \
-        chmod +x lost bare script; mkdir -p one two; cp script one/tool; printf x > two/tool; printf '#!/bin/sh\\necho own\\n' > one/ls; \
+    let made = "printf '#!/no/such/shell\\n' > lost; printf 'echo x\\n' > bare; printf '#!/bin/sh\\necho here\\n' > my-tool; \
+        chmod +x lost bare my-tool; mkdir -p one two; cp my-tool one/tool; printf x > two/tool; printf '#!/bin/sh\\necho own\\n' > one/ls; \
         chmod +x one/ls; ln -s one link; mkdir one/in";
     assert_eq!(bench.sh(made).await.exit.status, Status::Code(0));
     for program in ["./lost", "./bare", "lost", "./one", "link/none"] {
@@ -42,12 +42,12 @@ async fn what_cannot_be_started_is_no_exit() {
     }
     let run =
         async |program: &str, path: &str| bench.run(&Exec::new([program], LONG).env("PATH", path)).await.stdout_text();
-    assert_eq!(run("./script", "/nowhere").await, "here\n");
+    assert_eq!(run("./my-tool", "/nowhere").await, "here\n");
     // The first that can be run, past one that cannot; the current directory only where it is named.
     assert_eq!(run("tool", "/workspace/two:/workspace/one:/usr/bin").await, "here\n");
     assert_eq!(run("ls", "/workspace/one:/usr/bin").await, "own\n");
-    assert_eq!(run("script", "/usr/bin:.").await, "here\n");
-    let hidden = capture(&*bench.sandbox, &Exec::new(["script"], LONG), 10).await;
+    assert_eq!(run("my-tool", "/usr/bin:.").await, "here\n");
+    let hidden = capture(&*bench.sandbox, &Exec::new(["my-tool"], LONG), 10).await;
     assert!(matches!(hidden, Err(Error::Spawn { .. })), "{hidden:?}");
     // A place is a plain path: no part of it a link.
     let linked = capture(&*bench.sandbox, &Exec::shell("pwd", LONG).cwd("link/in"), 10).await;

@@ -10,7 +10,7 @@ use ralph_sandbox::{Backend, Error, Exec, Prune, Sandbox, capture};
 use crate::embedded::{options, spec};
 
 async fn sh(sandbox: &dyn Sandbox, line: &str) -> String {
-    let output = capture(sandbox, &Exec::shell(line, Duration::from_secs(60)), 1 << 20).await.unwrap();
+    let output = capture(sandbox, &Exec::shell(line, Duration::from_mins(1)), 1 << 20).await.unwrap();
     format!("{}{}", output.stdout_text(), output.stderr_text())
 }
 

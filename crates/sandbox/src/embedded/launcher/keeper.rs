@@ -44,15 +44,15 @@ fn keep(request: OwnedFd, line: &OwnedFd, descriptors: Vec<OwnedFd>, limits: &Li
     let start: Start = serde_json::from_slice(&wire::unsealed(request)?)?;
     set_child_subreaper(Some(getpid()))?;
     let signals = sys::child_signals()?;
-    let (standard, terminal) = standard(&start, line, descriptors)?;
+    let (standard, terminal) = standard(&start, descriptors)?;
     let Some(program) = sys::fork()? else {
-        let error = become_program(&start, &standard, terminal, limits);
+        let error = become_program(&start, &standard, line, terminal.as_ref(), limits);
         let word = Word::NotStarted(error.raw_os_error().unwrap_or(libc::EIO));
         // As above; and the keeper tells the end of this process, which nobody then waits for.
         let _ = wire::send(line.as_fd(), &word.bytes(), &[]);
         sys::exit(126)
     };
-    drop(standard);
+    drop((standard, terminal));
     let (mut asked, mut told) = (false, None);
     loop {
         let mut fds = [PollFd::new(&signals, PollFlags::IN), PollFd::new(line, PollFlags::IN)];
@@ -144,36 +144,46 @@ fn children() -> Vec<Pid> {
     list.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
 }
 
-/// Returns what the program's three standard descriptors are to be.
-fn standard(start: &Start, line: &OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<([OwnedFd; 3], bool)> {
+/// Returns what the program's three standard descriptors are to be, and the other side of its terminal.
+fn standard(start: &Start, descriptors: Vec<OwnedFd>) -> io::Result<([OwnedFd; 3], Option<OwnedFd>)> {
     if let Some((rows, columns)) = start.terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         unlockpt(&master)?;
         let slave = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         tcsetwinsize(&master, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
-        wire::send(line.as_fd(), &Word::Terminal.bytes(), &[master.as_fd()])?;
-        return Ok(([slave.try_clone()?, slave.try_clone()?, slave], true));
+        return Ok(([slave.try_clone()?, slave.try_clone()?, slave], Some(master)));
     }
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF));
     let input = if start.input { next()? } else { fs::File::open("/dev/null")?.into() };
-    Ok(([input, next()?, next()?], false))
+    Ok(([input, next()?, next()?], None))
 }
 
 /// Becomes the program; returns only when that failed.
-fn become_program(start: &Start, standard: &[OwnedFd; 3], terminal: bool, limits: &Limits) -> io::Error {
-    match prepare(start, standard, terminal, limits) {
+fn become_program(
+    start: &Start,
+    standard: &[OwnedFd; 3],
+    line: &OwnedFd,
+    terminal: Option<&OwnedFd>,
+    limits: &Limits,
+) -> io::Error {
+    match take_terminal(standard, line, terminal).and_then(|()| prepare(start, standard, limits)) {
         Ok(()) => run(start),
         Err(error) => error,
     }
 }
 
-fn prepare(start: &Start, standard: &[OwnedFd; 3], terminal: bool, limits: &Limits) -> io::Result<()> {
+/// Begins a session, with the terminal if there is one, and only then hands out the other side of it: a key that is
+/// pressed earlier would reach nobody.
+fn take_terminal([input, ..]: &[OwnedFd; 3], line: &OwnedFd, terminal: Option<&OwnedFd>) -> io::Result<()> {
     setsid()?;
+    let Some(master) = terminal else { return Ok(()) };
+    rustix::process::ioctl_tiocsctty(input)?;
+    wire::send(line.as_fd(), &Word::Terminal.bytes(), &[master.as_fd()])
+}
+
+fn prepare(start: &Start, standard: &[OwnedFd; 3], limits: &Limits) -> io::Result<()> {
     let [input, output, errors] = standard;
-    if terminal {
-        rustix::process::ioctl_tiocsctty(input)?;
-    }
     // The three may lie in one another's places: they are copied above them first.
     let high = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 10);
     for (fd, at) in [(high(input)?, 0), (high(output)?, 1), (high(errors)?, 2)] {

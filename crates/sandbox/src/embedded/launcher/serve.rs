@@ -23,13 +23,12 @@ pub(super) fn forever(ctl: &OwnedFd, plan: &Plan) {
             watch.look(ctl);
         }
         match ready {
-            Ok(0) => (),
+            Ok(0) | Err(Errno::INTR) => (),
             Ok(_) => match wire::receive(ctl.as_fd()) {
                 Ok((bytes, _)) if bytes.is_empty() => return,
                 Ok((_, descriptors)) => start(descriptors, &plan.limits),
                 Err(_) => return,
             },
-            Err(Errno::INTR) => (),
             Err(_) => return,
         }
     }

@@ -20,6 +20,8 @@ use super::sys;
 /// How often to look; a cage in which looking takes long is looked at less often.
 const LOOK: Duration = Duration::from_millis(200);
 const SHARE: u32 = 4;
+/// How often processes are counted when there are many.
+const BUSY: Duration = Duration::from_millis(10);
 /// The host keeps at least this much, or a thirty-second of its memory if that is less.
 const FLOOR: u64 = 512 << 20;
 
@@ -29,6 +31,7 @@ pub(super) struct Watch {
     /// The directories in memory.
     scratch: Vec<String>,
     next: Instant,
+    count: Instant,
     told: Option<Instant>,
 }
 
@@ -37,21 +40,24 @@ impl Watch {
     pub(super) fn new(plan: &Plan) -> Option<Self> {
         let most = plan.limits.watched_memory?;
         let scratch = plan.scratch.iter().map(|scratch| scratch.target.clone()).collect();
-        Some(Self { most, processes: plan.limits.processes, scratch, next: Instant::now() + LOOK, told: None })
+        let next = Instant::now() + LOOK;
+        Some(Self { most, processes: plan.limits.processes, scratch, next, count: next, told: None })
     }
 
     /// Returns how long nothing needs to be looked at.
     pub(super) fn rest(&self) -> Duration {
-        self.next.saturating_duration_since(Instant::now())
+        self.next.min(self.count).saturating_duration_since(Instant::now())
     }
 
     /// Looks if it is time to; ends everything in the cage when it has too much.
     pub(super) fn look(&mut self, ctl: &OwnedFd) {
         let began = Instant::now();
+        if began >= self.count {
+            self.look_at_processes(ctl);
+        }
         if began < self.next {
             return;
         }
-        let threads = threads();
         let mut bytes = self.rough();
         if bytes > self.most {
             bytes = self.exact();
@@ -60,11 +66,20 @@ impl Watch {
             // Told first: with its keepers the supervisor would lose sight of why.
             tell(ctl, &Said::Limit { processes: false, used: bytes });
             sys::kill_all();
-        } else if is_full(threads, self.processes) && self.told.is_none_or(|at| at.elapsed() > 4 * LOOK) {
-            self.told = Some(Instant::now());
-            tell(ctl, &Said::Limit { processes: true, used: threads });
         }
         self.next = Instant::now() + LOOK.max(began.elapsed() * SHARE);
+    }
+
+    /// The refusal itself is told to nobody: only a table that is full is seen, and more often when it fills up.
+    fn look_at_processes(&mut self, ctl: &OwnedFd) {
+        let began = Instant::now();
+        let threads = threads();
+        if is_full(threads, self.processes) && self.told.is_none_or(|at| at.elapsed() > LOOK) {
+            self.told = Some(began);
+            tell(ctl, &Said::Limit { processes: true, used: threads });
+        }
+        let rest = if threads > self.processes / 4 { BUSY } else { LOOK };
+        self.count = Instant::now() + rest.max(began.elapsed() * SHARE);
     }
 
     /// Returns no less than what is taken: shared memory counts for everybody who shares it.
@@ -107,7 +122,7 @@ impl Watch {
 
 /// Returns whether so many threads are as good as all that may be.
 pub(super) fn is_full(threads: u64, most: u64) -> bool {
-    threads + most / 16 >= most
+    threads + most / 8 >= most
 }
 
 /// Returns how many threads there are in the cage.
@@ -189,8 +204,8 @@ mod tests {
     #[test]
     fn fullness() {
         let check = |threads, most, want| assert_eq!(is_full(threads, most), want, "{threads} of {most}");
-        check(59, 64, false);
-        check(60, 64, true);
+        check(55, 64, false);
+        check(56, 64, true);
         check(65, 64, true);
         check(3, 4096, false);
     }
