@@ -29,6 +29,8 @@ const END: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Live {
     ctl: Arc<UnixStream>,
+    /// The launcher's number, from which all processes of the cage descend.
+    pub(super) launcher: Option<u32>,
     child: tokio::sync::Mutex<Child>,
     /// The volumes in the order of the plan, as directories inside.
     pub(super) roots: Vec<Arc<Root>>,
@@ -88,9 +90,11 @@ impl Live {
         let reached = Arc::new(Mutex::new(Vec::new()));
         let ctl = Arc::new(ctl);
         tokio::spawn(listen(Arc::downgrade(&ctl), reached.clone(), tell));
+        let launcher = child.id();
         let child = tokio::sync::Mutex::new(child);
         Ok(Self {
             ctl,
+            launcher,
             child,
             roots,
             landlock,

@@ -48,6 +48,8 @@ fn act(words: &[&str]) -> String {
         ["forks", most] => forks(parse(most).unwrap_or(0)),
         ["orphans", many] => orphans(parse(many).unwrap_or(0)),
         ["eat", bytes] => eat(usize::try_from(parse(bytes).unwrap_or(0)).unwrap_or(0)),
+        ["eat-shared", bytes] => eat_shared(usize::try_from(parse(bytes).unwrap_or(0)).unwrap_or(0)),
+        ["processors"] => processors(),
         ["pipes", most] => pipes(parse(most).unwrap_or(0)),
         ["swap", one, other, millis] => swap(one, other, parse(millis).unwrap_or(0)),
         ["descriptors"] => descriptors(),
@@ -296,6 +298,37 @@ fn eat(bytes: usize) -> String {
     format!("GOT {} MiB {sum}", (kept.len() * piece) >> 20)
 }
 
+/// Takes memory that could be shared with others, and uses it.
+fn eat_shared(bytes: usize) -> String {
+    let piece = 16 << 20;
+    let mut taken = 0;
+    while taken < bytes {
+        // SAFETY: a new mapping that nothing else knows of, filled within its length, and given back with the process.
+        unsafe {
+            let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+            let place = libc::mmap(std::ptr::null_mut(), piece, rights, flags, -1, 0);
+            if place == libc::MAP_FAILED {
+                return answer(Err(io::Error::last_os_error()));
+            }
+            std::ptr::write_bytes(place.cast::<u8>(), 7, piece);
+        }
+        taken += piece;
+    }
+    // Held long enough for whoever watches.
+    std::thread::sleep(Duration::from_millis(700));
+    format!("GOT {} MiB", taken >> 20)
+}
+
+/// Asks to run on every processor, and tells how many there are then.
+fn processors() -> String {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    let asked = sched_setaffinity(None, &all);
+    let allowed = sched_getaffinity(None).map_or(0, |set| set.count());
+    format!("allowed {allowed} {asked:?}")
+}
+
 fn pipes(most: i64) -> String {
     let mut kept = Vec::new();
     while (kept.len() as i64) * 2 < most {
@@ -490,6 +523,7 @@ numbers! {
     "shmctl" => libc::SYS_shmctl,
     "shmget" => libc::SYS_shmget,
     "socket" => libc::SYS_socket,
+    "socketpair" => libc::SYS_socketpair,
     "swapoff" => libc::SYS_swapoff,
     "swapon" => libc::SYS_swapon,
     "syslog" => libc::SYS_syslog,

@@ -31,6 +31,8 @@ pub(super) struct Range<'a> {
     pub(super) folder: PathBuf,
     /// What nobody inside may ever see; readable for everybody who gets that far.
     pub(super) canary: String,
+    /// The version of Landlock that this kernel speaks.
+    pub(super) landlock: u8,
     env: Vec<(String, String)>,
     host: Arc<dyn Sandbox>,
     backends: Mutex<BTreeMap<Vec<Wall>, Arc<Embedded>>>,
@@ -127,8 +129,9 @@ impl<'a> Range<'a> {
         if let Some(v6) = &recorders.v6 {
             env.push(("V6".to_owned(), v6.local_addr()?.to_string()));
         }
-        let range = Self {
+        let mut range = Self {
             target,
+            landlock: 0,
             token,
             folder,
             canary,
@@ -140,6 +143,8 @@ impl<'a> Range<'a> {
             recorders,
             victim: Mutex::new(victim),
         };
+        let version = range.outside("\"$PROBE\" number 444 0 0 1").await?;
+        range.landlock = version.trim().strip_prefix("ok ").and_then(|number| number.parse().ok()).unwrap_or(0);
         if let Target::Other(_) = target {
             let shared = range.shared(&[]).await?;
             let place = shared.exchange().join(probe::NAME);
@@ -195,6 +200,12 @@ impl<'a> Range<'a> {
     pub(super) async fn small(&self, without: &[Wall]) -> Result<Arc<dyn Sandbox>, Trouble> {
         let resources = Resources { memory: Some(256 << 20), cpus: None, disk: Some(64 << 20), pids: Some(64) };
         self.create(without, &Spec { resources, ..self.spec() }).await
+    }
+
+    /// Makes a sandbox with one processor.
+    pub(super) async fn one_processor(&self) -> Result<Arc<dyn Sandbox>, Trouble> {
+        let resources = Resources { cpus: Some(1000), ..Resources::default() };
+        self.create(&[], &Spec { resources, ..self.spec() }).await
     }
 
     /// Returns the sandbox that most cases share.

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,6 +16,9 @@ use super::{keeper, sys};
 /// How often memory is looked at where no cgroup holds it.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// Where files lie in memory.
+const SCRATCH: [&str; 4] = ["/tmp", "/var/tmp", "/dev/shm", "/run"];
+
 pub(super) fn forever(ctl: &OwnedFd, limits: &Limits) {
     sys::ignore_children();
     let mut watch = limits.watched_memory.map(|most| Watch { most, processes: limits.processes, told: None });
@@ -22,7 +26,8 @@ pub(super) fn forever(ctl: &OwnedFd, limits: &Limits) {
         let mut fds = [PollFd::new(ctl, PollFlags::IN)];
         let patience = watch.as_ref().map(|_| Timespec::try_from(LOOK).expect("a short time"));
         match poll(&mut fds, patience.as_ref()) {
-            Ok(0) => watch.as_mut().map_or((), |watch| watch.look(ctl)),
+            Ok(0) if watch.as_mut().is_some_and(|watch| watch.look(ctl) == Then::End) => return,
+            Ok(0) => (),
             Ok(_) => match wire::receive(ctl.as_fd()) {
                 Ok((bytes, _)) if bytes.is_empty() => return,
                 Ok((_, descriptors)) => start(descriptors, limits),
@@ -56,16 +61,32 @@ struct Watch {
     told: Option<Instant>,
 }
 
+/// What follows from a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    GoOn,
+    /// Only the end of the cage frees what its files in memory take.
+    End,
+}
+
 impl Watch {
-    fn look(&mut self, ctl: &OwnedFd) {
-        let (processes, bytes) = usage();
-        if bytes > self.most {
-            sys::kill_all();
-            tell(ctl, &Said::Limit { processes: false, used: bytes });
-        } else if processes + processes / 16 >= self.processes && self.told.is_none_or(|at| at.elapsed() > 4 * LOOK) {
+    fn look(&mut self, ctl: &OwnedFd) -> Then {
+        let (processes, bytes) = usage(resident);
+        let files = scratch();
+        // A page that many share was counted for each of them: looked at closely only when it matters.
+        if bytes + files > self.most {
+            let used = usage(proportional).1 + files;
+            if used > self.most {
+                sys::kill_all();
+                tell(ctl, &Said::Limit { processes: false, used });
+                return if files > self.most / 2 { Then::End } else { Then::GoOn };
+            }
+        }
+        if processes + processes / 16 >= self.processes && self.told.is_none_or(|at| at.elapsed() > 4 * LOOK) {
             self.told = Some(Instant::now());
             tell(ctl, &Said::Limit { processes: true, used: processes });
         }
+        Then::GoOn
     }
 }
 
@@ -75,19 +96,59 @@ fn tell(ctl: &OwnedFd, said: &Said) {
     let _ = wire::send(ctl.as_fd(), &bytes, &[]);
 }
 
-/// Returns how many processes there are and how many bytes are theirs alone.
-fn usage() -> (u64, u64) {
-    let page = rustix::param::page_size() as u64;
-    let (mut processes, mut pages) = (0, 0);
+/// Returns how many processes there are and how many bytes they hold, each as told by `bytes`.
+fn usage(bytes: fn(&Path) -> Option<u64>) -> (u64, u64) {
+    let (mut processes, mut sum) = (0, 0_u64);
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        if !entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
-            continue;
+        if entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
+            processes += 1;
+            sum = sum.saturating_add(bytes(&entry.path()).unwrap_or(0));
         }
-        processes += 1;
-        let Ok(statm) = fs::read_to_string(entry.path().join("statm")) else { continue };
-        let mut numbers = statm.split(' ').skip(1).map(|word| word.parse::<u64>().unwrap_or(0));
-        let (resident, shared) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        pages += resident.saturating_sub(shared);
     }
-    (processes, pages * page)
+    (processes, sum)
+}
+
+/// Returns what a process holds that is no file on disk, counting what is shared in full.
+fn resident(process: &Path) -> Option<u64> {
+    let status = fs::read_to_string(process.join("status")).ok()?;
+    Some(kilobytes(&status, &["RssAnon:", "RssShmem:"]))
+}
+
+/// Returns the same with its part only of what is shared; in full for one that hides itself.
+fn proportional(process: &Path) -> Option<u64> {
+    match fs::read_to_string(process.join("smaps_rollup")) {
+        Ok(table) => Some(kilobytes(&table, &["Pss_Anon:", "Pss_Shmem:"])),
+        Err(_) => resident(process),
+    }
+}
+
+fn kilobytes(table: &str, names: &[&str]) -> u64 {
+    let numbers = table.lines().filter_map(|line| {
+        let number = names.iter().find_map(|name| line.strip_prefix(name))?;
+        number.trim().trim_end_matches("kB").trim().parse::<u64>().ok()
+    });
+    numbers.sum::<u64>().saturating_mul(1024)
+}
+
+/// Returns what the files in memory take.
+fn scratch() -> u64 {
+    let used = |place: &&str| {
+        let found = rustix::fs::statvfs(*place).ok()?;
+        Some(found.f_blocks.saturating_sub(found.f_bfree).saturating_mul(found.f_frsize))
+    };
+    SCRATCH.iter().filter_map(|place| used(&place)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_a_process() {
+        let status = "Name:\tx\nVmRSS:\t 5000 kB\nRssAnon:\t    12 kB\nRssFile:\t 8 kB\nRssShmem:\t   4 kB\n";
+        assert_eq!(kilobytes(status, &["RssAnon:", "RssShmem:"]), 16 * 1024);
+        assert_eq!(kilobytes("RssAnon: x kB\n", &["RssAnon:"]), 0);
+        assert!(usage(resident).1 > 0);
+        assert!(proportional(Path::new("/proc/self")).is_some_and(|bytes| bytes > 0));
+    }
 }

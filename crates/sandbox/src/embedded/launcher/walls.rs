@@ -87,18 +87,35 @@ fn keep_capabilities() -> rustix::io::Result<()> {
 pub(super) fn stand(plan: &Plan) -> Result<u8, Fault> {
     rustix::thread::set_no_new_privs(true).at("give up new privileges")?;
     let has = |wall: Wall| !plan.without.contains(&wall);
+    if let Some(most) = plan.limits.processors {
+        use_processors(most).at("use fewer processors")?;
+    }
     let version = if has(Wall::Landlock) { sys::landlock_version() } else { 0 };
     if version > 0 {
         restrict_files(plan, version).map_err(io::Error::other).at("stand behind Landlock")?;
     }
     if has(Wall::Seccomp) {
-        for filter in filters().map_err(io::Error::other).at("write the filter on system calls")? {
+        for filter in filters(plan.limits.processors.is_some())
+            .map_err(io::Error::other)
+            .at("write the filter on system calls")?
+        {
             seccompiler::apply_filter(&filter)
                 .map_err(io::Error::other)
                 .at("stand behind the filter on system calls")?;
         }
     }
     Ok(version)
+}
+
+/// Stays on a part of the processors; whatever is started later does too.
+fn use_processors(most: u32) -> io::Result<()> {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let mut set: CpuSet = sched_getaffinity(None)?;
+    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect();
+    for cpu in allowed.iter().skip(usize::try_from(most).unwrap_or(usize::MAX).max(1)) {
+        set.unset(*cpu);
+    }
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// Restricts files as far as this kernel can, and takes a smaller restriction than the kernel offers as a failure.
@@ -152,11 +169,16 @@ fn restrict_files(plan: &Plan, version: u8) -> Result<(), landlock::RulesetError
     Ok(())
 }
 
-/// The filters on system calls: what is refused, what does not exist, and the other ways to call.
-pub(super) fn filters() -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
+/// The filters on system calls: what is refused, what does not exist, and the other ways to call. Who was given a part
+/// of the processors cannot choose another.
+pub(super) fn filters(fixed_processors: bool) -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let mut rules = refusals()?;
+    if fixed_processors {
+        rules.insert(libc::SYS_sched_setaffinity, Vec::new());
+    }
     let refused =
-        SeccompFilter::new(refusals()?, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.unsigned_abs()), arch)?;
+        SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.unsigned_abs()), arch)?;
     // `clone3` hides its flags in memory, where no filter can look; libraries fall back to `clone`.
     let missing = SeccompFilter::new(
         BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
@@ -203,6 +225,8 @@ fn refusals() -> Result<Rules, seccompiler::BackendError> {
     let terminal = terminal.iter().map(|command| rule(&[(1, SeccompCmpOp::Eq, *command & 0xffff_ffff)]));
     rules.insert(libc::SYS_ioctl, terminal.collect::<Result<_, _>>()?);
     rules.insert(libc::SYS_socket, sockets()?);
+    // Two at once are sockets too.
+    rules.insert(libc::SYS_socketpair, vec![rule(&[(0, SeccompCmpOp::Ne, u64::from(libc::AF_UNIX.unsigned_abs()))])?]);
     let plain = [0, 8, 0xffff_ffff].map(|kind| (0, SeccompCmpOp::Ne, kind));
     rules.insert(libc::SYS_personality, vec![rule(&plain)?]);
     Ok(rules)
@@ -218,7 +242,12 @@ fn sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         rule(&[unix, inet, inet6, netlink].map(|family| (0, SeccompCmpOp::Ne, family)))?,
         rule(&[(0, SeccompCmpOp::Eq, netlink), (2, SeccompCmpOp::Ne, number(libc::NETLINK_ROUTE))])?,
     ];
+    // Streams, datagrams and pings: other protocols are whole parts of the kernel that one call would load.
+    let plain =
+        [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6, libc::IPPROTO_MPTCP];
     for family in [inet, inet6] {
+        let others = plain.iter().map(|protocol| (2, SeccompCmpOp::Ne, number(*protocol)));
+        rules.push(rule(&[(0, SeccompCmpOp::Eq, family)].into_iter().chain(others).collect::<Vec<_>>())?);
         for kind in [libc::SOCK_RAW, PACKET] {
             rules.push(rule(&[(0, SeccompCmpOp::Eq, family), (1, SeccompCmpOp::MaskedEq(KIND), number(kind))])?);
         }
@@ -249,13 +278,14 @@ const NAMESPACES: [u64; 8] = [
 ];
 
 /// Calls that no program of a cage has business with.
-const ALWAYS: [i64; 59] = [
+const ALWAYS: [i64; 60] = [
     // Mounts and roots.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
     libc::SYS_chroot,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_move_mount,
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
@@ -325,6 +355,7 @@ const PROCESS_MADVISE: i64 = 440;
 const HOME_NODE: i64 = 450;
 const LSM_SET: i64 = 460;
 const FILE_SETATTR: i64 = 469;
+const OPEN_TREE_ATTR: i64 = 467;
 
 #[cfg(test)]
 mod tests {
@@ -332,7 +363,7 @@ mod tests {
 
     #[test]
     fn the_filters_can_be_written() {
-        let filters = filters().expect("filters");
+        let filters = filters(true).expect("filters");
         assert_eq!(filters.len(), if cfg!(target_arch = "x86_64") { 3 } else { 2 });
         // The kernel takes programs of at most 4096 steps.
         assert!(filters.iter().all(|filter| !filter.is_empty() && filter.len() < 4096));

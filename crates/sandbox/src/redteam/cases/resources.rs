@@ -6,7 +6,7 @@ use super::super::case::Control::{Host, Without};
 use super::super::case::{Case, Trouble, control, judged};
 use super::super::range::{LONG, Range};
 use super::super::report::Verdict;
-use crate::embedded::Wall::Limits;
+use crate::embedded::Wall::{self, Limits};
 use crate::{Limit, Status};
 
 pub(super) const CASES: &[Case] = &[
@@ -20,7 +20,20 @@ pub(super) const CASES: &[Case] = &[
             r#"for i in 1 2 3 4 5 6 7 8; do { "$PROBE" eat 83886080; sleep 3; } & done; wait; echo done; ls /proc | grep -c '^[0-9]' >/dev/null"#,
         ))
     }),
+    Case::own("RX-02.shared", "more memory than allowed, of the kind that is shared", &[Limits], |r, _| {
+        Box::pin(memory(r, r#""$PROBE" eat-shared 671088640"#))
+    }),
+    Case::own("RX-02.files", "more memory than allowed, in files that lie in memory", &[Limits], |r, _| {
+        Box::pin(memory(
+            r,
+            "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do dd if=/dev/zero of=/tmp/f$i bs=1M count=40 2>/dev/null || exit 1; done; sleep 1; echo GOT",
+        ))
+    }),
+    Case::own("RX-04.processors", "more processors than given", &[Wall::Seccomp], |r, _| Box::pin(processors(r))),
     Case::own("RX-05.disk", "more disk than allowed, in many files", &[Limits], |r, _| Box::pin(disk(r))),
+    Case::own("RX-05.nameless", "more disk than allowed, in files without a name", &[Limits], |r, _| {
+        Box::pin(nameless(r))
+    }),
     Case::own("RX-06.file", "a file larger than allowed", &[Limits], |r, _| Box::pin(file(r))),
     Case::own("RX-09.time", "a command that will not end", &[], |r, _| Box::pin(time(r))),
     Case::own("RX-12.descriptors", "descriptors without end", &[], |r, _| Box::pin(descriptors(r))),
@@ -56,7 +69,8 @@ async fn memory(range: &Range<'_>, line: &str) -> Result<Verdict, Trouble> {
     let output = range.run(&*sandbox, line, LONG).await?;
     let again = range.say(&*sandbox, "echo again").await?;
     sandbox.destroy().await?;
-    let whole = |text: &str| text.matches("GOT").count() == if line.contains("done") { 8 } else { 1 };
+    let many = line.matches(" & done").count() * 7 + 1;
+    let whole = |text: &str| text.matches("GOT").count() == many;
     let escaped = whole(&output.stdout_text()) && output.exit.limit != Some(Limit::Memory);
     if escaped {
         return judged(true, format!("told as {:?}", output.exit));
@@ -67,6 +81,40 @@ async fn memory(range: &Range<'_>, line: &str) -> Result<Verdict, Trouble> {
     control(&format!("without limits it fails too: {there}"), whole(&there))?;
     control("the sandbox cannot be used afterwards", again.trim() == "again")?;
     judged(false, "")
+}
+
+/// Fills the disk with files that have no name any more.
+async fn nameless(range: &Range<'_>) -> Result<Verdict, Trouble> {
+    let line = r#"for i in 1 2 3 4 5 6 7 8; do
+        { rm f$i; dd if=/dev/zero bs=1M count=40 2>/dev/null; sleep 0.2; sleep $((9 - i)); } > f$i &
+        sleep 0.4
+        done; sleep 0.5; echo GOT"#;
+    let sandbox = range.small(&[]).await?;
+    let output = range.run(&*sandbox, line, LONG).await?;
+    sandbox.destroy().await?;
+    if output.stdout_text().contains("GOT") {
+        return judged(true, "320 MiB where 64 are allowed");
+    }
+    let open = range.small(&[Limits]).await?;
+    let there = range.say(&*open, line).await?;
+    open.destroy().await?;
+    control(&format!("without limits it fails too: {there}"), there.contains("GOT"))?;
+    judged(output.exit.limit != Some(Limit::Disk), format!("the reason is not told: {:?}", output.exit))
+}
+
+/// Asks for all processors where one is given; where a quota holds instead, time is taken and not processors.
+async fn processors(range: &Range<'_>) -> Result<Verdict, Trouble> {
+    let here = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if here < 2 {
+        return Err(Trouble::Skip("this host has one processor".to_owned()));
+    }
+    let one = range.one_processor().await?;
+    let told = range.say(&*one, r#""$PROBE" processors"#).await?;
+    one.destroy().await?;
+    let free = range.inside(&[], r#""$PROBE" processors"#).await?;
+    let count = |told: &str| told.split_whitespace().nth(1).and_then(|count| count.parse::<usize>().ok()).unwrap_or(0);
+    control(&format!("there are no more where all are given: {free}"), count(&free) >= 2)?;
+    judged(count(&told) > 1, told)
 }
 
 async fn disk(range: &Range<'_>) -> Result<Verdict, Trouble> {
