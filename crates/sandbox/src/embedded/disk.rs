@@ -2,12 +2,16 @@
 //! the sandbox's own files only when that space goes.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use std::time::Duration;
 
-use rustix::fs::{statfs, statvfs};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat, statfs, statvfs};
+use rustix::io::Errno;
 
 use super::live::Live;
 use crate::Limit;
@@ -19,6 +23,10 @@ const ENTRY: u64 = 4096;
 const FLOOR: u64 = 1 << 30;
 /// So many new files are worth a count.
 const FILES: u64 = 20_000;
+/// Deeper than this no project is, and every level costs a descriptor to count.
+const DEEP: usize = 200;
+/// What a filesystem in memory says it is.
+const IN_MEMORY: i128 = 0x0102_1994;
 
 #[derive(Debug, Clone, Copy)]
 struct Free {
@@ -38,7 +46,8 @@ fn free(dir: &Path) -> Option<Free> {
 
 /// Ends the cage when its folder holds more than `most` bytes, or the host's disk runs out because of it.
 pub(super) async fn watch(live: Weak<Live>, folder: PathBuf, most: u64) {
-    let Some(mut last) = free(&folder) else { return };
+    let Some(first) = free(&folder) else { return };
+    let mut last = first;
     loop {
         tokio::time::sleep(LOOK).await;
         // Not kept alive by being watched.
@@ -50,8 +59,11 @@ pub(super) async fn watch(live: Weak<Live>, folder: PathBuf, most: u64) {
             continue;
         }
         let (counted, launcher) = (folder.clone(), live.launcher);
-        let count = move || usage(&counted, most).saturating_add(launcher.map_or(0, nameless));
-        let Ok(used) = tokio::task::spawn_blocking(count).await else { return };
+        let count = move || (usage(&counted, most), launcher.map_or(0, nameless));
+        let Ok((found, held)) = tokio::task::spawn_blocking(count).await else { return };
+        // Who hides something is charged with all that has gone meanwhile.
+        let gone = if found.hidden { first.bytes.saturating_sub(now.bytes) } else { 0 };
+        let used = found.bytes.saturating_add(held).saturating_add(gone);
         last = now;
         // A full disk is only this sandbox's doing if it holds something worth speaking of.
         if used > most || (low && used > FLOOR / 16) {
@@ -62,31 +74,51 @@ pub(super) async fn watch(live: Weak<Live>, folder: PathBuf, most: u64) {
     }
 }
 
-/// Counts what lies below a folder, giving up as soon as it is more than `most`.
-pub(super) fn usage(folder: &Path, most: u64) -> u64 {
-    use std::os::unix::fs::MetadataExt as _;
-    let mut used: u64 = 0;
-    let mut open = vec![folder.to_owned()];
-    while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            // Not following links: what they lead to is not the sandbox's.
-            let Ok(found) = entry.metadata() else { continue };
-            used = used.saturating_add(ENTRY).saturating_add(found.blocks().saturating_mul(512));
-            if found.is_dir() {
-                open.push(entry.path());
-            }
+/// What was found below a folder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub(super) bytes: u64,
+    /// Something could not be counted: a folder that is locked, or deeper than anybody needs.
+    pub(super) hidden: bool,
+}
+
+/// Counts what lies below a folder, giving up as soon as it is more than `most`. Goes from directory to directory, so
+/// that no path is too long and no link leads elsewhere.
+pub(super) fn usage(folder: &Path, most: u64) -> Usage {
+    let mut found = Usage::default();
+    let look = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let enter = |at: &dyn AsFd, name: &Path| openat(at.as_fd(), name, look, Mode::empty()).and_then(Dir::new);
+    let mut open: Vec<Dir> = enter(&CWD, folder).into_iter().collect();
+    while let Some(here) = open.last_mut() {
+        let Some(Ok(entry)) = here.read() else {
+            open.pop();
+            continue;
+        };
+        let name = Path::new(OsStr::from_bytes(entry.file_name().to_bytes()));
+        if name == Path::new(".") || name == Path::new("..") {
+            continue;
         }
-        if used > most {
+        let Ok(at) = here.fd() else { continue };
+        let Ok(stat) = statat(at, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
+        found.bytes = found.bytes.saturating_add(ENTRY).saturating_add(blocks.saturating_mul(512));
+        if found.bytes > most {
             break;
         }
+        if FileType::from_raw_mode(stat.st_mode).is_dir() {
+            match enter(&at, name) {
+                Ok(below) if open.len() < DEEP => open.push(below),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => (),
+                _ => found.hidden = true,
+            }
+        }
     }
-    used
+    found
 }
 
 /// Counts files without a name that a process or its descendants hold open: they take space and are in no folder.
 fn nameless(first: u32) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
-    const IN_MEMORY: i64 = 0x0102_1994;
     let mut seen = BTreeSet::new();
     let mut used: u64 = 0;
     let mut open = vec![first];
@@ -100,7 +132,7 @@ fn nameless(first: u32) -> u64 {
             // Through the descriptor, so that a file without a name is found.
             let Ok(found) = fs::metadata(entry.path()) else { continue };
             let gone = found.is_file() && found.nlink() == 0;
-            if !gone || statfs(entry.path()).is_ok_and(|kind| kind.f_type as i64 == IN_MEMORY) {
+            if !gone || statfs(entry.path()).is_ok_and(|kind| i128::from(kind.f_type) == IN_MEMORY) {
                 continue;
             }
             if seen.insert((found.dev(), found.ino())) {
@@ -124,10 +156,19 @@ mod tests {
             fs::write(inner.join(n.to_string()), vec![1; 10_000]).unwrap();
         }
         std::os::unix::fs::symlink("/usr", inner.join("link")).unwrap();
-        let used = usage(folder.path(), u64::MAX);
+        let Usage { bytes: used, hidden } = usage(folder.path(), u64::MAX);
+        assert!(!hidden);
         assert!((12 * ENTRY + 100_000..12 * ENTRY + 300_000).contains(&used), "{used}");
-        assert!(usage(folder.path(), 5000) > 5000);
-        assert_eq!(usage(&folder.path().join("none"), 1), 0);
+        assert!(usage(folder.path(), 5000).bytes > 5000);
+        assert_eq!(usage(&folder.path().join("none"), 1), Usage::default());
+    }
+
+    #[test]
+    fn tells_what_it_cannot_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep: PathBuf = std::iter::repeat_n("d", DEEP + 1).collect();
+        fs::create_dir_all(folder.path().join(deep)).unwrap();
+        assert!(usage(folder.path(), u64::MAX).hidden);
     }
 
     #[test]
@@ -141,7 +182,7 @@ mod tests {
         let before = nameless(std::process::id());
         fs::remove_file(&path).unwrap();
         // A folder in memory is not a disk.
-        let disk = statfs(folder.path()).unwrap().f_type as i64 != 0x0102_1994;
+        let disk = i128::from(statfs(folder.path()).unwrap().f_type) != IN_MEMORY;
         assert_eq!(nameless(std::process::id()) >= before + (3 << 20), disk);
     }
 }

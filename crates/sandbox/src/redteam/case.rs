@@ -154,6 +154,7 @@ pub(super) fn control(what: &str, works: bool) -> Result<(), Trouble> {
 }
 
 /// Judges an attack whose control has worked.
+#[expect(clippy::unnecessary_wraps, reason = "it is what a case ends with")]
 pub(super) fn judged(escaped: bool, how: impl Into<String>) -> Result<Verdict, Trouble> {
     Ok(if escaped { Verdict::Escaped(how.into()) } else { Verdict::Held })
 }

@@ -261,11 +261,6 @@ impl<'a> Range<'a> {
         matches!(victim.try_wait(), Ok(None))
     }
 
-    /// Puts another process in the place of one that a control has ended.
-    pub(super) fn another_victim(&self) -> io::Result<Child> {
-        victim()
-    }
-
     /// Returns the folder that payloads on the host run in.
     pub(super) fn ground(&self) -> &Path {
         self.host.workspace()
@@ -302,7 +297,8 @@ fn spec(name: &str) -> Spec {
     Spec { name: name.to_owned(), labels, ..Spec::default() }
 }
 
-fn victim() -> io::Result<Child> {
+/// Starts a process that is only there to be attacked.
+pub(super) fn victim() -> io::Result<Child> {
     // Found again by its odd number; ends by itself if nobody ends it.
     Command::new("sleep").arg("600.0426").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }

@@ -27,13 +27,12 @@ pub(super) fn forever(ctl: &OwnedFd, limits: &Limits) {
         let patience = watch.as_ref().map(|_| Timespec::try_from(LOOK).expect("a short time"));
         match poll(&mut fds, patience.as_ref()) {
             Ok(0) if watch.as_mut().is_some_and(|watch| watch.look(ctl) == Then::End) => return,
-            Ok(0) => (),
+            Ok(0) | Err(Errno::INTR) => (),
             Ok(_) => match wire::receive(ctl.as_fd()) {
                 Ok((bytes, _)) if bytes.is_empty() => return,
                 Ok((_, descriptors)) => start(descriptors, limits),
                 Err(_) => return,
             },
-            Err(Errno::INTR) => (),
             Err(_) => return,
         }
     }
@@ -132,11 +131,11 @@ fn kilobytes(table: &str, names: &[&str]) -> u64 {
 
 /// Returns what the files in memory take.
 fn scratch() -> u64 {
-    let used = |place: &&str| {
+    let used = |place: &&'static str| {
         let found = rustix::fs::statvfs(*place).ok()?;
         Some(found.f_blocks.saturating_sub(found.f_bfree).saturating_mul(found.f_frsize))
     };
-    SCRATCH.iter().filter_map(|place| used(&place)).sum()
+    SCRATCH.iter().filter_map(used).sum()
 }
 
 #[cfg(test)]

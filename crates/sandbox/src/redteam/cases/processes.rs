@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::super::case::Control::{Host, Maybe, Without};
 use super::super::case::{Case, Trouble, control, judged, name};
-use super::super::range::{LONG, Range};
+use super::super::range::{LONG, Range, victim};
 use super::super::report::Verdict;
 use crate::Status;
 use crate::embedded::Wall::{self, Capabilities, Descriptors, Dumpable, Environment, Seccomp};
@@ -15,7 +15,7 @@ pub(super) const CASES: &[Case] = &[
     Case::line(
         "PR-01.victim",
         "a process of the host in /proc",
-        r#"tr '\0' ' ' < /proc/$VICTIM/cmdline 2>/dev/null | grep -q 600.0426 && echo GOT"#,
+        r"tr '\0' ' ' < /proc/$VICTIM/cmdline 2>/dev/null | grep -q 600.0426 && echo GOT",
         Host,
     ),
     Case::line(
@@ -125,7 +125,7 @@ async fn kill_everybody(range: &Range<'_>) -> Result<Verdict, Trouble> {
     let lives = range.victim_lives();
     let after = range.say(&*sandbox, "echo again").await?;
     sandbox.destroy().await?;
-    let mut other = range.another_victim()?;
+    let mut other = victim()?;
     range.outside(&format!("kill -9 {}", other.id())).await?;
     // Killed by the control, or else by us.
     let ended = other.try_wait()?.is_some()

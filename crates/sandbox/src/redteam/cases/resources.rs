@@ -30,9 +30,15 @@ pub(super) const CASES: &[Case] = &[
         ))
     }),
     Case::own("RX-04.processors", "more processors than given", &[Wall::Seccomp], |r, _| Box::pin(processors(r))),
-    Case::own("RX-05.disk", "more disk than allowed, in many files", &[Limits], |r, _| Box::pin(disk(r))),
+    Case::own("RX-05.disk", "more disk than allowed, in many files", &[Limits], |r, _| Box::pin(disk(r, MANY))),
     Case::own("RX-05.nameless", "more disk than allowed, in files without a name", &[Limits], |r, _| {
-        Box::pin(nameless(r))
+        Box::pin(disk(r, NAMELESS))
+    }),
+    Case::own("RX-05.deep", "more disk than allowed, deeper than any path", &[Limits], |r, _| {
+        Box::pin(disk(r, r#""$PROBE" deep-files 25 16"#))
+    }),
+    Case::own("RX-05.locked", "more disk than allowed, in a locked folder", &[Limits], |r, _| {
+        Box::pin(disk(r, LOCKED))
     }),
     Case::own("RX-06.file", "a file larger than allowed", &[Limits], |r, _| Box::pin(file(r))),
     Case::own("RX-09.time", "a command that will not end", &[], |r, _| Box::pin(time(r))),
@@ -50,6 +56,19 @@ pub(super) const CASES: &[Case] = &[
         Host,
     ),
 ];
+
+const MANY: &str =
+    "for i in $(seq 16); do dd if=/dev/zero of=f$i bs=1M count=20 2>/dev/null || exit 1; sleep 0.2; done; echo GOT";
+
+/// Every file is opened before the folder is locked, and never seen again by its name.
+const LOCKED: &str = "mkdir locked; cd locked; \
+    for i in $(seq 16); do { sleep 0.5; sleep 0.$((i % 8)); dd if=/dev/zero bs=1M count=20 2>/dev/null; } > f$i & done; \
+    sleep 0.2; chmod 0 .; wait; sleep 2; echo GOT";
+
+/// Each file has lost its name before anything is written to it.
+const NAMELESS: &str = "for i in 1 2 3 4 5 6 7 8; do \
+    { rm f$i; dd if=/dev/zero bs=1M count=40 2>/dev/null; sleep 0.2; sleep $((9 - i)); } > f$i & \
+    sleep 0.4; done; sleep 0.5; echo GOT";
 
 async fn forks(range: &Range<'_>) -> Result<Verdict, Trouble> {
     let count = |told: &str| told.trim().strip_prefix("made ").and_then(|count| count.parse::<u32>().ok()).unwrap_or(0);
@@ -83,25 +102,6 @@ async fn memory(range: &Range<'_>, line: &str) -> Result<Verdict, Trouble> {
     judged(false, "")
 }
 
-/// Fills the disk with files that have no name any more.
-async fn nameless(range: &Range<'_>) -> Result<Verdict, Trouble> {
-    let line = r#"for i in 1 2 3 4 5 6 7 8; do
-        { rm f$i; dd if=/dev/zero bs=1M count=40 2>/dev/null; sleep 0.2; sleep $((9 - i)); } > f$i &
-        sleep 0.4
-        done; sleep 0.5; echo GOT"#;
-    let sandbox = range.small(&[]).await?;
-    let output = range.run(&*sandbox, line, LONG).await?;
-    sandbox.destroy().await?;
-    if output.stdout_text().contains("GOT") {
-        return judged(true, "320 MiB where 64 are allowed");
-    }
-    let open = range.small(&[Limits]).await?;
-    let there = range.say(&*open, line).await?;
-    open.destroy().await?;
-    control(&format!("without limits it fails too: {there}"), there.contains("GOT"))?;
-    judged(output.exit.limit != Some(Limit::Disk), format!("the reason is not told: {:?}", output.exit))
-}
-
 /// Asks for all processors where one is given; where a quota holds instead, time is taken and not processors.
 async fn processors(range: &Range<'_>) -> Result<Verdict, Trouble> {
     let here = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -117,10 +117,8 @@ async fn processors(range: &Range<'_>) -> Result<Verdict, Trouble> {
     judged(count(&told) > 1, told)
 }
 
-async fn disk(range: &Range<'_>) -> Result<Verdict, Trouble> {
-    // Slow enough that a watcher can see it, and not more than the host can spare.
-    let line =
-        "for i in $(seq 16); do dd if=/dev/zero of=f$i bs=1M count=20 2>/dev/null || exit 1; sleep 0.2; done; echo GOT";
+/// Runs a line that writes 320 MiB and says so. Slow enough that a watcher can see it, and not more than a host can spare.
+async fn disk(range: &Range<'_>, line: &str) -> Result<Verdict, Trouble> {
     let sandbox = range.small(&[]).await?;
     let output = range.run(&*sandbox, line, LONG).await?;
     sandbox.destroy().await?;
