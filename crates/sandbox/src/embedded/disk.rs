@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Weak;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat, statfs, statvfs};
 use rustix::io::Errno;
@@ -17,6 +17,8 @@ use super::live::Live;
 use crate::Limit;
 
 const LOOK: Duration = Duration::from_millis(250);
+/// A count is made at least this often, if counting is quick.
+const EVERY: Duration = Duration::from_secs(2);
 /// What every entry costs beside its content.
 const ENTRY: u64 = 4096;
 /// The host keeps at least this much, or a fiftieth of the disk if that is less.
@@ -48,6 +50,7 @@ fn free(dir: &Path) -> Option<Free> {
 pub(super) async fn watch(live: Weak<Live>, folder: PathBuf, most: u64) {
     let Some(first) = free(&folder) else { return };
     let mut last = first;
+    let (mut counted_at, mut cost) = (Instant::now(), Duration::ZERO);
     loop {
         tokio::time::sleep(LOOK).await;
         // Not kept alive by being watched.
@@ -55,12 +58,16 @@ pub(super) async fn watch(live: Weak<Live>, folder: PathBuf, most: u64) {
         let Some(now) = free(&folder) else { return };
         let low = now.bytes < FLOOR.min(now.total / 50);
         let taken = last.bytes.saturating_sub(now.bytes) > most / 8 || last.files.saturating_sub(now.files) > FILES;
-        if !low && !taken {
+        // Now and then in any case: somebody else may free as much as this one takes. Never a large part of the time.
+        let due = counted_at.elapsed() > EVERY.max(cost * 20);
+        if !low && !taken && !due {
             continue;
         }
+        let began = Instant::now();
         let (counted, launcher) = (folder.clone(), live.launcher);
         let count = move || (usage(&counted, most), launcher.map_or(0, nameless));
         let Ok((found, held)) = tokio::task::spawn_blocking(count).await else { return };
+        (counted_at, cost) = (Instant::now(), began.elapsed());
         // Who hides something is charged with all that has gone meanwhile.
         let gone = if found.hidden { first.bytes.saturating_sub(now.bytes) } else { 0 };
         let used = found.bytes.saturating_add(held).saturating_add(gone);

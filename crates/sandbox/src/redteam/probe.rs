@@ -392,7 +392,8 @@ fn descriptors() -> String {
         }
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
         let mut text = String::new();
-        if link.is_absolute() {
+        // A terminal or a pipe would keep us waiting.
+        if std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok_and(|found| found.is_file()) {
             let file = std::fs::File::open(format!("/proc/self/fd/{fd}"));
             // A directory or a device tells nothing, and that is fine.
             let _ = file.and_then(|file| file.take(64).read_to_string(&mut text));

@@ -177,7 +177,6 @@ fn prepare(start: &Start, standard: &[OwnedFd; 3], terminal: bool, limits: &Limi
         let hard = getrlimit(resource).maximum.map_or(most, |hard| hard.min(most));
         setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) })
     };
-    lower(Resource::Core, 0)?;
     lower(Resource::Nproc, limits.processes)?;
     lower(Resource::Nofile, limits.open_files)?;
     lower(Resource::Fsize, limits.file_bytes)?;

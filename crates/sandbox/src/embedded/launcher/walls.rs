@@ -10,7 +10,7 @@ use landlock::{
     ABI, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, Scope,
 };
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -87,6 +87,7 @@ fn keep_capabilities() -> rustix::io::Result<()> {
 pub(super) fn stand(plan: &Plan) -> Result<u8, Fault> {
     rustix::thread::set_no_new_privs(true).at("give up new privileges")?;
     let has = |wall: Wall| !plan.without.contains(&wall);
+    no_core_dumps().at("limit core dumps")?;
     if let Some(most) = plan.limits.processors {
         use_processors(most).at("use fewer processors")?;
     }
@@ -105,6 +106,16 @@ pub(super) fn stand(plan: &Plan) -> Result<u8, Fault> {
         }
     }
     Ok(version)
+}
+
+/// Keeps crashes away from the host: most hosts give every core dump to a program of theirs that runs as root, and a
+/// limit of 0 does not stop that. A limit of 1 does, and the filter sees to it that nobody goes below.
+fn no_core_dumps() -> rustix::io::Result<()> {
+    match getrlimit(Resource::Core).maximum {
+        // Lower than that already, and what is lower cannot be raised.
+        Some(0) => Ok(()),
+        _ => setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) }),
+    }
 }
 
 /// Stays on a part of the processors; whatever is started later does too.
@@ -186,11 +197,25 @@ pub(super) fn filters(fixed_processors: bool) -> Result<Vec<BpfProgram>, seccomp
         SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
         arch,
     )?;
-    let mut filters: Vec<BpfProgram> = vec![missing.try_into()?, refused.try_into()?];
+    // Many programs turn their core dumps off, and are told that they have: what they want is so already.
+    let kept = SeccompFilter::new(core_limits()?, SeccompAction::Allow, SeccompAction::Errno(0), arch)?;
+    let mut filters: Vec<BpfProgram> = vec![missing.try_into()?, refused.try_into()?, kept.try_into()?];
     if cfg!(target_arch = "x86_64") {
         filters.push(no_x32());
     }
     Ok(filters)
+}
+
+/// The ways to change the limit on core dumps.
+fn core_limits() -> Result<Rules, seccompiler::BackendError> {
+    let core = u64::from(libc::RLIMIT_CORE);
+    let given = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    let which = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, core)?;
+    let rules = [(libc::SYS_prlimit64, vec![SeccompRule::new(vec![which, given])?])];
+    let mut rules = BTreeMap::from(rules);
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    rules.insert(libc::SYS_setrlimit, vec![rule(&[(0, SeccompCmpOp::Eq, core)])?]);
+    Ok(rules)
 }
 
 /// Calls of the x32 kind have other numbers for the same deeds: none of them exists here.
@@ -364,7 +389,7 @@ mod tests {
     #[test]
     fn the_filters_can_be_written() {
         let filters = filters(true).expect("filters");
-        assert_eq!(filters.len(), if cfg!(target_arch = "x86_64") { 3 } else { 2 });
+        assert_eq!(filters.len(), if cfg!(target_arch = "x86_64") { 4 } else { 3 });
         // The kernel takes programs of at most 4096 steps.
         assert!(filters.iter().all(|filter| !filter.is_empty() && filter.len() < 4096));
     }

@@ -101,6 +101,22 @@ pub(super) const CASES: &[Case] = &[
         Without(&[Seccomp]),
     ),
     Case::call("PR-18.root", "becoming root", "call setuid 0", "EINVAL", Host),
+    Case::line(
+        "PR-19.core",
+        "a crash that a program of the host looks into",
+        "ulimit -c 0; awk '/^Max core/ && ($5 != 1 || $6 != 1) { print \"GOT\", $0 }' /proc/self/limits",
+        Without(&[Seccomp]),
+    ),
+    Case::call(
+        "PR-05.oom",
+        "sacrificing process 1 first",
+        "call openat -100 s:/proc/1/oom_score_adj 1",
+        "EACCES",
+        Without(&[Dumpable]),
+    ),
+    Case::own("PR-09.terminal", "descriptors beyond the three, with a terminal", &[Descriptors], |r, c| {
+        Box::pin(at_terminal(r, c))
+    }),
     Case::own("PR-20.shm", "shared memory of the host", &[], |r, _| {
         Box::pin(messages(r, "call shmget $KEY 4096 0o1666", "call shmget $KEY 0 0", "call shmctl ID 0 0"))
     }),
@@ -179,6 +195,22 @@ async fn supervised(range: &Range<'_>, without: &[Wall], line: &str) -> Result<S
     let output = tokio::process::Command::from(command).kill_on_drop(true).output().await?;
     let _ = crate::files::remove_tree(&dir);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+async fn at_terminal(range: &Range<'_>, case: &Case) -> Result<Verdict, Trouble> {
+    let look = async |without: &[Wall]| -> Result<String, Trouble> {
+        let sandbox = range.shared(without).await?;
+        let mut exec = range.payload(&*sandbox, r#"[ -t 0 ] && echo terminal; "$PROBE" descriptors"#, LONG);
+        exec.terminal = Some((24, 80));
+        Ok(crate::capture(&*sandbox, &exec, 1 << 16).await?.stdout_text())
+    };
+    let told = look(case.off).await?;
+    control(&format!("there is no terminal: {told}"), told.contains("terminal"))?;
+    if told.contains("GOT") {
+        return judged(true, told);
+    }
+    control("none is found without the wall either", look(&[Descriptors]).await?.contains("GOT"))?;
+    judged(false, "")
 }
 
 /// Looks at the words of every process on the host while a command with a secret variable runs.
