@@ -19,7 +19,7 @@ use super::probe;
 use super::target::Target;
 use crate::embedded::{Embedded, Options, Wall};
 use crate::local::Local;
-use crate::{Backend, Error, Exec, Label, Output, Resources, Sandbox, Spec, capture, token};
+use crate::{Backend, Error, Exec, Isolation, Label, Output, Resources, Sandbox, Spec, capture, token};
 
 /// Time for payloads that are not about time.
 pub(super) const LONG: Duration = Duration::from_secs(20);
@@ -102,6 +102,12 @@ impl Recorders {
 
 impl<'a> Range<'a> {
     pub(super) async fn new(target: &'a Target<'a>) -> Result<Self, Trouble> {
+        if let Target::Other(backend) = target
+            && backend.capabilities().isolation == Isolation::None
+        {
+            // These are real attacks: without anything around them they would be attacks on the host.
+            return Err(Trouble::Skip("this backend does not isolate, so nothing is tried".to_owned()));
+        }
         let token = token::random();
         let folder = fs::canonicalize(std::env::temp_dir())?.join(format!("ralph-redteam-{token}"));
         let canary = format!("canary-{}", token::random());
@@ -145,11 +151,6 @@ impl<'a> Range<'a> {
         };
         let version = range.outside("\"$PROBE\" number 444 0 0 1").await?;
         range.landlock = version.trim().strip_prefix("ok ").and_then(|number| number.parse().ok()).unwrap_or(0);
-        if let Target::Other(_) = target {
-            let shared = range.shared(&[]).await?;
-            let place = shared.exchange().join(probe::NAME);
-            shared.copy_in(&range.folder.join("tool").join(probe::NAME), &place).await?;
-        }
         Ok(range)
     }
 
@@ -182,7 +183,11 @@ impl<'a> Range<'a> {
 
     async fn create(&self, without: &[Wall], spec: &Spec) -> Result<Arc<dyn Sandbox>, Trouble> {
         match self.target {
-            Target::Other(backend) if without.is_empty() => Ok(backend.create(spec).await?),
+            Target::Other(backend) if without.is_empty() => {
+                let sandbox = backend.create(spec).await?;
+                sandbox.copy_in(&self.probe(), &sandbox.exchange().join(probe::NAME)).await?;
+                Ok(sandbox)
+            }
             _ => Ok(self.cages(without)?.create(spec).await?),
         }
     }
