@@ -16,6 +16,8 @@ pub struct Case {
     /// Walls left out for the attack itself, to meet the one behind them alone.
     pub(super) off: &'static [Wall],
     pub(super) attack: Attack,
+    /// The version of Landlock without which nothing stands here.
+    pub(super) landlock: u8,
 }
 
 /// What is tried.
@@ -55,7 +57,7 @@ impl fmt::Debug for Attack {
 
 impl Case {
     pub(super) const fn line(id: &'static str, name: &'static str, line: &'static str, control: Control) -> Self {
-        Self { id, name, off: &[], attack: Attack::Line(line, control) }
+        Self { id, name, off: &[], landlock: 0, attack: Attack::Line(line, control) }
     }
 
     pub(super) const fn call(
@@ -65,16 +67,21 @@ impl Case {
         refusal: &'static str,
         control: Control,
     ) -> Self {
-        Self { id, name, off: &[], attack: Attack::Call(words, refusal, control) }
+        Self { id, name, off: &[], landlock: 0, attack: Attack::Call(words, refusal, control) }
     }
 
     pub(super) const fn own(id: &'static str, name: &'static str, walls: &'static [Wall], steps: Steps) -> Self {
-        Self { id, name, off: &[], attack: Attack::Own(walls, steps) }
+        Self { id, name, off: &[], landlock: 0, attack: Attack::Own(walls, steps) }
     }
 
     /// Leaves walls out for the attack itself.
     pub(super) const fn off(self, off: &'static [Wall]) -> Self {
         Self { off, ..self }
+    }
+
+    /// Needs a version of Landlock.
+    pub(super) const fn landlock(self, landlock: u8) -> Self {
+        Self { landlock, ..self }
     }
 
     pub fn area(&self) -> Area {
@@ -147,6 +154,7 @@ pub(super) fn control(what: &str, works: bool) -> Result<(), Trouble> {
 }
 
 /// Judges an attack whose control has worked.
+#[expect(clippy::unnecessary_wraps, reason = "it is what a case ends with")]
 pub(super) fn judged(escaped: bool, how: impl Into<String>) -> Result<Verdict, Trouble> {
     Ok(if escaped { Verdict::Escaped(how.into()) } else { Verdict::Held })
 }

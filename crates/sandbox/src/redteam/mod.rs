@@ -7,6 +7,7 @@
 
 mod case;
 mod cases;
+mod names;
 mod owner;
 mod probe;
 mod range;

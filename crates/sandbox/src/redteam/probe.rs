@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use super::names::{errno_name, number};
 use super::owner;
 
 /// The name the probe is started under.
@@ -45,11 +46,14 @@ fn act(words: &[&str]) -> String {
         ["listen", kind, at, seconds] => told(listen(kind, at, parse(seconds).unwrap_or(1))),
         ["look-into", pid] => answer(look_into(parse(pid).unwrap_or(0))),
         ["loopback-down"] => answer(loopback_down()),
-        ["forks", most] => forks(parse(most).unwrap_or(0)),
+        ["forks", most] => forks(count(most)),
         ["orphans", many] => orphans(parse(many).unwrap_or(0)),
-        ["eat", bytes] => eat(usize::try_from(parse(bytes).unwrap_or(0)).unwrap_or(0)),
-        ["pipes", most] => pipes(parse(most).unwrap_or(0)),
+        ["eat", bytes] => eat(count(bytes)),
+        ["eat-shared", bytes] => eat_shared(count(bytes)),
+        ["processors"] => processors(),
+        ["pipes", most] => pipes(count(most)),
         ["swap", one, other, millis] => swap(one, other, parse(millis).unwrap_or(0)),
+        ["deep-files", levels, pieces] => told(deep_files(count(levels), count(pieces))),
         ["descriptors"] => descriptors(),
         ["own", dir, without, line] => owner::main(dir, without, line),
         _ => "these words mean nothing".to_owned(),
@@ -66,6 +70,10 @@ fn parse(word: &str) -> Option<i64> {
     u64::from_str_radix(digits, base).ok().map(|number| number.cast_signed().wrapping_mul(sign))
 }
 
+fn count(word: &str) -> usize {
+    parse(word).and_then(|number| usize::try_from(number).ok()).unwrap_or(0)
+}
+
 /// Makes one call. A word is a number, `s:` and a text, `buf` for room to write to, or `bad` for no address at all.
 fn call(number: i64, words: &[&str]) -> io::Result<i64> {
     let texts: Vec<Option<CString>> =
@@ -80,11 +88,11 @@ fn call(number: i64, words: &[&str]) -> io::Result<i64> {
             (None, word) => parse(word).ok_or(io::ErrorKind::InvalidInput)?,
         };
     }
-    let [a, b, c, d, e, f] = arguments;
+    let [first, second, third, fourth, fifth, sixth] = arguments;
     // SAFETY: this process has one thread and exists for this call. Every address in it leads to a text or to room that
     // lives longer than the call, or to nothing, which the kernel answers by itself; no call here changes our memory
     // beyond that room.
-    let got = unsafe { libc::syscall(number, a, b, c, d, e, f) };
+    let got = unsafe { libc::syscall(number, first, second, third, fourth, fifth, sixth) };
     if number == libc::SYS_clone && got == 0 {
         // SAFETY: the new process has nothing to do and nothing to clean up.
         unsafe { libc::_exit(0) }
@@ -253,9 +261,9 @@ fn loopback_down() -> io::Result<i64> {
 }
 
 /// Makes processes that wait, tells how many there can be, and ends them.
-fn forks(most: i64) -> String {
+fn forks(most: usize) -> String {
     let mut children = Vec::new();
-    while (children.len() as i64) < most {
+    while children.len() < most {
         match fork() {
             Ok(0) => loop {
                 // SAFETY: waits for a signal, which ends the process; and it dies with its parent.
@@ -296,9 +304,40 @@ fn eat(bytes: usize) -> String {
     format!("GOT {} MiB {sum}", (kept.len() * piece) >> 20)
 }
 
-fn pipes(most: i64) -> String {
+/// Takes memory that could be shared with others, and uses it.
+fn eat_shared(bytes: usize) -> String {
+    let piece = 16 << 20;
+    let mut taken = 0;
+    while taken < bytes {
+        // SAFETY: a new mapping that nothing else knows of, filled within its length, and given back with the process.
+        unsafe {
+            let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+            let place = libc::mmap(std::ptr::null_mut(), piece, rights, flags, -1, 0);
+            if place == libc::MAP_FAILED {
+                return answer(Err(io::Error::last_os_error()));
+            }
+            std::ptr::write_bytes(place.cast::<u8>(), 7, piece);
+        }
+        taken += piece;
+    }
+    // Held long enough for whoever watches.
+    std::thread::sleep(Duration::from_millis(700));
+    format!("GOT {} MiB", taken >> 20)
+}
+
+/// Asks to run on every processor, and tells how many there are then.
+fn processors() -> String {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    let asked = sched_setaffinity(None, &all);
+    let allowed = sched_getaffinity(None).map_or(0, |set| set.count());
+    format!("allowed {allowed} {asked:?}")
+}
+
+fn pipes(most: usize) -> String {
     let mut kept = Vec::new();
-    while (kept.len() as i64) * 2 < most {
+    while kept.len() * 2 < most {
         match io::pipe() {
             Ok(pair) => kept.push(pair),
             Err(_) => break,
@@ -329,6 +368,20 @@ fn swap(one: &str, other: &str, millis: i64) -> String {
     format!("swapped {swaps}")
 }
 
+/// Writes megabytes into a folder too deep for any path.
+fn deep_files(levels: usize, pieces: usize) -> io::Result<String> {
+    let name = "d".repeat(200);
+    for _ in 0..levels {
+        std::fs::create_dir(&name)?;
+        std::env::set_current_dir(&name)?;
+    }
+    for piece in 0..pieces {
+        std::fs::write(piece.to_string(), vec![7; 20 << 20])?;
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok("GOT".to_owned())
+}
+
 /// Tells every descriptor beyond the three, and what lies behind it when it can be read as a file.
 fn descriptors() -> String {
     let mut found = String::new();
@@ -339,12 +392,14 @@ fn descriptors() -> String {
         }
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
         let mut text = String::new();
-        if link.is_absolute() {
+        // A terminal or a pipe would keep us waiting.
+        if std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok_and(|found| found.is_file()) {
             let file = std::fs::File::open(format!("/proc/self/fd/{fd}"));
             // A directory or a device tells nothing, and that is fine.
             let _ = file.and_then(|file| file.take(64).read_to_string(&mut text));
         }
-        found.push_str(&format!("GOT {fd} {} {text}\n", link.display()));
+        // Writing to a string cannot fail.
+        let _ = std::fmt::Write::write_fmt(&mut found, format_args!("GOT {fd} {} {text}\n", link.display()));
     }
     if found.is_empty() { "only three".to_owned() } else { found }
 }
@@ -361,156 +416,6 @@ fn answer(result: io::Result<i64>) -> String {
             None => format!("{error}"),
         },
     }
-}
-
-fn errno_name(errno: i32) -> String {
-    let known = ERRNOS.iter().find(|(number, _)| *number == errno).map(|(_, name)| (*name).to_owned());
-    known.unwrap_or_else(|| format!("E{errno}"))
-}
-
-const ERRNOS: [(i32, &str); 36] = [
-    (libc::EPERM, "EPERM"),
-    (libc::ENOENT, "ENOENT"),
-    (libc::ESRCH, "ESRCH"),
-    (libc::EIO, "EIO"),
-    (libc::ENXIO, "ENXIO"),
-    (libc::EBADF, "EBADF"),
-    (libc::EAGAIN, "EAGAIN"),
-    (libc::ENOMEM, "ENOMEM"),
-    (libc::EACCES, "EACCES"),
-    (libc::EFAULT, "EFAULT"),
-    (libc::EBUSY, "EBUSY"),
-    (libc::EEXIST, "EEXIST"),
-    (libc::EXDEV, "EXDEV"),
-    (libc::ENODEV, "ENODEV"),
-    (libc::ENOTDIR, "ENOTDIR"),
-    (libc::EISDIR, "EISDIR"),
-    (libc::EINVAL, "EINVAL"),
-    (libc::EMFILE, "EMFILE"),
-    (libc::ENOTTY, "ENOTTY"),
-    (libc::ETXTBSY, "ETXTBSY"),
-    (libc::EFBIG, "EFBIG"),
-    (libc::ENOSPC, "ENOSPC"),
-    (libc::EROFS, "EROFS"),
-    (libc::E2BIG, "E2BIG"),
-    (libc::ENOEXEC, "ENOEXEC"),
-    (libc::ENOSYS, "ENOSYS"),
-    (libc::EAFNOSUPPORT, "EAFNOSUPPORT"),
-    (libc::EPROTONOSUPPORT, "EPROTONOSUPPORT"),
-    (libc::ESOCKTNOSUPPORT, "ESOCKTNOSUPPORT"),
-    (libc::EOPNOTSUPP, "EOPNOTSUPP"),
-    (libc::ECONNREFUSED, "ECONNREFUSED"),
-    (libc::ENETUNREACH, "ENETUNREACH"),
-    (libc::EHOSTUNREACH, "EHOSTUNREACH"),
-    (libc::ELOOP, "ELOOP"),
-    (libc::EADDRNOTAVAIL, "EADDRNOTAVAIL"),
-    (libc::ENOKEY, "ENOKEY"),
-];
-
-macro_rules! numbers {
-    ($($name:literal => $number:expr,)*) => {
-        fn number(name: &str) -> Option<i64> {
-            match name { $($name => Some($number),)* _ => old_number(name) }
-        }
-    };
-}
-
-numbers! {
-    "acct" => libc::SYS_acct,
-    "add_key" => libc::SYS_add_key,
-    "adjtimex" => libc::SYS_adjtimex,
-    "bpf" => libc::SYS_bpf,
-    "chroot" => libc::SYS_chroot,
-    "clock_adjtime" => libc::SYS_clock_adjtime,
-    "clock_settime" => libc::SYS_clock_settime,
-    "clone" => libc::SYS_clone,
-    "clone3" => libc::SYS_clone3,
-    "delete_module" => libc::SYS_delete_module,
-    "fanotify_init" => libc::SYS_fanotify_init,
-    "fanotify_mark" => libc::SYS_fanotify_mark,
-    "fchownat" => libc::SYS_fchownat,
-    "fchmodat" => libc::SYS_fchmodat,
-    "file_setattr" => 469,
-    "finit_module" => libc::SYS_finit_module,
-    "fsconfig" => libc::SYS_fsconfig,
-    "fsmount" => libc::SYS_fsmount,
-    "fsopen" => libc::SYS_fsopen,
-    "fspick" => libc::SYS_fspick,
-    "init_module" => libc::SYS_init_module,
-    "io_uring_enter" => libc::SYS_io_uring_enter,
-    "io_uring_register" => libc::SYS_io_uring_register,
-    "io_uring_setup" => libc::SYS_io_uring_setup,
-    "ioctl" => libc::SYS_ioctl,
-    "ioprio_set" => libc::SYS_ioprio_set,
-    "kcmp" => libc::SYS_kcmp,
-    "kexec_file_load" => if cfg!(target_arch = "x86_64") { 320 } else { 294 },
-    "kexec_load" => libc::SYS_kexec_load,
-    "keyctl" => libc::SYS_keyctl,
-    "kill" => libc::SYS_kill,
-    "linkat" => libc::SYS_linkat,
-    "lookup_dcookie" => libc::SYS_lookup_dcookie,
-    "lsm_set_self_attr" => 460,
-    "mbind" => libc::SYS_mbind,
-    "memfd_secret" => libc::SYS_memfd_secret,
-    "migrate_pages" => libc::SYS_migrate_pages,
-    "mknodat" => libc::SYS_mknodat,
-    "mount" => libc::SYS_mount,
-    "mount_setattr" => libc::SYS_mount_setattr,
-    "move_mount" => libc::SYS_move_mount,
-    "move_pages" => libc::SYS_move_pages,
-    "mq_open" => libc::SYS_mq_open,
-    "mq_unlink" => libc::SYS_mq_unlink,
-    "msgctl" => libc::SYS_msgctl,
-    "msgget" => libc::SYS_msgget,
-    "name_to_handle_at" => libc::SYS_name_to_handle_at,
-    "nfsservctl" => libc::SYS_nfsservctl,
-    "open_by_handle_at" => libc::SYS_open_by_handle_at,
-    "open_tree" => libc::SYS_open_tree,
-    "openat" => libc::SYS_openat,
-    "perf_event_open" => libc::SYS_perf_event_open,
-    "personality" => libc::SYS_personality,
-    "pidfd_getfd" => libc::SYS_pidfd_getfd,
-    "pivot_root" => libc::SYS_pivot_root,
-    "process_madvise" => 440,
-    "process_mrelease" => libc::SYS_process_mrelease,
-    "ptrace" => libc::SYS_ptrace,
-    "quotactl" => libc::SYS_quotactl,
-    "quotactl_fd" => 443,
-    "reboot" => libc::SYS_reboot,
-    "renameat2" => libc::SYS_renameat2,
-    "request_key" => libc::SYS_request_key,
-    "set_mempolicy" => libc::SYS_set_mempolicy,
-    "set_mempolicy_home_node" => 450,
-    "setdomainname" => libc::SYS_setdomainname,
-    "sethostname" => libc::SYS_sethostname,
-    "setns" => libc::SYS_setns,
-    "settimeofday" => libc::SYS_settimeofday,
-    "setuid" => libc::SYS_setuid,
-    "setxattr" => libc::SYS_setxattr,
-    "shmctl" => libc::SYS_shmctl,
-    "shmget" => libc::SYS_shmget,
-    "socket" => libc::SYS_socket,
-    "swapoff" => libc::SYS_swapoff,
-    "swapon" => libc::SYS_swapon,
-    "syslog" => libc::SYS_syslog,
-    "umount2" => libc::SYS_umount2,
-    "unshare" => libc::SYS_unshare,
-    "userfaultfd" => libc::SYS_userfaultfd,
-}
-
-#[cfg(target_arch = "x86_64")]
-fn old_number(name: &str) -> Option<i64> {
-    match name {
-        "ioperm" => Some(libc::SYS_ioperm),
-        "iopl" => Some(libc::SYS_iopl),
-        "modify_ldt" => Some(libc::SYS_modify_ldt),
-        _ => None,
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn old_number(_: &str) -> Option<i64> {
-    None
 }
 
 #[cfg(test)]

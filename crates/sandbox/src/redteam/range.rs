@@ -19,7 +19,7 @@ use super::probe;
 use super::target::Target;
 use crate::embedded::{Embedded, Options, Wall};
 use crate::local::Local;
-use crate::{Backend, Error, Exec, Label, Output, Resources, Sandbox, Spec, capture, token};
+use crate::{Backend, Error, Exec, Isolation, Label, Output, Resources, Sandbox, Spec, capture, token};
 
 /// Time for payloads that are not about time.
 pub(super) const LONG: Duration = Duration::from_secs(20);
@@ -31,6 +31,8 @@ pub(super) struct Range<'a> {
     pub(super) folder: PathBuf,
     /// What nobody inside may ever see; readable for everybody who gets that far.
     pub(super) canary: String,
+    /// The version of Landlock that this kernel speaks.
+    pub(super) landlock: u8,
     env: Vec<(String, String)>,
     host: Arc<dyn Sandbox>,
     backends: Mutex<BTreeMap<Vec<Wall>, Arc<Embedded>>>,
@@ -100,6 +102,12 @@ impl Recorders {
 
 impl<'a> Range<'a> {
     pub(super) async fn new(target: &'a Target<'a>) -> Result<Self, Trouble> {
+        if let Target::Other(backend) = target
+            && backend.capabilities().isolation == Isolation::None
+        {
+            // These are real attacks: without anything around them they would be attacks on the host.
+            return Err(Trouble::Skip("this backend does not isolate, so nothing is tried".to_owned()));
+        }
         let token = token::random();
         let folder = fs::canonicalize(std::env::temp_dir())?.join(format!("ralph-redteam-{token}"));
         let canary = format!("canary-{}", token::random());
@@ -127,8 +135,9 @@ impl<'a> Range<'a> {
         if let Some(v6) = &recorders.v6 {
             env.push(("V6".to_owned(), v6.local_addr()?.to_string()));
         }
-        let range = Self {
+        let mut range = Self {
             target,
+            landlock: 0,
             token,
             folder,
             canary,
@@ -140,11 +149,8 @@ impl<'a> Range<'a> {
             recorders,
             victim: Mutex::new(victim),
         };
-        if let Target::Other(_) = target {
-            let shared = range.shared(&[]).await?;
-            let place = shared.exchange().join(probe::NAME);
-            shared.copy_in(&range.folder.join("tool").join(probe::NAME), &place).await?;
-        }
+        let version = range.outside("\"$PROBE\" number 444 0 0 1").await?;
+        range.landlock = version.trim().strip_prefix("ok ").and_then(|number| number.parse().ok()).unwrap_or(0);
         Ok(range)
     }
 
@@ -177,7 +183,11 @@ impl<'a> Range<'a> {
 
     async fn create(&self, without: &[Wall], spec: &Spec) -> Result<Arc<dyn Sandbox>, Trouble> {
         match self.target {
-            Target::Other(backend) if without.is_empty() => Ok(backend.create(spec).await?),
+            Target::Other(backend) if without.is_empty() => {
+                let sandbox = backend.create(spec).await?;
+                sandbox.copy_in(&self.probe(), &sandbox.exchange().join(probe::NAME)).await?;
+                Ok(sandbox)
+            }
             _ => Ok(self.cages(without)?.create(spec).await?),
         }
     }
@@ -195,6 +205,12 @@ impl<'a> Range<'a> {
     pub(super) async fn small(&self, without: &[Wall]) -> Result<Arc<dyn Sandbox>, Trouble> {
         let resources = Resources { memory: Some(256 << 20), cpus: None, disk: Some(64 << 20), pids: Some(64) };
         self.create(without, &Spec { resources, ..self.spec() }).await
+    }
+
+    /// Makes a sandbox with one processor.
+    pub(super) async fn one_processor(&self) -> Result<Arc<dyn Sandbox>, Trouble> {
+        let resources = Resources { cpus: Some(1000), ..Resources::default() };
+        self.create(&[], &Spec { resources, ..self.spec() }).await
     }
 
     /// Returns the sandbox that most cases share.
@@ -250,11 +266,6 @@ impl<'a> Range<'a> {
         matches!(victim.try_wait(), Ok(None))
     }
 
-    /// Puts another process in the place of one that a control has ended.
-    pub(super) fn another_victim(&self) -> io::Result<Child> {
-        victim()
-    }
-
     /// Returns the folder that payloads on the host run in.
     pub(super) fn ground(&self) -> &Path {
         self.host.workspace()
@@ -291,7 +302,8 @@ fn spec(name: &str) -> Spec {
     Spec { name: name.to_owned(), labels, ..Spec::default() }
 }
 
-fn victim() -> io::Result<Child> {
+/// Starts a process that is only there to be attacked.
+pub(super) fn victim() -> io::Result<Child> {
     // Found again by its odd number; ends by itself if nobody ends it.
     Command::new("sleep").arg("600.0426").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }

@@ -55,6 +55,9 @@ pub async fn run(target: &Target<'_>, only: Option<&str>, on_case: &mut (dyn FnM
 }
 
 async fn attempt(range: &Range<'_>, case: &Case) -> Result<Verdict, Trouble> {
+    if case.landlock > range.landlock {
+        return Ok(Verdict::Skipped(format!("this kernel has no Landlock of version {}", case.landlock)));
+    }
     match case.attack {
         Attack::Own(_, steps) => steps(range, case).await,
         Attack::Line(line, control) => {

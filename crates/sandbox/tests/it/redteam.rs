@@ -1,6 +1,7 @@
 //! The attack suite against the cage, whole and with each of its walls left out.
 
 use ralph_sandbox::embedded::{Options, Wall};
+use ralph_sandbox::local::Local;
 use ralph_sandbox::redteam::{Report, Target, Verdict, run};
 
 use crate::embedded::options;
@@ -35,4 +36,13 @@ async fn a_choice_runs_only_what_it_means() {
     let report = attack(Vec::new(), Some("PR-18")).await;
     let ids: Vec<&str> = report.cases.iter().map(|case| case.id).collect();
     assert_eq!(ids, ["PR-18.capabilities", "PR-18.privileges", "PR-18.filter", "PR-18.root"]);
+}
+
+/// The attacks are real: where nothing would hold them they must not be made.
+#[tokio::test]
+async fn the_host_itself_is_never_attacked() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let local = Local::new(dir.path().to_owned());
+    let report = run(&Target::Other(&local), None, &mut |_| ()).await;
+    assert!(report.cases.len() > 110 && report.skipped().count() == report.cases.len(), "{report}");
 }

@@ -193,15 +193,11 @@ fn prepare(start: &Start, standard: &[OwnedFd; 3], limits: &Limits) -> io::Resul
         let hard = getrlimit(resource).maximum.map_or(most, |hard| hard.min(most));
         setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) })
     };
-    lower(Resource::Core, 0)?;
     lower(Resource::Nproc, limits.processes)?;
     lower(Resource::Nofile, limits.open_files)?;
     lower(Resource::Fsize, limits.file_bytes)?;
     // When memory runs out on the host, what runs in a cage goes first.
     let _ = fs::write("/proc/self/oom_score_adj", "500");
-    if let Some(most) = limits.processors {
-        use_processors(most)?;
-    }
     chdir(start.cwd.as_str())?;
     umask(Mode::from_raw_mode(0o022));
     sys::plain_signals();
@@ -211,16 +207,6 @@ fn prepare(start: &Start, standard: &[OwnedFd; 3], limits: &Limits) -> io::Resul
         sys::stay_with_program(3..LEAKED);
         Ok(())
     }
-}
-
-fn use_processors(most: u32) -> io::Result<()> {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-    let mut set: CpuSet = sched_getaffinity(None)?;
-    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect();
-    for cpu in allowed.iter().skip(usize::try_from(most).unwrap_or(usize::MAX).max(1)) {
-        set.unset(*cpu);
-    }
-    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// Finds the program where its own `PATH` says, and becomes it.

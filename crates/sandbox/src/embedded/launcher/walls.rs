@@ -11,7 +11,7 @@ use landlock::{
     ABI, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, Scope,
 };
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -88,15 +88,44 @@ fn keep_capabilities() -> rustix::io::Result<()> {
 pub(super) fn stand(plan: &Plan) -> Result<u8, Fault> {
     rustix::thread::set_no_new_privs(true).at("give up new privileges")?;
     let has = |wall: Wall| !plan.without.contains(&wall);
+    no_core_dumps().at("limit core dumps")?;
+    if let Some(most) = plan.limits.processors {
+        use_processors(most).at("use fewer processors")?;
+    }
     let version = if has(Wall::Landlock) { sys::landlock_version() } else { 0 };
     if version > 0 {
         restrict_files(plan, version).map_err(io::Error::other).at("stand behind Landlock")?;
     }
     if has(Wall::Seccomp) {
-        let filter = filter().map_err(io::Error::other).at("write the filter on system calls")?;
-        seccompiler::apply_filter(&filter).map_err(io::Error::other).at("stand behind the filter on system calls")?;
+        let filters = filters(plan.limits.processors.is_some()).map_err(io::Error::other);
+        for filter in filters.at("write the filter on system calls")? {
+            seccompiler::apply_filter(&filter)
+                .map_err(io::Error::other)
+                .at("stand behind the filter on system calls")?;
+        }
     }
     Ok(version)
+}
+
+/// Keeps crashes away from the host: most hosts give every core dump to a program of theirs that runs as root, and a
+/// limit of 0 does not stop that. A limit of 1 does, and the filter sees to it that nobody goes below.
+fn no_core_dumps() -> rustix::io::Result<()> {
+    match getrlimit(Resource::Core).maximum {
+        // Lower than that already, and what is lower cannot be raised.
+        Some(0) => Ok(()),
+        _ => setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) }),
+    }
+}
+
+/// Stays on a part of the processors; whatever is started later does too.
+fn use_processors(most: u32) -> io::Result<()> {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let mut set: CpuSet = sched_getaffinity(None)?;
+    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect();
+    for cpu in allowed.iter().skip(usize::try_from(most).unwrap_or(usize::MAX).max(1)) {
+        set.unset(*cpu);
+    }
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// Restricts files as far as this kernel can, and takes a smaller restriction than the kernel offers as a failure.
@@ -153,13 +182,32 @@ fn restrict_files(plan: &Plan, version: u8) -> Result<(), landlock::RulesetError
     Ok(())
 }
 
-/// The filter on system calls: what does not exist, then what is refused. One program: each costs its own compilation.
-pub(super) fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+/// The filters on system calls: what does not exist, then what is refused, in one program since each costs its own
+/// compilation; and what is answered without being done. Who was given a part of the processors cannot choose another.
+pub(super) fn filters(fixed_processors: bool) -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let mut rules = refusals()?;
+    if fixed_processors {
+        rules.insert(libc::SYS_sched_setaffinity, Vec::new());
+    }
     let refused =
-        SeccompFilter::new(refusals()?, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.unsigned_abs()), arch)?;
+        SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.unsigned_abs()), arch)?;
     let refused: BpfProgram = refused.try_into()?;
-    Ok(missing().into_iter().chain(refused).collect())
+    // Many programs turn their core dumps off, and are told that they have: what they want is so already.
+    let kept = SeccompFilter::new(core_limits()?, SeccompAction::Allow, SeccompAction::Errno(0), arch)?;
+    Ok(vec![missing().into_iter().chain(refused).collect(), kept.try_into()?])
+}
+
+/// The ways to change the limit on core dumps.
+fn core_limits() -> Result<Rules, seccompiler::BackendError> {
+    let core = u64::from(libc::RLIMIT_CORE);
+    let given = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    let which = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, core)?;
+    let rules = [(libc::SYS_prlimit64, vec![SeccompRule::new(vec![which, given])?])];
+    let mut rules = BTreeMap::from(rules);
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    rules.insert(libc::SYS_setrlimit, vec![rule(&[(0, SeccompCmpOp::Eq, core)])?]);
+    Ok(rules)
 }
 
 /// Answers as if a call did not exist, and goes on to the next part of the program otherwise.
@@ -204,6 +252,8 @@ fn refusals() -> Result<Rules, seccompiler::BackendError> {
     let terminal = terminal.iter().map(|command| rule(&[(1, SeccompCmpOp::Eq, *command & 0xffff_ffff)]));
     rules.insert(libc::SYS_ioctl, terminal.collect::<Result<_, _>>()?);
     rules.insert(libc::SYS_socket, sockets()?);
+    // Two at once are sockets too.
+    rules.insert(libc::SYS_socketpair, vec![rule(&[(0, SeccompCmpOp::Ne, u64::from(libc::AF_UNIX.unsigned_abs()))])?]);
     let plain = [0, 8, 0xffff_ffff].map(|kind| (0, SeccompCmpOp::Ne, kind));
     rules.insert(libc::SYS_personality, vec![rule(&plain)?]);
     Ok(rules)
@@ -219,7 +269,12 @@ fn sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         rule(&[unix, inet, inet6, netlink].map(|family| (0, SeccompCmpOp::Ne, family)))?,
         rule(&[(0, SeccompCmpOp::Eq, netlink), (2, SeccompCmpOp::Ne, number(libc::NETLINK_ROUTE))])?,
     ];
+    // Streams, datagrams and pings: other protocols are whole parts of the kernel that one call would load.
+    let plain =
+        [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6, libc::IPPROTO_MPTCP];
     for family in [inet, inet6] {
+        let others = plain.iter().map(|protocol| (2, SeccompCmpOp::Ne, number(*protocol)));
+        rules.push(rule(&[(0, SeccompCmpOp::Eq, family)].into_iter().chain(others).collect::<Vec<_>>())?);
         for kind in [libc::SOCK_RAW, PACKET] {
             rules.push(rule(&[(0, SeccompCmpOp::Eq, family), (1, SeccompCmpOp::MaskedEq(KIND), number(kind))])?);
         }
@@ -250,13 +305,14 @@ const NAMESPACES: [u64; 8] = [
 ];
 
 /// Calls that no program of a cage has business with.
-const ALWAYS: [i64; 59] = [
+const ALWAYS: [i64; 60] = [
     // Mounts and roots.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
     libc::SYS_chroot,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_move_mount,
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
@@ -326,14 +382,15 @@ const PROCESS_MADVISE: i64 = 440;
 const HOME_NODE: i64 = 450;
 const LSM_SET: i64 = 460;
 const FILE_SETATTR: i64 = 469;
+const OPEN_TREE_ATTR: i64 = 467;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_filter_can_be_written() {
-        let filter = filter().expect("a filter");
+    fn the_filters_can_be_written() {
+        let filter = filters(true).expect("filters").swap_remove(0);
         // The kernel takes programs of at most 4096 steps.
         assert!(filter.len() > 100 && filter.len() < 4096, "{}", filter.len());
     }
@@ -376,7 +433,7 @@ mod tests {
         const KILL: u32 = 0x8000_0000;
         const ALLOW: u32 = 0x7fff_0000;
         let errno = |errno: i32| 0x0005_0000 | errno.unsigned_abs();
-        let filter = filter().expect("a filter");
+        let filter = filters(false).expect("filters").swap_remove(0);
         let check = |machine, call: i64, want| {
             let call = u32::try_from(call).expect("a number");
             assert_eq!(answer(&filter, machine, call), Some(want), "{machine:#x} {call:#x}");

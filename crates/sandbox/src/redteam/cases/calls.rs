@@ -67,6 +67,7 @@ pub(super) const CASES: &[Case] = &[
     call("KS-04.umount2", "call umount2 s:/tmp 0x10000", FILTER),
     call("KS-04.pivot_root", "call pivot_root s:/nowhere s:/nowhere", MIGHT),
     call("KS-04.open_tree", "call open_tree -100 s:/nowhere 0", FILTER),
+    call("KS-04.open_tree_attr", "number 467 -100 s:/nowhere 0 0 0", FILTER),
     call("KS-04.move_mount", "call move_mount -1 s: -1 s: 0x44", MIGHT),
     call("KS-04.fsopen", "call fsopen s:nofs 0", MIGHT),
     call("KS-04.fsconfig", "call fsconfig -1 0 0 0 0", FILTER),

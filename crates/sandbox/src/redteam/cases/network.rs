@@ -116,6 +116,7 @@ pub(super) const CASES: &[Case] = &[
         r#""$PROBE" connect stream "$HIDDEN""#,
         Maybe(&[Landlock], NO_SCOPE),
     )
+    .landlock(6)
     .off(&[Network]),
     Case::line(
         "NE-11.bus",

@@ -4,9 +4,9 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::super::case::Control::{Host, Without};
+use super::super::case::Control::{Host, Maybe, Without};
 use super::super::case::{Case, Trouble, control, judged, name};
-use super::super::range::{LONG, Range};
+use super::super::range::{LONG, Range, victim};
 use super::super::report::Verdict;
 use crate::Status;
 use crate::embedded::Wall::{self, Capabilities, Descriptors, Dumpable, Environment, Seccomp};
@@ -15,7 +15,7 @@ pub(super) const CASES: &[Case] = &[
     Case::line(
         "PR-01.victim",
         "a process of the host in /proc",
-        r#"tr '\0' ' ' < /proc/$VICTIM/cmdline 2>/dev/null | grep -q 600.0426 && echo GOT"#,
+        r"tr '\0' ' ' < /proc/$VICTIM/cmdline 2>/dev/null | grep -q 600.0426 && echo GOT",
         Host,
     ),
     Case::line(
@@ -64,7 +64,7 @@ pub(super) const CASES: &[Case] = &[
         "PR-07.names",
         "variables that lead to agents and desktops",
         "env | grep -qE '^(SSH_AUTH_SOCK|DBUS_|DISPLAY|WAYLAND|LD_|CARGO_|GITHUB_|AWS_|SUDO_|OLDPWD=/root)' && echo GOT; true",
-        Without(&[Environment]),
+        Maybe(&[Environment], "the supervisor has none of them"),
     ),
     Case::own("PR-08.words", "secrets in the words of our processes", &[], |r, _| Box::pin(words(r))),
     Case::line("PR-09.descriptors", "descriptors beyond the three", "\"$PROBE\" descriptors", Without(&[Descriptors])),
@@ -101,6 +101,22 @@ pub(super) const CASES: &[Case] = &[
         Without(&[Seccomp]),
     ),
     Case::call("PR-18.root", "becoming root", "call setuid 0", "EINVAL", Host),
+    Case::line(
+        "PR-19.core",
+        "a crash that a program of the host looks into",
+        "ulimit -c 0; awk '/^Max core/ && ($5 != 1 || $6 != 1) { print \"GOT\", $0 }' /proc/self/limits",
+        Without(&[Seccomp]),
+    ),
+    Case::call(
+        "PR-05.oom",
+        "sacrificing process 1 first",
+        "call openat -100 s:/proc/1/oom_score_adj 1",
+        "EACCES",
+        Without(&[Dumpable]),
+    ),
+    Case::own("PR-09.terminal", "descriptors beyond the three, with a terminal", &[Descriptors], |r, c| {
+        Box::pin(at_terminal(r, c))
+    }),
     Case::own("PR-20.shm", "shared memory of the host", &[], |r, _| {
         Box::pin(messages(r, "call shmget $KEY 4096 0o1666", "call shmget $KEY 0 0", "call shmctl ID 0 0"))
     }),
@@ -125,7 +141,7 @@ async fn kill_everybody(range: &Range<'_>) -> Result<Verdict, Trouble> {
     let lives = range.victim_lives();
     let after = range.say(&*sandbox, "echo again").await?;
     sandbox.destroy().await?;
-    let mut other = range.another_victim()?;
+    let mut other = victim()?;
     range.outside(&format!("kill -9 {}", other.id())).await?;
     // Killed by the control, or else by us.
     let ended = other.try_wait()?.is_some()
@@ -179,6 +195,22 @@ async fn supervised(range: &Range<'_>, without: &[Wall], line: &str) -> Result<S
     let output = tokio::process::Command::from(command).kill_on_drop(true).output().await?;
     let _ = crate::files::remove_tree(&dir);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+async fn at_terminal(range: &Range<'_>, case: &Case) -> Result<Verdict, Trouble> {
+    let look = async |without: &[Wall]| -> Result<String, Trouble> {
+        let sandbox = range.shared(without).await?;
+        let mut exec = range.payload(&*sandbox, r#"[ -t 0 ] && echo terminal; "$PROBE" descriptors"#, LONG);
+        exec.terminal = Some((24, 80));
+        Ok(crate::capture(&*sandbox, &exec, 1 << 16).await?.stdout_text())
+    };
+    let told = look(case.off).await?;
+    control(&format!("there is no terminal: {told}"), told.contains("terminal"))?;
+    if told.contains("GOT") {
+        return judged(true, told);
+    }
+    control("none is found without the wall either", look(&[Descriptors]).await?.contains("GOT"))?;
+    judged(false, "")
 }
 
 /// Looks at the words of every process on the host while a command with a secret variable runs.

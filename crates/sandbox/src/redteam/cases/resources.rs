@@ -6,7 +6,7 @@ use super::super::case::Control::{Host, Without};
 use super::super::case::{Case, Trouble, control, judged};
 use super::super::range::{LONG, Range};
 use super::super::report::Verdict;
-use crate::embedded::Wall::Limits;
+use crate::embedded::Wall::{self, Limits};
 use crate::{Limit, Status};
 
 pub(super) const CASES: &[Case] = &[
@@ -20,7 +20,26 @@ pub(super) const CASES: &[Case] = &[
             r#"for i in 1 2 3 4 5 6 7 8; do { "$PROBE" eat 83886080; sleep 3; } & done; wait; echo done; ls /proc | grep -c '^[0-9]' >/dev/null"#,
         ))
     }),
-    Case::own("RX-05.disk", "more disk than allowed, in many files", &[Limits], |r, _| Box::pin(disk(r))),
+    Case::own("RX-02.shared", "more memory than allowed, of the kind that is shared", &[Limits], |r, _| {
+        Box::pin(memory(r, r#""$PROBE" eat-shared 671088640"#))
+    }),
+    Case::own("RX-02.files", "more memory than allowed, in files that lie in memory", &[Limits], |r, _| {
+        Box::pin(memory(
+            r,
+            "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do dd if=/dev/zero of=/tmp/f$i bs=1M count=40 2>/dev/null || exit 1; done; sleep 1; echo GOT",
+        ))
+    }),
+    Case::own("RX-04.processors", "more processors than given", &[Wall::Seccomp], |r, _| Box::pin(processors(r))),
+    Case::own("RX-05.disk", "more disk than allowed, in many files", &[Limits], |r, _| Box::pin(disk(r, MANY))),
+    Case::own("RX-05.nameless", "more disk than allowed, in files without a name", &[Limits], |r, _| {
+        Box::pin(disk(r, NAMELESS))
+    }),
+    Case::own("RX-05.deep", "more disk than allowed, deeper than any path", &[Limits], |r, _| {
+        Box::pin(disk(r, r#""$PROBE" deep-files 25 16"#))
+    }),
+    Case::own("RX-05.locked", "more disk than allowed, in a locked folder", &[Limits], |r, _| {
+        Box::pin(disk(r, LOCKED))
+    }),
     Case::own("RX-06.file", "a file larger than allowed", &[Limits], |r, _| Box::pin(file(r))),
     Case::own("RX-09.time", "a command that will not end", &[], |r, _| Box::pin(time(r))),
     Case::own("RX-12.descriptors", "descriptors without end", &[], |r, _| Box::pin(descriptors(r))),
@@ -37,6 +56,19 @@ pub(super) const CASES: &[Case] = &[
         Host,
     ),
 ];
+
+const MANY: &str =
+    "for i in $(seq 16); do dd if=/dev/zero of=f$i bs=1M count=20 2>/dev/null || exit 1; sleep 0.2; done; echo GOT";
+
+/// Every file is opened before the folder is locked, and never seen again by its name.
+const LOCKED: &str = "mkdir locked; cd locked; \
+    for i in $(seq 16); do { sleep 0.5; sleep 0.$((i % 8)); dd if=/dev/zero bs=1M count=20 2>/dev/null; } > f$i & done; \
+    sleep 0.2; chmod 0 .; wait; sleep 2; echo GOT";
+
+/// Each file has lost its name before anything is written to it.
+const NAMELESS: &str = "for i in 1 2 3 4 5 6 7 8; do \
+    { rm f$i; dd if=/dev/zero bs=1M count=40 2>/dev/null; sleep 0.2; sleep $((9 - i)); } > f$i & \
+    sleep 0.4; done; sleep 0.5; echo GOT";
 
 async fn forks(range: &Range<'_>) -> Result<Verdict, Trouble> {
     let count = |told: &str| told.trim().strip_prefix("made ").and_then(|count| count.parse::<u32>().ok()).unwrap_or(0);
@@ -56,7 +88,8 @@ async fn memory(range: &Range<'_>, line: &str) -> Result<Verdict, Trouble> {
     let output = range.run(&*sandbox, line, LONG).await?;
     let again = range.say(&*sandbox, "echo again").await?;
     sandbox.destroy().await?;
-    let whole = |text: &str| text.matches("GOT").count() == if line.contains("done") { 8 } else { 1 };
+    let many = line.matches(" & done").count() * 7 + 1;
+    let whole = |text: &str| text.matches("GOT").count() == many;
     let escaped = whole(&output.stdout_text()) && output.exit.limit != Some(Limit::Memory);
     if escaped {
         return judged(true, format!("told as {:?}", output.exit));
@@ -69,10 +102,23 @@ async fn memory(range: &Range<'_>, line: &str) -> Result<Verdict, Trouble> {
     judged(false, "")
 }
 
-async fn disk(range: &Range<'_>) -> Result<Verdict, Trouble> {
-    // Slow enough that a watcher can see it, and not more than the host can spare.
-    let line =
-        "for i in $(seq 16); do dd if=/dev/zero of=f$i bs=1M count=20 2>/dev/null || exit 1; sleep 0.2; done; echo GOT";
+/// Asks for all processors where one is given; where a quota holds instead, time is taken and not processors.
+async fn processors(range: &Range<'_>) -> Result<Verdict, Trouble> {
+    let here = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if here < 2 {
+        return Err(Trouble::Skip("this host has one processor".to_owned()));
+    }
+    let one = range.one_processor().await?;
+    let told = range.say(&*one, r#""$PROBE" processors"#).await?;
+    one.destroy().await?;
+    let free = range.inside(&[], r#""$PROBE" processors"#).await?;
+    let count = |told: &str| told.split_whitespace().nth(1).and_then(|count| count.parse::<usize>().ok()).unwrap_or(0);
+    control(&format!("there are no more where all are given: {free}"), count(&free) >= 2)?;
+    judged(count(&told) > 1, told)
+}
+
+/// Runs a line that writes 320 MiB and says so. Slow enough that a watcher can see it, and not more than a host can spare.
+async fn disk(range: &Range<'_>, line: &str) -> Result<Verdict, Trouble> {
     let sandbox = range.small(&[]).await?;
     let output = range.run(&*sandbox, line, LONG).await?;
     sandbox.destroy().await?;
