@@ -148,7 +148,7 @@ pub(super) fn plan(wish: &Wish<'_>, ids: Ids) -> io::Result<Plan> {
         files,
         masks: wish.tools.masks.clone(),
         volumes,
-        scratch: scratch(wish.image.is_some(), memory(&wish.meta.resources)),
+        scratch: scratch(wish.image.is_some(), room(wish)),
         network: network(wish.meta.network),
         limits: limits(wish),
         without: wish.without.to_vec(),
@@ -156,6 +156,11 @@ pub(super) fn plan(wish: &Wish<'_>, ids: Ids) -> io::Result<Plan> {
 }
 
 /// Directories in memory, which is the cage's memory: full ones must leave enough of it to go on with.
+/// Files in memory take from the memory a cage may use.
+fn room(wish: &Wish<'_>) -> u64 {
+    if wish.without.contains(&Wall::Limits) { MEMORY } else { memory(&wish.meta.resources) }
+}
+
 fn scratch(image: bool, memory: u64) -> Vec<Scratch> {
     let one = |target: &str, bytes, files, mode| Scratch { target: target.to_owned(), bytes, files, mode };
     let mut all = vec![
