@@ -15,9 +15,9 @@ use super::layers;
 use super::layout::{self, Wish};
 use super::live::Live;
 use super::owners::{self, Mark};
-use super::plan::{Ids, Wall};
+use super::plan::{Birth, Ids, Wall};
 use super::sandbox::EmbeddedSandbox;
-use super::spawn::Launcher;
+use super::spawn::{Launched, Launcher};
 use super::system::{self, System};
 use super::tools::Tools;
 use crate::image;
@@ -65,6 +65,8 @@ pub struct Embedded {
 pub(super) struct Shared {
     pub(super) shelf: Shelf,
     layers: PathBuf,
+    /// Where the copy of the host's settings lies.
+    etc: PathBuf,
     images: image::Store,
     prepared: Mutex<BTreeMap<String, image::Prepared>>,
     launcher: Launcher,
@@ -94,6 +96,7 @@ impl Embedded {
             shared: Arc::new(Shared {
                 shelf: Shelf::new(dir.join("boxes")),
                 layers: dir.join("layers"),
+                etc: dir.join("etc"),
                 images: image::Store::new(dir.join("images")),
                 prepared: Mutex::default(),
                 launcher: Launcher::new(program),
@@ -129,7 +132,7 @@ impl Embedded {
     pub async fn landlock(&self, id: &str) -> Result<u8, Error> {
         let (shared, id) = (self.shared.clone(), id.to_owned());
         let (meta, folder) = blocking(move || shared.shelf.find(&id)).await?;
-        Ok(self.shared.live(&meta, &folder).await?.landlock)
+        Ok(self.shared.live(&meta, &folder, &Mutex::default()).await?.landlock)
     }
 
     /// Lists the snapshots by name.
@@ -156,7 +159,14 @@ impl Backend for Embedded {
 
     async fn create(&self, spec: &Spec) -> Result<Arc<dyn Sandbox>, Error> {
         let (shared, meta) = (self.shared.clone(), Meta::new(spec));
-        Ok(blocking(move || shared.create(meta)).await?)
+        let (early, launching) = (self.shared.clone(), self.shared.clone());
+        // It takes its time to come to life, which is as long as the folder takes. A failure is told when it is needed.
+        let (made, launched) = tokio::join!(
+            blocking(move || shared.create(meta)),
+            blocking(move || Ok(launching.launcher.start(launching.birth()).ok())),
+        );
+        let (meta, folder) = made?;
+        Ok(Arc::new(EmbeddedSandbox::new(early, meta, folder, launched?)?))
     }
 
     async fn open(&self, id: &str) -> Result<Arc<dyn Sandbox>, Error> {
@@ -164,7 +174,7 @@ impl Backend for Embedded {
         // What a dead owner left running has died with it.
         let opened = blocking(move || {
             let (meta, folder) = shared.shelf.find(&id)?;
-            Ok(Arc::new(EmbeddedSandbox::new(shared, meta, folder)?))
+            Ok(Arc::new(EmbeddedSandbox::new(shared, meta, folder, None)?))
         });
         Ok(opened.await?)
     }
@@ -192,7 +202,8 @@ impl Backend for Embedded {
         let (shared, snapshot, mut meta) = (self.shared.clone(), snapshot.to_owned(), Meta::new(spec));
         let forked = blocking(move || {
             meta.layers = layers::chain(&shared.layers, &snapshot)?;
-            shared.create(meta)
+            let (meta, folder) = shared.create(meta)?;
+            Ok(Arc::new(EmbeddedSandbox::new(shared, meta, folder, None)?))
         });
         Ok(forked.await?)
     }
@@ -204,7 +215,7 @@ impl Backend for Embedded {
 }
 
 impl Shared {
-    fn create(self: Arc<Self>, meta: Meta) -> Result<Arc<EmbeddedSandbox>, Error> {
+    fn create(&self, meta: Meta) -> Result<(Meta, PathBuf), Error> {
         let ids = self.ids;
         let tools = self.tools(&meta)?;
         let fresh = meta.layers.is_empty();
@@ -213,7 +224,11 @@ impl Shared {
             if fresh { tools.furnish(&meta.id, &folder.join("home")) } else { Ok(()) }
         };
         let folder = self.shelf.create(&meta, furnish)?;
-        Ok(Arc::new(EmbeddedSandbox::new(self, meta, folder)?))
+        Ok((meta, folder))
+    }
+
+    fn birth(&self) -> Birth {
+        Birth::new(self.ids, &self.without)
     }
 
     fn places(&self) -> &Places {
@@ -225,7 +240,12 @@ impl Shared {
     }
 
     /// Returns the cage over a sandbox, building it when none stands.
-    pub(super) async fn live(self: &Arc<Self>, meta: &Meta, folder: &Path) -> Result<Arc<Live>, Error> {
+    pub(super) async fn live(
+        self: &Arc<Self>,
+        meta: &Meta,
+        folder: &Path,
+        waiting: &Mutex<Option<Launched>>,
+    ) -> Result<Arc<Live>, Error> {
         let slot = self.slot(&meta.key);
         let mut slot = slot.lock().await;
         if let Some(live) = slot.as_ref().filter(|live| live.stands()) {
@@ -235,7 +255,8 @@ impl Shared {
             // A command of it that is still looking at its last words must not keep the next cage from its place.
             fallen.end().await;
         }
-        let live = Arc::new(self.build(&meta.id, folder).await?);
+        let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let live = Arc::new(self.build(&meta.id, folder, waiting).await?);
         if let Some(disk) = &live.disk {
             tokio::spawn(disk::watch(Arc::downgrade(&live), disk.clone()));
         }
@@ -243,7 +264,7 @@ impl Shared {
         Ok(live)
     }
 
-    async fn build(self: &Arc<Self>, id: &str, folder: &Path) -> Result<Live, Error> {
+    async fn build(self: &Arc<Self>, id: &str, folder: &Path, waiting: Option<Launched>) -> Result<Live, Error> {
         let (shared, name, place) = (self.clone(), id.to_owned(), folder.to_owned());
         let (launched, held, disk, volumes, labels) = blocking(move || {
             let failed = |step: &'static str| {
@@ -252,7 +273,10 @@ impl Shared {
             };
             // First of all: it takes its time to come to life, and everything else is done meanwhile. Should that fail,
             // it finds nobody to talk to and ends.
-            let launched = shared.launcher.start().map_err(failed("start the launcher"))?;
+            let launched = match waiting {
+                Some(launched) => launched,
+                None => shared.launcher.start(shared.birth()).map_err(failed("start the launcher"))?,
+            };
             // What the folder says now: a snapshot may have been taken since the handle was made.
             layers::recover(&shared.layers, &name, &place, &shared.ids)?;
             let meta = Meta::read(&name, &place)?;
@@ -272,7 +296,8 @@ impl Shared {
             let system = match shared.system.get() {
                 Some(system) => system,
                 None => {
-                    let looked = system::look().map_err(failed("look at the host's system"))?;
+                    let looked = system::look(&shared.etc, layout::HOSTNAME, super::HOME);
+                    let looked = looked.map_err(failed("look at the host's system"))?;
                     shared.system.get_or_init(|| looked)
                 }
             };

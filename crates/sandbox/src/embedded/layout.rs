@@ -15,7 +15,7 @@ use crate::shelf::Meta;
 /// Who the agent is on the host when ralph runs as root: somebody that no package and no person is.
 const STRANGER: u32 = 65_533;
 
-const HOSTNAME: &str = "ralph";
+pub(super) const HOSTNAME: &str = "ralph";
 pub(super) const PROXY_PORT: u16 = 3128;
 const WEB: [u16; 2] = [80, 443];
 
@@ -125,7 +125,7 @@ pub(super) fn plan(wish: &Wish<'_>, ids: Ids) -> io::Result<Plan> {
         });
     }
     let (base, mut binds, links, files) = match &wish.image {
-        None => (Base::Empty, wish.system.binds.clone(), wish.system.links.clone(), system::texts(HOSTNAME, HOME)),
+        None => (Base::Empty, wish.system.binds.clone(), wish.system.links.clone(), Vec::new()),
         Some(image) => {
             let lower = system::source(&system::plain(image)?)?;
             let upper = system::source(&root(folder, &ids)?)?;
@@ -169,10 +169,10 @@ fn scratch(image: bool, memory: u64) -> Vec<Scratch> {
         one("/tmp", (2 * GIB).min(memory / 4), 1 << 19, 0o1777),
         one("/run", (64 << 20).min(memory / 32), 16_384, 0o755),
     ];
-    if !image {
-        all.push(one("/var", 1 << 20, 1024, 0o755));
+    // Without an image, `/var/tmp` leads to `/tmp`: a mount less to build, and nothing less to use.
+    if image {
+        all.push(one("/var/tmp", GIB.min(memory / 8), 1 << 18, 0o1777));
     }
-    all.push(one("/var/tmp", GIB.min(memory / 8), 1 << 18, 0o1777));
     all
 }
 

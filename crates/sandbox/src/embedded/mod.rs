@@ -9,6 +9,7 @@ mod cgroup;
 mod command;
 mod disk;
 mod door;
+mod etc;
 mod explain;
 mod launcher;
 mod layers;

@@ -4,6 +4,22 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+/// What a launcher is told when it starts, before anything is known of the sandbox: enough to make the namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Birth {
+    pub(super) ids: Ids,
+    /// Whether the network is a new one, and whether inherited descriptors are closed: walls like others.
+    pub(super) network: bool,
+    pub(super) descriptors: bool,
+}
+
+impl Birth {
+    pub(super) fn new(ids: Ids, without: &[Wall]) -> Self {
+        let has = |wall: Wall| !without.contains(&wall);
+        Self { ids, network: has(Wall::Network), descriptors: has(Wall::Descriptors) }
+    }
+}
+
 /// Who the agent is inside.
 pub(super) const AGENT: u32 = 1000;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
@@ -11,6 +11,7 @@ use super::command::{self, Lost};
 use super::layout::PROXY_PORT;
 use super::live::{Live, inside};
 use super::plan::Wall;
+use super::spawn::Launched;
 use super::tools::Tools;
 use super::wire::Start;
 use super::{EXCHANGE, HOME, WORKSPACE};
@@ -25,12 +26,19 @@ pub(super) struct EmbeddedSandbox {
     folder: PathBuf,
     /// The folder itself, to see that it is still the same one.
     place: Root,
+    /// A launcher that was started with the sandbox, for its first cage.
+    waiting: Mutex<Option<Launched>>,
 }
 
 impl EmbeddedSandbox {
-    pub(super) fn new(shared: Arc<Shared>, meta: Meta, folder: PathBuf) -> Result<Self, Error> {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        meta: Meta,
+        folder: PathBuf,
+        launched: Option<Launched>,
+    ) -> Result<Self, Error> {
         let place = Root::open(&meta.id, &folder)?;
-        Ok(Self { shared, meta, folder, place })
+        Ok(Self { shared, meta, folder, place, waiting: Mutex::new(launched) })
     }
 
     /// Returns the cage, building it when none stands.
@@ -38,7 +46,7 @@ impl EmbeddedSandbox {
         if !self.place.is_at(&self.folder) {
             return Err(Error::Gone { id: self.meta.id.clone() });
         }
-        self.shared.live(&self.meta, &self.folder).await
+        self.shared.live(&self.meta, &self.folder, &self.waiting).await
     }
 
     /// Does something with a file, away from the threads that wait for many things at once.
@@ -157,6 +165,7 @@ impl Sandbox for EmbeddedSandbox {
     }
 
     async fn destroy(&self) -> Result<(), Error> {
+        drop(self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take());
         if !self.place.is_at(&self.folder) {
             return Ok(());
         }

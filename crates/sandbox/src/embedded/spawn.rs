@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::process::{Child, Command};
 
 use super::launcher::NAME;
-use super::plan::Plan;
+use super::plan::{Birth, Plan};
 use super::wire;
 
 /// The program that becomes the launcher.
@@ -46,8 +46,8 @@ impl Launcher {
         Self { program, copy: OnceLock::new() }
     }
 
-    /// Starts a launcher, which waits for its plan: while it comes to life, the plan is made.
-    pub(super) fn start(&self) -> io::Result<Launched> {
+    /// Starts a launcher, which makes its namespaces and waits for its plan: meanwhile the plan is made.
+    pub(super) fn start(&self, birth: Birth) -> io::Result<Launched> {
         let copy = self.copy()?;
         let (ctl, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
@@ -61,6 +61,7 @@ impl Launcher {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
+        wire::send(ctl.as_fd(), &serde_json::to_vec(&birth)?, &[])?;
         Ok(Launched { child, ctl })
     }
 

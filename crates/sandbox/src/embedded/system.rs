@@ -6,41 +6,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2};
 
+use super::etc;
 use super::plan::{Bind, Source, TextFile};
 
 /// Where programs are, with the links that lead there.
 const SYSTEM: [&str; 7] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr"];
-
-/// Settings that hold no secrets and that programs do not run without.
-const SETTINGS: [&str; 24] = [
-    "/etc/alternatives",
-    "/etc/bash.bashrc",
-    "/etc/ca-certificates",
-    "/etc/ca-certificates.conf",
-    "/etc/crypto-policies",
-    "/etc/debian_version",
-    "/etc/fonts",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/localtime",
-    "/etc/magic",
-    "/etc/mime.types",
-    "/etc/os-release",
-    "/etc/pki/ca-trust",
-    "/etc/pki/tls/certs",
-    "/etc/profile.d",
-    "/etc/protocols",
-    "/etc/services",
-    "/etc/ssl/certs",
-    "/etc/ssl/openssl.cnf",
-    "/etc/terminfo",
-    "/etc/timezone",
-    "/etc/xml",
-];
-
-/// Directories whose name begins so hold the settings of one version of a language.
-const VERSIONED: [&str; 4] = ["java-", "python3", "perl", "php"];
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
@@ -51,9 +21,9 @@ pub(super) struct System {
     pub(super) links: Vec<(String, String)>,
 }
 
-/// Looks at the host. What is missing there is missing inside.
-pub(super) fn look() -> io::Result<System> {
-    let (mut binds, mut links) = (Vec::new(), Vec::new());
+/// Looks at the host. What is missing there is missing inside. Its settings are copied into a folder of ours.
+pub(super) fn look(dir: &Path, hostname: &str, home: &str) -> io::Result<System> {
+    let (mut binds, mut links) = (Vec::new(), vec![("/var/tmp".to_owned(), "/tmp".to_owned())]);
     for path in SYSTEM {
         match fs::symlink_metadata(path) {
             Ok(found) if found.is_symlink() => {
@@ -63,19 +33,7 @@ pub(super) fn look() -> io::Result<System> {
             _ => (),
         }
     }
-    let versioned = fs::read_dir("/etc").into_iter().flatten().flatten().filter_map(|entry| {
-        let name = entry.file_name().into_string().ok()?;
-        let known = VERSIONED.iter().any(|start| name.starts_with(start)) && entry.path().is_dir();
-        known.then(|| format!("/etc/{name}"))
-    });
-    let mut settings: Vec<String> = SETTINGS.iter().map(ToString::to_string).chain(versioned).collect();
-    settings.sort();
-    for path in settings {
-        // A link is followed here, once, on the host: inside, the place holds what it led to.
-        if let Ok(real) = fs::canonicalize(&path) {
-            binds.push(bind(&real, &path)?);
-        }
-    }
+    binds.push(bind(&etc::stage(dir, Path::new("/etc"), hostname, home)?, "/etc")?);
     Ok(System { binds, links })
 }
 
@@ -166,7 +124,8 @@ mod tests {
 
     #[test]
     fn nothing_secret_is_bound() {
-        let system = look().expect("a system");
+        let dir = tempfile::tempdir().expect("a folder");
+        let system = look(dir.path(), "cage", "/home/agent").expect("a system");
         for bind in &system.binds {
             let secret = ["shadow", "sudoers", "ssh", "/home", "/root", "/var", "private"];
             assert!(!secret.iter().any(|word| bind.target.contains(word)), "{bind:?}");

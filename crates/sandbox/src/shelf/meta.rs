@@ -1,7 +1,9 @@
 //! What a sandbox's folder says about itself, in `meta.json`. Who may read it is not decided here.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ralph_core::config::Toolchains;
@@ -55,6 +57,14 @@ impl Meta {
             toolchains: spec.toolchains.clone(),
             layers: Vec::new(),
         }
+    }
+
+    /// Writes it into a folder that nobody can see yet.
+    pub(crate) fn write_first(&self, folder: &Path) -> Result<(), Error> {
+        let path = folder.join(FILE);
+        let bytes = serde_json::to_vec_pretty(self).expect("strings serialise");
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(&bytes)).map_err(super::host("write", &path))
     }
 
     pub(crate) fn write(&self, root: &Root) -> Result<(), Error> {

@@ -8,10 +8,11 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::files::{self, Root};
+use crate::files;
 use crate::{Backend, Error, Label, Listed, Prune, Pruned, token};
 
 mod meta;
@@ -26,12 +27,13 @@ const LOCK: &str = ".lock";
 #[derive(Debug)]
 pub(crate) struct Shelf {
     dir: PathBuf,
+    swept: OnceLock<()>,
 }
 
 impl Shelf {
     /// Keeps sandboxes in `dir`, which is made with the first of them.
     pub(crate) fn new(dir: PathBuf) -> Self {
-        Self { dir }
+        Self { dir, swept: OnceLock::new() }
     }
 
     /// Makes a sandbox's folder, with what `furnish` puts into it, and returns where it is.
@@ -47,17 +49,19 @@ impl Shelf {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
         made.map_err(host("make", &self.dir))?;
         let dir = self.dir()?;
-        if let Err(error) = self.sweep() {
-            // What others left must not keep this one from being made; `prune` tells it as an error.
-            tracing::warn!(error = chain(&error), "leftovers stay");
-        }
+        // Once: what the dead left does not become more while this one lives.
+        self.swept.get_or_init(|| {
+            if let Err(error) = self.sweep() {
+                // What others left must not keep this one from being made; `prune` tells it as an error.
+                tracing::warn!(error = chain(&error), "leftovers stay");
+            }
+        });
         let _lock = lock(&dir, FlockOperation::LockShared)?;
         let unborn = dir.join(format!("{UNBORN}{}", token::random()));
         let folder = dir.join(&meta.id);
         DirBuilder::new().mode(0o700).create(&unborn).map_err(host("make", &unborn))?;
-        let placed = furnish(&unborn)
-            .and_then(|()| meta.write(&Root::open(&meta.id, &unborn)?))
-            .and_then(|()| place(&unborn, &folder, &meta.id));
+        let placed =
+            furnish(&unborn).and_then(|()| meta.write_first(&unborn)).and_then(|()| place(&unborn, &folder, &meta.id));
         if let Err(error) = placed {
             files::remove_tree(&unborn)?;
             return Err(error);

@@ -109,6 +109,8 @@ async fn only_whole_sandboxes_are_listed_and_remains_go() {
 
     let pruned: Vec<_> = local.prune(&Prune::All, true).await.unwrap().into_iter().map(|p| (p.id, p.removed)).collect();
     assert_eq!(pruned, [("whole".to_owned(), false)]);
+    // The next one to start removes what is left.
+    let local = Local::new(dir.to_owned());
     local.create(&spec("next")).await.unwrap();
     assert_eq!(names_in(dir), [".lock", "file", "foreign", "newer", "next", "whole"]);
     local.prune(&Prune::All, false).await.unwrap();
@@ -126,6 +128,7 @@ async fn remains_of_somebody_at_work_stay() {
     local.create(&spec("other")).await.unwrap();
     assert_eq!(names_in(folder.path()), [".lock", ".new-being-made", "other"]);
     drop(lock);
+    let local = Local::new(folder.path().to_owned());
     local.create(&spec("another")).await.unwrap();
     assert_eq!(names_in(folder.path()), [".lock", "another", "other"]);
 }

@@ -1,6 +1,6 @@
 //! The process outside the cage: makes the namespaces, says who is who in them, and waits.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use rustix::fs::Mode;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, umask, waitpid};
 
-use super::super::plan::{AGENT, Ids, Plan, Wall};
+use super::super::plan::{AGENT, Birth, Ids};
 use super::super::wire::{self, Said};
 use super::fault::{At as _, Fault};
 use super::{init, sys};
@@ -38,25 +38,24 @@ fn launch(ctl: &OwnedFd) -> Result<(), Fault> {
     umask(Mode::from_raw_mode(0o077));
     // A session of its own: Ctrl-C at the supervisor's terminal is the supervisor's to answer.
     setsid().at("begin a session")?;
-    let (_, descriptors) = wire::receive(ctl).at("wait for the plan")?;
-    let mut descriptors = descriptors.into_iter();
-    // A supervisor that has thought better of it wants no answer.
-    let Some(plan) = descriptors.next() else { return Ok(()) };
-    let plan = wire::unsealed(plan).at("read the plan")?;
-    let plan: Plan = serde_json::from_slice(&plan).map_err(io::Error::from).at("read the plan")?;
-    let groups: Vec<File> = descriptors.map(File::from).collect();
-    if !plan.without.contains(&Wall::Descriptors) {
-        let kept: Vec<_> = groups.iter().map(std::os::fd::AsFd::as_fd).collect();
-        sys::close_all_but(&kept).at("close inherited descriptors")?;
+    let (birth, _) = wire::receive(ctl).at("wait to be told who is who")?;
+    if birth.is_empty() {
+        // A supervisor that has thought better of it wants no answer.
+        return Ok(());
+    }
+    let birth: Birth = serde_json::from_slice(&birth).map_err(io::Error::from).at("read who is who")?;
+    if birth.descriptors {
+        sys::close_from(3).at("close inherited descriptors")?;
     }
     let (wait, go) = io::pipe().at("make a pipe")?;
-    let Some(cage) = sys::clone(namespaces(&plan)).at("make namespaces")? else {
+    let namespaces = if birth.network { sys::NAMESPACES } else { sys::NAMESPACES & !sys::NETWORK };
+    let Some(cage) = sys::clone(namespaces).at("make namespaces")? else {
         drop(go);
-        init::main(ctl, &plan, groups, wait);
+        init::main(ctl, &birth, wait);
     };
-    drop((wait, groups));
+    drop(wait);
     if let Err(fault) =
-        introduce(cage, &plan).and_then(|()| io::Write::write_all(&mut &go, b"g").at("let the cage go on"))
+        introduce(cage, birth.ids).and_then(|()| io::Write::write_all(&mut &go, b"g").at("let the cage go on"))
     {
         // It waits for a word that will not come.
         let _ = kill_process(cage, Signal::KILL);
@@ -75,20 +74,16 @@ fn launch(ctl: &OwnedFd) -> Result<(), Fault> {
 }
 
 /// Says who the cage's users are.
-fn introduce(cage: Pid, plan: &Plan) -> Result<(), Fault> {
+fn introduce(cage: Pid, ids: Ids) -> Result<(), Fault> {
     let of = |name: &str| format!("/proc/{}/{name}", cage.as_raw_nonzero());
-    let Ids { uid, gid, agent_uid, agent_gid } = plan.ids;
+    let Ids { uid, gid, agent_uid, agent_gid } = ids;
     let map = |own: u32, agent: u32| {
-        if plan.ids.apart() { format!("0 {own} 1\n{AGENT} {agent} 1\n") } else { format!("0 {own} 1\n") }
+        if ids.apart() { format!("0 {own} 1\n{AGENT} {agent} 1\n") } else { format!("0 {own} 1\n") }
     };
-    if !plan.ids.apart() {
+    if !ids.apart() {
         // Without privileges on the host, groups can only be given up for good.
         fs::write(of("setgroups"), "deny").at("write setgroups")?;
     }
     fs::write(of("uid_map"), map(uid, agent_uid)).at("write uid_map")?;
     fs::write(of("gid_map"), map(gid, agent_gid)).at("write gid_map")
-}
-
-fn namespaces(plan: &Plan) -> u64 {
-    if plan.without.contains(&Wall::Network) { sys::NAMESPACES & !sys::NETWORK } else { sys::NAMESPACES }
 }

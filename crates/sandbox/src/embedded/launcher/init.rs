@@ -8,36 +8,48 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior, set_parent_process_death_signal};
 use rustix::system::sethostname;
 
-use super::super::plan::{Plan, Wall};
+use super::super::plan::{Birth, Plan, Wall};
 use super::super::wire::{self, Said};
 use super::fault::{At as _, Fault, fault};
 use super::helper::report;
 use super::{NAME, network, root, serve, sys, walls};
 
 /// Builds the cage and serves in it. The process is the first of its namespaces and never returns.
-pub(super) fn main(ctl: &OwnedFd, plan: &Plan, groups: Vec<File>, go: PipeReader) -> ! {
-    match build(ctl, plan, groups, go) {
-        Ok(()) => serve::forever(ctl, plan),
+pub(super) fn main(ctl: &OwnedFd, birth: &Birth, go: PipeReader) -> ! {
+    match build(ctl, birth, go) {
+        Ok(Some(plan)) => serve::forever(ctl, &plan),
+        Ok(None) => sys::exit(0),
         Err(fault) => report(ctl, &fault),
     }
     sys::exit(125)
 }
 
-fn build(ctl: &OwnedFd, plan: &Plan, groups: Vec<File>, mut go: PipeReader) -> Result<(), Fault> {
-    let has = |wall: Wall| !plan.without.contains(&wall);
+/// Returns the plan it has built, or nothing when nobody wants a cage any more.
+fn build(ctl: &OwnedFd, birth: &Birth, mut go: PipeReader) -> Result<Option<Plan>, Fault> {
     let mut word = [0];
     if go.read(&mut word).at("wait for the users' numbers")? == 0 {
         return Err(fault("wait for the users' numbers", "they were not given"));
     }
-    for mut group in groups {
-        group.write_all(b"0").at("join a control group")?;
-    }
     rustix::thread::set_name(c"ralph-init").at("take a name")?;
-    if plan.ids.apart() {
+    if birth.ids.apart() {
         sys::leave_groups().at("leave the host's groups")?;
     }
+    // What needs no plan is done while it is made.
+    if birth.network {
+        network::up()?;
+    }
+    let filters = walls::filters().map_err(std::io::Error::other).at("write the filters on system calls")?;
+    let (_, descriptors) = wire::receive(ctl).at("wait for the plan")?;
+    let mut descriptors = descriptors.into_iter();
+    let Some(plan) = descriptors.next() else { return Ok(None) };
+    let plan = wire::unsealed(plan).at("read the plan")?;
+    let plan: Plan = serde_json::from_slice(&plan).map_err(std::io::Error::from).at("read the plan")?;
+    let has = |wall: Wall| !plan.without.contains(&wall);
+    for mut group in descriptors.map(File::from) {
+        group.write_all(b"0").at("join a control group")?;
+    }
     sethostname(plan.hostname.as_bytes()).at("set the host name")?;
-    let volumes = root::build(plan)?;
+    let volumes = root::build(&plan)?;
     let sockets = if has(Wall::Network) { network::open(&plan.network)? } else { Vec::new() };
     walls::enter_inner_user(&plan.ids, has(Wall::InnerUser), has(Wall::Capabilities))?;
     walls::drop_capabilities(has(Wall::Capabilities))?;
@@ -48,14 +60,14 @@ fn build(ctl: &OwnedFd, plan: &Plan, groups: Vec<File>, mut go: PipeReader) -> R
     if !has_helper(&go).at("look for the helper")? {
         return Err(fault("look for the helper", "it is gone already"));
     }
-    let landlock = walls::stand(plan)?;
+    let landlock = walls::stand(&plan, &filters)?;
     let kinds = sockets.iter().map(|(kind, _)| *kind).collect();
     let fds: Vec<BorrowedFd<'_>> =
         volumes.iter().map(File::as_fd).chain(sockets.iter().map(|(_, socket)| socket.as_fd())).collect();
     let ready = serde_json::to_vec(&Said::Ready { landlock, sockets: kinds }).map_err(std::io::Error::from);
     wire::send(ctl.as_fd(), &ready.at("say that the cage stands")?, &fds).at("say that the cage stands")?;
     debug_assert!(ctl.as_raw_fd() == 0 && NAME.len() < 16);
-    Ok(())
+    Ok(Some(plan))
 }
 
 /// Returns whether the helper lives, which holds the other end of this pipe for as long as it does.

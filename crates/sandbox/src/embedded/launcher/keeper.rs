@@ -45,13 +45,13 @@ fn keep(request: OwnedFd, line: &OwnedFd, descriptors: Vec<OwnedFd>, limits: &Li
     set_child_subreaper(Some(getpid()))?;
     let signals = sys::child_signals()?;
     let (standard, terminal) = standard(&start, descriptors)?;
-    let Some(program) = sys::fork()? else {
+    let program = sys::spawn(|| {
         let error = become_program(&start, &standard, line, terminal.as_ref(), limits);
         let word = Word::NotStarted(error.raw_os_error().unwrap_or(libc::EIO));
         // As above; and the keeper tells the end of this process, which nobody then waits for.
         let _ = wire::send(line.as_fd(), &word.bytes(), &[]);
-        sys::exit(126)
-    };
+        126
+    })?;
     drop((standard, terminal));
     let (mut asked, mut told) = (false, None);
     loop {

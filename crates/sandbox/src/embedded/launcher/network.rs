@@ -16,10 +16,13 @@ use super::fault::{At as _, Fault};
 
 const DNS: u16 = 53;
 
-/// Brings the loopback up and opens the doors.
+/// Brings the loopback up.
+pub(super) fn up() -> Result<(), Fault> {
+    Link::open().at("open netlink")?.loopback_up().at("bring the loopback up")
+}
+
+/// Opens the doors.
 pub(super) fn open(network: &Network) -> Result<Vec<(Socket, OwnedFd)>, Fault> {
-    let link = Link::open().at("open netlink")?;
-    link.loopback_up().at("bring the loopback up")?;
     let mut sockets = Vec::new();
     if let Some(port) = network.explicit {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).at(format_args!("listen on port {port}"))?;
@@ -28,6 +31,7 @@ pub(super) fn open(network: &Network) -> Result<Vec<(Socket, OwnedFd)>, Fault> {
     if network.transparent.is_empty() && !network.dns {
         return Ok(sockets);
     }
+    let link = Link::open().at("open netlink")?;
     link.everywhere_is_here(false).at("route every address to the cage")?;
     // Hosts without the newer protocol have nothing to route.
     let newer = link.everywhere_is_here(true).is_ok();

@@ -49,6 +49,26 @@ pub(super) fn fork() -> io::Result<Option<Pid>> {
     twin(i64::from(unsafe { libc::fork() }))
 }
 
+/// Starts a process that runs `child` and ends with what it returns, most often by becoming another program before that.
+///
+/// It has this process's memory, not a copy: this process sleeps until it has become that program or has ended. Both
+/// know the same heap, then, one after the other.
+pub(super) fn spawn<F: FnMut() -> i32>(mut child: F) -> io::Result<Pid> {
+    const STACK: usize = 256 << 10;
+    extern "C" fn run<F: FnMut() -> i32>(child: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the caller passes a pointer to its `F`, which it does not touch until this process is done with it.
+        let child = unsafe { &mut *child.cast::<F>() };
+        child()
+    }
+    let mut stack = vec![0_u128; STACK / size_of::<u128>()];
+    let top = stack.as_mut_ptr_range().end;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the stack is large enough, aligned, and lives until the child has left this memory, as CLONE_VFORK makes
+    // sure; so does the closure. The process has one thread and no signal handlers, so nobody else runs in between.
+    let pid = unsafe { libc::clone(run::<F>, top.cast(), flags, (&raw mut child).cast()) };
+    twin(i64::from(pid))?.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
 fn twin(pid: i64) -> io::Result<Option<Pid>> {
     if pid < 0 {
         return Err(io::Error::last_os_error());
@@ -83,19 +103,10 @@ pub(super) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Closes every descriptor but the standard ones and these. For a process that has just begun and owns nothing else.
-pub(super) fn close_all_but(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut kept: Vec<u32> = kept.iter().filter_map(|fd| u32::try_from(fd.as_raw_fd()).ok()).collect();
-    kept.sort_unstable();
-    let mut first = 3;
-    for fd in kept.into_iter().chain([u32::MAX]) {
-        if fd > first {
-            // SAFETY: what is closed is nobody's: the caller holds only what it keeps.
-            check(unsafe { libc::syscall(libc::SYS_close_range, first, fd - 1, 0) })?;
-        }
-        first = fd.saturating_add(1);
-    }
-    Ok(())
+/// Closes every descriptor from this number on. For a process that has just begun and owns nothing there.
+pub(super) fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: what is closed is nobody's: the caller holds nothing that high.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) })
 }
 
 /// Lets every descriptor from this number on end with the program that holds it now.

@@ -85,7 +85,7 @@ fn keep_capabilities() -> rustix::io::Result<()> {
 }
 
 /// Stands behind Landlock and the filter on system calls; returns the version of Landlock, 0 when the kernel has none.
-pub(super) fn stand(plan: &Plan) -> Result<u8, Fault> {
+pub(super) fn stand(plan: &Plan, filters: &[BpfProgram]) -> Result<u8, Fault> {
     rustix::thread::set_no_new_privs(true).at("give up new privileges")?;
     let has = |wall: Wall| !plan.without.contains(&wall);
     no_core_dumps().at("limit core dumps")?;
@@ -97,9 +97,10 @@ pub(super) fn stand(plan: &Plan) -> Result<u8, Fault> {
         restrict_files(plan, version).map_err(io::Error::other).at("stand behind Landlock")?;
     }
     if has(Wall::Seccomp) {
-        let filters = filters(plan.limits.processors.is_some()).map_err(io::Error::other);
-        for filter in filters.at("write the filter on system calls")? {
-            seccompiler::apply_filter(&filter)
+        let fixed = plan.limits.processors.map(|_| fixed_processors().map_err(io::Error::other));
+        let fixed = fixed.transpose().at("write the filters on system calls")?;
+        for filter in filters.iter().chain(&fixed) {
+            seccompiler::apply_filter(filter)
                 .map_err(io::Error::other)
                 .at("stand behind the filter on system calls")?;
         }
@@ -183,19 +184,22 @@ fn restrict_files(plan: &Plan, version: u8) -> Result<(), landlock::RulesetError
 }
 
 /// The filters on system calls: what does not exist, then what is refused, in one program since each costs its own
-/// compilation; and what is answered without being done. Who was given a part of the processors cannot choose another.
-pub(super) fn filters(fixed_processors: bool) -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
+/// compilation; and what is answered without being done.
+pub(super) fn filters() -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    let mut rules = refusals()?;
-    if fixed_processors {
-        rules.insert(libc::SYS_sched_setaffinity, Vec::new());
-    }
     let refused =
-        SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.unsigned_abs()), arch)?;
+        SeccompFilter::new(refusals()?, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.unsigned_abs()), arch)?;
     let refused: BpfProgram = refused.try_into()?;
     // Many programs turn their core dumps off, and are told that they have: what they want is so already.
     let kept = SeccompFilter::new(core_limits()?, SeccompAction::Allow, SeccompAction::Errno(0), arch)?;
     Ok(vec![missing().into_iter().chain(refused).collect(), kept.try_into()?])
+}
+
+/// Who was given a part of the processors cannot choose another.
+fn fixed_processors() -> Result<BpfProgram, seccompiler::BackendError> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let rules = BTreeMap::from([(libc::SYS_sched_setaffinity, Vec::new())]);
+    SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.unsigned_abs()), arch)?.try_into()
 }
 
 /// The ways to change the limit on core dumps.
@@ -390,7 +394,7 @@ mod tests {
 
     #[test]
     fn the_filters_can_be_written() {
-        let filter = filters(true).expect("filters").swap_remove(0);
+        let filter = filters().expect("filters").swap_remove(0);
         // The kernel takes programs of at most 4096 steps.
         assert!(filter.len() > 100 && filter.len() < 4096, "{}", filter.len());
     }
@@ -433,7 +437,7 @@ mod tests {
         const KILL: u32 = 0x8000_0000;
         const ALLOW: u32 = 0x7fff_0000;
         let errno = |errno: i32| 0x0005_0000 | errno.unsigned_abs();
-        let filter = filters(false).expect("filters").swap_remove(0);
+        let filter = filters().expect("filters").swap_remove(0);
         let check = |machine, call: i64, want| {
             let call = u32::try_from(call).expect("a number");
             assert_eq!(answer(&filter, machine, call), Some(want), "{machine:#x} {call:#x}");

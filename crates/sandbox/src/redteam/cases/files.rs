@@ -179,7 +179,7 @@ pub(super) const CASES: &[Case] = &[
     Case::call(
         "FS-15.bind",
         "a mount over a mount, with every capability",
-        "call mount s:/tmp s:/var/tmp 0 0x1000 0",
+        "call mount s:/tmp s:/dev/shm 0 0x1000 0",
         "EPERM",
         Without(&[InnerUser]),
     )
