@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ralph_core::config::Toolchains;
@@ -70,6 +71,7 @@ pub(super) struct Shared {
     images: image::Store,
     prepared: Mutex<BTreeMap<String, image::Prepared>>,
     launcher: Launcher,
+    spare: Mutex<Option<Launched>>,
     system: OnceLock<System>,
     user: Option<User>,
     share_caches: bool,
@@ -86,6 +88,9 @@ pub(super) struct Shared {
     lives: Mutex<HashMap<String, Slot>>,
 }
 
+/// When a launcher is put in reserve: not while the cage that took the last one has its first moments.
+const SPARE_AFTER: Duration = Duration::from_millis(20);
+
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Live>>>>;
 
 impl Embedded {
@@ -100,6 +105,7 @@ impl Embedded {
                 images: image::Store::new(dir.join("images")),
                 prepared: Mutex::default(),
                 launcher: Launcher::new(program),
+                spare: Mutex::default(),
                 system: OnceLock::new(),
                 user: options.user,
                 share_caches: options.share_caches,
@@ -161,10 +167,8 @@ impl Backend for Embedded {
         let (shared, meta) = (self.shared.clone(), Meta::new(spec));
         let (early, launching) = (self.shared.clone(), self.shared.clone());
         // It takes its time to come to life, which is as long as the folder takes. A failure is told when it is needed.
-        let (made, launched) = tokio::join!(
-            blocking(move || shared.create(meta)),
-            blocking(move || Ok(launching.launcher.start(launching.birth()).ok())),
-        );
+        let (made, launched) =
+            tokio::join!(blocking(move || shared.create(meta)), blocking(move || Ok(launching.launch().ok())),);
         let (meta, folder) = made?;
         Ok(Arc::new(EmbeddedSandbox::new(early, meta, folder, launched?)?))
     }
@@ -227,6 +231,38 @@ impl Shared {
         Ok((meta, folder))
     }
 
+    /// Returns a launcher: the one that waits in reserve, or a new one.
+    fn launch(&self) -> std::io::Result<Launched> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut spare) = spare
+            && matches!(spare.child.try_wait(), Ok(None))
+        {
+            return Ok(spare);
+        }
+        self.launcher.start(self.birth())
+    }
+
+    /// Puts a launcher in reserve, a moment after a cage was built: the next one will not wait for its namespaces. It
+    /// knows nothing of any sandbox, and ends with this process.
+    fn keep_spare(self: &Arc<Self>) {
+        let shared = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(SPARE_AFTER).await;
+            let Some(shared) = shared.upgrade() else { return };
+            // One that cannot be had now is started when it is needed, and then its failure is told.
+            let _ = blocking(move || {
+                let has = |shared: &Self| shared.spare.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+                if !has(&shared)
+                    && let Ok(spare) = shared.launcher.start(shared.birth())
+                {
+                    shared.spare.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(spare);
+                }
+                Ok(())
+            })
+            .await;
+        });
+    }
+
     fn birth(&self) -> Birth {
         Birth::new(self.ids, &self.without)
     }
@@ -261,6 +297,7 @@ impl Shared {
             tokio::spawn(disk::watch(Arc::downgrade(&live), disk.clone()));
         }
         *slot = Some(live.clone());
+        self.keep_spare();
         Ok(live)
     }
 
@@ -275,7 +312,7 @@ impl Shared {
             // it finds nobody to talk to and ends.
             let launched = match waiting {
                 Some(launched) => launched,
-                None => shared.launcher.start(shared.birth()).map_err(failed("start the launcher"))?,
+                None => shared.launch().map_err(failed("start the launcher"))?,
             };
             // What the folder says now: a snapshot may have been taken since the handle was made.
             layers::recover(&shared.layers, &name, &place, &shared.ids)?;
