@@ -17,7 +17,9 @@ pub(crate) fn run(house: &House, bench: Bench, arguments: &[String]) -> anyhow::
             cage.args(["build", "--release", "--locked", "--package", "ralph-sandbox", "--bin", "ralph-cage"]);
             program::run(&mut cage)?;
             let folder = peers::folder(house).to_string_lossy().into_owned();
-            let arguments: Vec<String> = ["--peers".to_owned(), folder].into_iter().chain(arguments.to_vec()).collect();
+            let path = std::env::var("PATH").unwrap_or_default();
+            let ours = ["--peers", &folder, "--path", &path].map(str::to_owned);
+            let arguments: Vec<String> = ours.into_iter().chain(arguments.to_vec()).collect();
             example(house, "ralph-sandbox", "bench_sandbox", &arguments)
         }
     }

@@ -133,5 +133,7 @@ impl Drop for Docker {
         }
         let _ = self.engine.kill();
         let _ = self.engine.wait();
+        // It binds its folder to itself, and leaves that behind when it fails early.
+        let _ = rustix::mount::unmount(self.folder.path().join("data"), rustix::mount::UnmountFlags::DETACH);
     }
 }

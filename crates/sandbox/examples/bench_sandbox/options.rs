@@ -7,10 +7,14 @@ pub(crate) const USAGE: &str = "usage: bench_sandbox [--json] [--rounds N] [--qu
     --quick         leave the large snapshot out\n  \
     --speed         only the first and the further commands, for who looks for what takes so long\n  \
     --peers DIR     where `cargo xtask bench sandbox --install` has put the others\n  \
+    --path PATH     where the others are looked for after that (where systems have them)\n  \
     --program PATH  measure this program as launcher too (the `ralph` beside this one, if there is one)\n  \
     --dir DIR       where sandboxes lie while they are measured (the system's temporary folder)\n  \
     --write DIR     write `sandbox.md` and `sandbox.svg` there\n  \
     --json          print one JSON object\n";
+
+/// Where every system has its programs.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -19,6 +23,7 @@ pub(crate) struct Options {
     pub(crate) speed: bool,
     pub(crate) rounds: usize,
     pub(crate) peers: Option<PathBuf>,
+    pub(crate) path: String,
     pub(crate) program: Option<PathBuf>,
     pub(crate) dir: Option<PathBuf>,
     pub(crate) write: Option<PathBuf>,
@@ -32,6 +37,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
         speed: false,
         rounds: 100,
         peers: None,
+        path: PATH.to_owned(),
         program: None,
         dir: None,
         write: None,
@@ -43,6 +49,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
             "--speed" => options.speed = true,
             "--rounds" => options.rounds = args.next()?.parse().ok().filter(|rounds| *rounds > 0)?,
             "--peers" => options.peers = Some(args.next()?.into()),
+            "--path" => options.path = args.next()?,
             "--program" => options.program = Some(args.next()?.into()),
             "--dir" => options.dir = Some(args.next()?.into()),
             "--write" => options.write = Some(args.next()?.into()),

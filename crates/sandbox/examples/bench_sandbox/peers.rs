@@ -32,7 +32,7 @@ pub(crate) struct Places {
 
 impl Places {
     /// Looks where `--install` puts things first, then where everybody does.
-    pub(crate) fn new(peers: Option<&Path>) -> Self {
+    pub(crate) fn new(peers: Option<&Path>, path: &str) -> Self {
         // Absolute: some of them are started from other folders.
         let peers = peers.and_then(|peers| std::path::absolute(peers).ok());
         let own = |below: &str| peers.as_ref().map(|peers| peers.join(below));
@@ -40,7 +40,7 @@ impl Places {
             .iter()
             .filter_map(|below| own(below))
             .collect();
-        folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        folders.extend(std::env::split_paths(path));
         let libraries = own(&format!("root/usr/lib/{}-linux-gnu", std::env::consts::ARCH));
         Self { folders, libraries: libraries.filter(|folder| folder.is_dir()) }
     }

@@ -77,7 +77,7 @@ async fn measure(options: Options) -> Fallible<Table> {
     let work = folder.path().join("work");
     fs::create_dir(&work)?;
     let (mut table, ours) = begin(&options, folder.path()).await?;
-    let places = Places::new(options.peers.as_deref());
+    let places = Places::new(options.peers.as_deref(), &options.path);
     speed::measure(&mut table, &ours, &places, &work, options.rounds).await?;
     let names = [Some(EMBEDDED), ours.real.is_ok().then_some(REAL)];
     for name in names.into_iter().flatten() {
@@ -106,15 +106,19 @@ async fn begin(options: &Options, folder: &Path) -> Fallible<(Table, Ours)> {
         let real = embedded(folder.join("real"), program.clone());
         match attempt(&real).await {
             Ok(()) => Ok(real),
-            Err(error) => Err(format!("`{}` is no launcher: {error}", program.display())),
+            Err(error) => Err(format!("it is no launcher: {error}")),
         }
     } else {
-        Err(format!("there is no `{}`", program.display()))
+        Err("it was not built".to_owned())
     };
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    // Without the names of folders, which are this machine's alone.
+    let mut command = format!("cargo xtask bench sandbox --rounds {}", options.rounds);
+    if options.quick {
+        command.push_str(" --quick");
+    }
     let table = Table {
         format: 1,
-        command: format!("cargo xtask bench sandbox {}", words.join(" ")).trim_end().to_owned(),
+        command,
         machine: machine::look(),
         peers: Vec::new(),
         series: Vec::new(),

@@ -96,7 +96,15 @@ impl Table {
         for figure in &self.figures {
             put(&mut out, &format!("  {:<52} {}", figure.name, figure.shown()));
         }
-        put(&mut out, if self.passed() { "\nall targets met" } else { "\na target was missed" });
+        let unmeasured = self.figures.iter().filter(|figure| figure.target.is_some() && figure.pass.is_none()).count();
+        put(
+            &mut out,
+            &match (self.passed(), unmeasured) {
+                (false, _) => "\na target was missed".to_owned(),
+                (true, 0) => "\nall targets met".to_owned(),
+                (true, count) => format!("\nno target was missed, {count} not measured"),
+            },
+        );
         out
     }
 }

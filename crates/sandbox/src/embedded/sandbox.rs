@@ -67,7 +67,7 @@ impl EmbeddedSandbox {
     fn start(&self, exec: &Exec, tools: &Tools) -> Start {
         // Nothing of the host's environment is ours to give, unless that very wall is left out.
         let host: Vec<(String, String)> =
-            if self.shared.without.contains(&Wall::Environment) { std::env::vars().collect() } else { Vec::new() };
+            if self.shared.without.contains(&Wall::Environment) { environment() } else { Vec::new() };
         let mut env: BTreeMap<&str, &str> = host.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         env.extend([
             ("HOME", HOME),
@@ -213,4 +213,14 @@ fn check_words(exec: &Exec) -> std::io::Result<()> {
         return invalid("a word holds a zero byte");
     }
     Ok(())
+}
+
+/// Returns the variables of this very process, as the kernel tells them.
+fn environment() -> Vec<(String, String)> {
+    let all = std::fs::read("/proc/self/environ").unwrap_or_default();
+    let pair = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    all.split(|byte| *byte == 0).filter_map(pair).collect()
 }
