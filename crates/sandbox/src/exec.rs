@@ -16,7 +16,8 @@ pub struct Exec {
     pub env: Vec<(String, String)>,
     pub stdin: Vec<u8>,
     pub timeout: Duration,
-    /// Rows and columns of a terminal the command gets instead of pipes; all output then is standard output.
+    /// Rows and columns of a terminal the command gets instead of pipes; all output then is standard output. Its input is
+    /// keys as if typed: echoed, and without an end unless it holds one (`\x04`).
     pub terminal: Option<(u16, u16)>,
 }
 

@@ -30,10 +30,15 @@ pub(crate) async fn exec(setup: &Setup, args: SandboxExec, ui: &mut Ui) -> Outco
         Some(name) => (backend.open(name).await.map_err(Error::from)?, false),
         None => (backend.create(&spec(&args)?).await.map_err(Error::from)?, true),
     };
-    let ended = run(&*sandbox, &args, &exec).await;
+    // Ctrl-C ends the command, and what was made for it goes with it.
+    let ended = tokio::select! {
+        ended = run(&*sandbox, &args, &exec) => Some(ended),
+        _ = tokio::signal::ctrl_c() => None,
+    };
     if own && let Err(error) = sandbox.destroy().await {
         ui.say(&format!("the sandbox could not be removed: {error}; next: ralph sandbox rm {}", sandbox.id()));
     }
+    let Some(ended) = ended else { return Ok(Exit::Interrupted) };
     let exit = ended?;
     let told = match (exit.status, exit.limit) {
         (Status::TimedOut, _) => Some(format!("the command was ended after {} s", args.timeout)),
