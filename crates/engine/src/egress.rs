@@ -89,8 +89,7 @@ mod linux {
         fn open(sandbox: &str, path: Option<PathBuf>) -> Self {
             let file = path.filter(|path| path.parent().is_some_and(std::path::Path::is_dir)).and_then(|path| {
                 let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).ok()?;
-                let size = file.metadata().map_or(0, |found| found.len());
-                Some(Mutex::new((file, size)))
+                Some(Mutex::new((file, 0)))
             });
             Self { sandbox: sandbox.to_owned(), file }
         }
@@ -102,6 +101,14 @@ mod linux {
             let Some(file) = &self.file else { return };
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
             if file.1 > MOST {
+                return;
+            }
+            if file.1 + 4096 > MOST {
+                file.1 = MOST + 1;
+                let last = json!({"at": jiff::Timestamp::now().to_string(), "sandbox": self.sandbox,
+                    "why": "so much was decided for this sandbox that no more is written down"});
+                // As below.
+                let _ = file.0.write_all(format!("{last}\n").as_bytes());
                 return;
             }
             let line = json!({

@@ -95,7 +95,7 @@ mod tests {
         let reply = Reply::refused(&target, &Why::Mode(Mode::Allowlist), None);
         assert_eq!(
             String::from_utf8(reply.bytes()).unwrap(),
-            "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 152\r\n\
+            "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 156\r\n\
              Connection: close\r\n\r\n\
              ralph: `x.io:443` cannot be reached: no rule names it, and the network policy is `allowlist`\n\
              hint: a person can allow it with `ralph run --allow-host x.io`\n"

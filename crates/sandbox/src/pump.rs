@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::{Sink, Stream};
 
 const BUFFER: usize = 64 << 10;
+const TICK: Duration = Duration::from_millis(20);
 const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
 
 /// The three pipes of a command and what is still to go through them.
@@ -55,12 +56,15 @@ where
         tokio::pin!(grace);
         let mut over = false;
         while !(self.out.pipe.is_none() && self.err.pipe.is_none()) {
-            if over && self.out.reached(out) && self.err.reached(err) {
+            if over && (self.out.reached(out) || self.out.is_empty()) && (self.err.reached(err) || self.err.is_empty())
+            {
                 break;
             }
             tokio::select! {
                 moved = self.step(sink) => moved?,
                 () = &mut grace, if !over => over = true,
+                // What was counted may be read away by whoever else holds the pipe: looked at again, not waited for.
+                () = tokio::time::sleep(TICK), if over => (),
             }
         }
         Ok(())
@@ -108,6 +112,11 @@ impl<R: AsyncRead + AsFd + Unpin> Outlet<R> {
     fn target(&self) -> u64 {
         let waiting = self.pipe.as_ref().map_or(0, |pipe| ioctl_fionread(pipe).unwrap_or(0));
         self.seen + waiting
+    }
+
+    /// Returns whether nothing is in the pipe now: somebody else may have read what was there.
+    fn is_empty(&self) -> bool {
+        self.pipe.as_ref().is_none_or(|pipe| ioctl_fionread(pipe).unwrap_or(0) == 0)
     }
 
     fn reached(&self, target: u64) -> bool {

@@ -26,14 +26,15 @@ pub(crate) async fn exec(setup: &Setup, args: SandboxExec, ui: &mut Ui) -> Outco
     };
     warn_of(&backend.capabilities(), ui);
     let exec = wanted(&args)?;
+    // Whoever ends ralph ends the command, and what was made for it goes with it.
+    let mut stops = Stops::new().map_err(|error| Failure::of(Exit::Failed, &error))?;
     let (sandbox, own) = match &args.name {
         Some(name) => (backend.open(name).await.map_err(Error::from)?, false),
         None => (backend.create(&spec(&args)?).await.map_err(Error::from)?, true),
     };
-    // Ctrl-C ends the command, and what was made for it goes with it.
     let ended = tokio::select! {
         ended = run(&*sandbox, &args, &exec) => Some(ended),
-        _ = tokio::signal::ctrl_c() => None,
+        () = stops.heard() => None,
     };
     if own && let Err(error) = sandbox.destroy().await {
         ui.say(&format!("the sandbox could not be removed: {error}; next: ralph sandbox rm {}", sandbox.id()));
@@ -115,6 +116,25 @@ async fn copy(sandbox: &dyn Sandbox, from: &Path, to: &Path) -> Result<(), Failu
         }
     }
     Ok(())
+}
+
+/// The signals that end a program from outside.
+struct Stops([tokio::signal::unix::Signal; 3]);
+
+impl Stops {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?]))
+    }
+
+    async fn heard(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => (),
+            _ = terminate.recv() => (),
+            _ = hangup.recv() => (),
+        }
+    }
 }
 
 /// Passes output on as it comes.

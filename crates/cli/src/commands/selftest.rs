@@ -231,11 +231,12 @@ async fn forked(backend: &dyn Backend, id: &str) -> Case {
         let snapshot = first.snapshot().await?;
         first.write(Path::new("file"), b"two\n", None).await?;
         let second = backend.fork(&snapshot, &spec(&format!("{id}-second"))).await?;
-        let kept = second.read(Path::new("file"), 100).await?;
+        let kept = second.read(Path::new("file"), 100).await;
+        // Whatever came of it, nothing is left.
         second.destroy().await?;
         first.destroy().await?;
         backend.remove_snapshot(&snapshot).await?;
-        Ok::<_, Error>(kept)
+        kept
     };
     match steps.await {
         Ok(kept) if kept == b"one\n" => Case::Passed,

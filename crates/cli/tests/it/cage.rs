@@ -118,3 +118,8 @@ fn selftest_and_doctor() {
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(walk(&state.path().join("state")), before, "doctor changed something");
 }
+
+#[test]
+fn a_program_opens_its_own_output_by_name() {
+    works("echo one > /dev/stdout; echo two > /dev/stderr; echo three | tee /dev/stderr > /dev/null", "one");
+}

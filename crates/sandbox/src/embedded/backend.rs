@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -357,7 +358,11 @@ impl Shared {
             let plan = layout::plan(&wish, shared.ids).map_err(failed("plan the cage"))?;
             let joins = groups.as_ref().map_or_else(|| Ok(Vec::new()), Groups::joins);
             let joins = joins.map_err(failed("open the control group"))?;
-            launched.tell(&plan, &joins).map_err(failed("hand the plan over"))?;
+            match launched.tell(&plan, &joins) {
+                // A launcher that has given up already has said why, and that is heard next.
+                Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => (),
+                told => told.map_err(failed("hand the plan over"))?,
+            }
             let most = meta.resources.disk.unwrap_or(layout::DISK);
             let disk = if none { None } else { Disk::new(&place, most, launched.child.id()) };
             Ok((launched, (groups, mark), disk.map(Arc::new), plan.volumes.len(), meta.labels))

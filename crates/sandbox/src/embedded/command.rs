@@ -160,6 +160,12 @@ async fn begin<'a>(live: &Live, exec: &'a Exec, start: &Start) -> io::Result<(Un
     let (out, their_out) = io::pipe()?;
     let (err, their_err) = io::pipe()?;
     let (their_in, own_in) = input.map_or((None, None), |(theirs, own)| (Some(theirs), Some(own)));
+    if let Some(workspace) = live.roots.first() {
+        // A program may open its own output by name, and where ralph is root the agent is somebody else.
+        for end in [Some(their_out.as_fd()), Some(their_err.as_fd()), their_in.as_ref().map(std::os::fd::AsFd::as_fd)] {
+            end.map_or(Ok(()), |end| workspace.give(end))?;
+        }
+    }
     let mut descriptors: Vec<BorrowedFd<'_>> = vec![request.as_fd(), theirs.as_fd()];
     descriptors.extend(their_in.as_ref().map(std::os::fd::AsFd::as_fd));
     descriptors.extend([their_out.as_fd(), their_err.as_fd()]);

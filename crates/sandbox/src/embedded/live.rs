@@ -207,10 +207,13 @@ fn note(reached: &Mutex<Vec<(Instant, Limit)>>, limit: Limit) {
 
 /// Hears one message; `None` when the launcher is gone.
 async fn hear(ctl: &UnixStream) -> io::Result<Option<(Said, Vec<OwnedFd>)>> {
+    // What was said last lies behind the news that the other side is gone.
+    let mut reset = false;
     loop {
         ctl.readable().await?;
         match ctl.try_io(Interest::READABLE, || wire::receive(ctl.as_fd())) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !reset => reset = true,
             Ok((bytes, _)) if bytes.is_empty() => return Ok(None),
             received => {
                 let (bytes, descriptors) = received?;

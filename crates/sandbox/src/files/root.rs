@@ -49,7 +49,7 @@ impl Root {
     }
 
     /// Gives what the host just made to the owner of the directory, so that those inside can go on with it.
-    pub(super) fn give(&self, made: impl AsFd) -> Result<(), Errno> {
+    pub(crate) fn give(&self, made: impl AsFd) -> Result<(), Errno> {
         match self.owner {
             Some((uid, gid)) => fchown(made, Some(uid), Some(gid)),
             None => Ok(()),

@@ -56,12 +56,15 @@ impl Home {
     }
 }
 
+/// The home of root, which is root's own wherever `HOME` points.
+const ROOT: &str = "/root";
+
 /// Says why a real directory must not be shown.
 pub(super) fn judge(home: &Home, places: &Places, real: &Path) -> Result<(), &'static str> {
     if real.parent().is_none() {
         return Err("it is the root of the file system");
     }
-    for own in [&home.named, &home.real] {
+    for own in [home.named.as_path(), home.real.as_path(), Path::new(ROOT)] {
         if own.starts_with(real) {
             return Err("the home folder is in it");
         }
@@ -97,7 +100,7 @@ pub(super) fn is_free(target: &Path) -> bool {
 /// Homebrew on Linux lives in a home that belongs to nobody.
 fn is_foreign(places: &Places, real: &Path) -> bool {
     let brew = places.homes.join("linuxbrew");
-    (real.starts_with(&places.homes) && !real.starts_with(brew)) || real.starts_with("/root")
+    (real.starts_with(&places.homes) && !real.starts_with(brew)) || (real.starts_with(ROOT) && !rustix::process::geteuid().is_root())
 }
 
 /// Says whether others could put programs there: the directory is open, or one above it is and may be exchanged.

@@ -47,6 +47,8 @@ fn launch(ctl: &OwnedFd) -> Result<(), Fault> {
     if birth.descriptors {
         sys::close_from(3).at("close inherited descriptors")?;
     }
+    // When memory runs out on the host, what runs in a cage goes first; everything in it inherits this.
+    let _ = fs::write("/proc/self/oom_score_adj", "500");
     let (wait, go) = io::pipe().at("make a pipe")?;
     let namespaces = if birth.network { sys::NAMESPACES } else { sys::NAMESPACES & !sys::NETWORK };
     let Some(cage) = sys::clone(namespaces).at("make namespaces")? else {

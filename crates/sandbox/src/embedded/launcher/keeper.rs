@@ -196,8 +196,6 @@ fn prepare(start: &Start, standard: &[OwnedFd; 3], limits: &Limits) -> io::Resul
     lower(Resource::Nproc, limits.processes)?;
     lower(Resource::Nofile, limits.open_files)?;
     lower(Resource::Fsize, limits.file_bytes)?;
-    // When memory runs out on the host, what runs in a cage goes first.
-    let _ = fs::write("/proc/self/oom_score_adj", "500");
     chdir(start.cwd.as_str())?;
     umask(Mode::from_raw_mode(0o022));
     sys::plain_signals();

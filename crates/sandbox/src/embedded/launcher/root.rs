@@ -366,12 +366,14 @@ fn volume(volume: &Volume) -> Result<OwnedFd, Fault> {
 fn overlay(target: &str, lower: &[Source], upper: &Source, work: &Source) -> Result<OwnedFd, Fault> {
     // Held open until the mount is made, and named by their numbers: no path is looked up again.
     let place = |fd: BorrowedFd<'_>| format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
-    let lower: Vec<OwnedFd> = lower.iter().map(source).collect::<Result<_, _>>()?;
+    let held: Vec<OwnedFd> = lower.iter().map(source).collect::<Result<_, _>>()?;
     let (upper, work) = (source(upper)?, source(work)?);
     let kind = Kind::new("overlay", NO_SUID | NO_DEVICES)?;
     let kind = kind.flag("userxattr")?;
-    for one in &lower {
-        kind.set("lowerdir+", &place(one.as_fd()))?;
+    let lower: Vec<String> = held.iter().map(|one| place(one.as_fd())).collect();
+    if lower.iter().try_for_each(|one| kind.set("lowerdir+", one).map(drop)).is_err() {
+        // Kernels before 6.7 take all of them in one word.
+        kind.set("lowerdir", &lower.join(":"))?;
     }
     kind.set("upperdir", &place(upper.as_fd()))?.set("workdir", &place(work.as_fd()))?;
     kind.mount().map_err(|fault| Fault { step: format!("lay {target} over its layers: {}", fault.step), ..fault })
