@@ -149,7 +149,8 @@ async fn be_a_survivor() {
     let children = names(Path::new("/proc"))
         .into_iter()
         .filter(|pid| stat(pid).rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)) == Some(&parent));
-    assert_eq!(children.count(), 0);
+    // The launcher that waits in reserve, and nobody else.
+    assert!(children.count() <= 1);
     is_clean(&folder);
 }
 
