@@ -14,7 +14,7 @@ use ralph_core::event::{Event, Identity, Line, PinnedProfile, Profiles};
 use ralph_core::gutter::Rung;
 use ralph_core::policy::Policy;
 use ralph_core::task;
-use ralph_engine::host::{DEFAULT_BACKEND, Host};
+use ralph_engine::host::Host;
 use ralph_engine::run::{Begin, Keep, Stops, begin};
 use ralph_engine::store::{Announce, Home, Moment};
 use ralph_testkit::repo::TestRepo;
@@ -230,7 +230,7 @@ fn wish(repo: PathBuf, script: &Path, iterations: u32) -> Fallible<Begin> {
         task: task::parse(TASK)?,
         task_path: "ralph_task.md".to_owned(),
         base_branch: None,
-        backend: DEFAULT_BACKEND.to_owned(),
+        backend: "local".to_owned(),
         image: None,
         resources: ralph_core::event::Resources::default(),
         toolchains: ralph_core::config::Toolchains::default(),

@@ -100,7 +100,8 @@ pub(super) fn is_free(target: &Path) -> bool {
 /// Homebrew on Linux lives in a home that belongs to nobody.
 fn is_foreign(places: &Places, real: &Path) -> bool {
     let brew = places.homes.join("linuxbrew");
-    (real.starts_with(&places.homes) && !real.starts_with(brew)) || (real.starts_with(ROOT) && !rustix::process::geteuid().is_root())
+    (real.starts_with(&places.homes) && !real.starts_with(brew))
+        || (real.starts_with(ROOT) && !rustix::process::geteuid().is_root())
 }
 
 /// Says whether others could put programs there: the directory is open, or one above it is and may be exchanged.
