@@ -32,7 +32,7 @@ mod linux {
 
     use ralph_core::policy::Policy;
     use ralph_proxy::door::{self, Doors};
-    use ralph_proxy::notice::{Decided, Notice};
+    use ralph_proxy::notice::{Notice, Told};
     use ralph_proxy::resolve::System;
     use ralph_sandbox::Label;
     use ralph_sandbox::embedded::{self, Door, Keeper};
@@ -96,8 +96,9 @@ mod linux {
     }
 
     impl Notice for Book {
-        fn decided(&self, decided: Decided) {
-            tracing::debug!(sandbox = self.sandbox, ?decided, "egress");
+        fn tell(&self, told: Told) {
+            tracing::debug!(sandbox = self.sandbox, ?told, "egress");
+            let Told::Decided(decided) = told else { return };
             let Some(file) = &self.file else { return };
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
             if file.1 > MOST {

@@ -1,11 +1,13 @@
 //! What the way out decided, told to whoever writes it down.
 //!
-//! Nothing is written here: the engine turns a [`Decided`] into an event and a line of the audit file.
+//! Nothing is written here: the engine turns what it is [`Told`] into events and lines of the audit file.
 
 use std::fmt;
 use std::net::IpAddr;
 
+use ralph_core::money::Micros;
 use ralph_core::policy::{Mode, Rule};
+use ralph_core::price::Usage;
 
 use crate::address::Kind;
 use crate::target::{BadTarget, Target};
@@ -17,6 +19,8 @@ pub enum Entry {
     Connect,
     /// A plain HTTP request in absolute form.
     Http,
+    /// A request to one of the sandbox's reverse routes.
+    Route,
     Socks,
     /// A connection to a synthetic address.
     Transparent,
@@ -31,6 +35,7 @@ impl Entry {
         match self {
             Self::Connect => "connect",
             Self::Http => "http",
+            Self::Route => "route",
             Self::Socks => "socks",
             Self::Transparent => "transparent",
             Self::Dns => "dns",
@@ -67,9 +72,99 @@ impl Decided {
     }
 }
 
-/// Receives every decision. It is called on the path of the connection, so it must not wait.
+/// One request that was looked into and carried, at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchanged {
+    pub entry: Entry,
+    pub host: String,
+    pub port: u16,
+    pub method: String,
+    /// Without the query.
+    pub path: String,
+    /// What the client was answered with; `None` when it hung up before.
+    pub status: Option<u16>,
+    /// Bytes of the bodies, towards the world and back.
+    pub sent: u64,
+    pub received: u64,
+    /// The name of the credential that was put in.
+    pub credential: Option<String>,
+    pub call: Option<Call>,
+}
+
+/// A call of a model, as it was charged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    pub route: String,
+    pub model: String,
+    pub usage: Usage,
+    pub cost: Micros,
+    pub charge: Charge,
+    /// What the provider says about its rate limits, header by header.
+    pub limits: Vec<(String, String)>,
+}
+
+/// What a call was charged by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Charge {
+    /// The provider's own count.
+    Reported,
+    /// Its worst case: nobody saw the count.
+    Worst,
+    /// Nothing: the provider refused it.
+    Nothing,
+}
+
+impl Charge {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reported => "reported",
+            Self::Worst => "worst",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
+/// Something that must not happen, and was cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alarm {
+    pub what: Wrong,
+    /// The name of the credential.
+    pub credential: String,
+    pub host: String,
+    pub port: u16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Wrong {
+    #[error("a stand-in for a credential was sent to a host it is not for")]
+    PhantomAstray,
+    #[error("a stand-in that was revoked was used")]
+    PhantomRevoked,
+    #[error("a real credential came back in an answer")]
+    SecretReturned,
+}
+
+/// Everything the way out has to tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    Decided(Decided),
+    Exchanged(Exchanged),
+    Alarm(Alarm),
+    /// A call was refused because the budget is spent.
+    Spent {
+        route: String,
+        model: String,
+        why: String,
+    },
+    /// The doors were served anew after whoever served them had died.
+    Restarted {
+        why: String,
+    },
+}
+
+/// Receives everything that is told. It is called on the path of the connection, so it must not wait.
 pub trait Notice: fmt::Debug + Send + Sync {
-    fn decided(&self, decided: Decided);
+    fn tell(&self, told: Told);
 }
 
 /// Why something was allowed, refused or cut.

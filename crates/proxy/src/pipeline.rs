@@ -15,7 +15,7 @@ use crate::address::{self, Kind};
 use crate::dns::Table;
 use crate::judge::{Ask, admit, judge, judge_name};
 use crate::limits::Limits;
-use crate::notice::{Decided, Entry, Notice, Why};
+use crate::notice::{Decided, Entry, Notice, Told, Why};
 use crate::resolve::Resolve;
 use crate::target::{Target, shown};
 
@@ -164,14 +164,14 @@ impl Pipeline {
             Ok(why) => (true, why),
             Err(why) => (false, why),
         };
-        self.notice.decided(Decided {
+        self.notice.tell(Told::Decided(Decided {
             entry: Entry::Dns,
             host: host.to_owned(),
             port: 0,
             allowed,
             why: why.clone(),
             address: address.map(IpAddr::V4),
-        });
+        }));
         address.ok_or_else(|| why.clone())
     }
 
@@ -190,12 +190,12 @@ impl Pipeline {
     /// Tells of something that was refused before it named a proper target.
     pub(crate) fn refused_text(&self, entry: Entry, host: &str, port: u16, why: &Why) {
         let host = shown(host);
-        self.notice.decided(Decided { entry, host, port, allowed: false, why: why.clone(), address: None });
+        self.notice.tell(Told::Decided(Decided { entry, host, port, allowed: false, why: why.clone(), address: None }));
     }
 
     fn tell(&self, entry: Entry, target: &Target, allowed: bool, why: &Why, address: Option<IpAddr>) {
         let (host, port) = (target.host().to_owned(), target.port());
-        self.notice.decided(Decided { entry, host, port, allowed, why: why.clone(), address });
+        self.notice.tell(Told::Decided(Decided { entry, host, port, allowed, why: why.clone(), address }));
     }
 
     /// No code under the lock can panic, so a poisoned table is still a true one.

@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::door::{Doors, Guard, serve_within};
 use crate::limits::Limits;
-use crate::notice::{Decided, Notice};
+use crate::notice::{Decided, Notice, Told};
 use crate::resolve::{Answer, Resolve};
 
 pub(super) const PUBLIC: &str = "93.184.215.14";
@@ -148,7 +148,8 @@ impl Notes {
 }
 
 impl Notice for Notes {
-    fn decided(&self, decided: Decided) {
+    fn tell(&self, told: Told) {
+        let Told::Decided(decided) = told else { return };
         self.0.lock().unwrap().push(decided);
     }
 }
