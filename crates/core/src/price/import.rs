@@ -1,7 +1,6 @@
 //! Reads LiteLLM's `model_prices_and_context_window.json`.
 //!
-//! Tiers by speed (batch, flex, priority) are not read: ralph asks for none of them. Cache writes are priced at the
-//! five-minute rate.
+//! Tiers by speed (batch, flex, priority) are not read: ralph asks for none of them.
 
 use std::collections::BTreeMap;
 
@@ -67,11 +66,16 @@ fn price(provider: &str, entry: &Value) -> Option<Price> {
         return None;
     }
     let or = |rate: Option<u64>, fallback: u64| rate.filter(|rate| *rate > 0).unwrap_or(fallback);
+    // Anthropic sells an hour in the cache at twice the input, also for models whose entry does not say so.
+    let hour = |sold: Option<u64>, input: u64| {
+        sold.filter(|rate| *rate > 0).or((provider == "anthropic").then(|| input.saturating_mul(2)))
+    };
     let base = Rates {
         input,
         output,
         cached_input: or(rate("cache_read_input_token_cost")?, input),
         cache_write: or(rate("cache_creation_input_token_cost")?, input),
+        cache_write_long: hour(rate("cache_creation_input_token_cost_above_1hr")?, input),
     };
     let long = match (rate("input_cost_per_token_above_200k_tokens")?, rate("output_cost_per_token_above_200k_tokens")?)
     {
@@ -83,6 +87,7 @@ fn price(provider: &str, entry: &Value) -> Option<Price> {
                 output: or(output, base.output),
                 cached_input: or(rate("cache_read_input_token_cost_above_200k_tokens")?, input),
                 cache_write: or(rate("cache_creation_input_token_cost_above_200k_tokens")?, input),
+                cache_write_long: hour(rate("cache_creation_input_token_cost_above_1hr_above_200k_tokens")?, input),
             })
         }
     };
@@ -91,6 +96,7 @@ fn price(provider: &str, entry: &Value) -> Option<Price> {
         output: base.output,
         cached_input: base.cached_input,
         cache_write: base.cache_write,
+        cache_write_long: base.cache_write_long,
         above_200k: long,
     })
 }
@@ -119,6 +125,10 @@ mod tests {
                       "cache_read_input_token_cost": 1.25e-07, "litellm_provider": "openai", "mode": "chat"},
             "gemini/pro": {"input_cost_per_token": 1.25e-06, "output_cost_per_token": 1e-05, "litellm_provider": "gemini",
                       "input_cost_per_token_above_200k_tokens": 2.5e-06, "output_cost_per_token_above_200k_tokens": 1.5e-05},
+            "claude": {"input_cost_per_token": 5e-06, "output_cost_per_token": 2.5e-05, "litellm_provider": "anthropic",
+                      "cache_creation_input_token_cost": 6.25e-06, "cache_creation_input_token_cost_above_1hr": 1.1e-05},
+            "old-claude": {"input_cost_per_token": 5e-06, "output_cost_per_token": 2.5e-05,
+                      "litellm_provider": "anthropic"},
             "thinker": {"input_cost_per_token": 1e-06, "output_cost_per_token": 1e-06,
                       "output_cost_per_reasoning_token": 3e-06, "litellm_provider": "x"},
             "ollama/llama3": {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "litellm_provider": "ollama"},
@@ -132,13 +142,22 @@ mod tests {
         let Imported { table, skipped } = import_litellm(json).expect("a price file");
         let rows: Vec<_> = table.rows().collect();
         let flat =
-            |input, output, cached_input| Price { input, output, cached_input, cache_write: input, above_200k: None };
-        let long = Rates { input: 2_500_000, output: 15_000_000, cached_input: 2_500_000, cache_write: 2_500_000 };
+            |input, output, cached_input| Price { input, output, cached_input, cache_write: input, ..Price::FREE };
+        let long = Rates {
+            input: 2_500_000,
+            output: 15_000_000,
+            cached_input: 2_500_000,
+            cache_write: 2_500_000,
+            cache_write_long: None,
+        };
+        let claude = flat(5_000_000, 25_000_000, 5_000_000);
         assert_eq!(
             rows,
             [
+                ("claude", "anthropic", Price { cache_write: 6_250_000, cache_write_long: Some(11_000_000), ..claude }),
                 ("gemini/pro", "gemini", Price { above_200k: Some(long), ..flat(1_250_000, 10_000_000, 1_250_000) }),
                 ("gpt-5", "openai", flat(1_250_000, 10_000_000, 125_000)),
+                ("old-claude", "anthropic", Price { cache_write_long: Some(10_000_000), ..claude }),
                 ("ollama/llama3", "ollama", Price::FREE),
                 ("thinker", "x", flat(1_000_000, 3_000_000, 1_000_000)),
             ]

@@ -10,6 +10,6 @@ mod usage;
 
 pub use estimate::estimate_tokens;
 pub use import::{Error, Imported, import_litellm};
-pub use rate::{Price, Rates};
+pub use rate::{CacheWrites, Price, Rates};
 pub use table::{Table, free_by_nature};
 pub use usage::Usage;

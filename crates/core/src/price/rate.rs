@@ -17,6 +17,16 @@ pub struct Rates {
     pub output: u64,
     pub cached_input: u64,
     pub cache_write: u64,
+    /// A write that lasts an hour; `None` where there is no price of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write_long: Option<u64>,
+}
+
+/// How long what a call writes to the cache may stay there. An hour costs more than the usual few minutes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheWrites {
+    Short,
+    Long,
 }
 
 /// What a model costs, in micro-dollars per million tokens.
@@ -26,6 +36,9 @@ pub struct Price {
     pub output: u64,
     pub cached_input: u64,
     pub cache_write: u64,
+    /// A write that lasts an hour; `None` where there is no price of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write_long: Option<u64>,
     /// The rates of a call whose whole prompt is longer than 200 000 tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above_200k: Option<Rates>,
@@ -33,43 +46,49 @@ pub struct Price {
 
 impl Price {
     /// The price of what costs nothing by nature. Never use it for a price that is merely unknown.
-    pub const FREE: Self = Self { input: 0, output: 0, cached_input: 0, cache_write: 0, above_200k: None };
+    pub const FREE: Self =
+        Self { input: 0, output: 0, cached_input: 0, cache_write: 0, cache_write_long: None, above_200k: None };
 
     /// Makes a price from dollars per million tokens; classes without a price of their own cost as much as input.
     pub fn per_mtok_usd(input: f64, output: f64, cached_input: Option<f64>) -> Self {
         let [input, output] = [input, output].map(|usd| Micros::from_usd(usd).0);
         let cached_input = cached_input.map_or(input, |usd| Micros::from_usd(usd).0);
-        Self { input, output, cached_input, cache_write: input, above_200k: None }
+        Self { input, output, cached_input, cache_write: input, cache_write_long: None, above_200k: None }
     }
 
     /// Returns what one call cost, rounded up to the next micro-dollar.
     ///
     /// A sum of several calls gives at least what they cost apart, because a long prompt is then assumed.
     pub fn cost(&self, usage: &Usage) -> Micros {
-        let prompt = usage.input.saturating_add(usage.cached_input).saturating_add(usage.cache_write);
-        let rates = self.rates(prompt);
+        let rates = self.rates(usage.prompt());
         let parts = [
             (usage.input, rates.input),
             (usage.cached_input, rates.cached_input),
             (usage.cache_write, rates.cache_write),
+            (usage.cache_write_long, rates.long_write()),
             (usage.output, rates.output),
         ];
         round_up(&parts)
     }
 
     /// Returns the most one call can cost: no token comes from a cache, and the answer is as long as it may be.
-    pub fn worst_case(&self, input_tokens: u64, max_output: u64) -> Micros {
+    pub fn worst_case(&self, input_tokens: u64, max_output: u64, writes: CacheWrites) -> Micros {
         let rates = self.rates(input_tokens);
-        let dearest = rates.input.max(rates.cached_input).max(rates.cache_write);
-        round_up(&[(input_tokens, dearest), (max_output, rates.output)])
+        round_up(&[(input_tokens, rates.dearest_input(writes)), (max_output, rates.output)])
     }
 
     /// Returns the most output tokens that `left` pays for after the prompt; `None` when it does not pay for the prompt.
-    pub fn affordable_output(&self, input_tokens: u64, left: Micros) -> Option<u64> {
-        let prompt = self.worst_case(input_tokens, 0);
+    pub fn affordable_output(&self, input_tokens: u64, left: Micros, writes: CacheWrites) -> Option<u64> {
+        let prompt = self.worst_case(input_tokens, 0, writes);
         let rest = u128::from(left.0.checked_sub(prompt.0)?) * MILLION;
         let rate = self.rates(input_tokens).output;
         Some(rest.checked_div(u128::from(rate)).map_or(u64::MAX, |tokens| u64::try_from(tokens).unwrap_or(u64::MAX)))
+    }
+
+    /// Returns the dearest rate of a prompt token and of an answer's, however long the prompt is.
+    pub fn dearest(&self, writes: CacheWrites) -> (u64, u64) {
+        let rates = self.rates(u64::MAX);
+        (rates.dearest_input(writes), rates.output)
     }
 
     fn rates(&self, prompt: u64) -> Rates {
@@ -78,6 +97,7 @@ impl Price {
             output: self.output,
             cached_input: self.cached_input,
             cache_write: self.cache_write,
+            cache_write_long: self.cache_write_long,
         };
         match self.above_200k {
             // The dearer of both, so that more tokens never cost less.
@@ -86,8 +106,25 @@ impl Price {
                 output: long.output.max(base.output),
                 cached_input: long.cached_input.max(base.cached_input),
                 cache_write: long.cache_write.max(base.cache_write),
+                cache_write_long: Some(long.long_write().max(base.long_write())),
             },
             _ => base,
+        }
+    }
+}
+
+impl Rates {
+    /// Where writing costs more than reading anew, an hour is sold at twice the input; elsewhere like any other write.
+    fn long_write(&self) -> u64 {
+        let sold = self.cache_write > self.input;
+        self.cache_write_long.unwrap_or(if sold { self.input.saturating_mul(2) } else { 0 }).max(self.cache_write)
+    }
+
+    fn dearest_input(&self, writes: CacheWrites) -> u64 {
+        let dearest = self.input.max(self.cached_input).max(self.cache_write);
+        match writes {
+            CacheWrites::Short => dearest,
+            CacheWrites::Long => dearest.max(self.long_write()),
         }
     }
 }
@@ -106,9 +143,15 @@ mod tests {
     use super::*;
 
     const GLM: Price =
-        Price { input: 600_000, output: 2_200_000, cached_input: 110_000, cache_write: 600_000, above_200k: None };
+        Price { input: 600_000, output: 2_200_000, cached_input: 110_000, cache_write: 600_000, ..Price::FREE };
     const LONG: Price = Price {
-        above_200k: Some(Rates { input: 1_200_000, output: 4_400_000, cached_input: 220_000, cache_write: 1_200_000 }),
+        above_200k: Some(Rates {
+            input: 1_200_000,
+            output: 4_400_000,
+            cached_input: 220_000,
+            cache_write: 1_200_000,
+            cache_write_long: None,
+        }),
         ..GLM
     };
 
@@ -125,7 +168,7 @@ mod tests {
         check(GLM, Usage { output: million, reasoning: million, ..Usage::default() }, 2_200_000);
         check(
             GLM,
-            Usage { input: million, cached_input: million, cache_write: million, output: million, reasoning: 0 },
+            Usage { input: million, cached_input: million, cache_write: million, output: million, ..Usage::default() },
             600_000 + 110_000 + 600_000 + 2_200_000,
         );
         check(LONG, Usage { input: 200_000, ..Usage::default() }, 120_000);
@@ -148,24 +191,66 @@ mod tests {
             (1_000_000, 600_000, Some(0)),
             (0, 2, Some(0)),
         ] {
-            assert_eq!(GLM.affordable_output(input, Micros(left)), want, "{input} {left}");
+            assert_eq!(GLM.affordable_output(input, Micros(left), CacheWrites::Short), want, "{input} {left}");
         }
-        assert_eq!(Price::FREE.affordable_output(1, Micros(0)), Some(u64::MAX));
+        assert_eq!(Price::FREE.affordable_output(1, Micros(0), CacheWrites::Long), Some(u64::MAX));
     }
 
-    fn price() -> impl Strategy<Value = Price> {
-        let rates = || (0..u64::MAX, 0..u64::MAX, 0..u64::MAX, 0..u64::MAX);
-        (rates(), proptest::option::of(rates())).prop_map(|((input, output, cached_input, cache_write), long)| Price {
-            input,
-            output,
-            cached_input,
-            cache_write,
-            above_200k: long.map(|(input, output, cached_input, cache_write)| Rates {
+    #[test]
+    fn an_hour_in_the_cache() {
+        let opus = Price {
+            input: 5_000_000,
+            output: 25_000_000,
+            cached_input: 500_000,
+            cache_write: 6_250_000,
+            ..Price::FREE
+        };
+        let million = Usage { cache_write_long: 1_000_000, ..Usage::default() };
+        for (price, want) in [
+            (opus, 10_000_000),
+            (Price { cache_write_long: Some(11_000_000), ..opus }, 11_000_000),
+            // A rate below the short one is a mistake.
+            (Price { cache_write_long: Some(0), ..opus }, 6_250_000),
+            (GLM, 600_000),
+            // A million is a long prompt.
+            (LONG, 1_200_000),
+        ] {
+            check(price, million, want);
+            assert_eq!(price.worst_case(1_000_000, 0, CacheWrites::Long), Micros(want));
+            assert_eq!(price.dearest(CacheWrites::Long), (want, price.rates(u64::MAX).output));
+        }
+        assert_eq!(opus.worst_case(1_000_000, 0, CacheWrites::Short), Micros(6_250_000));
+        assert_eq!(opus.dearest(CacheWrites::Short), (6_250_000, 25_000_000));
+    }
+
+    #[test]
+    fn a_price_written_before_there_was_one_for_an_hour() {
+        let old = r#"{"input":600000,"output":2200000,"cached_input":110000,"cache_write":600000}"#;
+        assert_eq!(serde_json::from_str::<Price>(old).expect("an old price"), GLM);
+        assert_eq!(serde_json::to_string(&GLM).expect("a price"), old);
+    }
+
+    fn rates() -> impl Strategy<Value = Rates> {
+        let rate = || 0..u64::MAX;
+        (rate(), rate(), rate(), rate(), proptest::option::of(rate())).prop_map(
+            |(input, output, cached_input, cache_write, cache_write_long)| Rates {
                 input,
                 output,
                 cached_input,
                 cache_write,
-            }),
+                cache_write_long,
+            },
+        )
+    }
+
+    fn price() -> impl Strategy<Value = Price> {
+        (rates(), proptest::option::of(rates())).prop_map(|(base, above_200k)| Price {
+            input: base.input,
+            output: base.output,
+            cached_input: base.cached_input,
+            cache_write: base.cache_write,
+            cache_write_long: base.cache_write_long,
+            above_200k,
         })
     }
 
@@ -173,26 +258,32 @@ mod tests {
         #[test]
         fn more_tokens_never_cost_less(
             price in price(),
-            (input, cached_input, cache_write, output) in (0..400_000u64, 0..400_000u64, 0..400_000u64, any::<u64>()),
+            (input, cached_input, output) in (0..400_000u64, 0..400_000u64, any::<u64>()),
+            (cache_write, cache_write_long) in (0..400_000u64, 0..400_000u64),
             more in 0..400_000u64,
-            class in 0..4,
+            class in 0..5,
         ) {
-            let usage = Usage { input, cached_input, cache_write, output, reasoning: 0 };
+            let usage = Usage { input, cached_input, cache_write, cache_write_long, output, reasoning: 0 };
             let mut bigger = usage;
             match class {
                 0 => bigger.input += more,
                 1 => bigger.cached_input += more,
                 2 => bigger.cache_write += more,
+                3 => bigger.cache_write_long += more,
                 _ => bigger.output = bigger.output.saturating_add(more),
             }
             prop_assert!(price.cost(&usage) <= price.cost(&bigger));
-            prop_assert!(price.cost(&usage) <= price.worst_case(input + cached_input + cache_write, output));
+            prop_assert!(price.cost(&usage) <= price.worst_case(usage.prompt(), output, CacheWrites::Long));
+            let short = Usage { cache_write_long: 0, ..usage };
+            prop_assert!(price.cost(&short) <= price.worst_case(short.prompt(), output, CacheWrites::Short));
         }
 
         #[test]
         fn what_is_affordable_is_affordable(price in price(), input in 0..1_000_000u64, left in any::<u64>()) {
-            if let Some(output) = price.affordable_output(input, Micros(left)) {
-                prop_assert!(price.worst_case(input, output) <= Micros(left));
+            for writes in [CacheWrites::Short, CacheWrites::Long] {
+                if let Some(output) = price.affordable_output(input, Micros(left), writes) {
+                    prop_assert!(price.worst_case(input, output, writes) <= Micros(left));
+                }
             }
         }
 

@@ -50,9 +50,17 @@ impl Table {
             if *write > 0.0 {
                 price.cache_write = crate::money::Micros::from_usd(*write).0;
             }
+            if *provider == "anthropic" {
+                price.cache_write_long = Some(price.input * 2);
+            }
             if *key == "gemini/gemini-2.5-pro" {
-                price.above_200k =
-                    Some(Rates { input: 2_500_000, output: 15_000_000, cached_input: 250_000, cache_write: 2_500_000 });
+                price.above_200k = Some(Rates {
+                    input: 2_500_000,
+                    output: 15_000_000,
+                    cached_input: 250_000,
+                    cache_write: 2_500_000,
+                    cache_write_long: None,
+                });
             }
             table.insert(key, provider, price);
         }
@@ -126,6 +134,10 @@ mod tests {
         let table = Table::shipped();
         assert_eq!(table.lookup("zai", "glm-4.7").map(|price| price.cache_write), Some(600_000));
         assert_eq!(table.lookup("anthropic", "claude-opus-4-5").map(|price| price.cache_write), Some(6_250_000));
+        assert_eq!(
+            table.lookup("anthropic", "claude-opus-4-5").and_then(|price| price.cache_write_long),
+            Some(10_000_000)
+        );
         assert_eq!(
             table.lookup("gemini", "gemini-2.5-pro").and_then(|price| price.above_200k).map(|rates| rates.output),
             Some(15_000_000)

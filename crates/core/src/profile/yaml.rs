@@ -248,7 +248,7 @@ mod tests {
                 output: 2_500_000,
                 cached_input: 100_000,
                 cache_write: 1_000_000,
-                above_200k: None
+                ..Price::FREE
             })
         );
         assert_eq!(parse("# nothing\n\n", "f"), Ok(BTreeMap::new()));

@@ -180,6 +180,7 @@ fn usage(usage: &Value) -> Option<Usage> {
         cache_write: written,
         output,
         reasoning: reasoning.min(output),
+        ..Usage::default()
     })
 }
 
@@ -376,6 +377,7 @@ mod tests {
                 cache_write,
                 output,
                 reasoning,
+                ..Usage::default()
             });
             assert_eq!(usage(given), want, "{given}");
         }

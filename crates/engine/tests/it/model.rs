@@ -119,7 +119,7 @@ async fn a_fine_answer() {
         reply,
         Reply {
             text: "{}".into(),
-            usage: Usage { input: 30, cached_input: 20, cache_write: 0, output: 9, reasoning: 3 },
+            usage: Usage { input: 30, cached_input: 20, output: 9, reasoning: 3, ..Usage::default() },
             usage_reported: true,
             model: "glm-4.7".into(),
             finish: Finish::Stop,
