@@ -8,6 +8,7 @@ pub mod address;
 pub mod door;
 pub mod ledger;
 pub mod limits;
+pub mod meter;
 pub mod notice;
 pub mod resolve;
 pub mod target;

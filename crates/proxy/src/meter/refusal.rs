@@ -1,0 +1,177 @@
+//! What a client is told, in the words its own library understands, so that it stops instead of trying again.
+
+use serde_json::{Value, json};
+
+use super::endpoint::Wire;
+
+/// Why a client gets no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    Budget(String),
+    Model(String),
+    Endpoint(String),
+    Credential(String),
+    BadRequest(String),
+    TooLarge(String),
+    Upstream(String),
+    Unavailable(String),
+}
+
+/// An answer in the provider's own shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    pub status: u16,
+    /// JSON.
+    pub body: String,
+    /// With `content-type`.
+    pub headers: Vec<(&'static str, &'static str)>,
+}
+
+/// Puts a refusal into the words of a provider. The message begins with `ralph: `.
+pub fn refusal(wire: Wire, refusal: &Refusal) -> Said {
+    let message = match refusal {
+        Refusal::Budget(why) if why.starts_with("budget spent") => format!("ralph: {why}"),
+        Refusal::Budget(why) => format!("ralph: budget spent: {why}"),
+        Refusal::Model(why)
+        | Refusal::Endpoint(why)
+        | Refusal::Credential(why)
+        | Refusal::BadRequest(why)
+        | Refusal::TooLarge(why)
+        | Refusal::Upstream(why)
+        | Refusal::Unavailable(why) => format!("ralph: {why}"),
+    };
+    let (status, body) = match wire {
+        Wire::Anthropic => anthropic(refusal, &message),
+        Wire::OpenAi => openai(refusal, &message),
+        Wire::Gemini => gemini(refusal, &message),
+    };
+    let mut headers = vec![("content-type", "application/json")];
+    if !matches!(refusal, Refusal::Upstream(_) | Refusal::Unavailable(_)) {
+        headers.push(("x-should-retry", "false"));
+    }
+    Said { status, body: body.to_string(), headers }
+}
+
+fn anthropic(refusal: &Refusal, message: &str) -> (u16, Value) {
+    let (status, kind) = match refusal {
+        Refusal::Budget(_) => (402, "billing_error"),
+        Refusal::Model(_) | Refusal::Endpoint(_) => (403, "permission_error"),
+        Refusal::Credential(_) => (401, "authentication_error"),
+        Refusal::BadRequest(_) => (400, "invalid_request_error"),
+        Refusal::TooLarge(_) => (413, "request_too_large"),
+        Refusal::Upstream(_) => (502, "api_error"),
+        Refusal::Unavailable(_) => (503, "api_error"),
+    };
+    (status, json!({"type": "error", "error": {"type": kind, "message": message}}))
+}
+
+fn openai(refusal: &Refusal, message: &str) -> (u16, Value) {
+    let (status, kind, code) = match refusal {
+        // The one 429 that OpenAI's clients do not repeat.
+        Refusal::Budget(_) => (429, "insufficient_quota", "insufficient_quota"),
+        Refusal::Model(_) => (403, "permission_error", "model_not_allowed"),
+        Refusal::Endpoint(_) => (403, "permission_error", "endpoint_not_allowed"),
+        Refusal::Credential(_) => (401, "authentication_error", "invalid_api_key"),
+        Refusal::BadRequest(_) => (400, "invalid_request_error", "invalid_request"),
+        Refusal::TooLarge(_) => (413, "invalid_request_error", "request_too_large"),
+        Refusal::Upstream(_) => (502, "server_error", "bad_gateway"),
+        Refusal::Unavailable(_) => (503, "server_error", "service_unavailable"),
+    };
+    (status, json!({"error": {"message": message, "type": kind, "param": null, "code": code}}))
+}
+
+fn gemini(refusal: &Refusal, message: &str) -> (u16, Value) {
+    let (code, status) = match refusal {
+        Refusal::Budget(_) => (429, "RESOURCE_EXHAUSTED"),
+        Refusal::Model(_) | Refusal::Endpoint(_) => (403, "PERMISSION_DENIED"),
+        Refusal::Credential(_) => (401, "UNAUTHENTICATED"),
+        Refusal::BadRequest(_) => (400, "INVALID_ARGUMENT"),
+        Refusal::TooLarge(_) => (413, "INVALID_ARGUMENT"),
+        Refusal::Upstream(_) => (502, "INTERNAL"),
+        Refusal::Unavailable(_) => (503, "UNAVAILABLE"),
+    };
+    (code, json!({"error": {"code": code, "message": message, "status": status}}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(wire: Wire, why: &Refusal, status: u16, body: &Value) {
+        let said = refusal(wire, why);
+        let mut headers = vec![("content-type", "application/json")];
+        if status < 500 {
+            headers.push(("x-should-retry", "false"));
+        }
+        assert_eq!(said, Said { status, body: body.to_string(), headers });
+    }
+
+    #[test]
+    fn a_spent_budget() {
+        let spent = Refusal::Budget("$1.00 of $1.00".into());
+        let message = "ralph: budget spent: $1.00 of $1.00";
+        let said = json!({"type": "error", "error": {"type": "billing_error", "message": message}});
+        check(Wire::Anthropic, &spent, 402, &said);
+        // The ledger's own words already say it.
+        check(Wire::Anthropic, &Refusal::Budget("budget spent: $1.00 of $1.00".into()), 402, &said);
+        let quota = "insufficient_quota";
+        let said = json!({"error": {"message": message, "type": quota, "param": null, "code": quota}});
+        check(Wire::OpenAi, &spent, 429, &said);
+        let said = json!({"error": {"code": 429, "message": message, "status": "RESOURCE_EXHAUSTED"}});
+        check(Wire::Gemini, &spent, 429, &said);
+    }
+
+    #[test]
+    fn every_other_refusal() {
+        let text = || "no \"such\"\nthing".to_owned();
+        for (why, status, anthropic, openai, gemini) in [
+            (
+                Refusal::Model(text()),
+                403,
+                "permission_error",
+                ["permission_error", "model_not_allowed"],
+                "PERMISSION_DENIED",
+            ),
+            (
+                Refusal::Endpoint(text()),
+                403,
+                "permission_error",
+                ["permission_error", "endpoint_not_allowed"],
+                "PERMISSION_DENIED",
+            ),
+            (
+                Refusal::Credential(text()),
+                401,
+                "authentication_error",
+                ["authentication_error", "invalid_api_key"],
+                "UNAUTHENTICATED",
+            ),
+            (
+                Refusal::BadRequest(text()),
+                400,
+                "invalid_request_error",
+                ["invalid_request_error", "invalid_request"],
+                "INVALID_ARGUMENT",
+            ),
+            (
+                Refusal::TooLarge(text()),
+                413,
+                "request_too_large",
+                ["invalid_request_error", "request_too_large"],
+                "INVALID_ARGUMENT",
+            ),
+            (Refusal::Upstream(text()), 502, "api_error", ["server_error", "bad_gateway"], "INTERNAL"),
+            (Refusal::Unavailable(text()), 503, "api_error", ["server_error", "service_unavailable"], "UNAVAILABLE"),
+        ] {
+            let message = format!("ralph: {}", text());
+            let [kind, code] = openai;
+            let said = json!({"type": "error", "error": {"type": anthropic, "message": message}});
+            check(Wire::Anthropic, &why, status, &said);
+            let said = json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
+            check(Wire::OpenAi, &why, status, &said);
+            let said = json!({"error": {"code": status, "message": message, "status": gemini}});
+            check(Wire::Gemini, &why, status, &said);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What costs extra, and is taken out of a request before it is sent.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::super::endpoint::Call;
+use super::error::{BadRequest, shown};
+use super::weigh::loose;
+
+/// A request on its way through our hands.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) fields: Map<String, Value>,
+    /// The names of fields whose value is no longer the client's.
+    pub(super) touched: BTreeSet<String>,
+    pub(super) changed: Vec<String>,
+}
+
+/// Fields that change what a token costs, let the provider do paid work, or let it answer with another model.
+const DEAR: &[&str] = &[
+    "speed",
+    "inference_geo",
+    "mcp_servers",
+    "container",
+    "prediction",
+    "web_search_options",
+    "search_parameters",
+    "enable_search",
+    "plugins",
+    "models",
+    "model_list",
+    "route",
+    "provider",
+    "fallbacks",
+    "best_of",
+    "audio",
+];
+
+/// Fields whose prompt, or whose answer, lies at the provider.
+const ELSEWHERE: &[&str] = &["previous_response_id", "conversation", "prompt", "background", "cached_content"];
+
+/// Fields that are read here. A parser that cares less about spelling must not read them where we do not.
+const KNOWN: &[&str] = &[
+    "model",
+    "messages",
+    "system",
+    "input",
+    "instructions",
+    "tools",
+    "functions",
+    "tool_choice",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "n",
+    "service_tier",
+    "thinking",
+    "stream",
+    "stream_options",
+    "modalities",
+    "context_management",
+];
+
+const TIERS: &[&str] = &["default", "standard", "standard_only", "flex", "auto"];
+
+/// Takes out what costs extra; refuses what cannot be taken out without changing the question.
+pub(super) fn strip(call: &Call, draft: &mut Draft) -> Result<(), BadRequest> {
+    if let Call::Gemini { .. } = call {
+        return super::gemini::strip(draft);
+    }
+    for meant in DEAR.iter().chain(ELSEWHERE).chain(KNOWN) {
+        let other = draft.fields.keys().find(|name| name.as_str() != *meant && loose(name) == loose(meant));
+        if let Some(name) = other {
+            return Err(BadRequest::Spelling { name: shown(name), meant });
+        }
+    }
+    for name in ELSEWHERE {
+        if draft.fields.get(*name).is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false))) {
+            return Err(BadRequest::Elsewhere { name });
+        }
+    }
+    for name in DEAR {
+        draft.remove(name);
+    }
+    draft.keep_if("service_tier", |tier| tier.as_str().is_some_and(|tier| TIERS.contains(&tier)));
+    draft.keep_if("modalities", |kinds| {
+        kinds.as_array().is_some_and(|kinds| kinds.iter().all(|kind| kind.as_str() == Some("text")))
+    });
+    match call {
+        Call::Messages => draft.edits(),
+        // The provider would write a summary of its own, beyond the answer's limit.
+        Call::Responses => draft.remove("context_management"),
+        Call::Chat | Call::Gemini { .. } => (),
+    }
+    draft.tools(call)
+}
+
+impl Draft {
+    pub(super) fn remove(&mut self, name: &str) {
+        if self.fields.shift_remove(name).is_some_and(|value| !value.is_null()) {
+            self.changed.push(format!("`{name}` taken out"));
+        }
+    }
+
+    pub(super) fn set(&mut self, name: &str, value: Value) {
+        self.fields.insert(name.to_owned(), value);
+        self.touched.insert(name.to_owned());
+    }
+
+    fn keep_if(&mut self, name: &str, good: impl Fn(&Value) -> bool) {
+        if self.fields.get(name).is_some_and(|value| !value.is_null() && !good(value)) {
+            self.remove(name);
+        }
+    }
+
+    /// Keeps those edits of the conversation that only leave things out; others are paid work beyond the answer.
+    fn edits(&mut self) {
+        let Some(management) = self.fields.get("context_management").filter(|value| !value.is_null()) else { return };
+        let Some(edits) = management.get("edits").and_then(Value::as_array) else {
+            return self.remove("context_management");
+        };
+        let kept: Vec<Value> = edits
+            .iter()
+            .filter(|edit| edit.get("type").and_then(Value::as_str).is_some_and(|kind| kind.starts_with("clear_")))
+            .cloned()
+            .collect();
+        if kept.is_empty() {
+            self.remove("context_management");
+        } else if kept.len() < edits.len() {
+            let mut management = management.clone();
+            if let Some(edits) = management.get_mut("edits") {
+                *edits = Value::Array(kept);
+            }
+            self.set("context_management", management);
+            self.changed.push("an edit of `context_management` taken out".to_owned());
+        }
+    }
+
+    /// Takes out the tools that run at the provider.
+    fn tools(&mut self, call: &Call) -> Result<(), BadRequest> {
+        let tools = match self.fields.get("tools") {
+            None | Some(Value::Null) => return Ok(()),
+            Some(Value::Array(tools)) => tools,
+            Some(_) => return Err(BadRequest::Field { name: "tools", what: "a list" }),
+        };
+        let mut gone = Vec::new();
+        let kept = keep(call, tools, &mut gone);
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.changed.extend(gone.into_iter().map(|kind| format!("tool `{kind}` taken out")));
+        if kept.is_empty() {
+            self.fields.shift_remove("tools");
+            self.fields.shift_remove("tool_choice");
+        } else {
+            self.set("tools", Value::Array(kept));
+            // It may name a tool that is gone.
+            if self.fields.get("tool_choice").is_some_and(Value::is_object) {
+                self.remove("tool_choice");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn keep(call: &Call, tools: &[Value], gone: &mut Vec<String>) -> Vec<Value> {
+    let mut kept = Vec::new();
+    for tool in tools {
+        let kind = match tool.get("type") {
+            None | Some(Value::Null) => None,
+            Some(kind) => Some(kind.as_str().unwrap_or("?")),
+        };
+        if !tool.is_object() || !runs_here(call, kind) {
+            gone.push(shown(kind.unwrap_or("?")));
+            continue;
+        }
+        let mut tool = tool.clone();
+        if kind == Some("namespace")
+            && let Some(inner) = tool.get_mut("tools")
+        {
+            let within = inner.as_array().map(|tools| keep(call, tools, gone)).unwrap_or_default();
+            *inner = Value::Array(within);
+        }
+        kept.push(tool);
+    }
+    kept
+}
+
+/// Tells whether a tool is run by the client, at no cost beyond its words.
+fn runs_here(call: &Call, kind: Option<&str>) -> bool {
+    match (call, kind) {
+        (Call::Messages, None | Some("custom")) | (Call::Chat, None | Some("function" | "custom")) => true,
+        (Call::Messages, Some(kind)) => {
+            let ours = ["bash_", "text_editor_", "computer_", "memory_", "tool_search_"];
+            ours.iter().any(|ours| kind.starts_with(ours))
+        }
+        (Call::Responses, Some(kind)) => matches!(
+            kind,
+            "function" | "custom" | "local_shell" | "shell" | "apply_patch" | "namespace" | "tool_search"
+        ),
+        (Call::Chat | Call::Responses | Call::Gemini { .. }, _) => false,
+    }
+}

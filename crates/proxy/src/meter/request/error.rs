@@ -1,0 +1,41 @@
+//! Why a request is not sent.
+
+/// A request that cannot be understood in one way only, or whose cost cannot be known beforehand.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadRequest {
+    #[error("the body is not a JSON object, at line {line}, column {column}")]
+    NotJson { line: usize, column: usize },
+    #[error("the body has more than {most} values")]
+    TooMany { most: u32 },
+    #[error("`{name}` stands twice in one object")]
+    Twice { name: String },
+    #[error("`{name}` is not how `{meant}` is written")]
+    Spelling { name: String, meant: &'static str },
+    #[error("the body names no model")]
+    NoModel,
+    #[error("`{name}` must be {what}")]
+    Field { name: &'static str, what: &'static str },
+    #[error("`{name}` asks for what lies at the provider, and what it costs cannot be known beforehand")]
+    Elsewhere { name: &'static str },
+    #[error("a part of type `{kind}` cannot be estimated, so it cannot be paid")]
+    Part { kind: String },
+}
+
+impl BadRequest {
+    /// Returns what the client can do instead.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Elsewhere { .. } => "send the whole conversation with every call",
+            Self::Part { .. } => "send pictures and documents as base64, and everything else as text",
+            Self::TooMany { .. } => "send less in one call",
+            Self::Spelling { meant, .. } => return Some(format!("write `{meant}`")),
+            Self::NotJson { .. } | Self::Twice { .. } | Self::NoModel | Self::Field { .. } => return None,
+        };
+        Some(hint.to_owned())
+    }
+}
+
+/// Makes somebody else's word fit into a sentence of ours.
+pub(super) fn shown(word: &str) -> String {
+    word.chars().filter(|c| !c.is_control() && *c != '`').take(60).collect()
+}

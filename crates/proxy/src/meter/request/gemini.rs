@@ -1,0 +1,101 @@
+//! Gemini's request: every name has two spellings, and the model stands in the path.
+
+use serde_json::{Map, Value};
+
+use super::dear::Draft;
+use super::error::{BadRequest, shown};
+use super::weigh::loose;
+
+/// Fields with two spellings that are read here.
+const KNOWN: &[&str] = &["contents", "system_instruction", "tools", "tool_config", "generation_config", "service_tier"];
+
+const TIERS: &[&str] = &["unspecified", "standard", "flex"];
+
+pub(super) fn strip(draft: &mut Draft) -> Result<(), BadRequest> {
+    for name in KNOWN {
+        named(&draft.fields, name)?;
+    }
+    if let Some(name) = named(&draft.fields, "cached_content")? {
+        if draft.fields.get(&name).is_some_and(|value| !value.is_null()) {
+            return Err(BadRequest::Elsewhere { name: "cachedContent" });
+        }
+    }
+    if let Some(name) = named(&draft.fields, "model")? {
+        draft.remove(&name);
+    }
+    if let Some(name) = named(&draft.fields, "service_tier")? {
+        let tier = draft.fields.get(&name).and_then(Value::as_str).map(str::to_ascii_lowercase);
+        if !tier.is_some_and(|tier| TIERS.contains(&tier.as_str())) {
+            draft.remove(&name);
+        }
+    }
+    modalities(draft)?;
+    tools(draft)
+}
+
+/// Returns how a field is spelled here, if it is here; two spellings of one field are two readings of one request.
+pub(super) fn named(map: &Map<String, Value>, name: &str) -> Result<Option<String>, BadRequest> {
+    let mut found = map.keys().filter(|own| loose(own) == loose(name));
+    match (found.next(), found.next()) {
+        (_, Some(second)) => Err(BadRequest::Twice { name: shown(second) }),
+        (first, None) => Ok(first.cloned()),
+    }
+}
+
+/// Pictures and speech as an answer have other prices than text.
+fn modalities(draft: &mut Draft) -> Result<(), BadRequest> {
+    let Some(config_name) = named(&draft.fields, "generation_config")? else { return Ok(()) };
+    let config = match draft.fields.get(&config_name) {
+        Some(Value::Object(config)) => config,
+        None | Some(Value::Null) => return Ok(()),
+        Some(_) => return Err(BadRequest::Field { name: "generationConfig", what: "an object" }),
+    };
+    let Some(name) = named(config, "response_modalities")? else { return Ok(()) };
+    let text = |kind: &Value| kind.as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("text"));
+    if config.get(&name).and_then(Value::as_array).is_some_and(|kinds| kinds.iter().all(text)) {
+        return Ok(());
+    }
+    let mut config = config.clone();
+    config.shift_remove(&name);
+    draft.set(&config_name, Value::Object(config));
+    draft.changed.push(format!("`{}` taken out", shown(&name)));
+    Ok(())
+}
+
+/// Keeps the functions that the client runs, and nothing that the provider runs.
+fn tools(draft: &mut Draft) -> Result<(), BadRequest> {
+    let Some(name) = named(&draft.fields, "tools")? else { return Ok(()) };
+    let tools = match draft.fields.get(&name) {
+        Some(Value::Array(tools)) => tools,
+        None | Some(Value::Null) => return Ok(()),
+        Some(_) => return Err(BadRequest::Field { name: "tools", what: "a list" }),
+    };
+    let mut gone = Vec::new();
+    let mut kept = Vec::new();
+    for tool in tools {
+        let mut functions = Map::new();
+        for (kind, value) in tool.as_object().into_iter().flatten() {
+            if loose(kind) == "functiondeclarations" {
+                functions.insert(kind.clone(), value.clone());
+            } else {
+                gone.push(format!("tool `{}` taken out", shown(kind)));
+            }
+        }
+        if !functions.is_empty() {
+            kept.push(Value::Object(functions));
+        }
+    }
+    if gone.is_empty() {
+        return Ok(());
+    }
+    draft.changed.extend(gone);
+    if kept.is_empty() {
+        draft.fields.shift_remove(&name);
+        if let Some(config) = named(&draft.fields, "tool_config")? {
+            draft.fields.shift_remove(&config);
+        }
+    } else {
+        draft.set(&name, Value::Array(kept));
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! The longest answer: what the client wants, and what it gets.
+
+use serde_json::{Map, Value};
+
+use super::super::endpoint::Call;
+use super::error::BadRequest;
+use super::gemini::named;
+use super::{MOST_CHOICES, Request};
+
+/// Anthropic refuses to think with less.
+const LEAST_THINKING: u64 = 1024;
+
+/// Returns the wanted length of each choice, and the number of choices.
+pub(super) fn wanted(call: &Call, fields: &Map<String, Value>) -> Result<(Option<u64>, u64), BadRequest> {
+    match call {
+        Call::Messages => Ok((whole(fields, "max_tokens", "max_tokens")?, 1)),
+        Call::Responses => Ok((whole(fields, "max_output_tokens", "max_output_tokens")?, 1)),
+        Call::Chat => {
+            let old = whole(fields, "max_tokens", "max_tokens")?;
+            let new = whole(fields, "max_completion_tokens", "max_completion_tokens")?;
+            Ok((old.max(new), choices(whole(fields, "n", "n")?, "n")?))
+        }
+        Call::Gemini { .. } => {
+            let Some(Value::Object(config)) = config(fields)? else { return Ok((None, 1)) };
+            let most = field(config, "maxOutputTokens")?;
+            let count = field(config, "candidateCount")?;
+            Ok((most, choices(count, "candidateCount")?))
+        }
+    }
+}
+
+fn config(fields: &Map<String, Value>) -> Result<Option<&Value>, BadRequest> {
+    Ok(named(fields, "generation_config")?.and_then(|name| fields.get(&name)))
+}
+
+fn field(config: &Map<String, Value>, meant: &'static str) -> Result<Option<u64>, BadRequest> {
+    named(config, meant)?.map_or(Ok(None), |name| whole(config, &name, meant))
+}
+
+fn whole(fields: &Map<String, Value>, name: &str, meant: &'static str) -> Result<Option<u64>, BadRequest> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => {
+            value.as_u64().map(Some).ok_or(BadRequest::Field { name: meant, what: "a whole number, zero or more" })
+        }
+    }
+}
+
+fn choices(count: Option<u64>, name: &'static str) -> Result<u64, BadRequest> {
+    let count = count.unwrap_or(1);
+    let good = (1..=MOST_CHOICES).contains(&count);
+    good.then_some(count).ok_or(BadRequest::Field { name, what: "a whole number from 1 to 128" })
+}
+
+/// Lowers the limit of a request's answer, or puts one in.
+pub(super) fn lower(request: &mut Request, most_output: u64) {
+    let most = most_output / request.choices.max(1);
+    match &request.call {
+        Call::Messages => {
+            if limit(request, "max_tokens", most) {
+                think_less(request, most);
+            }
+        }
+        Call::Responses => {
+            limit(request, "max_output_tokens", most);
+        }
+        Call::Chat => {
+            let there = |request: &Request, name: &str| request.body.get(name).is_some_and(|value| !value.is_null());
+            let old = there(request, "max_tokens");
+            if old || request.old_limit {
+                limit(request, "max_tokens", most);
+            }
+            if there(request, "max_completion_tokens") || !(old || request.old_limit) {
+                limit(request, "max_completion_tokens", most);
+            }
+        }
+        Call::Gemini { .. } => limit_gemini(request, most),
+    }
+}
+
+/// Lowers one field, and tells whether the client had asked for more or had not said.
+fn limit(request: &mut Request, name: &str, most: u64) -> bool {
+    let wanted = request.body.get(name).as_ref().and_then(Value::as_u64);
+    if wanted.is_some_and(|wanted| wanted <= most) {
+        return false;
+    }
+    request.body.set(name, most.into());
+    request.changed.push(told(name, wanted, most));
+    true
+}
+
+fn told(name: &str, wanted: Option<u64>, most: u64) -> String {
+    match wanted {
+        Some(wanted) => format!("`{name}` lowered from {wanted} to {most}"),
+        None => format!("`{name}` set to {most}"),
+    }
+}
+
+fn limit_gemini(request: &mut Request, most: u64) {
+    let config_name = request.body.like("generation_config").unwrap_or("generationConfig".to_owned());
+    let mut config = match request.body.get(&config_name) {
+        Some(Value::Object(config)) => config,
+        _ => Map::new(),
+    };
+    // Two spellings were refused when the request was read.
+    let name = named(&config, "max_output_tokens").ok().flatten().unwrap_or("maxOutputTokens".to_owned());
+    let wanted = config.get(&name).and_then(Value::as_u64);
+    if wanted.is_some_and(|wanted| wanted <= most) {
+        return;
+    }
+    config.insert(name, most.into());
+    request.body.set(&config_name, Value::Object(config));
+    request.changed.push(told("maxOutputTokens", wanted, most));
+}
+
+/// Thinking is part of the answer, and Anthropic refuses a plan to think longer than the answer may be.
+fn think_less(request: &mut Request, most: u64) {
+    let Some(Value::Object(mut thinking)) = request.body.get("thinking") else { return };
+    let Some(budget) = thinking.get("budget_tokens").and_then(Value::as_u64).filter(|budget| *budget >= most) else {
+        return;
+    };
+    let less = most.saturating_sub(1);
+    if less >= LEAST_THINKING {
+        thinking.insert("budget_tokens".to_owned(), less.into());
+        request.body.set("thinking", Value::Object(thinking));
+        request.changed.push(told("thinking.budget_tokens", Some(budget), less));
+    } else {
+        request.body.set("thinking", serde_json::json!({"type": "disabled"}));
+        request.changed.push("`thinking` turned off".to_owned());
+        keep_thoughts(request);
+    }
+}
+
+/// Who does not think cannot be asked to forget thoughts.
+fn keep_thoughts(request: &mut Request) {
+    let Some(mut management) = request.body.get("context_management") else { return };
+    let Some(edits) = management.get_mut("edits").and_then(Value::as_array_mut) else { return };
+    let before = edits.len();
+    edits.retain(|edit| {
+        !edit.get("type").and_then(Value::as_str).is_some_and(|kind| kind.starts_with("clear_thinking"))
+    });
+    match edits.len() {
+        0 => request.body.remove("context_management"),
+        after if after < before => request.body.set("context_management", management),
+        _ => (),
+    }
+}

@@ -1,0 +1,203 @@
+//! How many tokens a request's prompt has at most.
+//!
+//! Everything is counted as text, names and signs included, except what a provider does not read as text: pictures and
+//! documents have a weight of their own. What lies elsewhere has no weight that we could know, and is refused.
+
+use ralph_core::price::estimate_tokens;
+use serde_json::{Map, Value};
+
+use super::super::endpoint::Call;
+use super::error::{BadRequest, shown};
+
+/// The words a provider puts around every conversation.
+const FRAME: u64 = 32;
+/// The words around a message, a part of one, or a tool.
+const AROUND: u64 = 4;
+/// What a provider tells a model about tools as soon as there are any.
+const TOOLS: u64 = 800;
+/// A tool whose description lies at the provider, though it runs at the client.
+const KNOWN_TOOL: u64 = 1500;
+/// The dearest picture costs less than half of it.
+const PICTURE: u64 = 10_000;
+
+/// Returns an upper estimate of what the provider will count.
+pub(super) fn weigh(call: &Call, fields: &Map<String, Value>) -> Result<u64, BadRequest> {
+    let mut sum = FRAME;
+    for (name, value) in fields {
+        let weight = match (call, name.as_str()) {
+            (Call::Messages, "messages" | "system") | (Call::Chat, "messages") | (Call::Responses, "input") => {
+                content(value)?
+            }
+            (Call::Gemini { .. }, _) if matches!(loose(name).as_str(), "contents" | "systeminstruction") => {
+                gemini(value)?
+            }
+            (_, "tools" | "functions") => TOOLS.saturating_add(tools(value)),
+            _ => text(value),
+        };
+        sum = sum.saturating_add(weight).saturating_add(estimate_tokens(name));
+    }
+    Ok(sum)
+}
+
+/// Returns a name without what some parsers do not care about.
+pub(super) fn loose(name: &str) -> String {
+    name.chars().filter(|c| !matches!(c, '_' | '-')).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// Counts a value as the text that a model gets to read.
+fn text(value: &Value) -> u64 {
+    match value {
+        Value::Null | Value::Bool(_) => 1,
+        Value::Number(number) => estimate_tokens(&number.to_string()),
+        Value::String(text) => estimate_tokens(text).saturating_add(1),
+        Value::Array(list) => sum(list.iter().map(|value| text(value).saturating_add(1)), 1),
+        Value::Object(map) => {
+            sum(map.iter().map(|(name, value)| estimate_tokens(name).saturating_add(2).saturating_add(text(value))), 2)
+        }
+    }
+}
+
+fn sum(weights: impl Iterator<Item = u64>, first: u64) -> u64 {
+    weights.fold(first, u64::saturating_add)
+}
+
+fn tools(value: &Value) -> u64 {
+    let known = |tool: &Value| tool.get("type").and_then(Value::as_str).is_some_and(|kind| kind.contains('_'));
+    let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
+    sum(list.iter().map(|tool| if known(tool) { KNOWN_TOOL } else { AROUND }), text(value))
+}
+
+/// Counts a message, a part, or a list of them.
+fn content(value: &Value) -> Result<u64, BadRequest> {
+    match value {
+        Value::Array(list) => list.iter().try_fold(1, |sum: u64, value| Ok(sum.saturating_add(content(value)?))),
+        Value::Object(part) => Ok(self::part(part)?.saturating_add(AROUND)),
+        _ => Ok(text(value)),
+    }
+}
+
+fn part(part: &Map<String, Value>) -> Result<u64, BadRequest> {
+    let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
+    let refused = || Err(BadRequest::Part { kind: shown(kind) });
+    let there = |name: &str| part.get(name).filter(|value| !value.is_null());
+    if there("file_id").or(there("file_url")).is_some() {
+        return refused();
+    }
+    match kind {
+        "image_url" | "input_image" | "computer_screenshot" => {
+            let url = there("image_url").and_then(|image| image.get("url").unwrap_or(image).as_str());
+            match url.and_then(inline) {
+                Some(weight) => Ok(weight.saturating_add(without(part, &["image_url"])?)),
+                None => refused(),
+            }
+        }
+        "image" | "document" => match there("source").and_then(source) {
+            Some(weight) => Ok(weight?.saturating_add(without(part, &["source"])?)),
+            None => refused(),
+        },
+        "file" | "input_file" => {
+            let file = there("file").and_then(Value::as_object).unwrap_or(part);
+            match file.get("file_data").and_then(Value::as_str) {
+                Some(data) if file.get("file_id").is_none_or(Value::is_null) => {
+                    Ok(document(data).saturating_add(without(part, &["file", "file_data"])?))
+                }
+                _ => refused(),
+            }
+        }
+        "input_audio" | "audio" | "video" | "video_url" | "input_video" | "container_upload" | "item_reference" => {
+            refused()
+        }
+        "thinking" => sealed(part, "signature"),
+        "redacted_thinking" => sealed(part, "data"),
+        "reasoning" | "compaction" => sealed(part, "encrypted_content"),
+        // What a model asked for is text, whatever it looks like.
+        "tool_use" | "function_call" | "custom_tool_call" => Ok(text(&Value::Object(part.clone()))),
+        _ if there("audio").is_some() || there("source").is_some_and(|source| remote(source)) => refused(),
+        _ => without(part, &[]),
+    }
+}
+
+/// Counts a part less the fields that were counted already. Parts may hold parts.
+fn without(part: &Map<String, Value>, counted: &[&str]) -> Result<u64, BadRequest> {
+    let mut rest = part.iter().filter(|(name, _)| !counted.contains(&name.as_str()));
+    rest.try_fold(2u64, |sum, (name, value)| {
+        let weight = match name.as_str() {
+            "content" | "output" => content(value)?,
+            _ => text(value),
+        };
+        Ok(sum.saturating_add(estimate_tokens(name)).saturating_add(2).saturating_add(weight))
+    })
+}
+
+/// Counts a part with a field that only the provider can read: it holds what a model thought, encrypted.
+fn sealed(part: &Map<String, Value>, name: &str) -> Result<u64, BadRequest> {
+    let bytes = part.get(name).and_then(Value::as_str).map_or(0, str::len);
+    Ok(number(bytes.div_ceil(3)).saturating_add(without(part, &[name])?))
+}
+
+/// Counts the source of Anthropic's pictures and documents; `None` when it lies elsewhere.
+fn source(source: &Value) -> Option<Result<u64, BadRequest>> {
+    let data = || source.get("data").and_then(Value::as_str);
+    match source.get("type").and_then(Value::as_str)? {
+        "base64" => {
+            let kind = source.get("media_type").and_then(Value::as_str)?;
+            Some(Ok(if kind.starts_with("image/") { PICTURE } else { document(data()?) }))
+        }
+        "text" => Some(Ok(text(source))),
+        "content" => Some(content(source.get("content")?)),
+        _ => None,
+    }
+}
+
+fn remote(source: &Value) -> bool {
+    matches!(source.get("type").and_then(Value::as_str), Some("url" | "file"))
+}
+
+/// Counts what an address holds in itself; `None` when it lies elsewhere.
+fn inline(url: &str) -> Option<u64> {
+    let data = url.strip_prefix("data:")?;
+    Some(if data.starts_with("image/") { PICTURE } else { document(data) })
+}
+
+/// Counts a document: its pages are read as text and seen as pictures, and its file is packed about as well as tokens
+/// pack text.
+fn document(base64: &str) -> u64 {
+    PICTURE.saturating_add(number(base64.len()) / 4 * 3)
+}
+
+fn number(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// Counts Gemini's contents, whose parts are told apart by the names of their fields.
+fn gemini(value: &Value) -> Result<u64, BadRequest> {
+    match value {
+        Value::Array(list) => list.iter().try_fold(1, |sum: u64, value| Ok(sum.saturating_add(gemini(value)?))),
+        Value::Object(map) => map.iter().try_fold(AROUND, |sum, (name, value)| {
+            let weight = match loose(name).as_str() {
+                "parts" | "functionresponse" => gemini(value)?,
+                "inlinedata" => inline_data(value)?,
+                "filedata" => return Err(BadRequest::Part { kind: shown(name) }),
+                "thoughtsignature" => number(value.as_str().map_or(0, str::len).div_ceil(3)),
+                _ => text(value),
+            };
+            Ok(sum.saturating_add(estimate_tokens(name)).saturating_add(2).saturating_add(weight))
+        }),
+        _ => Ok(text(value)),
+    }
+}
+
+fn inline_data(value: &Value) -> Result<u64, BadRequest> {
+    let field = |wanted: &str| {
+        let fields = value.as_object().into_iter().flatten();
+        let mut found = fields.filter(|(name, _)| loose(name) == wanted).map(|(_, value)| value.as_str());
+        // Two spellings of one field are two readings of one request.
+        found.next().flatten().filter(|_| found.next().is_none())
+    };
+    let kind = field("mimetype").unwrap_or_default();
+    match field("data") {
+        Some(_) if kind.starts_with("image/") => Ok(PICTURE),
+        Some(data) if kind.starts_with("text/") || kind == "application/pdf" => Ok(document(data)),
+        _ => Err(BadRequest::Part { kind: shown(kind) }),
+    }
+}

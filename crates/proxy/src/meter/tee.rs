@@ -1,0 +1,219 @@
+//! Reads what an answer cost while it passes by.
+
+use bytes::{Bytes, BytesMut};
+use ralph_core::price::Usage;
+
+use super::endpoint::Call;
+use super::sse::{Sse, Step, TooLong};
+use super::usage::Reader;
+
+/// Longer lines are passed on, but no longer read.
+const MOST_LINE: usize = 8 << 20;
+/// Longer bodies are passed on, but not read.
+const MOST_BODY: usize = 16 << 20;
+
+/// What was read out of an answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub usage: Option<Usage>,
+    /// The answer came to its proper end with a final count. Without it `usage` may be too small.
+    pub complete: bool,
+    /// The model that says it answered.
+    pub model: Option<String>,
+    /// Why the model stopped, in the provider's word.
+    pub stop: Option<String>,
+    /// The provider said it failed, and how.
+    pub failed: Option<String>,
+}
+
+/// Reads usage out of an answer that passes by, without delaying or changing a byte, except that it drops the usage
+/// chunk a client did not ask for.
+#[derive(Debug)]
+pub struct Tee {
+    reader: Reader,
+    reading: Reading,
+    /// The stream carries a usage chunk that is not for the client: events are passed on whole.
+    hold: bool,
+    held: BytesMut,
+    /// What is held so far can be passed on without knowing how the event goes on.
+    only_comments: bool,
+    /// The last event was dropped, and so is the rest of its line end.
+    cut: bool,
+    most_line: usize,
+    most_body: usize,
+    ended: bool,
+}
+
+#[derive(Debug)]
+enum Reading {
+    /// Nothing but white space so far, and nobody said what it is.
+    Unknown,
+    Events(Sse),
+    Json(Vec<u8>),
+    Stopped {
+        /// Something was not read, so nothing is known to be final.
+        short: bool,
+    },
+}
+
+impl Tee {
+    /// Begins to read an answer. `usage_added` is what [`Written`](super::Written) said of its request.
+    ///
+    /// A content type that promises events is believed; otherwise the first byte decides, because gateways mislabel.
+    pub fn new(call: &Call, content_type: Option<&str>, usage_added: bool) -> Self {
+        Self::with_limits(call, content_type, usage_added, MOST_LINE, MOST_BODY)
+    }
+
+    fn with_limits(
+        call: &Call,
+        content_type: Option<&str>,
+        usage_added: bool,
+        most_line: usize,
+        most_body: usize,
+    ) -> Self {
+        let kind = content_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+        let events = kind.eq_ignore_ascii_case("text/event-stream");
+        Self {
+            reader: Reader::new(call),
+            reading: if events { Reading::Events(Sse::new(most_line)) } else { Reading::Unknown },
+            hold: usage_added,
+            held: BytesMut::new(),
+            only_comments: true,
+            cut: false,
+            most_line,
+            most_body,
+            ended: false,
+        }
+    }
+
+    /// Takes a piece of the body and returns what to pass on: the very same bytes unless a usage chunk must be dropped.
+    pub fn pass(&mut self, piece: Bytes) -> Bytes {
+        let mut start = 0;
+        if matches!(self.reading, Reading::Unknown) {
+            let Some(at) = piece.iter().position(|byte| !byte.is_ascii_whitespace()) else { return piece };
+            start = at;
+            let json = matches!(piece.get(at), Some(b'{' | b'['));
+            self.reading = if json { Reading::Json(Vec::new()) } else { Reading::Events(Sse::new(self.most_line)) };
+        }
+        match &mut self.reading {
+            Reading::Unknown | Reading::Stopped { .. } => piece,
+            Reading::Json(body) => {
+                let bytes = piece.get(start..).unwrap_or_default();
+                if body.len().saturating_add(bytes.len()) > self.most_body {
+                    self.reading = Reading::Stopped { short: true };
+                } else {
+                    body.extend_from_slice(bytes);
+                }
+                piece
+            }
+            Reading::Events(_) if self.hold => {
+                let mut out = BytesMut::from(piece.get(..start).unwrap_or_default());
+                self.hold_events(piece.get(start..).unwrap_or_default(), &mut out);
+                out.freeze()
+            }
+            Reading::Events(sse) => {
+                if read_events(sse, &mut self.reader, piece.get(start..).unwrap_or_default()).is_err() {
+                    self.reading = Reading::Stopped { short: true };
+                }
+                piece
+            }
+        }
+    }
+
+    /// Ends the body, and returns what was still held back, if anything.
+    pub fn rest(&mut self) -> Bytes {
+        self.ended = true;
+        let mut short = false;
+        let mut dropped = false;
+        match std::mem::replace(&mut self.reading, Reading::Stopped { short: false }) {
+            Reading::Unknown => (),
+            Reading::Json(body) => self.reader.body(&body),
+            Reading::Stopped { short: before } => short = before,
+            Reading::Events(mut sse) => match sse.finish() {
+                Ok(Some(data)) => dropped = self.reader.event(&data) && self.hold,
+                Ok(None) => (),
+                Err(TooLong) => short = true,
+            },
+        }
+        self.reading = Reading::Stopped { short };
+        let held = self.held.split().freeze();
+        if dropped { Bytes::new() } else { held }
+    }
+
+    /// Returns what is known so far. A body that is not a stream of events is only understood at its end.
+    pub fn seen(&self) -> Seen {
+        let seen = self.reader.seen(self.ended);
+        let short = matches!(self.reading, Reading::Stopped { short: true });
+        Seen { complete: seen.complete && !short, ..seen }
+    }
+
+    /// Passes events on one by one, less those that only carry the usage we asked for.
+    fn hold_events(&mut self, bytes: &[u8], out: &mut BytesMut) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let step = match &mut self.reading {
+                Reading::Events(sse) if self.held.len() <= self.most_line.saturating_mul(2) => sse.step(rest),
+                _ => Err(TooLong),
+            };
+            let Ok((taken, step)) = step else {
+                self.reading = Reading::Stopped { short: true };
+                out.unsplit(self.held.split());
+                out.extend_from_slice(rest);
+                return;
+            };
+            let (bytes, left) = rest.split_at(taken);
+            rest = left;
+            match step {
+                Step::Tail if self.held.is_empty() => {
+                    if !self.cut {
+                        out.extend_from_slice(bytes);
+                    }
+                }
+                Step::Tail | Step::Part => self.held.extend_from_slice(bytes),
+                Step::Field => {
+                    self.held.extend_from_slice(bytes);
+                    self.only_comments = false;
+                }
+                Step::Comment => {
+                    self.held.extend_from_slice(bytes);
+                    if self.only_comments {
+                        self.release(out);
+                    }
+                }
+                Step::Nothing => {
+                    self.held.extend_from_slice(bytes);
+                    self.release(out);
+                }
+                Step::Event(data) => {
+                    self.held.extend_from_slice(bytes);
+                    if self.reader.event(&data) {
+                        self.held.clear();
+                        self.cut = true;
+                        self.only_comments = true;
+                    } else {
+                        self.release(out);
+                    }
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, out: &mut BytesMut) {
+        out.extend_from_slice(&self.held);
+        self.held.clear();
+        self.cut = false;
+        self.only_comments = true;
+    }
+}
+
+fn read_events(sse: &mut Sse, reader: &mut Reader, bytes: &[u8]) -> Result<(), TooLong> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (taken, step) = sse.step(rest)?;
+        rest = rest.get(taken..).unwrap_or_default();
+        if let Step::Event(data) = step {
+            reader.event(&data);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! Gemini: every chunk counts anew, the last one counts everything.
+
+use ralph_core::price::Usage;
+use serde::Deserialize;
+
+use super::super::tee::Seen;
+use super::{Count, Failure, later, tokens};
+
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    usage: Option<Usage>,
+    model: Option<String>,
+    stop: Option<String>,
+    failed: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Chunk {
+    candidates: Option<Vec<Candidate>>,
+    prompt_feedback: Option<Feedback>,
+    usage_metadata: Option<Counts>,
+    model_version: Option<String>,
+    error: Option<Failure>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Candidate {
+    finish_reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Feedback {
+    block_reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Counts {
+    prompt_token_count: Option<Count>,
+    tool_use_prompt_token_count: Option<Count>,
+    cached_content_token_count: Option<Count>,
+    candidates_token_count: Option<Count>,
+    thoughts_token_count: Option<Count>,
+}
+
+impl Answer {
+    pub(super) fn event(&mut self, data: &[u8]) {
+        if let Ok(chunk) = serde_json::from_slice::<Chunk>(data) {
+            self.learn(chunk);
+        }
+    }
+
+    /// Reads one answer, or the list of chunks that a stream without events is.
+    pub(super) fn body(&mut self, body: &[u8]) {
+        if body.starts_with(b"[") {
+            let chunks: Vec<Chunk> = serde_json::from_slice(body).unwrap_or_default();
+            chunks.into_iter().for_each(|chunk| self.learn(chunk));
+        } else {
+            self.event(body);
+        }
+    }
+
+    pub(super) fn seen(&self, ended: bool) -> Seen {
+        Seen {
+            usage: self.usage,
+            complete: ended && self.stop.is_some() && self.usage.is_some() && self.failed.is_none(),
+            model: self.model.clone(),
+            stop: self.stop.clone(),
+            failed: self.failed.clone(),
+        }
+    }
+
+    fn learn(&mut self, chunk: Chunk) {
+        later(&mut self.model, chunk.model_version);
+        later(&mut self.stop, chunk.prompt_feedback.and_then(|feedback| feedback.block_reason));
+        for candidate in chunk.candidates.unwrap_or_default() {
+            later(&mut self.stop, candidate.finish_reason);
+        }
+        if let Some(usage) = chunk.usage_metadata.and_then(|counts| usage(&counts)) {
+            self.usage = Some(usage);
+        }
+        self.failed = chunk.error.map(Failure::words).or(self.failed.take());
+    }
+}
+
+fn usage(counts: &Counts) -> Option<Usage> {
+    let prompt = tokens(counts.prompt_token_count)?;
+    let cached = tokens(counts.cached_content_token_count).filter(|cached| *cached <= prompt).unwrap_or(0);
+    let thoughts = tokens(counts.thoughts_token_count).unwrap_or(0);
+    Some(Usage {
+        input: prompt - cached + tokens(counts.tool_use_prompt_token_count).unwrap_or(0),
+        cached_input: cached,
+        output: tokens(counts.candidates_token_count).unwrap_or(0) + thoughts,
+        reasoning: thoughts,
+        ..Usage::default()
+    })
+}
