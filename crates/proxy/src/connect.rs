@@ -48,12 +48,13 @@ fn wanted(head: &Head) -> Result<Target, Why> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::Framing;
     use crate::target::BadTarget;
 
     #[track_caller]
     fn check(target: &str, host: Option<&str>, body: bool, want: Result<&str, Why>) {
-        let head =
-            Head { method: "CONNECT".to_owned(), target: target.to_owned(), host: host.map(str::to_owned), body };
+        let (method, target, host) = ("CONNECT".to_owned(), target.to_owned(), host.map(str::to_owned));
+        let head = Head { method, target, host, framing: Framing::Length(0), body };
         assert_eq!(wanted(&head).map(|target| target.to_string()), want.map(str::to_owned));
     }
 

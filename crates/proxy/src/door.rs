@@ -11,17 +11,19 @@ use std::time::Duration;
 use ralph_core::policy::Policy;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::limits::Limits;
-use crate::notice::{Entry, Notice, Why};
+use crate::notice::{Entry, Notice, Told, Why};
 use crate::pipeline::Pipeline;
 use crate::reply::Reply;
 use crate::resolve::Resolve;
 use crate::stream::{Activity, Watched};
+use crate::terms::Terms;
 use crate::{dns, explicit, transparent};
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -44,12 +46,24 @@ pub struct Guard {
     pipeline: Arc<Pipeline>,
     stop: CancellationToken,
     tasks: TaskTracker,
+    /// What serves the doors at the moment.
+    serving: watch::Receiver<CancellationToken>,
 }
 
 impl Guard {
     /// Changes the policy. Connections that it no longer allows are cut, synthetic addresses of such names forgotten.
     pub fn set_policy(&self, policy: Policy) {
         self.pipeline.set_policy(policy);
+    }
+
+    /// Makes every stand-in worthless from now on; whoever uses one raises an alarm.
+    pub fn revoke(&self) {
+        self.pipeline.revoke();
+    }
+
+    /// Ends whatever serves the doors, as its death would: all connections are cut, and it is started anew.
+    pub fn fail(&self) {
+        self.serving.borrow().cancel();
     }
 
     /// Ends everything and waits until it has ended.
@@ -61,56 +75,76 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        self.pipeline.revoke();
         self.stop.cancel();
     }
 }
 
 /// Serves the doors until the guard is dropped. It must be called within a tokio runtime.
-pub fn serve(doors: Doors, policy: Policy, resolver: Arc<dyn Resolve>, notice: Arc<dyn Notice>) -> io::Result<Guard> {
-    serve_within(Limits::default(), doors, policy, resolver, notice)
+pub fn serve(
+    doors: Doors,
+    terms: impl Into<Terms>,
+    resolver: Arc<dyn Resolve>,
+    notice: Arc<dyn Notice>,
+) -> io::Result<Guard> {
+    serve_within(Limits::default(), doors, terms, resolver, notice)
 }
 
 /// As [`serve`], with limits of the caller's choice.
 pub fn serve_within(
     limits: Limits,
     doors: Doors,
-    policy: Policy,
+    terms: impl Into<Terms>,
     resolver: Arc<dyn Resolve>,
     notice: Arc<dyn Notice>,
 ) -> io::Result<Guard> {
     Handle::try_current().map_err(io::Error::other)?;
-    let pipeline = Arc::new(Pipeline::new(limits, policy, resolver, notice));
-    let guard = Guard { pipeline: Arc::clone(&pipeline), stop: CancellationToken::new(), tasks: TaskTracker::new() };
-    let hall = Hall {
-        slots: Arc::new(Semaphore::new(limits.connections)),
-        pipeline: Arc::clone(&pipeline),
-        stop: guard.stop.clone(),
-        tasks: guard.tasks.clone(),
-    };
-    // All sockets are taken over before the first is served: half a sandbox is none.
-    let explicit = doors.explicit.into_iter().map(|listener| (Door::Explicit, listener));
-    let transparent = doors.transparent.into_iter().map(|listener| (Door::Transparent, listener));
-    let dns = doors.dns_tcp.into_iter().map(|listener| (Door::Dns, listener));
-    let listeners: Vec<(Door, TcpListener)> = explicit
-        .chain(transparent)
-        .chain(dns)
-        .map(|(door, listener)| {
-            listener.set_nonblocking(true)?;
-            Ok((door, TcpListener::from_std(listener)?))
-        })
-        .collect::<io::Result<_>>()?;
-    let udp = doors.dns_udp.map(|socket| {
-        socket.set_nonblocking(true)?;
-        UdpSocket::from_std(socket)
-    });
-    if let Some(socket) = udp.transpose()? {
-        hall.spawn(dns::udp(pipeline, socket));
-    }
-    for (door, listener) in listeners {
-        hall.spawn(hall.clone().receive(door, listener));
-    }
-    guard.tasks.close();
+    let pipeline = Arc::new(Pipeline::new(limits, terms.into(), resolver, notice));
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    // The first start fails here, in the caller's hands; later ones are tried again.
+    let doors = Arc::new(doors);
+    let first = Hall::open(&pipeline, &stop, &doors)?;
+    let (serving, watched) = watch::channel(first.stop.clone());
+    let guard = Guard { pipeline: Arc::clone(&pipeline), stop: stop.clone(), tasks: tasks.clone(), serving: watched };
+    tasks.spawn(keep_open(pipeline, stop, doors, first, serving));
+    tasks.close();
     Ok(guard)
+}
+
+/// Starts the doors anew when whoever serves them dies, until the sandbox ends.
+async fn keep_open(
+    pipeline: Arc<Pipeline>,
+    stop: CancellationToken,
+    doors: Arc<Doors>,
+    first: Hall,
+    serving: watch::Sender<CancellationToken>,
+) {
+    let mut hall = first;
+    loop {
+        let ended = hall.stop.clone();
+        let why = tokio::select! {
+            () = stop.cancelled() => None,
+            () = ended.cancelled() => Some("whoever served them was ended".to_owned()),
+            why = hall.died() => Some(why),
+        };
+        hall.stop.cancel();
+        hall.tasks.close();
+        hall.tasks.wait().await;
+        let Some(why) = why else { return };
+        hall = loop {
+            sleep(PAUSE).await;
+            match Hall::open(&pipeline, &stop, &doors) {
+                Ok(hall) => break hall,
+                Err(error) => tracing::warn!(%error, "the doors of a sandbox could not be opened anew"),
+            }
+            if stop.is_cancelled() {
+                return;
+            }
+        };
+        // Nobody listens when the guard is gone, and then the loop ends at its next turn.
+        serving.send_replace(hall.stop.clone());
+        pipeline.notice.tell(Told::Restarted { why });
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,16 +154,70 @@ enum Door {
     Dns,
 }
 
+/// Whoever serves the doors of one sandbox, and what that takes.
+#[derive(Debug)]
+struct Hall {
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    /// The tasks that have to live for the doors to be open.
+    vital: JoinSet<()>,
+}
+
+impl Hall {
+    /// Takes copies of the sockets and serves them. All are taken over before the first is served: half a sandbox is
+    /// none.
+    fn open(pipeline: &Arc<Pipeline>, stop: &CancellationToken, doors: &Doors) -> io::Result<Self> {
+        let (stop, tasks) = (stop.child_token(), TaskTracker::new());
+        let slots = Arc::new(Semaphore::new(pipeline.limits.connections));
+        let room = Room { slots, pipeline: Arc::clone(pipeline), stop: stop.clone(), tasks: tasks.clone() };
+        let explicit = doors.explicit.iter().map(|listener| (Door::Explicit, listener));
+        let transparent = doors.transparent.iter().map(|listener| (Door::Transparent, listener));
+        let dns = doors.dns_tcp.iter().map(|listener| (Door::Dns, listener));
+        let listeners: Vec<(Door, TcpListener)> = explicit
+            .chain(transparent)
+            .chain(dns)
+            .map(|(door, listener)| {
+                let listener = listener.try_clone()?;
+                listener.set_nonblocking(true)?;
+                Ok((door, TcpListener::from_std(listener)?))
+            })
+            .collect::<io::Result<_>>()?;
+        let udp = doors.dns_udp.as_ref().map(|socket| {
+            let socket = socket.try_clone()?;
+            socket.set_nonblocking(true)?;
+            UdpSocket::from_std(socket)
+        });
+        let mut vital = JoinSet::new();
+        if let Some(socket) = udp.transpose()? {
+            vital.spawn(dns::udp(Arc::clone(pipeline), socket));
+        }
+        for (door, listener) in listeners {
+            vital.spawn(room.clone().receive(door, listener));
+        }
+        Ok(Self { stop, tasks, vital })
+    }
+
+    /// Waits until one of the vital tasks has ended, which none does by itself.
+    async fn died(&mut self) -> String {
+        match self.vital.join_next().await {
+            Some(Ok(())) => "a door stopped listening".to_owned(),
+            Some(Err(error)) => format!("a door failed: {error}"),
+            // A sandbox without doors has nothing that could die.
+            None => std::future::pending().await,
+        }
+    }
+}
+
 /// What all doors of one sandbox share.
 #[derive(Debug, Clone)]
-struct Hall {
+struct Room {
     slots: Arc<Semaphore>,
     pipeline: Arc<Pipeline>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-impl Hall {
+impl Room {
     /// Runs something until it ends or the sandbox does.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(work));

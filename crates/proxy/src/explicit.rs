@@ -6,6 +6,7 @@ use hyper::StatusCode;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
+use crate::http::Form;
 use crate::notice::{Entry, Why};
 use crate::pipeline::Pipeline;
 use crate::reply::Reply;
@@ -38,7 +39,7 @@ async fn request(pipeline: &Arc<Pipeline>, mut client: impl Client, mut bytes: V
             let rest = bytes.split_off(end.min(bytes.len()));
             connect::serve(pipeline, Rewound::new(rest, client), &head).await;
         }
-        Ok((head, _)) => http::serve(pipeline, client, &head, bytes).await,
+        Ok(_) => http::serve(pipeline, Entry::Http, client, &bytes, Form::Absolute).await,
         Err(fault) => {
             if let Some(why) = fault.why() {
                 pipeline.refused_text(Entry::Unknown, "", 0, &why);

@@ -20,8 +20,16 @@ pub(crate) struct Head {
     pub(crate) target: String,
     /// The one `Host` header.
     pub(crate) host: Option<String>,
-    /// Whether a body is announced.
+    pub(crate) framing: Framing,
+    /// Whether a body is announced, be it an empty one.
     pub(crate) body: bool,
+}
+
+/// How the end of a body is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framing {
+    Length(u64),
+    Chunked,
 }
 
 /// Why there is no head.
@@ -79,7 +87,7 @@ pub(crate) async fn read(
 
 /// Finds the end of the head, looking only at what was not seen yet. A bare line feed is refused at once: waiting for a
 /// proper one would only cost time.
-fn end(bytes: &[u8], seen: usize) -> Result<Option<usize>, Fault> {
+pub(crate) fn end(bytes: &[u8], seen: usize) -> Result<Option<usize>, Fault> {
     for (at, _) in bytes.iter().enumerate().skip(seen).filter(|(_, byte)| **byte == b'\n') {
         let line = bytes.get(..at).unwrap_or_default();
         if !line.ends_with(b"\r") {
@@ -92,7 +100,7 @@ fn end(bytes: &[u8], seen: usize) -> Result<Option<usize>, Fault> {
     Ok(None)
 }
 
-fn parse(head: &[u8]) -> Result<Head, &'static str> {
+pub(crate) fn parse(head: &[u8]) -> Result<Head, &'static str> {
     let text = head.strip_suffix(b"\r\n\r\n").ok_or("it has no end")?;
     let mut lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let (method, target, old) = request_line(lines.next().unwrap_or_default())?;
@@ -123,7 +131,12 @@ fn parse(head: &[u8]) -> Result<Head, &'static str> {
     {
         return Err("`Transfer-Encoding` is not just `chunked`, or not alone");
     }
-    Ok(Head { method, target, host, body: length.is_some() || chunked.is_some() })
+    let framing = match &length {
+        _ if chunked.is_some() => Framing::Chunked,
+        Some(length) => Framing::Length(length.parse().map_err(|_| "`Content-Length` is not a number")?),
+        None => Framing::Length(0),
+    };
+    Ok(Head { method, target, host, framing, body: length.is_some() || chunked.is_some() })
 }
 
 fn request_line(line: &[u8]) -> Result<(String, String, bool), &'static str> {

@@ -1,138 +1,140 @@
-//! Plain HTTP/1: one request per connection, judged, cleaned and carried.
+//! HTTP/1 that is looked into: each request is judged, cleaned, lent what it needs and carried.
 //!
-//! What follows a request's body is never read as another request, so there is nothing to smuggle one into. Headers
+//! A [`Gate`] stands before the parser, so that every request of a connection is read as strictly as the first. Headers
 //! that are about one connection stay on it, in both directions. Redirects are the client's to follow: each is a new
 //! request here.
 
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use http_body_util::Either;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, HeaderValue, UPGRADE};
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode, Uri, client, server};
+use hyper::{Method, Request, Response, StatusCode, Uri, server};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::sync::Mutex;
 
-use crate::head::{self, Head};
+use crate::gate::Gate;
 use crate::judge::Ask;
-use crate::notice::{Entry, Why};
-use crate::pipeline::{Pipeline, Way};
+use crate::line::{BUFFER, Line, Sending};
+use crate::notice::{Entry, Exchanged, Told, Why, Wrong};
+use crate::passing::{Ending, Passing};
+use crate::pipeline::{Pipeline, alarm};
 use crate::reply::Reply;
-use crate::stream::{Client, Rewound, say_and_close};
+use crate::reverse::{self, Answer};
+use crate::scan::Scan;
+use crate::stream::{Client, say_and_close};
 use crate::target::{HTTP, HTTPS, Target};
-
-/// Headers that are about one connection, and those a proxy keeps to itself.
-const OF_THE_CONNECTION: [HeaderName; 11] = [
-    CONNECTION,
-    HeaderName::from_static("expect"),
-    HeaderName::from_static("http2-settings"),
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-authenticate"),
-    HeaderName::from_static("proxy-authorization"),
-    HeaderName::from_static("proxy-connection"),
-    HeaderName::from_static("te"),
-    HeaderName::from_static("trailer"),
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
-
-/// The most that waits on one side of an exchange for the other.
-const BUFFER: usize = 64 * 1024;
+use crate::{credential, wash};
 
 /// How requests on a connection name their target.
 #[derive(Debug, Clone)]
-enum Form {
-    /// In the request itself.
+pub(crate) enum Form {
+    /// In the request itself: as an absolute address, or as one of the sandbox's routes.
     Absolute,
     /// It was named before, and the request may not name another.
-    Bound(Target),
+    Bound { target: Target, tls: bool },
 }
 
-/// Serves a request that names its target itself; `bytes` is its head and what followed it so far.
-pub(crate) async fn serve(pipeline: &Arc<Pipeline>, client: impl Client, head: &Head, bytes: Vec<u8>) {
-    exchange(pipeline, Entry::Http, client, head, bytes, Form::Absolute).await;
-}
-
-/// Serves a request on a connection whose target is known.
-pub(crate) async fn serve_bound(pipeline: &Arc<Pipeline>, entry: Entry, target: &Target, mut client: impl Client) {
-    let mut bytes = Vec::new();
-    match head::read(&mut client, &mut bytes, &pipeline.limits).await {
-        // A tunnel in a tunnel could go anywhere.
-        Ok((head, _)) if head.method == "CONNECT" => {
-            let why = Why::Malformed("a tunnel inside a tunnel");
-            pipeline.refused(entry, target, &why);
-            say_and_close(client, &Reply::refused(target, &why, None).bytes()).await;
-        }
-        Ok((head, _)) => exchange(pipeline, entry, client, &head, bytes, Form::Bound(target.clone())).await,
-        Err(fault) => {
-            if let Some(why) = fault.why() {
-                pipeline.refused(entry, target, &why);
-            }
-            if let Some(reply) = Reply::fault(fault) {
-                say_and_close(client, &reply.bytes()).await;
-            }
-        }
+impl Form {
+    fn tls(&self) -> bool {
+        matches!(self, Self::Bound { tls: true, .. })
     }
 }
 
-async fn exchange(
-    pipeline: &Arc<Pipeline>,
-    entry: Entry,
-    client: impl Client,
-    head: &Head,
-    bytes: Vec<u8>,
-    form: Form,
-) {
-    let read = AtomicBool::new(false);
+/// Serves the requests of one connection; `bytes` is what was read of it so far.
+pub(crate) async fn serve(pipeline: &Arc<Pipeline>, entry: Entry, client: impl Client, bytes: &[u8], form: Form) {
+    let gate = Gate::new(client, bytes, pipeline.limits);
+    let log = gate.log();
+    let served = AtomicU64::new(0);
+    let line = Mutex::new(None);
     let service = service_fn(|request| {
-        read.store(true, Ordering::Relaxed);
-        let (pipeline, form) = (Arc::clone(pipeline), form.clone());
-        async move {
-            Ok::<_, Infallible>(match forward(&pipeline, entry, &form, request).await {
-                Ok(response) => response.map(Either::Right),
-                Err(reply) => reply.response().map(Either::Left),
-            })
-        }
+        served.fetch_add(1, Ordering::Relaxed);
+        let (form, line) = (&form, &line);
+        async move { Ok::<_, Infallible>(answer(pipeline, entry, form, line, request).await) }
     });
     let connection = server::conn::http1::Builder::new()
-        .keep_alive(false)
         .max_buf_size(BUFFER.max(pipeline.limits.head_bytes))
         .timer(TokioTimer::new())
-        .header_read_timeout(pipeline.limits.head_time)
-        .serve_connection(TokioIo::new(Rewound::new(bytes, client)), service);
+        .header_read_timeout(None)
+        .serve_connection(TokioIo::new(gate), service);
     let end = connection.without_shutdown().await;
-    if !read.load(Ordering::Relaxed) {
+    let (heads, target) = log.heads();
+    if heads > served.load(Ordering::Relaxed) && end.is_err() {
         // Our own reading let it through, hyper's did not and answered it: the target is no address.
-        pipeline.refused_text(entry, &head.target, 0, &Why::Malformed("the target is no address"));
+        pipeline.refused_text(entry, &target, 0, &Why::Malformed("the target is no address"));
+    }
+    let fault = log.fault();
+    if let Some(why) = fault.and_then(crate::head::Fault::why) {
+        match &form {
+            Form::Absolute => pipeline.refused_text(entry, "", 0, &why),
+            Form::Bound { target, .. } => pipeline.refused(entry, target, &why),
+        }
     }
     // An error here is a client that hung up or a body cut short; the decision was told already.
     if let Ok(parts) = end {
-        say_and_close(parts.io.into_inner(), b"").await;
+        let words = fault.and_then(Reply::fault).map(|reply| reply.bytes()).unwrap_or_default();
+        say_and_close(parts.io.into_inner().into_inner(), &words).await;
     }
 }
 
-type Answered = Response<Carried>;
+async fn answer(
+    pipeline: &Arc<Pipeline>,
+    entry: Entry,
+    form: &Form,
+    line: &Mutex<Option<Line>>,
+    request: Request<Incoming>,
+) -> Answer {
+    let own = |reply: &Reply| reply.response().map(Either::Left);
+    if let Form::Absolute = form
+        && request.uri().authority().is_none()
+        && request.method() != Method::CONNECT
+    {
+        let path = request.uri().path().to_owned();
+        if path == "/health" && request.method() == Method::GET {
+            return reverse::health(pipeline);
+        }
+        if request.headers().get_all(HOST).iter().count() == 1
+            && let Some((route, name, rest)) = reverse::find(pipeline, &path)
+        {
+            return match route {
+                Some(route) => reverse::serve(pipeline, route, rest, request).await,
+                None => {
+                    let text = format!("there is no route `{}`", ralph_core::text::plain(name));
+                    pipeline.refused_text(Entry::Route, name, 0, &Why::Malformed("there is no such route"));
+                    own(&Reply::new(StatusCode::NOT_FOUND, text))
+                }
+            };
+        }
+    }
+    match forward(pipeline, entry, form, line, request).await {
+        Ok(response) => response.map(Either::Right),
+        Err(reply) => own(&reply),
+    }
+}
 
 async fn forward(
     pipeline: &Arc<Pipeline>,
     entry: Entry,
     form: &Form,
-    mut request: Request<Incoming>,
-) -> Result<Answered, Reply> {
+    line: &Mutex<Option<Line>>,
+    request: Request<Incoming>,
+) -> Result<Response<Passing>, Reply> {
     let target = wanted(form, &request).map_err(|why| {
         let written = request.uri().authority().map_or("", |authority| authority.as_str());
         match form {
             Form::Absolute => pipeline.refused_text(entry, written, 0, &why),
-            Form::Bound(target) => pipeline.refused(entry, target, &why),
+            Form::Bound { target, .. } => pipeline.refused(entry, target, &why),
         }
         Reply::unreadable(&why)
     })?;
+    let tls = form.tls();
+    let refuse = |why: Why| {
+        pipeline.refused(entry, &target, &why);
+        Reply::refused(&target, &why, None)
+    };
     if ["TRACE", "TRACK"].contains(&request.method().as_str()) || request.method() == Method::CONNECT {
         pipeline.refused(entry, &target, &Why::Malformed("this method is not carried"));
         return Err(Reply::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not carried"));
@@ -141,149 +143,125 @@ async fn forward(
         pipeline.refused(entry, &target, &Why::Malformed("upgrades are not carried"));
         return Err(Reply::new(StatusCode::NOT_IMPLEMENTED, "upgrades are not carried"));
     }
-    if target.port() == HTTPS {
-        pipeline.refused(entry, &target, &Why::NotTls);
-        return Err(Reply::refused(&target, &Why::NotTls, None));
+    if target.port() == HTTPS && !tls {
+        return Err(refuse(Why::NotTls));
     }
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let lent = pipeline.credential_for(&target).filter(|_| tls);
+    if let Some(name) = pipeline.astray(request.headers(), &path, lent) {
+        alarm(&*pipeline.notice, Wrong::PhantomAstray, name, &target);
+        return Err(refuse(Why::Astray));
+    }
     let ask = Ask::Request { method: request.method().as_str().to_owned(), path: path.clone() };
-    let way = pipeline
-        .open(entry, &target, ask)
-        .await
-        .map_err(|refused| Reply::refused(&target, &refused.why, refused.address))?;
+    // A stand-in is worth nothing before the policy has spoken.
+    let mut way = match line.lock().await.take().and_then(|line| line.again(&target, tls, &ask)) {
+        Some(way) => pipeline.judge(entry, &target, &ask).map(|()| way).map_err(|why| (why, None)),
+        None => Line::open(pipeline, entry, &target, tls, ask).await.map_err(|refused| (refused.why, refused.address)),
+    }
+    .map_err(|(why, address)| Reply::refused(&target, &why, address))?;
 
     let wrong = || Reply::new(StatusCode::BAD_REQUEST, "the request cannot be written anew");
-    *request.uri_mut() = path.parse::<Uri>().map_err(|_| wrong())?;
-    *request.version_mut() = hyper::Version::HTTP_11;
-    clean(request.headers_mut());
-    request.headers_mut().insert(HOST, HeaderValue::from_str(&target.host_header()).map_err(|_| wrong())?);
-    request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    let mut response = send(pipeline, entry, &target, way, request).await?;
-    if response.headers().contains_key(TRANSFER_ENCODING) {
-        // The chunks are ours to count now; a length beside them was never true.
-        response.headers_mut().remove(CONTENT_LENGTH);
+    let mut told = Exchanged {
+        entry,
+        host: target.host().to_owned(),
+        port: target.port(),
+        method: request.method().as_str().to_owned(),
+        path: request.uri().path().to_owned(),
+        status: None,
+        sent: 0,
+        received: 0,
+        credential: None,
+        call: None,
+    };
+    let (mut parts, body) = request.into_parts();
+    parts.uri = path.parse::<Uri>().map_err(|_| wrong())?;
+    parts.version = hyper::Version::HTTP_11;
+    wash::clean(&mut parts.headers);
+    parts.headers.insert(HOST, HeaderValue::from_str(&target.host_header(tls)).map_err(|_| wrong())?);
+    if let Some(lent) = lent {
+        if lent.is_in(&parts.headers) {
+            if lent.is_revoked() {
+                alarm(&*pipeline.notice, Wrong::PhantomRevoked, lent.name().to_owned(), &target);
+                return Err(refuse(Why::Astray));
+            }
+            lent.lend(&mut parts.headers);
+            told.credential = Some(lent.name().to_owned());
+        } else {
+            // Whose account would it be?
+            credential::strip(&mut parts.headers);
+        }
+        // An answer in another encoding could not be looked through.
+        parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
-    clean(response.headers_mut());
-    // One request per connection, and the client should know.
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    Ok(response)
+    let sending = Sending::new(body, &pipeline.phantoms, Arc::clone(&pipeline.notice), target.clone());
+    let sent = sending.count();
+    let response = match way.send(Request::from_parts(parts, sending)).await {
+        // Nobody asked to switch.
+        Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => response,
+        _ => {
+            told.sent = sent.load(Ordering::Relaxed);
+            told.status = Some(StatusCode::BAD_GATEWAY.as_u16());
+            pipeline.notice.tell(Told::Exchanged(told));
+            return Err(Reply::refused(&target, &Why::Unreachable, None));
+        }
+    };
+    told.sent = sent.load(Ordering::Relaxed);
+    told.status = Some(response.status().as_u16());
+    let running = way.running();
+    *line.lock().await = Some(way);
+    look_at(pipeline, lent.is_some(), &target, told, response, running)
+}
+
+/// Lets an answer pass, unless it brings what must not come back.
+fn look_at(
+    pipeline: &Arc<Pipeline>,
+    lent: bool,
+    target: &Target,
+    told: Exchanged,
+    response: Response<Incoming>,
+    running: Arc<tokio_util::task::AbortOnDropHandle<()>>,
+) -> Result<Response<Passing>, Reply> {
+    let (mut parts, body) = response.into_parts();
+    let encoded = parts.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
+    let leak = wash::leak(&parts.headers, &pipeline.forbidden);
+    if (lent && encoded) || leak.is_some() {
+        if let Some(name) = leak {
+            alarm(&*pipeline.notice, Wrong::SecretReturned, name.to_owned(), target);
+        }
+        pipeline.notice.tell(Told::Exchanged(told));
+        return Err(Reply::new(
+            StatusCode::BAD_GATEWAY,
+            "the answer could not be let through: it may hold a credential",
+        ));
+    }
+    if lent {
+        wash::answer(&mut parts.headers, parts.version);
+    } else {
+        wash::framed(&mut parts.headers, parts.version);
+    }
+    parts.version = hyper::Version::HTTP_11;
+    let ending = Ending::new(Arc::clone(&pipeline.notice), told, None);
+    let scan = Scan::new(pipeline.forbidden.clone());
+    Ok(Response::from_parts(parts, Passing::new(body, Some(running), scan, ending)))
 }
 
 /// Finds the one target that everything in the request agrees on.
 fn wanted(form: &Form, request: &Request<Incoming>) -> Result<Target, Why> {
     let uri = request.uri();
-    let target = match form {
+    let (target, usual) = match form {
         Form::Absolute if uri.scheme_str() == Some("http") => {
-            Target::authority(uri.authority().map_or("", |authority| authority.as_str()), Some(HTTP))?
+            let written = uri.authority().map_or("", |authority| authority.as_str());
+            (Target::authority(written, Some(HTTP))?, HTTP)
         }
         Form::Absolute => return Err(Why::Malformed("the target is not an `http://` address")),
-        Form::Bound(target) if uri.authority().is_none() && uri.path().starts_with('/') => target.clone(),
-        Form::Bound(_) => return Err(Why::Malformed("the target is not a path")),
+        Form::Bound { target, tls } if uri.authority().is_none() && uri.path().starts_with('/') => {
+            (target.clone(), if *tls { HTTPS } else { HTTP })
+        }
+        Form::Bound { .. } => return Err(Why::Malformed("the target is not a path")),
     };
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next().and_then(|host| host.to_str().ok()), hosts.next()) {
-        (Some(host), None) if Target::authority(host, Some(HTTP)).ok().as_ref() == Some(&target) => Ok(target),
+        (Some(host), None) if Target::authority(host, Some(usual)).ok().as_ref() == Some(&target) => Ok(target),
         _ => Err(Why::Host),
-    }
-}
-
-/// Removes what belongs to the connection the message came by, and not to the message.
-fn clean(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    // A message may not use this to lose what it is judged by.
-    let kept = ["host", "content-length"];
-    for name in named.iter().filter(|name| !kept.contains(&name.as_str())).chain(&OF_THE_CONNECTION) {
-        headers.remove(name);
-    }
-}
-
-async fn send(
-    pipeline: &Arc<Pipeline>,
-    entry: Entry,
-    target: &Target,
-    way: Way,
-    request: Request<Incoming>,
-) -> Result<Answered, Reply> {
-    let Way { stream, mut permit } = way;
-    let broken = || Reply::refused(target, &Why::Unreachable, None);
-    let (mut sender, connection) = client::conn::http1::Builder::new()
-        .max_buf_size(BUFFER)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(|_| broken())?;
-    let (owner, told) = (Arc::clone(pipeline), target.clone());
-    let running = AbortOnDropHandle::new(tokio::spawn(async move {
-        tokio::select! {
-            // Both ends of the exchange see a failure themselves.
-            _ = connection => (),
-            () = permit.revoked() => owner.refused(entry, &told, &Why::Revoked),
-        }
-    }));
-    let response = sender.send_request(request).await.map_err(|_| broken())?;
-    // Nobody asked to switch.
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(broken());
-    }
-    Ok(response.map(|body| Carried { body, _running: running }))
-}
-
-/// A body on its way back. The connection it comes by ends with it.
-#[derive(Debug)]
-struct Carried {
-    body: Incoming,
-    _running: AbortOnDropHandle<()>,
-}
-
-impl Body for Carried {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn connection_headers_stay() {
-        let mut headers = HeaderMap::new();
-        for (name, value) in [
-            ("connection", "X-One, close"),
-            ("connection", "x-two, Host, content-length"),
-            ("x-one", "1"),
-            ("x-two", "2"),
-            ("x-three", "3"),
-            ("host", "x.io"),
-            ("content-length", "5"),
-            ("proxy-authorization", "Basic eDp5"),
-            ("proxy-connection", "keep-alive"),
-            ("keep-alive", "5"),
-            ("te", "trailers"),
-            ("upgrade", "websocket"),
-            ("transfer-encoding", "chunked"),
-        ] {
-            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
-        }
-        clean(&mut headers);
-        let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
-        left.sort_unstable();
-        assert_eq!(left, ["content-length", "host", "x-three"]);
     }
 }

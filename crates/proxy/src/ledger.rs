@@ -14,6 +14,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ralph_core::money::Micros;
+use ralph_core::price::{CacheWrites, Price};
 
 /// The most a run may spend; `None` is no cap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,6 +63,14 @@ impl Rate {
             Micros(u64::try_from(micros).unwrap_or(u64::MAX))
         };
         class(input, self.input) + class(output, self.output)
+    }
+}
+
+impl Rate {
+    /// Returns the dearest rates that a call with so long a prompt can be charged by.
+    pub fn worst(price: &Price, input: u64, writes: CacheWrites) -> Self {
+        let (input, output) = price.dearest_for(input, writes);
+        Self { input, output }
     }
 }
 

@@ -5,27 +5,40 @@
 //! whose first words were checked.
 
 pub mod address;
+pub mod authority;
+pub mod credential;
 pub mod door;
 pub mod ledger;
 pub mod limits;
 pub mod meter;
 pub mod notice;
+pub mod phantom;
 pub mod resolve;
+pub mod route;
 pub mod target;
+pub mod terms;
 
+mod charge;
 mod connect;
 mod dns;
 mod explicit;
+mod gate;
 mod head;
 mod hello;
 mod http;
 mod judge;
+mod line;
+mod passing;
 mod pipeline;
 mod reply;
+mod reverse;
+mod scan;
 mod socks;
 mod stream;
 mod transparent;
 mod tunnel;
+mod upstream;
+mod wash;
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,10 @@ pub struct Limits {
     pub head_bytes: usize,
     /// The longest a client may take to say what it wants: a request head, a SOCKS greeting, a TLS hello.
     pub head_time: Duration,
+    /// The longest body of a call of a model, which has to be read as a whole.
+    pub body_bytes: usize,
+    /// The longest such a body may take to arrive.
+    pub body_time: Duration,
     pub resolve_time: Duration,
     /// The longest all attempts to reach one target may take together.
     pub dial_time: Duration,
@@ -24,6 +28,8 @@ impl Default for Limits {
             connections: 256,
             head_bytes: 32 * 1024,
             head_time: Duration::from_secs(15),
+            body_bytes: 32 << 20,
+            body_time: Duration::from_mins(2),
             resolve_time: Duration::from_secs(10),
             dial_time: Duration::from_secs(20),
             idle_time: Duration::from_mins(15),

@@ -149,6 +149,13 @@ pub enum Wrong {
 pub enum Told {
     Decided(Decided),
     Exchanged(Exchanged),
+    /// A call is about to be dialled and may cost so much. What follows is the exchange that says what it did cost.
+    Calling {
+        route: String,
+        model: String,
+        cost: Micros,
+        tokens: u64,
+    },
     Alarm(Alarm),
     /// A call was refused because the budget is spent.
     Spent {
@@ -186,6 +193,11 @@ pub enum Why {
     Inner(Kind),
     #[error("the host does not answer")]
     Unreachable,
+    #[error("its certificate could not be verified")]
+    Untrusted,
+    /// A stand-in for a credential was on its way to the wrong host.
+    #[error("the request carries a stand-in for a credential that is not for this host")]
+    Astray,
     /// A tunnel to one name asked for another.
     #[error("the TLS hello {}", said(.0.as_deref()))]
     Sni(Option<String>),

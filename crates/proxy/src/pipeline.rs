@@ -1,23 +1,31 @@
 //! The one pipeline of a sandbox: every entry asks here, and nothing leaves that was not asked for here.
 //!
-//! Name before DNS, one resolution, the address filter, then a dial of exactly the checked address. Credentials,
-//! budget and audit join between the dial and the first byte, or read the notices; they are not here.
+//! Name before DNS, one resolution, the address filter, then a dial of exactly the checked address. What a request is
+//! lent and what it costs is decided where requests are read; here is what they share.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ralph_core::policy::Policy;
+use hyper::header::HeaderMap;
+use ralph_core::policy::{Mode, Policy, decide};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::address::{self, Kind};
+use crate::authority::Authority;
+use crate::credential::Credential;
 use crate::dns::Table;
 use crate::judge::{Ask, admit, judge, judge_name};
+use crate::ledger::Ledger;
 use crate::limits::Limits;
-use crate::notice::{Decided, Entry, Notice, Told, Why};
+use crate::notice::{Alarm, Decided, Entry, Notice, Told, Why, Wrong};
 use crate::resolve::Resolve;
-use crate::target::{Target, shown};
+use crate::route::Route;
+use crate::scan::Forbidden;
+use crate::target::{HTTPS, Target, shown};
+use crate::terms::Terms;
+use crate::upstream::Endpoints;
 
 /// More addresses of one name are not tried.
 const MOST_ADDRESSES: usize = 8;
@@ -26,9 +34,21 @@ const MOST_ADDRESSES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     pub(crate) limits: Limits,
+    pub(crate) notice: Arc<dyn Notice>,
+    pub(crate) routes: Vec<Route>,
+    pub(crate) ledger: Ledger,
+    pub(crate) endpoints: Endpoints,
+    /// The real credentials in every form: they must not come back.
+    pub(crate) forbidden: Forbidden,
+    /// Their stand-ins: they must not go anywhere but where they are for.
+    pub(crate) phantoms: Forbidden,
+    pub(crate) resolver: Arc<dyn Resolve>,
+    authority: Option<Arc<Authority>>,
+    /// Every credential that is lent.
+    lent: Vec<Arc<Credential>>,
+    /// Those that are lent to hosts.
+    bound: Vec<Arc<Credential>>,
     policy: watch::Sender<Arc<Policy>>,
-    resolver: Arc<dyn Resolve>,
-    notice: Arc<dyn Notice>,
     names: Mutex<Table>,
 }
 
@@ -44,11 +64,17 @@ pub(crate) struct Way {
 pub(crate) struct Permit {
     policy: watch::Receiver<Arc<Policy>>,
     target: Target,
-    ask: Ask,
+    /// What the connection is used for at the moment.
+    ask: Arc<Mutex<Ask>>,
     address: IpAddr,
 }
 
 impl Permit {
+    /// Shares what the connection is used for, so that it can be used for something else.
+    pub(crate) fn ask(&self) -> Arc<Mutex<Ask>> {
+        Arc::clone(&self.ask)
+    }
+
     /// Waits until the policy no longer allows the connection.
     pub(crate) async fn revoked(&mut self) {
         loop {
@@ -58,7 +84,8 @@ impl Permit {
             }
             let policy = Arc::clone(&self.policy.borrow_and_update());
             let kind = address::kind_here(self.address);
-            if judge(&policy, &self.target, &self.ask).is_err()
+            let ask = self.ask.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if judge(&policy, &self.target, &ask).is_err()
                 || admit(&policy, kind, self.address, self.target.port()).is_err()
             {
                 return;
@@ -81,9 +108,67 @@ impl From<Why> for Refused {
 }
 
 impl Pipeline {
-    pub(crate) fn new(limits: Limits, policy: Policy, resolver: Arc<dyn Resolve>, notice: Arc<dyn Notice>) -> Self {
+    pub(crate) fn new(limits: Limits, terms: Terms, resolver: Arc<dyn Resolve>, notice: Arc<dyn Notice>) -> Self {
+        let lent = terms.lent();
+        let Terms { policy, routes, credentials: bound, authority, ledger } = terms;
         let policy = watch::Sender::new(Arc::new(policy));
-        Self { limits, policy, resolver, notice, names: Mutex::default() }
+        let endpoints = Endpoints::new(Arc::clone(&resolver), limits);
+        let forbidden = Forbidden::new(lent.iter().flat_map(|credential| credential.forms()));
+        let phantom = |credential: &Arc<Credential>| (credential.phantom().to_owned(), credential.name().to_owned());
+        let phantoms = Forbidden::new(lent.iter().map(phantom));
+        let names = Mutex::default();
+        Self {
+            limits,
+            notice,
+            routes,
+            ledger,
+            endpoints,
+            forbidden,
+            phantoms,
+            resolver,
+            authority,
+            lent,
+            bound,
+            policy,
+            names,
+        }
+    }
+
+    /// Makes every stand-in worthless.
+    pub(crate) fn revoke(&self) {
+        for credential in &self.lent {
+            credential.revoke();
+        }
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.policy.borrow().mode
+    }
+
+    /// Returns whom the sandbox trusts to be a host, if requests to it have to be looked into.
+    pub(crate) fn looks_into(&self, target: &Target) -> Option<&Arc<Authority>> {
+        let authority = self.authority.as_ref()?;
+        let lent = self.credential_for(target).is_some();
+        let judged = || decide(&self.policy.borrow(), target.host(), target.port()).inspect;
+        (target.port() == HTTPS && (lent || judged())).then_some(authority)
+    }
+
+    /// Returns the one credential that is lent to a host over TLS; two that claim the same host are none.
+    pub(crate) fn credential_for(&self, target: &Target) -> Option<&Arc<Credential>> {
+        let mut all = self.bound.iter().filter(|credential| credential.is_for(target.host()));
+        match (all.next(), all.next()) {
+            (Some(one), None) if target.port() == HTTPS => Some(one),
+            _ => None,
+        }
+    }
+
+    /// Finds a stand-in in a request to a place it is not for, and returns its name.
+    pub(crate) fn astray(&self, headers: &HeaderMap, path: &str, own: Option<&Arc<Credential>>) -> Option<String> {
+        let strange = |credential: &&Arc<Credential>| !own.is_some_and(|own| Arc::ptr_eq(own, credential));
+        let found = self.lent.iter().filter(strange).find(|credential| {
+            credential.stands_in(path) || headers.iter().any(|(_, value)| credential.is_held_by(value))
+        });
+        found.map(|credential| credential.name().to_owned())
     }
 
     pub(crate) fn set_policy(&self, policy: Policy) {
@@ -134,6 +219,7 @@ impl Pipeline {
             if let Ok(Ok(stream)) = timeout_at(deadline, dial).await {
                 // Only speed is lost without it.
                 stream.set_nodelay(true).ok();
+                let ask = Arc::new(Mutex::new(ask));
                 let permit = Permit { policy: changes, target: target.clone(), ask, address };
                 return Ok((Way { stream, permit }, why));
             }
@@ -202,4 +288,10 @@ impl Pipeline {
     fn lock_names(&self) -> MutexGuard<'_, Table> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Raises an alarm.
+pub(crate) fn alarm(notice: &dyn Notice, what: Wrong, credential: String, target: &Target) {
+    let (host, port) = (target.host().to_owned(), target.port());
+    notice.tell(Told::Alarm(Alarm { what, credential, host, port }));
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 
 use crate::head::Fault;
@@ -26,7 +26,7 @@ impl Reply {
     /// Says why a target cannot be reached.
     pub(crate) fn refused(target: &Target, why: &Why, address: Option<IpAddr>) -> Self {
         let status = match why {
-            Why::Unresolved | Why::Unreachable => StatusCode::BAD_GATEWAY,
+            Why::Unresolved | Why::Unreachable | Why::Untrusted => StatusCode::BAD_GATEWAY,
             Why::Crowded => StatusCode::SERVICE_UNAVAILABLE,
             Why::Host | Why::Malformed(_) | Why::Target(_) => StatusCode::BAD_REQUEST,
             Why::Slow => StatusCode::REQUEST_TIMEOUT,
@@ -78,7 +78,6 @@ impl Reply {
         let mut response = Response::new(Full::new(Bytes::from(self.body())));
         *response.status_mut() = self.status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         response
     }
 }

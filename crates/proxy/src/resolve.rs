@@ -1,11 +1,16 @@
-//! The world outside, as far as the way out needs it: names become addresses, addresses become connections.
+//! The world outside, as far as the way out needs it: names become addresses, addresses become connections, and
+//! certificates are believed or not.
 
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 
+use rustls::ClientConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls_platform_verifier::BuilderVerifierExt as _;
 use tokio::net::{TcpStream, lookup_host};
 
 /// An answer that takes a while.
@@ -18,6 +23,21 @@ pub trait Resolve: fmt::Debug + Send + Sync {
 
     fn dial(&self, address: SocketAddr) -> Answer<'_, TcpStream> {
         Box::pin(TcpStream::connect(address))
+    }
+
+    /// Returns whose certificates are believed: those the machine believes.
+    fn tls(&self) -> io::Result<Arc<ClientConfig>> {
+        // Reading the machine's certificates takes a while and needs doing once.
+        static OURS: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+        if let Some(config) = OURS.get() {
+            return Ok(Arc::clone(config));
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .and_then(rustls::ConfigBuilder::with_platform_verifier)
+            .map_err(io::Error::other)?
+            .with_no_client_auth();
+        Ok(Arc::clone(OURS.get_or_init(|| Arc::new(config))))
     }
 }
 

@@ -88,9 +88,9 @@ impl Target {
         if self.port == HTTPS { self.host.clone() } else { self.to_string() }
     }
 
-    /// Returns the value of a `Host` header of a plain request.
-    pub(crate) fn host_header(&self) -> String {
-        if self.port == HTTP { self.host.clone() } else { self.to_string() }
+    /// Returns the value of a `Host` header of a request, over TLS or not.
+    pub(crate) fn host_header(&self, tls: bool) -> String {
+        if self.port == if tls { HTTPS } else { HTTP } { self.host.clone() } else { self.to_string() }
     }
 }
 

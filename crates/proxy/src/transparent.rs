@@ -19,7 +19,7 @@ pub(crate) async fn serve(pipeline: &Arc<Pipeline>, client: impl Client, wanted:
     let Some(target) = named else {
         return pipeline.refused_text(ENTRY, &wanted.ip().to_string(), wanted.port(), &Why::Stranger);
     };
-    if target.port() == HTTPS {
+    if target.port() == HTTPS && pipeline.looks_into(&target).is_none() {
         return tls(pipeline, client, &target).await;
     }
     if let Ok(ready) = tunnel::ask(pipeline, ENTRY, &target).await {

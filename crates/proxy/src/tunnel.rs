@@ -1,20 +1,24 @@
 //! Bytes both ways, after the client's first words were checked.
 //!
 //! Port 443 carries TLS to the name that was asked for and nothing else; port 80 carries plain HTTP and is handed to
-//! that room; on any other port a TLS hello must name the target too. What a tunnel says afterwards is not looked at.
+//! that room; on any other port a TLS hello must name the target too. What a tunnel says afterwards is not looked at,
+//! unless the host is lent a credential or has rules about single requests: then we speak TLS as the host, and the
+//! requests go to that room as well.
 
 use std::sync::Arc;
 
 use ralph_core::policy::canonical;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy, split};
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
+use crate::authority::Authority;
 use crate::hello::{self, Hello};
-use crate::http;
+use crate::http::{self, Form};
 use crate::judge::Ask;
 use crate::notice::{Entry, Why};
 use crate::pipeline::{Pipeline, Refused, Way};
-use crate::stream::Client;
+use crate::stream::{Client, Rewound};
 use crate::target::{HTTP, HTTPS, Target, shown};
 
 /// A tunnel that may begin.
@@ -22,6 +26,8 @@ use crate::target::{HTTP, HTTPS, Target, shown};
 pub(crate) enum Ready {
     /// Each request is judged, and dialled for, on its own.
     Http,
+    /// The same, behind TLS that we speak as the host.
+    Inside(Arc<Authority>),
     Opaque(Way),
 }
 
@@ -30,6 +36,10 @@ pub(crate) async fn ask(pipeline: &Pipeline, entry: Entry, target: &Target) -> R
     if target.port() == HTTP {
         pipeline.judge(entry, target, &Ask::Connection)?;
         return Ok(Ready::Http);
+    }
+    if let Some(authority) = pipeline.looks_into(target) {
+        pipeline.judge(entry, target, &Ask::Connection)?;
+        return Ok(Ready::Inside(Arc::clone(authority)));
     }
     pipeline.open(entry, target, Ask::Tunnel).await.map(Ready::Opaque)
 }
@@ -43,7 +53,11 @@ pub(crate) async fn carry(
     mut client: impl Client,
 ) {
     let way = match ready {
-        Ready::Http => return http::serve_bound(pipeline, entry, target, client).await,
+        Ready::Http => {
+            let form = Form::Bound { target: target.clone(), tls: false };
+            return http::serve(pipeline, entry, client, &[], form).await;
+        }
+        Ready::Inside(authority) => return inside(pipeline, entry, target, &authority, client).await,
         Ready::Opaque(way) => way,
     };
     let first = if target.port() == HTTPS {
@@ -56,6 +70,33 @@ pub(crate) async fn carry(
         None
     };
     relay(pipeline, entry, target, way, client, first).await;
+}
+
+/// Speaks TLS as the host and carries the requests that come by it.
+async fn inside(
+    pipeline: &Arc<Pipeline>,
+    entry: Entry,
+    target: &Target,
+    authority: &Authority,
+    mut client: impl Client,
+) {
+    let first = match first_words(pipeline, &mut client, target).await {
+        Ok(first) => first,
+        Err(End::Cut(why)) => return pipeline.refused(entry, target, &why),
+        Err(End::Gone) => return,
+    };
+    let config = match authority.server(target.host()) {
+        Ok(config) => config,
+        Err(error) => {
+            tracing::warn!(%target, %error, "a host cannot be spoken for");
+            return pipeline.refused(entry, target, &Why::Untrusted);
+        }
+    };
+    let accept = TlsAcceptor::from(config).accept(Rewound::new(first, client));
+    // A client that does not trust us, or takes too long to, says so itself and is not heard of again.
+    let Ok(Ok(stream)) = timeout(pipeline.limits.head_time, accept).await else { return };
+    let form = Form::Bound { target: target.clone(), tls: true };
+    http::serve(pipeline, entry, stream, &[], form).await;
 }
 
 /// Why a tunnel ended.

@@ -91,6 +91,12 @@ impl Price {
         (rates.dearest_input(writes), rates.output)
     }
 
+    /// As [`Self::dearest`], for a prompt of at most so many tokens.
+    pub fn dearest_for(&self, input_tokens: u64, writes: CacheWrites) -> (u64, u64) {
+        let rates = self.rates(input_tokens);
+        (rates.dearest_input(writes), rates.output)
+    }
+
     fn rates(&self, prompt: u64) -> Rates {
         let base = Rates {
             input: self.input,

@@ -9,7 +9,7 @@ const MIN_SECRET: usize = 8;
 const MIN_BASE64: usize = 10;
 
 /// Returns every text that stands for the secret, or nothing when it is too short to look for.
-pub(super) fn forms(secret: &str) -> BTreeSet<String> {
+pub fn forms(secret: &str) -> BTreeSet<String> {
     let secret = secret.trim();
     let mut forms = BTreeSet::new();
     if secret.chars().count() < MIN_SECRET {

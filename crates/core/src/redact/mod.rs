@@ -8,6 +8,7 @@ mod redactor;
 mod shape;
 mod stream;
 
+pub use forms::forms;
 pub use redactor::{Found, Redactor};
 pub use shape::Shape;
 pub use stream::Stream;

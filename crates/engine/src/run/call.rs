@@ -7,7 +7,7 @@ use ralph_core::action::{self, Reply};
 use ralph_core::event::{Answer, Event, Level, PinnedProfile, Reason, Verdict};
 use ralph_core::hash::sha256;
 use ralph_core::money::Micros;
-use ralph_core::price::{Usage, estimate_tokens};
+use ralph_core::price::{CacheWrites, Usage, estimate_tokens};
 use ralph_core::prompt::{self, Ask, Checkbox, Inputs, Left, Prompt};
 use ralph_core::text;
 use ralph_proxy::ledger::{Kind, Rate, Reservation};
@@ -169,7 +169,8 @@ impl Runner {
 
     /// Reserves the worst case of the call, with its output clamped to what is left; `None` when nothing is left.
     fn reserve(&mut self, profile: &PinnedProfile, input: u64) -> Result<Option<(Reservation, u32)>, Error> {
-        let rate = profile.price.as_ref().map_or(Rate { input: 0, output: 0 }, worst_rate);
+        let rate =
+            profile.price.as_ref().map_or(Rate::default(), |price| Rate::worst(price, input, CacheWrites::Short));
         let refused = match self.ledger.reserve_call(rate, input, u64::from(profile.max_output_tokens)) {
             Ok((reservation, output)) => return Ok(Some((reservation, u32::try_from(output).unwrap_or(u32::MAX)))),
             Err(refused) => refused,
@@ -394,11 +395,4 @@ fn cost(profile: &PinnedProfile, usage: &Usage) -> Micros {
 fn remove(path: &std::path::Path) {
     // When it stays, a resume charges the call at its worst: the safe side.
     let _ = std::fs::remove_file(path);
-}
-
-/// Returns the dearest rate of each side: a reservation must cover whatever the provider may charge.
-fn worst_rate(price: &ralph_core::price::Price) -> Rate {
-    let above = price.above_200k.as_ref();
-    let input = price.input.max(price.cache_write).max(above.map_or(0, |rates| rates.input.max(rates.cache_write)));
-    Rate { input, output: price.output.max(above.map_or(0, |rates| rates.output)) }
 }

@@ -14,14 +14,11 @@ async fn the_connection_stays_on_its_side() {
               Proxy-Connection: keep-alive\r\nConnection: X-Mine, keep-alive\r\nX-Mine: 1\r\nTE: trailers\r\nAccept: a/b\r\n\r\n",
         )
         .await;
-    assert_eq!(
-        stage.world.heard(),
-        "GET /a?b=c HTTP/1.1\r\nhost: allowed.test\r\naccept: a/b\r\nconnection: close\r\n\r\n"
-    );
+    assert_eq!(stage.world.heard(), "GET /a?b=c HTTP/1.1\r\nhost: allowed.test\r\naccept: a/b\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let mut lines: Vec<&str> = head.lines().filter(|line| !line.starts_with("date: ")).collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["HTTP/1.1 200 OK", "connection: close", "content-length: 5", "x-end: 1"]);
+    assert_eq!(lines, ["HTTP/1.1 200 OK", "content-length: 5", "x-end: 1"]);
     assert_eq!(body, "hello");
 }
 
@@ -30,7 +27,7 @@ async fn bodies_are_carried() {
     let stage = Stage::new(allowing(RULES)).await;
     let sized = b"POST http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 5\r\n\r\nbody.";
     assert!(stage.say(sized).await.starts_with("HTTP/1.1 200 "));
-    assert!(stage.world.heard().ends_with("host: allowed.test\r\ncontent-length: 5\r\nconnection: close\r\n\r\nbody."));
+    assert!(stage.world.heard().ends_with("host: allowed.test\r\ncontent-length: 5\r\n\r\nbody."));
     let chunked = b"POST http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nTransfer-Encoding: chunked\r\n\
         Expect: 100-continue\r\n\r\n5\r\nbody.\r\n0\r\n\r\n";
     let answer = stage.say(chunked).await;
@@ -40,15 +37,38 @@ async fn bodies_are_carried() {
 }
 
 #[tokio::test]
-async fn a_second_request_on_a_connection_is_not_read() {
+async fn each_request_on_a_connection_is_judged_on_its_own() {
     let stage = Stage::new(allowing(RULES)).await;
-    let twice = "GET http://allowed.test/1 HTTP/1.1\r\nHost: allowed.test\r\n\r\n\
-        GET http://allowed.test/2 HTTP/1.1\r\nHost: allowed.test\r\n\r\n";
-    let answer = stage.say(twice.as_bytes()).await;
-    assert!(answer.ends_with("hello"), "{answer}");
-    assert_eq!(answer.matches("HTTP/1.1 200").count(), 1);
-    assert_eq!(stage.world.dials().len(), 1);
-    assert!(!stage.world.heard().contains("/2"));
+    let get = |host: &str, path: &str| format!("GET http://{host}/{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let words = [get("allowed.test", "1"), get("denied.test", "2"), get("other.test", "3")].concat();
+    let answer = stage.say(words.as_bytes()).await;
+    let statuses: Vec<&str> = answer.split("HTTP/1.1 ").skip(1).filter_map(|part| part.get(..3)).collect();
+    assert_eq!(statuses, ["200", "403", "200"], "{answer}");
+    assert_eq!(stage.world.queries(), ["allowed.test", "other.test"]);
+    let heard = stage.world.heard();
+    assert!(heard.contains("GET /1 ") && heard.contains("GET /3 ") && !heard.contains("/2"), "{heard}");
+}
+
+#[tokio::test]
+async fn what_follows_a_request_is_read_as_strictly() {
+    for after in [
+        "GET http://allowed.test/2 HTTP/1.1\nHost: allowed.test\n\n",
+        "GET http://allowed.test/2 HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "garbage\r\n\r\n",
+    ] {
+        let stage = Stage::new(allowing(RULES)).await;
+        let mut stream = stage.dial().await;
+        let first = "GET http://allowed.test/1 HTTP/1.1\r\nHost: allowed.test\r\n\r\n";
+        stream.write_all(first.as_bytes()).await.unwrap();
+        while !stage.world.heard().contains("/1") {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        stream.write_all(after.as_bytes()).await.unwrap();
+        let answer = rest(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("HTTP/1.1 400 "), "{after:?} {answer}");
+        assert!(!stage.world.heard().contains("/2"));
+    }
 }
 
 #[tokio::test]

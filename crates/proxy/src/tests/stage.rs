@@ -197,12 +197,12 @@ impl Stage {
         TcpStream::connect(self.door).await.unwrap()
     }
 
-    /// Says something and returns everything that comes back.
+    /// Says something and returns what comes back: as many answers as there were requests, or all until the end.
     pub(super) async fn say(&self, words: &[u8]) -> String {
         let mut stream = self.dial().await;
         // Who is turned away at the door may not even be listened to.
         stream.write_all(words).await.ok();
-        rest(&mut stream).await
+        answers_to(&mut stream, words).await
     }
 
     /// Asks for a tunnel by `CONNECT`; the text is the answer's status line.
@@ -248,6 +248,34 @@ impl Stage {
 
 /// A test that waits this long has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Returns what comes back: as many answers as there were requests among the words, or all until the end.
+pub(super) async fn answers_to(stream: &mut TcpStream, words: &[u8]) -> String {
+    let requests = String::from_utf8_lossy(words).matches(" HTTP/1.1\r\n").count();
+    let mut all = Vec::new();
+    while requests == 0 || answers(&all) < requests {
+        match timeout(PATIENCE, stream.read_buf(&mut all)).await.expect("an answer comes") {
+            Ok(1..) => (),
+            Ok(0) | Err(_) => break,
+        }
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+/// Counts the whole answers among the bytes that came back.
+fn answers(bytes: &[u8]) -> usize {
+    let text = String::from_utf8_lossy(bytes);
+    let mut rest: &str = &text;
+    let mut found = 0;
+    while let Some((head, after)) = rest.split_once("\r\n\r\n") {
+        let lower = head.to_ascii_lowercase();
+        let length = lower.split_once("content-length: ").and_then(|(_, rest)| rest.lines().next()?.parse().ok());
+        let Some(below) = after.get(length.unwrap_or(0)..) else { break };
+        found += usize::from(!head.contains(" 100 Continue"));
+        rest = below;
+    }
+    found
+}
 
 /// Returns everything that still comes, until the other side closes.
 pub(super) async fn rest(stream: &mut TcpStream) -> String {

@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::stage::{Notes, PUBLIC, Stage, World, allowing, next, rest};
+use super::stage::{Notes, PUBLIC, Stage, World, allowing, answers_to, next, rest};
 use crate::hello::tests::hello;
 use crate::limits::Limits;
 use crate::pipeline::Pipeline;
@@ -24,7 +24,7 @@ struct Inside {
 impl Inside {
     async fn new(policy: Policy) -> Self {
         let (world, notes) = (World::new("").await, Arc::new(Notes::default()));
-        let pipeline = Arc::new(Pipeline::new(Limits::default(), policy, world.clone(), notes.clone()));
+        let pipeline = Arc::new(Pipeline::new(Limits::default(), policy.into(), world.clone(), notes.clone()));
         Self { world, notes, pipeline }
     }
 
@@ -44,7 +44,7 @@ impl Inside {
     async fn say(&self, wanted: SocketAddr, words: &[u8]) -> String {
         let (mut stream, _serving) = self.dial(wanted).await;
         stream.write_all(words).await.ok();
-        rest(&mut stream).await
+        answers_to(&mut stream, words).await
     }
 }
 
@@ -85,7 +85,7 @@ async fn plain_requests_must_name_the_host() {
     inside.world.is_untouched("another host");
     let same = inside.say(wanted, b"GET / HTTP/1.1\r\nHost: Allowed.test\r\n\r\n").await;
     assert!(same.starts_with("HTTP/1.1 200 "), "{same}");
-    assert_eq!(inside.world.heard(), "GET / HTTP/1.1\r\nhost: allowed.test\r\nconnection: close\r\n\r\n");
+    assert_eq!(inside.world.heard(), "GET / HTTP/1.1\r\nhost: allowed.test\r\n\r\n");
 }
 
 #[tokio::test]

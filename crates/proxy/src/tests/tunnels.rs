@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::stage::{Notes, PUBLIC, Stage, allowing, next, rest};
+use super::stage::{Notes, PUBLIC, Stage, allowing, answers_to, next, rest};
 use crate::hello::tests::hello;
 use crate::judge::Ask;
 use crate::limits::Limits;
@@ -92,8 +92,9 @@ async fn on_other_ports_the_server_may_speak_first() {
 async fn port_80_is_looked_into() {
     let stage = Stage::new(allowing(&["allowed.test:80"])).await;
     let (mut stream, _) = stage.connect("allowed.test:80").await;
-    stream.write_all(b"GET /x HTTP/1.1\r\nHost: allowed.test\r\n\r\n").await.unwrap();
-    assert!(rest(&mut stream).await.starts_with("HTTP/1.1 200 OK\r\n"));
+    let words = b"GET /x HTTP/1.1\r\nHost: allowed.test\r\n\r\n";
+    stream.write_all(words).await.unwrap();
+    assert!(answers_to(&mut stream, words).await.starts_with("HTTP/1.1 200 OK\r\n"));
     let before = (stage.world.queries(), stage.world.dials(), stage.world.heard());
     for (words, want) in [
         ("GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", "HTTP/1.1 400 "),
@@ -103,7 +104,7 @@ async fn port_80_is_looked_into() {
     ] {
         let (mut stream, _) = stage.socks(b"allowed.test", 80).await;
         stream.write_all(words.as_bytes()).await.unwrap();
-        let answer = rest(&mut stream).await;
+        let answer = answers_to(&mut stream, words.as_bytes()).await;
         assert!(answer.starts_with(want), "{words} {answer}");
     }
     assert_eq!((stage.world.queries(), stage.world.dials(), stage.world.heard()), before);
@@ -157,8 +158,12 @@ impl Resolve for Slow {
 async fn a_policy_that_changes_during_the_lookup_counts() {
     for (after, dials) in [(allowing(&["allowed.test"]), 1), (allowing(&["other.test"]), 0)] {
         let slow = Arc::new(Slow::default());
-        let pipeline =
-            Pipeline::new(Limits::default(), allowing(&["allowed.test"]), slow.clone(), Arc::new(Notes::default()));
+        let pipeline = Pipeline::new(
+            Limits::default(),
+            allowing(&["allowed.test"]).into(),
+            slow.clone(),
+            Arc::new(Notes::default()),
+        );
         let target = Target::new("allowed.test", 443).unwrap();
         let change = async {
             slow.asked.notified().await;

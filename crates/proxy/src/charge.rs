@@ -1,0 +1,56 @@
+//! A call of a model between its reservation and its bill.
+
+use ralph_core::money::Micros;
+use ralph_core::price::{Price, Usage};
+
+use crate::ledger::Reservation;
+use crate::meter::Seen;
+use crate::notice::{Call, Charge};
+
+/// A call that was let through, and what was set aside for it.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) reservation: Reservation,
+    pub(crate) price: Option<Price>,
+    pub(crate) route: String,
+    pub(crate) model: String,
+    /// The worst case in tokens.
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+    pub(crate) limits: Vec<(String, String)>,
+}
+
+impl Pending {
+    /// Charges what an answer said it used, or the worst case when nobody saw the count.
+    pub(crate) fn settle(self, seen: &Seen) -> Call {
+        match (&seen.usage, seen.complete || seen.failed.is_some()) {
+            (Some(usage), true) => self.reported(*usage),
+            // The provider says that it failed before it counted anything.
+            (None, true) if seen.failed.is_some() => self.nothing(),
+            _ => self.worst(),
+        }
+    }
+
+    /// Charges nothing: the provider refused the call, or was never reached.
+    pub(crate) fn nothing(self) -> Call {
+        let Self { reservation, route, model, limits, .. } = self;
+        reservation.release();
+        Call { route, model, usage: Usage::default(), cost: Micros::ZERO, charge: Charge::Nothing, limits }
+    }
+
+    /// Charges all that was set aside.
+    pub(crate) fn worst(self) -> Call {
+        let Self { reservation, route, model, input, output, limits, .. } = self;
+        let worst = reservation.worst();
+        reservation.settle(worst.cost, worst.tokens);
+        let usage = Usage { input, output, ..Usage::default() };
+        Call { route, model, usage, cost: worst.cost, charge: Charge::Worst, limits }
+    }
+
+    fn reported(self, usage: Usage) -> Call {
+        let Self { reservation, price, route, model, limits, .. } = self;
+        let cost = price.map_or(Micros::ZERO, |price| price.cost(&usage));
+        reservation.settle(cost, usage.total());
+        Call { route, model, usage, cost, charge: Charge::Reported, limits }
+    }
+}

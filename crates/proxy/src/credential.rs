@@ -1,0 +1,298 @@
+//! A credential that is lent at the door: the sandbox holds a stand-in, and the real one is put in its place outside.
+//!
+//! What a client sends by way of credentials never passes as it is. A stand-in passes as the real one to the host it is
+//! for; anything else that looks like a credential is taken off where we lend one, and a stand-in on its way to another
+//! host is an alarm.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use ralph_core::policy::{BadHost, canonical};
+use ralph_core::redact::forms;
+use ralph_core::secret::Secret;
+
+use crate::phantom::{NoRandom, Phantom};
+
+/// Where in a request a credential stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// `Authorization: Bearer …`
+    Bearer,
+    /// `Authorization: Basic …`, as the password; git does this.
+    Basic,
+    /// A header of its own, such as `x-api-key`.
+    Header(HeaderName),
+}
+
+/// Headers that carry credentials, in the spelling that all others are brought to.
+const CARRIERS: [&str; 12] = [
+    "api-key",
+    "authentication",
+    "authorization",
+    "cookie",
+    "cookie2",
+    "private-token",
+    "proxy-authorization",
+    "x-access-token",
+    "x-api-key",
+    "x-auth-token",
+    "x-goog-api-key",
+    "x-goog-iam-authorization-token",
+];
+
+/// A credential of one sandbox.
+pub struct Credential {
+    name: String,
+    secret: Secret,
+    phantom: Phantom,
+    place: Place,
+    /// The hosts it is for; a route needs none.
+    hosts: Vec<String>,
+    /// Values that have to stand in a list header beside it.
+    beside: Option<(HeaderName, &'static str)>,
+    revoked: AtomicBool,
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, place, hosts, .. } = self;
+        f.debug_struct("Credential")
+            .field("name", name)
+            .field("place", place)
+            .field("hosts", hosts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a credential cannot be lent.
+#[derive(Debug, thiserror::Error)]
+pub enum BadCredential {
+    #[error(transparent)]
+    Random(#[from] NoRandom),
+    #[error("credential `{name}` is empty or holds a character that no header can")]
+    Unsendable { name: String },
+    #[error("credential `{name}` names a host that is none")]
+    Host { name: String, source: BadHost },
+}
+
+impl Credential {
+    pub fn new(name: impl Into<String>, secret: &Secret, place: Place) -> Result<Self, BadCredential> {
+        let name = name.into();
+        // Values read from files end with a line break.
+        let secret = Secret::new(secret.expose().trim());
+        if secret.expose().is_empty() || HeaderValue::from_str(secret.expose()).is_err() {
+            return Err(BadCredential::Unsendable { name });
+        }
+        let phantom = Phantom::shaped_like(secret.expose())?;
+        Ok(Self { name, secret, phantom, place, hosts: Vec::new(), beside: None, revoked: AtomicBool::new(false) })
+    }
+
+    /// Binds it to hosts, where it is put in over verified TLS.
+    pub fn for_hosts<S: AsRef<str>>(mut self, hosts: impl IntoIterator<Item = S>) -> Result<Self, BadCredential> {
+        for host in hosts {
+            let host =
+                canonical(host.as_ref()).map_err(|source| BadCredential::Host { name: self.name.clone(), source })?;
+            self.hosts.push(host);
+        }
+        Ok(self)
+    }
+
+    /// Adds what Anthropic wants to see beside the token of a subscription.
+    #[must_use]
+    pub fn of_a_subscription(mut self) -> Self {
+        self.beside = Some((HeaderName::from_static("anthropic-beta"), "oauth-2025-04-20"));
+        self
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what goes into the sandbox in its place.
+    pub fn phantom(&self) -> &str {
+        self.phantom.as_str()
+    }
+
+    /// Makes the stand-in worthless from now on.
+    pub fn revoke(&self) {
+        self.revoked.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.revoked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_for(&self, host: &str) -> bool {
+        self.hosts.iter().any(|known| known == host)
+    }
+
+    /// Every way the real one could be written on its way back.
+    pub(crate) fn forms(&self) -> impl Iterator<Item = (String, String)> {
+        forms(self.secret.expose()).into_iter().map(|form| (form, self.name.clone()))
+    }
+
+    /// Says whether the stand-in is one of the credentials a request carries, in whatever header and way.
+    pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
+        headers.iter().filter(|(name, _)| carries(name)).any(|(_, value)| self.is_held_by(value))
+    }
+
+    /// Says whether the stand-in stands anywhere in a text, plainly or as the user or password of a `Basic` value.
+    pub(crate) fn is_held_by(&self, value: &HeaderValue) -> bool {
+        let phantom = self.phantom.as_str();
+        let Ok(text) = value.to_str() else { return false };
+        text.contains(phantom) || basic(text).is_some_and(|(user, word)| user == phantom || word == phantom)
+    }
+
+    pub(crate) fn stands_in(&self, text: &str) -> bool {
+        text.contains(self.phantom.as_str())
+    }
+
+    /// Takes every credential off a request and puts the real one where it belongs.
+    pub(crate) fn lend(&self, headers: &mut HeaderMap) {
+        let user = headers.get(AUTHORIZATION).and_then(|value| basic(value.to_str().ok()?)).map(|(user, _)| user);
+        strip(headers);
+        let (name, text) = match &self.place {
+            Place::Bearer => (AUTHORIZATION, format!("Bearer {}", self.secret.expose())),
+            Place::Basic => {
+                let user = user.filter(|user| user != self.phantom.as_str());
+                let pair = format!("{}:{}", user.as_deref().unwrap_or("x-access-token"), self.secret.expose());
+                (AUTHORIZATION, format!("Basic {}", BASE64.encode(pair)))
+            }
+            Place::Header(name) => (name.clone(), self.secret.expose().to_owned()),
+        };
+        if let Ok(mut value) = HeaderValue::from_str(&text) {
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        if let Some((name, wanted)) = &self.beside {
+            add_to_list(headers, name, wanted);
+        }
+    }
+}
+
+fn add_to_list(headers: &mut HeaderMap, name: &HeaderName, wanted: &'static str) {
+    let values: Vec<&str> = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+    if values.iter().flat_map(|value| value.split(',')).any(|word| word.trim() == wanted) {
+        return;
+    }
+    let all = values.into_iter().filter(|value| !value.is_empty()).chain([wanted]).collect::<Vec<_>>().join(",");
+    if let Ok(value) = HeaderValue::from_str(&all) {
+        headers.insert(name.clone(), value);
+    }
+}
+
+/// Takes off every header that carries a credential, however it is spelt.
+pub(crate) fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers.keys().filter(|name| carries(name)).cloned().collect();
+    for name in named {
+        headers.remove(name);
+    }
+}
+
+/// Servers read `X_Api_Key` and `x.api.key` as `x-api-key`.
+fn carries(name: &HeaderName) -> bool {
+    let name = name.as_str().replace(['_', '.'], "-");
+    CARRIERS.contains(&name.as_str())
+}
+
+fn basic(value: &str) -> Option<(String, String)> {
+    let (scheme, rest) = value.trim().split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = String::from_utf8(BASE64.decode(rest.trim()).ok()?).ok()?;
+    let (user, word) = pair.split_once(':')?;
+    Some((user.to_owned(), word.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::Forbidden;
+
+    const REAL: &str = "ghp_0123456789abcdefghijklmnopqrstuvwxyz";
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            let name: HeaderName = name.parse().unwrap();
+            headers.append(name, HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    fn shown(headers: &HeaderMap) -> Vec<String> {
+        let mut lines: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn places() {
+        let lent = |place, sent: &dyn Fn(&str) -> Vec<(&'static str, String)>| {
+            let credential = Credential::new("PAT", &Secret::new(format!("{REAL}\n")), place).unwrap();
+            let sent = sent(credential.phantom());
+            let pairs: Vec<(&str, &str)> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            let mut headers = headers(&pairs);
+            assert!(credential.is_in(&headers));
+            credential.lend(&mut headers);
+            assert!(!credential.is_in(&headers));
+            shown(&headers)
+        };
+        let bearer = |phantom: &str| vec![("authorization", format!("Bearer {phantom}")), ("accept", "x".to_owned())];
+        assert_eq!(lent(Place::Bearer, &bearer), ["accept: x", &format!("authorization: Bearer {REAL}")]);
+        let key = HeaderName::from_static("x-api-key");
+        // What a client sends in another place goes to the right one; what it smuggles beside it goes nowhere.
+        let both = |phantom: &str| {
+            vec![
+                ("authorization", format!("Bearer {phantom}")),
+                ("x_api_key", "own".to_owned()),
+                ("cookie", "a=b".to_owned()),
+            ]
+        };
+        assert_eq!(lent(Place::Header(key), &both), [format!("x-api-key: {REAL}")]);
+        let git = |phantom: &str| vec![("authorization", format!("Basic {}", BASE64.encode(format!("me:{phantom}"))))];
+        let want = format!("authorization: Basic {}", BASE64.encode(format!("me:{REAL}")));
+        assert_eq!(lent(Place::Basic, &git), [want]);
+        let user = |phantom: &str| vec![("authorization", format!("basic {}", BASE64.encode(format!("{phantom}:"))))];
+        let want = format!("authorization: Basic {}", BASE64.encode(format!("x-access-token:{REAL}")));
+        assert_eq!(lent(Place::Basic, &user), [want]);
+    }
+
+    #[test]
+    fn a_subscription_says_so() {
+        for (sent, want) in [
+            (&[][..], "oauth-2025-04-20"),
+            (&[("anthropic-beta", "a, b")], "a, b,oauth-2025-04-20"),
+            (&[("anthropic-beta", "a,oauth-2025-04-20")], "a,oauth-2025-04-20"),
+        ] {
+            let credential = Credential::new("T", &Secret::new(REAL), Place::Bearer).unwrap().of_a_subscription();
+            let mut headers = headers(sent);
+            credential.lend(&mut headers);
+            assert_eq!(headers.get("anthropic-beta").unwrap(), want);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused() {
+        for bad in ["", " \n", "a\nb"] {
+            assert!(Credential::new("X", &Secret::new(bad), Place::Bearer).is_err(), "{bad:?}");
+        }
+        let credential = Credential::new("X", &Secret::new(REAL), Place::Bearer).unwrap();
+        assert!(!format!("{credential:?}").contains("ghp_"));
+        assert!(credential.for_hosts(["a b"]).is_err());
+    }
+
+    #[test]
+    fn the_real_one_is_found_in_every_form() {
+        let credential = Credential::new("X", &Secret::new(REAL), Place::Bearer).unwrap();
+        let forbidden = Forbidden::new(credential.forms());
+        assert_eq!(forbidden.found(format!("x{REAL}y").as_bytes()), Some("X"));
+        assert_eq!(forbidden.found(BASE64.encode(format!("me:{REAL}")).as_bytes()), Some("X"));
+        assert_eq!(forbidden.found(credential.phantom().as_bytes()), None);
+    }
+}

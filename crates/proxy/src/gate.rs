@@ -1,0 +1,380 @@
+//! The strict reader in front of the HTTP parser: it lets through only messages whose head it has read itself.
+//!
+//! The parser behind it keeps a connection open for further requests and forgives what servers have learnt to forgive.
+//! A [`Gate`] follows the framing of each message (a length, or chunks) and holds the bytes of the next head back until
+//! they are whole and of good form. So every request on a connection is read as strictly as the first, and what follows
+//! a body is never taken for part of it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::head::{self, Fault, Framing};
+use crate::limits::Limits;
+
+/// So much is taken from the client at once.
+const READ: usize = 16 * 1024;
+/// The longest line in front of a chunk; nobody needs its extensions.
+const CHUNK_LINE: usize = 18;
+
+/// What a gate has seen, for whoever answers afterwards.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    heads: u64,
+    target: String,
+    fault: Option<Fault>,
+}
+
+impl Log {
+    /// How many heads were let through, and the target of the last as it was written.
+    pub(crate) fn heads(&self) -> (u64, String) {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (seen.heads, seen.target.clone())
+    }
+
+    /// What was wrong with a head, if one was; it is told once.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).fault.take()
+    }
+
+    fn head(&self, target: String) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.heads += 1;
+        seen.target = target;
+    }
+
+    fn wrong(&self, fault: Fault) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).fault = Some(fault);
+    }
+}
+
+/// Where in a message the stream stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In a head, of which so much was looked at.
+    Head(usize),
+    /// In a body of which so much is to come.
+    Length(u64),
+    Chunks(Chunk),
+    /// Nothing more is let through.
+    Shut,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chunk {
+    /// In the line that says how long the next chunk is: its value so far and its length in bytes.
+    Size {
+        value: u64,
+        digits: usize,
+    },
+    SizeLf {
+        value: u64,
+    },
+    Data(u64),
+    DataCr,
+    DataLf,
+    /// After the last chunk: trailers are not taken, so only the empty line may follow.
+    EndCr,
+    EndLf,
+}
+
+/// A client's stream whose messages are checked before they are passed on.
+#[derive(Debug)]
+pub(crate) struct Gate<S> {
+    inner: S,
+    bytes: BytesMut,
+    /// So many of the bytes may be passed on.
+    free: usize,
+    place: Place,
+    limits: Limits,
+    log: Log,
+    /// Runs while a head is incomplete.
+    clock: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Gate<S> {
+    /// Takes over a stream of which `bytes` were read already.
+    pub(crate) fn new(inner: S, bytes: &[u8], limits: Limits) -> Self {
+        let (log, place) = (Log::default(), Place::Head(0));
+        Self { inner, bytes: BytesMut::from(bytes), free: 0, place, limits, log, clock: None }
+    }
+
+    pub(crate) fn log(&self) -> Log {
+        self.log.clone()
+    }
+
+    pub(crate) fn into_inner(self) -> S {
+        self.inner
+    }
+
+    /// Moves on as far as the bytes at hand allow; true if some may be passed on.
+    fn advance(&mut self) -> io::Result<bool> {
+        match self.place {
+            Place::Shut => {}
+            Place::Head(seen) => match self.head(seen) {
+                Ok(Some((end, head))) => {
+                    self.log.head(head.target);
+                    self.free = end;
+                    self.clock = None;
+                    self.place = match head.framing {
+                        Framing::Length(0) => Place::Head(0),
+                        Framing::Length(length) => Place::Length(length),
+                        Framing::Chunked => Place::Chunks(Chunk::Size { value: 0, digits: 0 }),
+                    };
+                }
+                Ok(None) => self.place = Place::Head(self.bytes.len()),
+                Err(fault) => self.shut(fault),
+            },
+            Place::Length(left) => {
+                let some = self.bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                self.free = some;
+                let left = left.saturating_sub(some as u64);
+                self.place = if left == 0 { Place::Head(0) } else { Place::Length(left) };
+            }
+            Place::Chunks(chunk) => {
+                let (free, next) = chunks(chunk, &self.bytes)?;
+                self.free = free;
+                self.place = next.map_or(Place::Head(0), Place::Chunks);
+            }
+        }
+        Ok(self.free > 0)
+    }
+
+    fn head(&self, seen: usize) -> Result<Option<(usize, head::Head)>, Fault> {
+        if self.bytes.first().is_some_and(|byte| !byte.is_ascii_uppercase()) {
+            return Err(Fault::Malformed("it is not HTTP"));
+        }
+        match head::end(&self.bytes, seen)? {
+            Some(end) if end > self.limits.head_bytes => Err(Fault::Long),
+            Some(end) => {
+                let parsed = head::parse(self.bytes.get(..end).unwrap_or_default()).map_err(Fault::Malformed)?;
+                Ok(Some((end, parsed)))
+            }
+            None if self.bytes.len() > self.limits.head_bytes => Err(Fault::Long),
+            None => Ok(None),
+        }
+    }
+
+    fn shut(&mut self, fault: Fault) {
+        self.log.wrong(fault);
+        self.place = Place::Shut;
+        self.clock = None;
+    }
+}
+
+/// Follows the framing of chunks as far as the bytes go. Returns how many bytes belong to the body, and where it stands
+/// after them; `None` at its end.
+fn chunks(mut at: Chunk, bytes: &[u8]) -> io::Result<(usize, Option<Chunk>)> {
+    let wrong = |what: &'static str| io::Error::new(io::ErrorKind::InvalidData, what);
+    let mut used = 0;
+    while let Some(byte) = bytes.get(used) {
+        at = match (at, byte) {
+            (Chunk::Size { value, digits }, byte) if byte.is_ascii_hexdigit() && digits < CHUNK_LINE => {
+                let digit = char::from(*byte).to_digit(16).unwrap_or(0);
+                let value = value.checked_mul(16).and_then(|value| value.checked_add(u64::from(digit)));
+                Chunk::Size { value: value.ok_or_else(|| wrong("a chunk is too long"))?, digits: digits + 1 }
+            }
+            (Chunk::Size { value, digits: 1.. }, b'\r') => Chunk::SizeLf { value },
+            (Chunk::SizeLf { value: 0 }, b'\n') => Chunk::EndCr,
+            (Chunk::SizeLf { value }, b'\n') => Chunk::Data(value),
+            (Chunk::Data(left), _) => {
+                let some = (bytes.len() - used).min(usize::try_from(left).unwrap_or(usize::MAX));
+                used += some;
+                let left = left.saturating_sub(some as u64);
+                at = if left == 0 { Chunk::DataCr } else { Chunk::Data(left) };
+                continue;
+            }
+            (Chunk::DataCr, b'\r') => Chunk::DataLf,
+            (Chunk::DataLf, b'\n') => Chunk::Size { value: 0, digits: 0 },
+            (Chunk::EndCr, b'\r') => Chunk::EndLf,
+            (Chunk::EndLf, b'\n') => return Ok((used + 1, None)),
+            _ => return Err(wrong("a chunk is not of good form")),
+        };
+        used += 1;
+    }
+    Ok((used, Some(at)))
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let gate = &mut *self;
+        loop {
+            if gate.free > 0 {
+                let some = gate.free.min(buf.remaining());
+                buf.put_slice(gate.bytes.get(..some).unwrap_or_default());
+                gate.bytes.advance(some);
+                gate.free -= some;
+                return Poll::Ready(Ok(()));
+            }
+            if gate.place == Place::Shut {
+                return Poll::Ready(Ok(()));
+            }
+            if !gate.bytes.is_empty() && gate.advance()? {
+                continue;
+            }
+            if gate.place == Place::Shut {
+                return Poll::Ready(Ok(()));
+            }
+            // Only a head that has begun is waited for with a clock: between messages a client may think.
+            if matches!(gate.place, Place::Head(_)) && !gate.bytes.is_empty() {
+                let until = Instant::now() + gate.limits.head_time;
+                let clock = gate.clock.get_or_insert_with(|| Box::pin(sleep_until(until)));
+                if clock.as_mut().poll(cx).is_ready() {
+                    gate.shut(Fault::Slow);
+                    return Poll::Ready(Ok(()));
+                }
+            }
+            let mut fresh = [std::mem::MaybeUninit::uninit(); READ];
+            let mut fresh = ReadBuf::uninit(&mut fresh);
+            ready!(Pin::new(&mut gate.inner).poll_read(cx, &mut fresh))?;
+            if fresh.filled().is_empty() {
+                if !gate.bytes.is_empty() {
+                    gate.log.wrong(Fault::Gone);
+                }
+                gate.place = Place::Shut;
+                return Poll::Ready(Ok(()));
+            }
+            gate.bytes.extend_from_slice(fresh.filled());
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Gate<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    /// Reads everything a gate lets through, from a stream that arrives in pieces of `step` bytes.
+    fn through(bytes: &[u8], step: usize) -> (Result<Vec<u8>, io::ErrorKind>, u64, Option<Fault>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let mut stream = pieces(bytes, step);
+            let gate = &mut Gate::new(&mut stream, &[], Limits::default());
+            let mut out = Vec::new();
+            let read = gate.read_to_end(&mut out).await.map(|_| ()).map_err(|error| error.kind());
+            (read.map(|()| out), gate.log().heads().0, gate.log().fault())
+        })
+    }
+
+    fn pieces(bytes: &[u8], step: usize) -> impl AsyncRead + Unpin {
+        Pieces { bytes: bytes.into(), step }
+    }
+
+    struct Pieces {
+        bytes: BytesMut,
+        step: usize,
+    }
+
+    impl AsyncRead for Pieces {
+        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            let some = self.step.min(self.bytes.len()).min(buf.remaining());
+            let piece = self.bytes.split_to(some);
+            buf.put_slice(&piece);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    const GET: &str = "GET /r/a HTTP/1.1\r\nHost: x\r\n\r\n";
+
+    #[test]
+    fn good_messages_pass_in_a_row() {
+        let post = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello";
+        let chunked = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0a\r\n0123456789\r\n0\r\n\r\n";
+        for (text, heads) in
+            [(GET.to_owned(), 1), ([GET, post, chunked, GET].concat(), 4), ([chunked, post].concat(), 2)]
+        {
+            for step in [1, 2, 7, 4096] {
+                assert_eq!(through(text.as_bytes(), step), (Ok(text.clone().into_bytes()), heads, None), "{step}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_follows_a_message_is_read_as_strictly() {
+        for (after, fault) in [
+            ("GET / HTTP/1.1\nHost: x\r\n\r\n", Fault::Malformed("a line does not end in CR LF")),
+            ("\r\nGET / HTTP/1.1\r\n\r\n", Fault::Malformed("it is not HTTP")),
+            ("get / HTTP/1.1\r\n\r\n", Fault::Malformed("it is not HTTP")),
+            (
+                "POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+                Fault::Malformed("`Transfer-Encoding` is not just `chunked`, or not alone"),
+            ),
+            ("GET / HT", Fault::Gone),
+        ] {
+            for step in [1, 4096] {
+                let text = [GET, after].concat();
+                assert_eq!(through(text.as_bytes(), step), (Ok(GET.into()), 1, Some(fault)), "{after}");
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_have_one_form() {
+        for body in [
+            "5;x=y\r\nhello\r\n0\r\n\r\n",
+            "+5\r\nhello\r\n0\r\n\r\n",
+            "5\nhello\r\n0\r\n\r\n",
+            "5\r\nhello0\r\n\r\n",
+            "\r\nhello\r\n",
+            "0\r\nX-Trailer: 1\r\n\r\n",
+            "ffffffffffffffffff\r\n",
+            "0000000000000000000\r\n",
+        ] {
+            let text = format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+            assert_eq!(through(text.as_bytes(), 3).0, Err(io::ErrorKind::InvalidData), "{body}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_but_whole_messages_passes(
+            bytes in "(GET / HTTP/1.1\r\n|POST / HTTP/1.1\r\n|Content-Length: [0-9]{1,2}\r\n|Transfer-Encoding: chunked\r\n|[0-9a-f]\r\n|\r\n|\n|.){0,12}",
+            step in 1usize..9,
+        ) {
+            let (one, heads, _) = through(bytes.as_bytes(), step);
+            let (other, same, _) = through(bytes.as_bytes(), 4096);
+            prop_assert_eq!(one.is_ok(), other.is_ok());
+            prop_assert_eq!(heads, same);
+            if let (Ok(one), Ok(other)) = (one, other) {
+                prop_assert_eq!(&one, &other);
+                prop_assert!(bytes.as_bytes().starts_with(&one));
+            }
+        }
+    }
+}

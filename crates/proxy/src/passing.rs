@@ -1,0 +1,185 @@
+//! A body on its way back to the client: counted, metered and looked through while it passes, and told at its end.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::charge::Pending;
+use crate::meter::Tee;
+use crate::notice::{Alarm, Exchanged, Notice, Told, Wrong};
+use crate::scan::{Leak, Scan};
+
+/// How long an answer that its client no longer wants is read to its end, because it is paid for.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// What has to be told and charged when an exchange ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    notice: Arc<dyn Notice>,
+    told: Option<Exchanged>,
+    charge: Option<Metered>,
+}
+
+/// A call under way and the reader of its usage.
+#[derive(Debug)]
+pub(crate) struct Metered {
+    pub(crate) pending: Pending,
+    pub(crate) tee: Tee,
+}
+
+impl Ending {
+    pub(crate) fn new(notice: Arc<dyn Notice>, told: Exchanged, charge: Option<Metered>) -> Self {
+        Self { notice, told: Some(told), charge }
+    }
+
+    /// Charges and tells, once.
+    fn end(&mut self) {
+        let Some(mut told) = self.told.take() else { return };
+        if let Some(Metered { pending, tee }) = self.charge.take() {
+            told.call = Some(pending.settle(&tee.seen()));
+        }
+        self.notice.tell(Told::Exchanged(told));
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A body on its way back.
+#[derive(Debug)]
+pub(crate) struct Passing {
+    body: Option<Incoming>,
+    /// The connection it comes by ends with it, where it is not shared.
+    line: Option<Arc<AbortOnDropHandle<()>>>,
+    scan: Scan,
+    ending: Option<Ending>,
+}
+
+impl Passing {
+    pub(crate) fn new(body: Incoming, line: Option<Arc<AbortOnDropHandle<()>>>, scan: Scan, ending: Ending) -> Self {
+        Self { body: Some(body), line, scan, ending: Some(ending) }
+    }
+
+    fn note(&mut self, bytes: usize) {
+        if let Some(told) = self.ending.as_mut().and_then(|ending| ending.told.as_mut()) {
+            told.received = told.received.saturating_add(bytes as u64);
+        }
+    }
+
+    fn metered(&mut self) -> Option<&mut Metered> {
+        self.ending.as_mut()?.charge.as_mut()
+    }
+
+    /// Takes a piece and returns what passes on; an error cuts the answer.
+    fn pass(&mut self, piece: Bytes) -> io::Result<Bytes> {
+        self.note(piece.len());
+        let piece = match self.metered() {
+            Some(metered) => metered.tee.pass(piece),
+            None => piece,
+        };
+        self.scan.pass(piece).map_err(|leak| self.cut(leak))
+    }
+
+    fn last(&mut self) -> io::Result<Bytes> {
+        let held = self.metered().map_or_else(Bytes::new, |metered| metered.tee.rest());
+        let passed = self.scan.pass(held).map_err(|leak| self.cut(leak))?;
+        let rest = self.scan.rest();
+        if passed.is_empty() { Ok(rest) } else { Ok([passed, rest].concat().into()) }
+    }
+
+    fn cut(&mut self, Leak(credential): Leak) -> io::Error {
+        if let Some(ending) = &self.ending {
+            let (host, port) = ending.told.as_ref().map_or((String::new(), 0), |told| (told.host.clone(), told.port));
+            ending.notice.tell(Told::Alarm(Alarm { what: Wrong::SecretReturned, credential, host, port }));
+        }
+        io::Error::other("the answer held a real credential and was cut")
+    }
+}
+
+impl Body for Passing {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        loop {
+            let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };
+            let piece = match std::task::ready!(Pin::new(body).poll_frame(cx)) {
+                // Trailers are about the connection that the answer came by.
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.pass(data),
+                    Err(_) => continue,
+                },
+                Some(Err(error)) => {
+                    self.body = None;
+                    self.ending = None;
+                    return Poll::Ready(Some(Err(io::Error::other(error))));
+                }
+                None => {
+                    let last = self.last();
+                    self.body = None;
+                    self.ending = None;
+                    match last {
+                        Ok(last) if last.is_empty() => return Poll::Ready(None),
+                        last => return Poll::Ready(Some(last.map(Frame::data))),
+                    }
+                }
+            };
+            match piece {
+                Ok(piece) if piece.is_empty() => (),
+                Ok(piece) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
+                Err(error) => {
+                    self.ending = None;
+                    self.body = None;
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_none()
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let (Some(body), Some(ending)) = (self.body.take(), self.ending.take()) else { return };
+        if ending.charge.is_none() {
+            return;
+        }
+        let line = self.line.take();
+        // The client hung up. The provider goes on and charges for all of it, so its count is waited for; when it does
+        // not come, dropping the ending charges the worst case.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let _line = line;
+                drain(body, ending).await;
+            });
+        }
+    }
+}
+
+async fn drain(mut body: Incoming, mut ending: Ending) {
+    let whole = async {
+        while let Some(Ok(frame)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            if let (Ok(data), Some(metered)) = (frame.into_data(), ending.charge.as_mut()) {
+                metered.tee.pass(data);
+            }
+        }
+        if let Some(metered) = ending.charge.as_mut() {
+            metered.tee.rest();
+        }
+    };
+    // However it ends, what was seen by then decides.
+    drop(timeout(PATIENCE, whole).await);
+}

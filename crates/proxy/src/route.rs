@@ -1,0 +1,194 @@
+//! A reverse route: a base URL inside the sandbox that leads to one model endpoint outside.
+//!
+//! Programs are told `http://…/r/NAME` as the address of their provider. What passes is a fixed list of endpoints and
+//! models, with the credential put in and every call metered. The address of the endpoint comes from the host's own
+//! configuration, so it needs no rule of the network policy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ralph_core::price::Price;
+
+use crate::credential::Credential;
+use crate::meter::Wire;
+use crate::target::{BadTarget, HTTP, HTTPS, Target};
+
+/// The first segment of every route's path.
+pub(crate) const PREFIX: &str = "/r/";
+
+/// A reverse route.
+#[derive(Debug, Clone)]
+pub struct Route {
+    name: String,
+    wire: Wire,
+    pub(crate) upstream: Upstream,
+    credential: Option<Arc<Credential>>,
+    models: BTreeMap<String, Model>,
+}
+
+/// Where a route leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Upstream {
+    pub(crate) https: bool,
+    pub(crate) target: Target,
+    /// The path before every endpoint, without a slash at its end.
+    base: String,
+}
+
+/// What is known about a model that may be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Model {
+    /// `None` where nobody knows; then the run needs a cap of tokens.
+    pub price: Option<Price>,
+    /// The longest answer, in tokens.
+    pub most_output: u64,
+}
+
+/// Why a route leads nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadRoute {
+    #[error("`{name}` is not a name for a route: letters, digits, `-`, `_` and `.` only")]
+    Name { name: String },
+    #[error("the base URL of route `{route}` is not `https://host/path` or `http://host/path`")]
+    Url { route: String },
+    #[error("the base URL of route `{route}` names no host")]
+    Host { route: String, source: BadTarget },
+}
+
+impl Route {
+    /// Makes a route to a base URL, as `models.yaml` and the table of providers know it.
+    pub fn new(name: &str, wire: Wire, base_url: &str) -> Result<Self, BadRoute> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with('.') {
+            return Err(BadRoute::Name { name: ralph_core::text::plain(name) });
+        }
+        let route = || name.to_owned();
+        let (https, rest) = match (base_url.strip_prefix("https://"), base_url.strip_prefix("http://")) {
+            (Some(rest), _) => (true, rest),
+            (_, Some(rest)) => (false, rest),
+            _ => return Err(BadRoute::Url { route: route() }),
+        };
+        let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        let odd = |byte: u8| !byte.is_ascii_graphic() || b"?#\\%".contains(&byte);
+        if path.bytes().any(odd) || path.split('/').any(|part| part == ".." || part == ".") {
+            return Err(BadRoute::Url { route: route() });
+        }
+        let target = Target::authority(authority, Some(if https { HTTPS } else { HTTP }))
+            .map_err(|source| BadRoute::Host { route: route(), source })?;
+        let upstream = Upstream { https, target, base: path.trim_end_matches('/').to_owned() };
+        Ok(Self { name: route(), wire, upstream, credential: None, models: BTreeMap::new() })
+    }
+
+    /// Lends a credential to every request of the route.
+    #[must_use]
+    pub fn with_credential(mut self, credential: Arc<Credential>) -> Self {
+        self.credential = Some(credential);
+        self
+    }
+
+    /// Allows a model by the name it has on the wire.
+    #[must_use]
+    pub fn with_model(mut self, name: impl Into<String>, model: Model) -> Self {
+        self.models.insert(name.into(), model);
+        self
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn wire(&self) -> Wire {
+        self.wire
+    }
+
+    pub fn credential(&self) -> Option<&Arc<Credential>> {
+        self.credential.as_ref()
+    }
+
+    /// Returns what programs in the sandbox have to be told, given the address of the door.
+    pub fn base_url(&self, door: &str) -> String {
+        let version = match self.wire {
+            Wire::OpenAi => "/v1",
+            Wire::Anthropic | Wire::Gemini => "",
+        };
+        format!("{door}{PREFIX}{}{version}", self.name)
+    }
+
+    pub(crate) fn model(&self, name: &str) -> Option<Model> {
+        self.models.get(name).copied()
+    }
+
+    pub(crate) fn models(&self) -> impl Iterator<Item = &str> {
+        self.models.keys().map(String::as_str)
+    }
+
+    /// Returns the path to ask for upstream. Both sides may or may not have the version in them.
+    pub(crate) fn path(&self, rest: &str) -> String {
+        let base = self.upstream.base.as_str();
+        let (version, in_base) = match self.wire {
+            Wire::Anthropic => ("/v1", base.ends_with("/v1")),
+            // Most have it there, and some have another one.
+            Wire::OpenAi => ("/v1", true),
+            Wire::Gemini => ("/v1beta", base.ends_with("/v1beta")),
+        };
+        let below = rest.strip_prefix(version).filter(|below| below.starts_with('/')).unwrap_or(rest);
+        if in_base { format!("{base}{below}") } else { format!("{base}{version}{below}") }
+    }
+}
+
+/// Splits the path of a request into the name of a route and what follows it.
+pub(crate) fn split(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_prefix(PREFIX)?;
+    let at = rest.find('/').unwrap_or(rest.len());
+    Some(rest.split_at(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_meet() {
+        #[track_caller]
+        fn check(wire: Wire, base: &str, rest: &str, want: &str) {
+            let route = Route::new("x", wire, base).unwrap();
+            assert_eq!(route.path(rest), want);
+        }
+        check(Wire::Anthropic, "https://api.anthropic.com", "/v1/messages", "/v1/messages");
+        check(Wire::Anthropic, "https://x.io/anthropic/", "/v1/messages", "/anthropic/v1/messages");
+        check(Wire::Anthropic, "https://x.io/a/v1", "/v1/messages", "/a/v1/messages");
+        check(Wire::OpenAi, "https://api.openai.com/v1", "/v1/responses", "/v1/responses");
+        check(Wire::OpenAi, "https://api.openai.com/v1", "/responses", "/v1/responses");
+        check(Wire::OpenAi, "https://api.z.ai/api/paas/v4", "/v1/chat/completions", "/api/paas/v4/chat/completions");
+        check(Wire::OpenAi, "http://127.0.0.1:4000", "/v1/chat/completions", "/chat/completions");
+        let models = "/v1beta/models/m:generateContent";
+        check(Wire::Gemini, "https://g.io/v1beta", models, models);
+        check(Wire::Gemini, "https://g.io", "/models/m:generateContent", models);
+    }
+
+    #[test]
+    fn what_leads_nowhere() {
+        for (name, url) in [
+            ("", "https://x.io"),
+            ("a/b", "https://x.io"),
+            ("..", "https://x.io"),
+            ("x", "x.io"),
+            ("x", "ftp://x.io"),
+            ("x", "https://"),
+            ("x", "https://user@x.io"),
+            ("x", "https://x.io/a?b"),
+            ("x", "https://x.io/../a"),
+        ] {
+            assert!(Route::new(name, Wire::OpenAi, url).is_err(), "{name} {url}");
+        }
+    }
+
+    #[test]
+    fn names_in_paths() {
+        assert_eq!(split("/r/a/v1/x"), Some(("a", "/v1/x")));
+        assert_eq!(split("/r/a"), Some(("a", "")));
+        assert_eq!(split("/x/a"), None);
+        let route = Route::new("a", Wire::OpenAi, "https://x.io").unwrap();
+        assert_eq!(route.base_url("http://127.0.0.1:3128"), "http://127.0.0.1:3128/r/a/v1");
+    }
+}

@@ -1,0 +1,154 @@
+//! Looks for texts that must not pass in a stream that passes, holding back no more than could be the beginning of one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+/// Texts that must not pass, each with the name of what it is. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Forbidden(Arc<[(Vec<u8>, String)]>);
+
+impl fmt::Debug for Forbidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Forbidden(…)")
+    }
+}
+
+impl Forbidden {
+    pub(crate) fn new(texts: impl IntoIterator<Item = (String, String)>) -> Self {
+        let named = texts.into_iter().filter(|(text, _)| !text.is_empty());
+        Self(named.map(|(text, name)| (text.into_bytes(), name)).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Finds one of the texts and returns its name.
+    pub(crate) fn found(&self, bytes: &[u8]) -> Option<&str> {
+        self.0.iter().find(|(text, _)| contains(bytes, text)).map(|(_, name)| name.as_str())
+    }
+
+    /// Returns how many bytes at the end could be the beginning of one of the texts.
+    fn begun(&self, bytes: &[u8]) -> usize {
+        self.0.iter().map(|(text, _)| begun(bytes, text)).max().unwrap_or(0)
+    }
+}
+
+fn contains(bytes: &[u8], text: &[u8]) -> bool {
+    let Some(first) = text.first() else { return false };
+    let mut from = 0;
+    while let Some(at) = bytes.get(from..).and_then(|rest| rest.iter().position(|byte| byte == first)) {
+        if bytes.get(from + at..).is_some_and(|rest| rest.starts_with(text)) {
+            return true;
+        }
+        from += at + 1;
+    }
+    false
+}
+
+fn begun(bytes: &[u8], text: &[u8]) -> usize {
+    let most = text.len().saturating_sub(1).min(bytes.len());
+    (1..=most).rev().find(|n| bytes.ends_with(text.get(..*n).unwrap_or_default())).unwrap_or(0)
+}
+
+/// A text that must not pass was about to: its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Leak(pub(crate) String);
+
+/// A stream on its way.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    forbidden: Forbidden,
+    held: BytesMut,
+}
+
+impl Scan {
+    pub(crate) fn new(forbidden: Forbidden) -> Self {
+        Self { forbidden, held: BytesMut::new() }
+    }
+
+    /// Takes a piece and returns what may pass now.
+    pub(crate) fn pass(&mut self, piece: Bytes) -> Result<Bytes, Leak> {
+        if self.forbidden.is_empty() {
+            return Ok(piece);
+        }
+        let mut whole = if self.held.is_empty() {
+            piece
+        } else {
+            self.held.extend_from_slice(&piece);
+            self.held.split().freeze()
+        };
+        if let Some(name) = self.forbidden.found(&whole) {
+            return Err(Leak(name.to_owned()));
+        }
+        let kept = whole.split_off(whole.len() - self.forbidden.begun(&whole));
+        self.held.extend_from_slice(&kept);
+        Ok(whole)
+    }
+
+    /// Says whether nothing is held back.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Returns what was held back, at the end of the stream.
+    pub(crate) fn rest(&mut self) -> Bytes {
+        self.held.split().freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn scan(texts: &[&str], pieces: &[&str]) -> Result<Vec<String>, Leak> {
+        let mut scan = Scan::new(Forbidden::new(texts.iter().map(|text| ((*text).to_owned(), "it".to_owned()))));
+        let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        let mut out = Vec::new();
+        for piece in pieces {
+            out.push(text(scan.pass(Bytes::copy_from_slice(piece.as_bytes()))?));
+        }
+        out.push(text(scan.rest()));
+        Ok(out)
+    }
+
+    #[test]
+    fn only_a_beginning_is_held_back() {
+        let secret = &["secret"][..];
+        for (pieces, want) in [
+            (&["data: x\n\n"][..], Ok(vec!["data: x\n\n", ""])),
+            (&["a sec", "ond"], Ok(vec!["a ", "second", ""])),
+            (&["a sec", "ret"], Err(Leak("it".to_owned()))),
+            (&["s", "e", "c", "r", "e", "t"], Err(Leak("it".to_owned()))),
+            (&["sesecret"], Err(Leak("it".to_owned()))),
+            (&["s", "s", "ecre"], Ok(vec!["", "s", "", "secre"])),
+        ] {
+            let want = want.map(|pieces| pieces.into_iter().map(str::to_owned).collect());
+            assert_eq!(scan(secret, pieces), want, "{pieces:?}");
+        }
+        assert_eq!(scan(&[], &["secret"]), Ok(vec!["secret".to_owned(), String::new()]));
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_never_passes_and_nothing_else_is_lost(
+            pieces in proptest::collection::vec("[ab]{0,6}", 0..8),
+            texts in proptest::collection::vec("[ab]{1,5}", 0..3),
+        ) {
+            let whole = pieces.concat();
+            let names: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let parts: Vec<&str> = pieces.iter().map(String::as_str).collect();
+            match scan(&names, &parts) {
+                Ok(out) => {
+                    prop_assert_eq!(out.concat(), whole.clone());
+                    prop_assert!(!names.iter().any(|name| whole.contains(name)));
+                }
+                Err(Leak(_)) => prop_assert!(names.iter().any(|name| whole.contains(name))),
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What is taken off a message between two connections.
+
+use hyper::Version;
+use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE};
+
+use crate::scan::Forbidden;
+
+/// Headers that are about one connection, and those a proxy keeps to itself.
+const OF_THE_CONNECTION: [HeaderName; 11] = [
+    CONNECTION,
+    HeaderName::from_static("expect"),
+    HeaderName::from_static("http2-settings"),
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-authenticate"),
+    HeaderName::from_static("proxy-authorization"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("te"),
+    HeaderName::from_static("trailer"),
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Headers by which a server gives out credentials of its own, which must not enter the sandbox.
+const GIFTS: [&str; 4] = ["authentication-info", "proxy-authentication-info", "set-cookie", "set-cookie2"];
+
+/// Removes what belongs to the connection the message came by, and not to the message.
+pub(crate) fn clean(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    // A message may not use this to lose what it is judged by.
+    let kept = ["host", "content-length"];
+    for name in named.iter().filter(|name| !kept.contains(&name.as_str())).chain(&OF_THE_CONNECTION) {
+        headers.remove(name);
+    }
+}
+
+/// Cleans an answer that a credential was lent for.
+pub(crate) fn answer(headers: &mut HeaderMap, version: Version) {
+    framed(headers, version);
+    for name in GIFTS {
+        headers.remove(name);
+    }
+}
+
+/// Cleans an answer.
+pub(crate) fn framed(headers: &mut HeaderMap, version: Version) {
+    if version != Version::HTTP_2 && headers.contains_key(TRANSFER_ENCODING) {
+        // The chunks are ours to count now; a length beside them was never true.
+        headers.remove(CONTENT_LENGTH);
+    }
+    clean(headers);
+}
+
+/// Finds a text that must not pass in the headers of an answer, and returns its name.
+pub(crate) fn leak<'f>(headers: &HeaderMap, forbidden: &'f Forbidden) -> Option<&'f str> {
+    if forbidden.is_empty() {
+        return None;
+    }
+    headers.iter().find_map(|(_, value)| forbidden.found(value.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn left(headers: &HeaderMap) -> Vec<&str> {
+        let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        left
+    }
+
+    #[test]
+    fn connection_headers_stay() {
+        let mut headers = headers(&[
+            ("connection", "X-One, close"),
+            ("connection", "x-two, Host, content-length"),
+            ("x-one", "1"),
+            ("x-two", "2"),
+            ("x-three", "3"),
+            ("host", "x.io"),
+            ("content-length", "5"),
+            ("proxy-authorization", "Basic eDp5"),
+            ("proxy-connection", "keep-alive"),
+            ("keep-alive", "5"),
+            ("te", "trailers"),
+            ("upgrade", "websocket"),
+            ("transfer-encoding", "chunked"),
+        ]);
+        clean(&mut headers);
+        assert_eq!(left(&headers), ["content-length", "host", "x-three"]);
+    }
+
+    #[test]
+    fn answers_give_nothing_away() {
+        let mut both =
+            headers(&[("set-cookie", "a=b"), ("content-length", "5"), ("transfer-encoding", "chunked"), ("x", "1")]);
+        answer(&mut both, Version::HTTP_11);
+        assert_eq!(left(&both), ["x"]);
+        let forbidden = Forbidden::new([("real-key".to_owned(), "KEY".to_owned())]);
+        assert_eq!(leak(&headers(&[("x", "a real-key b")]), &forbidden), Some("KEY"));
+        assert_eq!(leak(&headers(&[("x", "a key b")]), &forbidden), None);
+    }
+}
