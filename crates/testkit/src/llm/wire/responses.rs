@@ -41,7 +41,8 @@ pub(super) fn events(answer: &Answer) -> Vec<String> {
     }
     match &answer.content {
         Content::Text(text) => {
-            let at = |field: &str, value: Value| json!({"item_id": id, "output_index": 0, "content_index": 0, field: value});
+            let at =
+                |field: &str, value: Value| json!({"item_id": id, "output_index": 0, "content_index": 0, field: value});
             let part = |text: &str| json!({"type": "output_text", "text": text, "annotations": []});
             added["content"] = json!([]);
             put("response.output_item.added", json!({"output_index": 0, "item": added}));
