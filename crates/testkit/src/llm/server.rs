@@ -289,7 +289,7 @@ async fn answer(
         .iter()
         .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
-    let seen: String = headers.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
+    let seen = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join("\n");
     let received = Received {
         method: parts.method.to_string(),
         path: parts.uri.path().to_owned(),
