@@ -10,19 +10,29 @@ pub(crate) fn run(house: &House, bench: Bench, arguments: &[String]) -> anyhow::
         Bench::Loop => example(house, "ralph-engine", "bench_loop", arguments),
         Bench::Sandbox(wanted) => {
             if wanted == Peers::Install {
-                peers::install(house)?;
+                peers::install_cages(house)?;
             }
             // What becomes the launcher is a program of its own, and is looked for beside the bench.
             let mut cage = program::cargo(&house.root);
             cage.args(["build", "--release", "--locked", "--package", "ralph-sandbox", "--bin", "ralph-cage"]);
             program::run(&mut cage)?;
-            let folder = peers::folder(house).to_string_lossy().into_owned();
-            let path = std::env::var("PATH").unwrap_or_default();
-            let ours = ["--peers", &folder, "--path", &path].map(str::to_owned);
-            let arguments: Vec<String> = ours.into_iter().chain(arguments.to_vec()).collect();
-            example(house, "ralph-sandbox", "bench_sandbox", &arguments)
+            example(house, "ralph-sandbox", "bench_sandbox", &among_peers(house, arguments))
+        }
+        Bench::Proxy(wanted) => {
+            if wanted == Peers::Install {
+                peers::install_proxies(house)?;
+            }
+            example(house, "ralph-proxy", "bench_proxy", &among_peers(house, arguments))
         }
     }
+}
+
+/// Adds where the others are.
+fn among_peers(house: &House, arguments: &[String]) -> Vec<String> {
+    let folder = peers::folder(house).to_string_lossy().into_owned();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let ours = ["--peers", &folder, "--path", &path].map(str::to_owned);
+    ours.into_iter().chain(arguments.to_vec()).collect()
 }
 
 fn example(house: &House, package: &str, name: &str, arguments: &[String]) -> anyhow::Result<()> {

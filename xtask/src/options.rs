@@ -17,6 +17,10 @@ usage: cargo xtask <chore>
   bench sandbox [--install] [--json] [--rounds N] [--quick] [--program PATH] [--write DIR]
         the embedded backend beside bwrap, srt, codex and docker, in turn, in a release build
         --install        get those that are missing, with apt-get and npm, into target/peers and nowhere else
+  bench proxy [--install] [--json] [--strict] [--rounds N] [--seconds N] [--write DIR]
+        the way out beside nginx, mitmproxy and LiteLLM, in turn, in a release build
+        --install        get those that are missing, with apt-get and pip, into target/peers and nowhere else
+        --strict         a figure that could not be measured is a failure
   rules
         only the house rules
   deny
@@ -35,6 +39,7 @@ pub(crate) enum Chore {
 pub(crate) enum Bench {
     Loop,
     Sandbox(Peers),
+    Proxy(Peers),
 }
 
 /// Whether other programs may be fetched to be measured against.
@@ -73,13 +78,9 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Chore, String> {
         Some("fuzz") => fuzz(&mut rest)?,
         Some("bench") => match rest.next() {
             Some("loop") => Chore::Bench { bench: Bench::Loop, arguments: rest.by_ref().map(str::to_owned).collect() },
-            Some("sandbox") => {
-                let (install, arguments): (Vec<&str>, Vec<&str>) = rest.by_ref().partition(|word| *word == "--install");
-                let peers = if install.is_empty() { Peers::AsFound } else { Peers::Install };
-                let arguments = arguments.into_iter().map(str::to_owned).collect();
-                Chore::Bench { bench: Bench::Sandbox(peers), arguments }
-            }
-            _ => return Err("which bench? there are `loop` and `sandbox`".to_owned()),
+            Some("sandbox") => beside(&mut rest, Bench::Sandbox),
+            Some("proxy") => beside(&mut rest, Bench::Proxy),
+            _ => return Err("which bench? there are `loop`, `sandbox` and `proxy`".to_owned()),
         },
         Some("rules") => Chore::Rules,
         Some("deny") => Chore::Deny,
@@ -89,6 +90,13 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Chore, String> {
         None => Ok(chore),
         Some(extra) => Err(format!("unexpected `{extra}`")),
     }
+}
+
+/// A bench beside other programs, which may have to be fetched first.
+fn beside<'a>(rest: &mut impl Iterator<Item = &'a str>, bench: fn(Peers) -> Bench) -> Chore {
+    let (install, arguments): (Vec<&str>, Vec<&str>) = rest.partition(|word| *word == "--install");
+    let peers = if install.is_empty() { Peers::AsFound } else { Peers::Install };
+    Chore::Bench { bench: bench(peers), arguments: arguments.into_iter().map(str::to_owned).collect() }
 }
 
 fn test<'a>(rest: &mut impl Iterator<Item = &'a str>) -> Result<Chore, String> {
@@ -156,6 +164,8 @@ mod tests {
         check("bench loop --json", bench(Bench::Loop, &["--json"]));
         check("bench sandbox --quick", bench(Bench::Sandbox(Peers::AsFound), &["--quick"]));
         check("bench sandbox --rounds 9 --install", bench(Bench::Sandbox(Peers::Install), &["--rounds", "9"]));
+        check("bench proxy --strict", bench(Bench::Proxy(Peers::AsFound), &["--strict"]));
+        check("bench proxy --install --rounds 9", bench(Bench::Proxy(Peers::Install), &["--rounds", "9"]));
         check("rules", Ok(Chore::Rules));
         check("deny", Ok(Chore::Deny));
     }
@@ -165,7 +175,7 @@ mod tests {
         check("", Err("which chore?"));
         check("tset", Err("unknown chore `tset`"));
         check("test --fast", Err("unexpected `--fast`"));
-        check("bench", Err("which bench? there are `loop` and `sandbox`"));
+        check("bench", Err("which bench? there are `loop`, `sandbox` and `proxy`"));
         check("fuzz a b", Err("unexpected `b`"));
         check("fuzz --seconds", Err("`--seconds` needs a number"));
         check("fuzz --seconds 0", Err("`--seconds 0` is not a number of seconds above zero"));

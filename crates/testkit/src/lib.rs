@@ -4,5 +4,6 @@
 
 pub mod home;
 pub mod hostile;
+pub mod llm;
 pub mod model;
 pub mod repo;

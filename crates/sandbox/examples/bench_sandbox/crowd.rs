@@ -61,9 +61,9 @@ fn memory(table: &mut Table, name: &str, count: usize, kernel: f64, own: Option<
     let title = format!("{name}: memory of an idle sandbox");
     let pids = launchers();
     let sizes: Option<Vec<f64>> = pids.iter().map(|pid| kib(&format!("/proc/{pid}/smaps_rollup"), "Pss:")).collect();
-    // Three for each, the helper, process 1 and a keeper in reserve: anything else would be a wrong count.
+    // Two for each, the helper and process 1: anything else would be a wrong count.
     match sizes {
-        Some(sizes) if sizes.len() == 3 * count && count > 0 => {
+        Some(sizes) if sizes.len() == 2 * count && count > 0 => {
             table.at_most(title, sizes.iter().sum::<f64>() / count as f64 / 1024.0, MOST_MIB, "MiB");
         }
         Some(sizes) => table.lacks(title, Some(MOST_MIB), "MiB", &format!("{} processes were found", sizes.len())),
@@ -81,7 +81,8 @@ fn kernel_kib() -> f64 {
     ["Slab:", "KernelStack:", "PageTables:", "Percpu:"].iter().filter_map(|name| kib("/proc/meminfo", name)).sum()
 }
 
-/// Returns the launchers that this process has started, and their children.
+/// Returns the launchers that this process has started and that stand around a cage, and process 1 of each. One in
+/// reserve has a process 1 too, which waits for its plan and has no filters on its system calls but ours.
 fn launchers() -> Vec<u32> {
     let children = |pid: &str| -> Vec<u32> {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -90,11 +91,12 @@ fn launchers() -> Vec<u32> {
             .flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<_>>())
             .collect()
     };
-    let is_launcher =
-        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| !name.contains("docker"));
-    let outer: Vec<u32> = children("self").into_iter().filter(is_launcher).collect();
-    // Process 1 of each, and the keeper it has in reserve.
-    let inner: Vec<u32> = outer.iter().flat_map(|pid| children(&pid.to_string())).collect();
-    let spare: Vec<u32> = inner.iter().flat_map(|pid| children(&pid.to_string())).collect();
-    outer.into_iter().chain(inner).chain(spare).collect()
+    let filters = |pid: &str| kib(&format!("/proc/{pid}/status"), "Seccomp_filters:");
+    let is_caged = |pid: &u32| filters(&pid.to_string()) > filters("self");
+    let of_cage = |outer: u32| {
+        let inner: Vec<u32> = children(&outer.to_string()).into_iter().filter(is_caged).collect();
+        let outer = (!inner.is_empty()).then_some(outer);
+        outer.into_iter().chain(inner)
+    };
+    children("self").into_iter().flat_map(of_cage).collect()
 }

@@ -1,0 +1,29 @@
+//! Ralph's way out beside other proxies, in one run and in turn, on the same upstream and with the same client, so that
+//! whatever else the machine does hits all alike. Each figure has its target beside it; ends with code 1 when one is
+//! missed.
+//!
+//! Every proxy is a process of its own, ours too (`bench_proxy serve`). A peer that is not here is told as such, with the
+//! reason, and never left out in silence. Nothing is installed here: `cargo xtask bench proxy --install` does that.
+
+mod chart;
+mod child;
+mod client;
+mod hose;
+mod latency;
+mod machine;
+mod memory;
+mod options;
+mod ours;
+mod page;
+mod peers;
+mod rate;
+mod run;
+mod series;
+mod sse;
+mod stage;
+mod table;
+mod upstream;
+
+fn main() -> std::process::ExitCode {
+    run::main()
+}

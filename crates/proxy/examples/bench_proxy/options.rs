@@ -1,0 +1,52 @@
+//! The command line of the bench.
+
+use std::path::PathBuf;
+
+pub(crate) const USAGE: &str = "usage: bench_proxy [--json] [--strict] [--rounds N] [--seconds N] [--peers DIR] [--path PATH] [--write DIR]\n\n  \
+    --rounds N      requests by which a delay is measured, for each way (1000)\n  \
+    --seconds N     how long each pass of requests per second takes (2)\n  \
+    --peers DIR     where `cargo xtask bench proxy --install` has put the others\n  \
+    --path PATH     where the others are looked for after that (where systems have them)\n  \
+    --write DIR     write `proxy.md` and `proxy.svg` there\n  \
+    --strict        a figure that could not be measured is a failure\n  \
+    --json          print one JSON object\n";
+
+/// Where every system has its programs.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) json: bool,
+    pub(crate) strict: bool,
+    pub(crate) rounds: usize,
+    pub(crate) seconds: u64,
+    pub(crate) peers: Option<PathBuf>,
+    pub(crate) path: String,
+    pub(crate) write: Option<PathBuf>,
+}
+
+/// Reads the arguments; `None` when they are not understood.
+pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
+    let mut options = Options {
+        json: false,
+        strict: false,
+        rounds: 1000,
+        seconds: 2,
+        peers: None,
+        path: PATH.to_owned(),
+        write: None,
+    };
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--json" => options.json = true,
+            "--strict" => options.strict = true,
+            "--rounds" => options.rounds = args.next()?.parse().ok().filter(|rounds| *rounds > 0)?,
+            "--seconds" => options.seconds = args.next()?.parse().ok().filter(|seconds| (1..=60).contains(seconds))?,
+            "--peers" => options.peers = Some(args.next()?.into()),
+            "--path" => options.path = args.next()?,
+            "--write" => options.write = Some(args.next()?.into()),
+            _ => return None,
+        }
+    }
+    Some(options)
+}

@@ -1,0 +1,63 @@
+//! How many calls pass in a second, over connections that are kept, by each way in turn.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::client::Way;
+use crate::run::Fallible;
+use crate::series::Series;
+use crate::stage::Candidate;
+use crate::table::Table;
+
+pub(crate) const REVERSE: &str = "calls per second by a base URL, 32 connections";
+pub(crate) const PLAIN: &str = "plain calls per second in absolute form, 32 connections";
+const CONNECTIONS: usize = 32;
+const PASSES: usize = 5;
+
+pub(crate) async fn measure(table: &mut Table, group: &'static str, all: &[Candidate<Way>], length: Duration) {
+    let mut series: Vec<Series> = all.iter().map(|one| Series::new(group, one.name, "/s")).collect();
+    for _ in 0..PASSES {
+        for (one, series) in all.iter().zip(&mut series) {
+            match &one.way {
+                Ok(way) if series.missing.is_none() => match pass(way, length).await {
+                    Ok(rate) => series.values.push(rate),
+                    Err(error) => {
+                        series.values.clear();
+                        series.missing = Some(format!("a call failed: {error}"));
+                    }
+                },
+                Ok(_) => (),
+                Err(why) => series.missing = Some(why.clone()),
+            }
+        }
+    }
+    table.series.extend(series);
+}
+
+async fn pass(way: &Way, length: Duration) -> Fallible<f64> {
+    let mut links = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut link = way.open().await?;
+        link.ask(way).await?;
+        links.push(link);
+    }
+    let began = Instant::now();
+    let mut lanes = JoinSet::new();
+    for mut link in links {
+        let way = way.clone();
+        lanes.spawn(async move {
+            let mut calls = 0_u32;
+            while began.elapsed() < length {
+                link.ask(&way).await?;
+                calls += 1;
+            }
+            Fallible::Ok(calls)
+        });
+    }
+    let mut calls = 0;
+    while let Some(lane) = lanes.join_next().await {
+        calls += lane??;
+    }
+    Ok(f64::from(calls) / began.elapsed().as_secs_f64())
+}

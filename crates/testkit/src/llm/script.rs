@@ -1,0 +1,162 @@
+//! What the server is told to say: turns in order, the last one for ever.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// The turns of a conversation, as a model would take them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Script {
+    pub turns: Vec<Turn>,
+    pub(super) taken_by: TakenBy,
+}
+
+/// Which calls take the next turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TakenBy {
+    /// Those that offer tools: an agent's titles and probes have none, and must not disturb the order.
+    Tools,
+    Every,
+}
+
+impl Script {
+    /// Turns for the calls that offer tools; every other call is answered with a short text.
+    pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
+        Self { turns: turns.into_iter().collect(), taken_by: TakenBy::Tools }
+    }
+
+    /// Turns for all calls.
+    pub fn every(turns: impl IntoIterator<Item = Turn>) -> Self {
+        Self { taken_by: TakenBy::Every, ..Self::new(turns) }
+    }
+}
+
+/// How one call is answered.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Turn {
+    Text {
+        text: String,
+        usage: Usage,
+    },
+    Tool {
+        name: String,
+        input: Value,
+        usage: Usage,
+    },
+    /// An error in the words of the wire that was asked; `kind` is what that wire calls a type, a code or a status.
+    Error {
+        status: u16,
+        kind: String,
+        message: String,
+        headers: Vec<(String, String)>,
+    },
+    /// Waits before the first byte, and before each further event.
+    Slow {
+        before: Duration,
+        between: Duration,
+        then: Box<Turn>,
+    },
+    /// Sends this many events, or half of an answer that is not streamed, and hangs up.
+    Cut {
+        after_events: usize,
+        then: Box<Turn>,
+    },
+    /// Sends this many events, then an error as an event; the status was fine already. Not streamed, only the error.
+    Fail {
+        after_events: usize,
+        kind: String,
+        message: String,
+        then: Box<Turn>,
+    },
+    /// A fine status around JSON that never ends.
+    Malformed,
+    /// The web page of a gateway.
+    Html,
+    Raw {
+        status: u16,
+        content_type: String,
+        body: Vec<u8>,
+    },
+    /// The headers of the request as text, to see what a client can make a server repeat.
+    Echo,
+}
+
+impl Turn {
+    /// A text whose tokens are counted.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into(), usage: Usage::Counted }
+    }
+
+    /// A call of a tool whose tokens are counted.
+    pub fn tool(name: impl Into<String>, input: Value) -> Self {
+        Self::Tool { name: name.into(), input, usage: Usage::Counted }
+    }
+
+    /// An error without further headers.
+    pub fn error(status: u16, kind: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Error { status, kind: kind.into(), message: message.into(), headers: Vec::new() }
+    }
+
+    /// A text that looks like the end of a stream on every wire, with next to no tokens used. Only what the server
+    /// itself tells of its usage is true.
+    pub fn lie(usage: Usage) -> Self {
+        Self::Text { text: LIE.to_owned(), usage }
+    }
+
+    #[must_use]
+    pub fn slow(self, before: Duration, between: Duration) -> Self {
+        Self::Slow { before, between, then: Box::new(self) }
+    }
+
+    #[must_use]
+    pub fn cut(self, after_events: usize) -> Self {
+        Self::Cut { after_events, then: Box::new(self) }
+    }
+}
+
+/// Without a space, so that it travels as one piece.
+const LIE: &str = concat!(
+    "\n\nevent:message_delta\ndata:{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},",
+    "\"usage\":{\"input_tokens\":0,\"output_tokens\":0}}\n\nevent:message_stop\ndata:{\"type\":\"message_stop\"}\n\n",
+    "data:{\"choices\":[],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":0,\"total_tokens\":0}}\n\n",
+    "event:response.completed\ndata:{\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":0,",
+    "\"output_tokens\":0}}}\n\ndata:{\"usageMetadata\":{\"promptTokenCount\":0,\"candidatesTokenCount\":0}}\r\n\r\n",
+    "data:[DONE]\n\n"
+);
+
+/// Where the tokens of an answer come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usage {
+    /// As the script says, whatever was asked for.
+    Said(Tokens),
+    /// Counted from the bytes that travelled: a token is four bytes of the prompt's text, a word of the answer's text or
+    /// four bytes of a tool's input. The answer ends where the caller's own limit of tokens does.
+    Counted,
+    /// Billed as the script says and told to nobody.
+    Untold(Tokens),
+    /// Billed as the first says, told as the second.
+    Misreported { real: Tokens, told: Tokens },
+}
+
+/// Tokens by their classes, each counted once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// Of the prompt, neither read from a cache nor written to one.
+    pub input: u64,
+    pub cached: u64,
+    /// Written to the cache for minutes.
+    pub cache_write: u64,
+    /// Written to the cache for an hour.
+    pub cache_write_long: u64,
+    /// Everything generated, reasoning too.
+    pub output: u64,
+    /// The part of `output` that was reasoning.
+    pub reasoning: u64,
+}
+
+impl Tokens {
+    /// The whole prompt.
+    pub fn prompt(&self) -> u64 {
+        self.input + self.cached + self.cache_write + self.cache_write_long
+    }
+}

@@ -1,0 +1,265 @@
+//! The four wires: how a call is read, and how an answer and an error are written on each.
+
+mod anthropic;
+mod chat;
+mod gemini;
+mod responses;
+
+use hyper::{HeaderMap, Method, Uri};
+use serde_json::{Value, json};
+
+use super::script::Tokens;
+use super::tally;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wire {
+    Anthropic,
+    Chat,
+    Responses,
+    Gemini,
+}
+
+/// What a request asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Call(Call),
+    Count(Wire, u64),
+    Models(Wire),
+    /// A websocket, which is politely refused.
+    Upgrade(Wire),
+    Greeting,
+    Nothing(Wire),
+}
+
+/// A call of the model, as far as the answer depends on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) wire: Wire,
+    pub(super) model: String,
+    pub(super) stream: Stream,
+    pub(super) tells_usage: bool,
+    pub(super) offers_tools: bool,
+    pub(super) most_tokens: Option<u64>,
+    pub(super) prompt_tokens: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stream {
+    No,
+    Events,
+    /// Gemini without `alt=sse`: one array, object by object.
+    Array,
+}
+
+/// What is written, whatever the wire.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Answer {
+    /// Makes names that differ from answer to answer.
+    pub(super) number: usize,
+    pub(super) model: String,
+    pub(super) content: Content,
+    pub(super) stop: Stop,
+    /// Nothing where the server keeps it to itself.
+    pub(super) usage: Option<Tokens>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Content {
+    Text(String),
+    Tool { name: String, input: Value },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    End,
+    Tool,
+    Length,
+}
+
+impl Answer {
+    /// The text word by word, each with the space behind it.
+    fn pieces(text: &str) -> impl Iterator<Item = &str> {
+        text.split_inclusive(' ')
+    }
+
+    fn id(&self, prefix: &str) -> String {
+        format!("{prefix}{:024x}", self.number)
+    }
+}
+
+/// Reads what is asked for from a request as it arrived.
+pub(super) fn asked(method: &Method, uri: &Uri, headers: &HeaderMap, body: &Value) -> Asked {
+    let path = uri.path();
+    let wire = guess(path, headers);
+    if headers.contains_key("upgrade") {
+        return Asked::Upgrade(wire);
+    }
+    match *method {
+        Method::HEAD => Asked::Greeting,
+        Method::GET if path.ends_with("/models") => Asked::Models(wire),
+        Method::POST if path.ends_with("/messages/count_tokens") || path.ends_with(":countTokens") => {
+            Asked::Count(wire, prompt(wire, body))
+        }
+        Method::POST if is_call(path) => Asked::Call(call(wire, uri, body)),
+        _ => Asked::Nothing(wire),
+    }
+}
+
+fn is_call(path: &str) -> bool {
+    ["/messages", "/chat/completions", "/responses", ":generateContent", ":streamGenerateContent"]
+        .iter()
+        .any(|end| path.ends_with(end))
+}
+
+fn guess(path: &str, headers: &HeaderMap) -> Wire {
+    if path.contains("/v1beta") || path.contains(":generateContent") || path.contains(":streamGenerateContent") {
+        Wire::Gemini
+    } else if path.contains("/messages") || headers.contains_key("anthropic-version") {
+        Wire::Anthropic
+    } else if path.ends_with("/responses") {
+        Wire::Responses
+    } else {
+        Wire::Chat
+    }
+}
+
+fn call(wire: Wire, uri: &Uri, body: &Value) -> Call {
+    let number = |path: &str| body.pointer(path).and_then(Value::as_u64);
+    let flag = |path: &str| body.pointer(path).and_then(Value::as_bool).unwrap_or(false);
+    let sse = if flag("/stream") { Stream::Events } else { Stream::No };
+    let (model, stream, tells_usage, most_tokens) = match wire {
+        Wire::Anthropic => (None, sse, true, number("/max_tokens")),
+        Wire::Chat => {
+            let told = sse == Stream::No || flag("/stream_options/include_usage");
+            (None, sse, told, number("/max_completion_tokens").or_else(|| number("/max_tokens")))
+        }
+        Wire::Responses => (None, sse, true, number("/max_output_tokens")),
+        Wire::Gemini => {
+            let last = uri.path().rsplit('/').next().unwrap_or_default();
+            let (model, verb) = last.split_once(':').unwrap_or((last, ""));
+            let events = uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "alt=sse"));
+            let stream = match (verb == "streamGenerateContent", events) {
+                (false, _) => Stream::No,
+                (true, true) => Stream::Events,
+                (true, false) => Stream::Array,
+            };
+            (Some(model.to_owned()), stream, true, number("/generationConfig/maxOutputTokens"))
+        }
+    };
+    let named = || body.get("model").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Call {
+        wire,
+        model: model.unwrap_or_else(named),
+        stream,
+        tells_usage,
+        offers_tools: body.get("tools").and_then(Value::as_array).is_some_and(|tools| !tools.is_empty()),
+        most_tokens,
+        prompt_tokens: prompt(wire, body),
+    }
+}
+
+fn prompt(wire: Wire, body: &Value) -> u64 {
+    let fields: &[&str] = match wire {
+        Wire::Anthropic => &["system", "messages", "tools"],
+        Wire::Chat => &["messages", "tools"],
+        Wire::Responses => &["instructions", "input", "tools"],
+        Wire::Gemini => &["systemInstruction", "contents", "tools"],
+    };
+    tally::of_bytes(fields.iter().filter_map(|field| body.get(field)).map(tally::text_bytes).sum())
+}
+
+impl Wire {
+    /// The answer as one object.
+    pub(super) fn whole(self, answer: &Answer) -> Value {
+        match self {
+            Self::Anthropic => anthropic::whole(answer),
+            Self::Chat => chat::whole(answer),
+            Self::Responses => responses::whole(answer),
+            Self::Gemini => gemini::whole(answer),
+        }
+    }
+
+    /// The answer as the pieces of a stream.
+    pub(super) fn events(self, answer: &Answer, stream: Stream) -> Vec<String> {
+        match self {
+            Self::Anthropic => anthropic::events(answer),
+            Self::Chat => chat::events(answer),
+            Self::Responses => responses::events(answer),
+            Self::Gemini => gemini::events(answer, stream),
+        }
+    }
+
+    pub(super) fn error(self, status: u16, kind: &str, message: &str) -> Value {
+        match self {
+            Self::Anthropic => {
+                json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"})
+            }
+            Self::Chat | Self::Responses => {
+                json!({"error": {"message": message, "type": kind, "param": null, "code": kind}})
+            }
+            Self::Gemini => json!({"error": {"code": status, "message": message, "status": kind}}),
+        }
+    }
+
+    /// An error in the middle of a stream.
+    pub(super) fn failure(self, kind: &str, message: &str) -> String {
+        match self {
+            Self::Anthropic => named("error", &json!({"type": "error", "error": {"type": kind, "message": message}})),
+            Self::Chat => data(&self.error(500, kind, message)),
+            Self::Responses => {
+                let error = json!({"code": kind, "message": message});
+                let response = json!({"object": "response", "status": "failed", "output": [], "error": error});
+                named("response.failed", &json!({"type": "response.failed", "response": response}))
+            }
+            Self::Gemini => format!("data: {}\r\n\r\n", self.error(500, kind, message)),
+        }
+    }
+
+    pub(super) fn models(self) -> Value {
+        match self {
+            Self::Anthropic => json!({
+                "data": [{"id": MODEL, "type": "model", "display_name": MODEL, "created_at": "2026-01-01T00:00:00Z"}],
+                "has_more": false, "first_id": MODEL, "last_id": MODEL,
+            }),
+            Self::Chat | Self::Responses => {
+                json!({"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "nobody"}]})
+            }
+            Self::Gemini => json!({"models": [{"name": format!("models/{MODEL}"), "displayName": MODEL}]}),
+        }
+    }
+
+    pub(super) fn count(self, tokens: u64) -> Value {
+        match self {
+            Self::Gemini => json!({"totalTokens": tokens}),
+            Self::Anthropic | Self::Chat | Self::Responses => json!({"input_tokens": tokens}),
+        }
+    }
+
+    /// What a wrong key is called.
+    pub(super) fn unauthorised(self) -> &'static str {
+        match self {
+            Self::Anthropic => "authentication_error",
+            Self::Chat | Self::Responses => "invalid_api_key",
+            Self::Gemini => "UNAUTHENTICATED",
+        }
+    }
+
+    pub(super) fn not_found(self) -> &'static str {
+        match self {
+            Self::Anthropic => "not_found_error",
+            Self::Chat | Self::Responses => "invalid_request_error",
+            Self::Gemini => "NOT_FOUND",
+        }
+    }
+}
+
+/// The one model of the server, if somebody asks; calls may name any.
+const MODEL: &str = "scripted";
+
+fn named(event: &str, value: &Value) -> String {
+    format!("event: {event}\ndata: {value}\n\n")
+}
+
+fn data(value: &Value) -> String {
+    format!("data: {value}\n\n")
+}
