@@ -208,7 +208,7 @@ pub struct State {
     /// Results of the final proof on the pushed commit, by command.
     pub proof: BTreeMap<String, Checked>,
     /// What the run may reach: what it started with and what people added.
-    policy: Policy,
+    pub policy: Policy,
     /// How many hosts and ports were refused.
     pub denied: u32,
     /// How far the audit file is anchored.

@@ -18,7 +18,7 @@ use crate::ui::Ui;
 
 pub(crate) async fn policy(setup: &Setup, args: &Policy, ui: &mut Ui) -> Outcome {
     match args {
-        Policy::Ls(of) => ls(&InForce::find(setup, of.run.as_deref()).await?, ui),
+        Policy::Ls(of) => Ok(ls(&InForce::find(setup, of.run.as_deref()).await?, ui)),
         Policy::Test(args) => test(&InForce::find(setup, args.of.run.as_deref()).await?, args, ui),
         Policy::Allow(args) => change::change(setup, args, change::List::Allowed, ui).await,
         Policy::Deny(args) => change::change(setup, args, change::List::Denied, ui).await,
@@ -77,7 +77,7 @@ impl InForce {
     }
 }
 
-fn ls(in_force: &InForce, ui: &mut Ui) -> Outcome {
+fn ls(in_force: &InForce, ui: &mut Ui) -> Exit {
     let mode = in_force.policy.mode;
     if ui.json() {
         let list = |rules: &[(Vec<Rule>, String)]| -> Vec<Value> {
@@ -88,7 +88,7 @@ fn ls(in_force: &InForce, ui: &mut Ui) -> Outcome {
         };
         ui.object(&json!({"format": 1, "run": in_force.run, "mode": mode, "mode_origin": in_force.mode_by,
             "allow": list(&in_force.allow), "deny": list(&in_force.deny)}));
-        return Ok(Exit::Success);
+        return Exit::Success;
     }
     let mut rows = vec![vec!["policy".to_owned(), mode.to_string(), in_force.mode_by.clone()]];
     for (word, lists) in [("allow", &in_force.allow), ("deny", &in_force.deny)] {
@@ -104,7 +104,7 @@ fn ls(in_force: &InForce, ui: &mut Ui) -> Outcome {
         Mode::Allowlist if in_force.policy.allow.is_empty() => ui.say("the list is empty: nothing can be reached"),
         Mode::Allowlist | Mode::Open => (),
     }
-    Ok(Exit::Success)
+    Exit::Success
 }
 
 fn test(in_force: &InForce, args: &PolicyTest, ui: &mut Ui) -> Outcome {

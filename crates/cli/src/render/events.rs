@@ -51,7 +51,7 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
             }
             Answer::Lost => format!("  {warn} a call to {model} was lost and is charged at its worst ({cost})"),
         },
-        Event::ActionStarted { .. } => return None,
+        Event::ActionStarted { .. } | Event::AuditAnchored { .. } => return None,
         Event::ActionFinished { outcome, detail, duration_ms, index, .. } => {
             let (mark, word) = match outcome {
                 Outcome::Ok => (&ok, ""),
@@ -139,7 +139,6 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
             let times = if *count > 1 { format!(", {count} times by now") } else { String::new() };
             format!("  {warn} denied {}{port}{times}: {}", one_line(host, 80), one_line(rule, 100))
         }
-        Event::AuditAnchored { .. } => return None,
         Event::Paused { reason, next } => {
             format!("{warn} paused: {}\n         next: {next}", one_line(&reason.words(), WIDTH))
         }

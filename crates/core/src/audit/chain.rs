@@ -145,7 +145,11 @@ impl Open {
         self.ended = text.is_some();
         let text = text.unwrap_or(line);
         // A line that lacks only its newline is whole when it continues the chain.
-        let whole = |record: &Record| self.ended || record.prev == self.chain.head.hash;
+        let continues = |record: &Record| {
+            let seq = self.chain.head.lines.checked_add(1);
+            Some(record.seq) == seq && record.prev == self.chain.head.hash
+        };
+        let whole = |record: &Record| self.ended || continues(record);
         match Record::parse(text).filter(whole) {
             Some(record) => {
                 self.damage = None;

@@ -23,22 +23,22 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
-    reader: Option<BufReader<File>>,
+    opened: Option<BufReader<File>>,
     partial: Vec<u8>,
 }
 
 impl Reader {
     pub fn new(folder: &Folder) -> Self {
-        Self { path: super::path(folder), reader: None, partial: Vec::new() }
+        Self { path: super::path(folder), opened: None, partial: Vec::new() }
     }
 
     /// Returns the next whole line, or `None` when there is none yet.
     #[expect(clippy::should_implement_trait, reason = "an iterator that ends and then goes on is not an iterator")]
     pub fn next(&mut self) -> Result<Option<Entry>, Error> {
-        if self.reader.is_none() {
-            self.reader = open(&self.path)?;
+        if self.opened.is_none() {
+            self.opened = open(&self.path)?;
         }
-        let Some(reader) = &mut self.reader else { return Ok(None) };
+        let Some(reader) = &mut self.opened else { return Ok(None) };
         reader.read_until(b'\n', &mut self.partial).map_err(file("read", &self.path))?;
         let Some(line) = self.partial.strip_suffix(b"\n") else { return Ok(None) };
         let entry = Entry { text: String::from_utf8_lossy(line).into_owned(), record: Record::parse(line) };

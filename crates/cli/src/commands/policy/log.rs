@@ -25,7 +25,8 @@ const APART: usize = 5000;
 pub(super) async fn log(setup: &Setup, args: &PolicyLog, ui: &mut Ui) -> Outcome {
     let folder = setup.host.home.find(&args.run)?;
     let mut reader = Reader::new(&folder);
-    let mut log = Log { run: folder.id(), ..Log::default() };
+    let run = folder.id();
+    let mut log = Log { run: run.clone(), ..Log::default() };
     while let Some(entry) = reader.next()? {
         if !ui.json() {
             log.take(&entry, args.denied);
@@ -43,8 +44,7 @@ pub(super) async fn log(setup: &Setup, args: &PolicyLog, ui: &mut Ui) -> Outcome
             } else if !ui.json()
                 && let Some(row) = log.take(&entry, args.denied).filter(|row| told(row.count))
             {
-                let line = row.cells(&log.run).join("  ");
-                ui.data(&line);
+                ui.data(&row.cells(&run).join("  "));
             }
         }
         tokio::time::sleep(LOOK).await;

@@ -154,7 +154,9 @@ fn one_book_for_all_and_it_goes_on() {
             std::thread::spawn(move || (0..50).for_each(|_| book.write(&format!("box-{n}"), &denied("x.io"))))
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
     drop(book);
     let book = Book::open(&folder, redactor()).unwrap();
     book.write("box", &denied("x.io"));
