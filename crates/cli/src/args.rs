@@ -1,5 +1,7 @@
 //! The command line, as clap reads it. Help, man pages and completions are made from here.
 
+mod network;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -7,6 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use ralph_core::env::Env;
 use ralph_core::policy::Mode;
+
+pub(crate) use self::network::{Audit, Policy, PolicyChange, PolicyLog, PolicyTest};
 
 /// Let a coding agent work alone on a task and get back a pull request whose every claim was re-proved
 #[derive(Debug, Parser)]
@@ -127,6 +131,12 @@ pub(crate) enum Command {
     /// Remove sandboxes that no run needs any more
     #[command(hide = true, after_help = "Examples:\n  ralph prune-sandboxes --dry-run\n  ralph sandbox prune")]
     PruneSandboxes(Prune),
+    /// Show and change what runs may reach on the network
+    #[command(subcommand, after_help = "Examples:\n  ralph policy ls\n  ralph policy log @ --denied")]
+    Policy(Policy),
+    /// Check what was written down about the network of a run
+    #[command(subcommand, after_help = "Examples:\n  ralph audit verify @\n  ralph audit verify 01k3 --json")]
+    Audit(Audit),
     /// Trust the project's model profiles, as they are now
     #[command(after_help = "Examples:\n  ralph trust\n  ralph trust --yes")]
     Trust(Trust),

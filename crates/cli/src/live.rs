@@ -43,13 +43,13 @@ pub(crate) async fn drive(
 ) -> Result<State, Failure> {
     let folder = runner.folder().clone();
     let mut view = View { follow: Follow::new(&folder.events_path(), &folder.id()), state: None, doing: None, after };
-    let driving = async move {
+    // On the heap: a run's whole state is in it.
+    let mut driving = Box::pin(async move {
         let outcome = runner.drive().await.cloned();
         // Dropping the runner here gives up the lock before the last words are printed.
         drop(runner);
         outcome
-    };
-    tokio::pin!(driving);
+    });
     ui.go_on_unread();
     // Listening all the time: one that is asked for anew in every round misses what comes in between.
     let mut pressed = signal(SignalKind::interrupt()).map_err(|error| Failure::of(Exit::NotReady, &error))?;

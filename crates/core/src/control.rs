@@ -11,22 +11,51 @@ use serde::{Deserialize, Serialize};
 pub enum Control {
     Pause,
     Resume,
-    Rotate { why: Option<String> },
+    Rotate {
+        why: Option<String>,
+    },
     Stop,
-    SetProfile { name: String },
-    Note { text: String },
-    Guardrail { text: String },
-    EditTask { text: String },
+    SetProfile {
+        name: String,
+    },
+    Note {
+        text: String,
+    },
+    Guardrail {
+        text: String,
+    },
+    EditTask {
+        text: String,
+    },
     Diagnose,
-    ApplyProposal { number: u32 },
-    RaiseBudget { iterations: u32, minutes: u64, cost_usd: f64, tokens: u64 },
-    AllowHost { host: String },
+    ApplyProposal {
+        number: u32,
+    },
+    RaiseBudget {
+        iterations: u32,
+        minutes: u64,
+        cost_usd: f64,
+        tokens: u64,
+    },
+    /// Adds a rule or a preset to what the run may reach.
+    AllowHost {
+        host: String,
+    },
+    /// Adds a rule or a preset to what the run may not reach, whatever is allowed.
+    DenyHost {
+        host: String,
+    },
 }
 
 impl Control {
     /// Tells whether it only leaves words for the model.
     pub fn is_words(&self) -> bool {
         matches!(self, Self::Note { .. } | Self::Guardrail { .. })
+    }
+
+    /// Tells whether it changes what the run may reach.
+    pub fn is_policy(&self) -> bool {
+        matches!(self, Self::AllowHost { .. } | Self::DenyHost { .. })
     }
 
     /// Returns the tag the control is written with.
@@ -44,6 +73,7 @@ impl Control {
             Self::ApplyProposal { .. } => "apply-proposal",
             Self::RaiseBudget { .. } => "raise-budget",
             Self::AllowHost { .. } => "allow-host",
+            Self::DenyHost { .. } => "deny-host",
         }
     }
 }

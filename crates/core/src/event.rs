@@ -225,10 +225,21 @@ pub enum Event {
     CiChanged {
         state: String,
     },
+    /// The way out refused something: told the first time for a host and port, and at every tenfold after that.
     PolicyDenied {
         host: String,
+        /// 0 where no port was asked for.
         port: u16,
+        /// Why, in words.
         rule: String,
+        /// How often by now.
+        #[serde(default = "once")]
+        count: u64,
+    },
+    /// The head of the audit file's chain: the file can lose or change nothing up to there unnoticed.
+    AuditAnchored {
+        lines: u64,
+        head: String,
     },
     Paused {
         reason: Reason,
@@ -271,12 +282,18 @@ impl Event {
             Self::PrUpdated { .. } => "pr-updated",
             Self::CiChanged { .. } => "ci-changed",
             Self::PolicyDenied { .. } => "policy-denied",
+            Self::AuditAnchored { .. } => "audit-anchored",
             Self::Paused { .. } => "paused",
             Self::Resumed { .. } => "resumed",
             Self::ControlApplied { .. } => "control-applied",
             Self::RunFinished { .. } => "run-finished",
         }
     }
+}
+
+/// Events of older runs tell of each refusal.
+fn once() -> u64 {
+    1
 }
 
 /// The first event of a run: all that was read on the host at its start and counts from then on.

@@ -7,12 +7,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::audit::Head;
 use crate::budget::{Budget, Limit, Spent};
 use crate::control::Control;
 use crate::event::{Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, Reason, Stage, Started, Verdict};
 use crate::exit::Exit;
 use crate::gutter::{Rung, Sample};
 use crate::money::Micros;
+use crate::policy::Policy;
 
 /// How many iterations the loop score looks back on; older ones can no longer matter.
 pub const WINDOW: usize = 8;
@@ -205,8 +207,12 @@ pub struct State {
     pub pull_request: Option<PullRequest>,
     /// Results of the final proof on the pushed commit, by command.
     pub proof: BTreeMap<String, Checked>,
-    pub allowed_hosts: BTreeSet<String>,
+    /// What the run may reach: what it started with and what people added.
+    pub policy: Policy,
+    /// How many hosts and ports were refused.
     pub denied: u32,
+    /// How far the audit file is anchored.
+    pub audited: Option<Head>,
     pub started_at: Timestamp,
     pub last_at: Timestamp,
     pub last_seq: u64,
@@ -270,8 +276,9 @@ impl State {
             pushed_milestones: BTreeSet::new(),
             pull_request: None,
             proof: BTreeMap::new(),
-            allowed_hosts: BTreeSet::new(),
+            policy: started.policy.clone(),
             denied: 0,
+            audited: None,
             started_at: line.at,
             last_at: line.at,
             last_seq: line.seq,
@@ -368,7 +375,8 @@ impl State {
             }
             Event::PrOpened { url, number } => self.told(url, *number, ""),
             Event::PrUpdated { url, number, why } => self.told(url, *number, why),
-            Event::PolicyDenied { .. } => self.denied = self.denied.saturating_add(1),
+            Event::PolicyDenied { count, .. } => self.denied = self.denied.saturating_add(u32::from(*count == 1)),
+            Event::AuditAnchored { lines, head } => self.audited = Some(Head { lines: *lines, hash: head.clone() }),
             Event::Paused { reason, next } => {
                 self.pause_due = false;
                 self.status = Status::Paused { reason: reason.clone(), next: next.clone() };
@@ -569,9 +577,9 @@ impl State {
                 self.budget.raise(*iterations, *minutes, Micros::from_usd(*cost_usd), *tokens);
                 self.warned.clear();
             }
-            Control::AllowHost { host } => {
-                self.allowed_hosts.insert(host.clone());
-            }
+            // Only rules are ever applied; a text that is none changes nothing.
+            Control::AllowHost { host } => drop(self.policy.allow_also(host)),
+            Control::DenyHost { host } => drop(self.policy.deny_also(host)),
             // Their effect is a file or another event.
             Control::Pause
             | Control::Resume
@@ -582,6 +590,11 @@ impl State {
             | Control::Diagnose
             | Control::ApplyProposal { .. } => (),
         }
+    }
+
+    /// Returns the policy in force: the one the run started with and what people have allowed and denied since.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     /// Returns the milestones all of whose boxes are verified.

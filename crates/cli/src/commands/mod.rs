@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod adopt;
+mod audit;
 mod config;
 mod demo;
 mod diff;
@@ -10,6 +11,7 @@ mod init;
 mod lint;
 mod logs;
 mod ls;
+mod policy;
 mod redteam;
 mod resume;
 mod rewind;
@@ -68,6 +70,8 @@ pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) ->
         Command::Selftest(args) => selftest::selftest(&setup, &args, ui).await,
         Command::Sandbox(args) => sandbox::sandbox(&setup, args, ui).await,
         Command::PruneSandboxes(args) => sandbox::prune(&setup, &args, ui).await,
+        Command::Policy(args) => policy::policy(&setup, &args, ui).await,
+        Command::Audit(args) => audit::audit(&setup, &args, ui).await,
         Command::Trust(args) => trust::trust(&setup, &args, ui).await,
         Command::Config(args) => config::config(&setup, &args, ui).await,
         Command::Completions { .. } | Command::Man { .. } | Command::Help { .. } => Ok(ralph_core::exit::Exit::Success),

@@ -51,7 +51,7 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
             }
             Answer::Lost => format!("  {warn} a call to {model} was lost and is charged at its worst ({cost})"),
         },
-        Event::ActionStarted { .. } => return None,
+        Event::ActionStarted { .. } | Event::AuditAnchored { .. } => return None,
         Event::ActionFinished { outcome, detail, duration_ms, index, .. } => {
             let (mark, word) = match outcome {
                 Outcome::Ok => (&ok, ""),
@@ -134,7 +134,11 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
         Event::PrOpened { url, .. } => format!("{ok} pull request opened: {url}"),
         Event::PrUpdated { why, .. } => format!("pull request updated: {why}"),
         Event::CiChanged { state } => format!("CI: {state}"),
-        Event::PolicyDenied { host, port, rule } => format!("{warn} denied {host}:{port} ({rule})"),
+        Event::PolicyDenied { host, port, rule, count } => {
+            let port = if *port == 0 { String::new() } else { format!(":{port}") };
+            let times = if *count > 1 { format!(", {count} times by now") } else { String::new() };
+            format!("  {warn} denied {}{port}{times}: {}", one_line(host, 80), one_line(rule, 100))
+        }
         Event::Paused { reason, next } => {
             format!("{warn} paused: {}\n         next: {next}", one_line(&reason.words(), WIDTH))
         }

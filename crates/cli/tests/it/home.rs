@@ -202,6 +202,10 @@ impl Live {
         fs::read_to_string(&self.err).unwrap_or_default()
     }
 
+    pub(crate) fn stdout(&self) -> String {
+        fs::read_to_string(&self.out).unwrap_or_default()
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("it is ours").is_none()
     }

@@ -1,6 +1,7 @@
 //! The program as people and scripts meet it: started as a process, in a home of its own.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod audit;
 mod budget;
 #[cfg(target_os = "linux")]
 mod cage;
@@ -8,6 +9,7 @@ mod docs;
 mod home;
 mod look;
 mod lying;
+mod policy;
 mod resume;
 mod stage;
 mod steer;

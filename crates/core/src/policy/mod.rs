@@ -3,6 +3,7 @@
 //! Names are judged here, before any DNS. Addresses (loopback, private, metadata) are judged by the proxy after it
 //! resolved a name: a rule can never make an inner address reachable by its name alone.
 
+mod amend;
 mod decide;
 mod host;
 mod narrow;

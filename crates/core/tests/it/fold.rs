@@ -100,6 +100,43 @@ fn controls() {
 }
 
 #[test]
+fn the_policy_in_force() {
+    let asked = |controls: &[Control]| {
+        let apply = |story: Story, control: &Control| {
+            story.then(Event::ControlApplied { control: control.clone(), by: "x".to_owned() })
+        };
+        let story = controls.iter().fold(Story::ready(), apply);
+        // Whoever folds the file again has the same.
+        assert_eq!(State::of(story.lines.clone()).unwrap().policy(), story.state.policy());
+        serde_json::to_string(story.state.policy()).unwrap()
+    };
+    let allow = |host: &str| Control::AllowHost { host: host.to_owned() };
+    let deny = |host: &str| Control::DenyHost { host: host.to_owned() };
+    for (controls, want) in [
+        (vec![], r#"{"mode":"deny","allow":[],"deny":[]}"#),
+        (vec![allow("x.io"), allow("x.io")], r#"{"mode":"allowlist","allow":["x.io"],"deny":[]}"#),
+        (vec![deny("x.io")], r#"{"mode":"deny","allow":[],"deny":["x.io"]}"#),
+        (vec![deny("x.io"), allow("x.io")], r#"{"mode":"allowlist","allow":["x.io"],"deny":["x.io"]}"#),
+        (vec![allow("nuget"), allow("*")], r#"{"mode":"allowlist","allow":["api.nuget.org"],"deny":[]}"#),
+    ] {
+        assert_eq!(asked(&controls), want, "{controls:?}");
+    }
+}
+
+#[test]
+fn refusals_and_anchors() {
+    let denied =
+        |host: &str, count| Event::PolicyDenied { host: host.to_owned(), port: 443, rule: "a rule".to_owned(), count };
+    let anchored = Event::AuditAnchored { lines: 7, head: "ab".to_owned() };
+    let story = Story::ready().then(denied("a.io", 1)).then(denied("a.io", 10)).then(denied("b.io", 1)).then(anchored);
+    assert_eq!(story.state.denied, 2);
+    assert_eq!(story.state.audited.map(|head| (head.lines, head.hash)), Some((7, "ab".to_owned())));
+    let older = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","type":"policy-denied","host":"a.io","port":443,"rule":"r"}"#;
+    let event = Event::PolicyDenied { host: "a.io".to_owned(), port: 443, rule: "r".to_owned(), count: 1 };
+    assert_eq!(Line::parse(older).unwrap().event, event);
+}
+
+#[test]
 fn exit_codes() {
     let finished = |verdict: Verdict| Story::ready().then(Event::RunFinished { verdict, next: String::new() }).state;
     let paused = |reason: Reason| Story::ready().then(Event::Paused { reason, next: String::new() }).state;

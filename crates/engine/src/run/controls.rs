@@ -2,11 +2,12 @@
 
 use ralph_core::control::Control;
 use ralph_core::event::{Event, Level, Reason, Verdict};
+use ralph_core::policy::{self, Policy};
 use ralph_core::prompt::templates;
 use ralph_core::run::Status;
 use ralph_sandbox::Error as SandboxError;
 
-use super::runner::{Keep, Runner, Stops};
+use super::runner::{Keep, Runner, Stops, chain};
 use crate::control::Asked;
 use crate::error::Error;
 use crate::host::Host;
@@ -49,10 +50,20 @@ pub async fn at_rest(
     }
 }
 
-/// A run that is over takes no more orders; words can still be left for one that may be resumed.
+/// A run that is over takes no more orders; what counts from its resume on can still be left for one that may be resumed.
 fn over(status: &Status, control: &Control) -> Result<(), String> {
-    let open = !status.ended() || (control.is_words() && *status != Status::Succeeded);
+    let lasting = control.is_words() || control.is_policy();
+    let open = !status.ended() || (lasting && *status != Status::Succeeded);
     if open { Ok(()) } else { Err(format!("it has {}", status.past())) }
+}
+
+/// Says whether a person can allow this: a rule, and not one that a deny rule would beat anyway.
+fn may_allow(policy: &Policy, host: &str) -> Result<(), String> {
+    match policy.denial_of(host) {
+        Ok(None) => Ok(()),
+        Ok(Some((rule, by))) => Err(format!("`{rule}` is denied by the rule `{by}`, and deny beats allow")),
+        Err(error) => Err(chain(&error)),
+    }
 }
 
 impl Runner {
@@ -118,10 +129,9 @@ impl Runner {
                 }
             }
             Control::Resume | Control::Rotate { .. } | Control::RaiseBudget { .. } => (),
-            Control::EditTask { .. }
-            | Control::Diagnose
-            | Control::ApplyProposal { .. }
-            | Control::AllowHost { .. } => {
+            Control::AllowHost { host } => return Ok(may_allow(self.state().policy(), host)),
+            Control::DenyHost { host } => return Ok(policy::expand(host).map(drop).map_err(|error| chain(&error))),
+            Control::EditTask { .. } | Control::Diagnose | Control::ApplyProposal { .. } => {
                 return Ok(Err(format!("`{}` is not offered by this version", control.kind())));
             }
         }
@@ -137,8 +147,15 @@ impl Runner {
                 }
             }
             Control::RaiseBudget { .. } => self.renew_ledger(),
+            Control::AllowHost { .. } | Control::DenyHost { .. } => self.policy_changed(),
             _ => (),
         }
         Ok(())
+    }
+
+    /// Holds the sandbox at work to the policy in force, which is a fold of the events: a resumed run has it already.
+    pub(super) fn policy_changed(&mut self) {
+        let policy = self.state().policy();
+        tracing::debug!(run = self.state().id(), mode = %policy.mode, "the network policy changed");
     }
 }

@@ -2,6 +2,7 @@
 
 mod act;
 mod adopt;
+mod audited;
 mod begin;
 mod call;
 mod close;

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::close::Protected;
 use super::files::Files;
+use crate::audit::Book;
 use crate::control::{Asked, Door};
 use crate::error::Error;
 use crate::git::inside::Look;
@@ -69,6 +70,10 @@ pub struct Runner {
     pub(super) keep: Keep,
     /// The sandbox was made anew and nothing has gone well in it since.
     pub(super) anew: bool,
+    /// Where everything is written down that its sandboxes ask of the network.
+    pub(super) book: Arc<Book>,
+    /// The iteration after which the book was last anchored.
+    pub(super) anchored_after: u32,
     _door: Door,
 }
 
@@ -85,6 +90,7 @@ impl Runner {
         let halt = CancellationToken::new();
         let (door, controls) = Door::open(&folder, halt.clone())?;
         let redactor = host.redactor();
+        let book = Book::open(&folder, redactor.clone())?;
         let bare = Bare::open(&host.tool, &folder.bare_path()).await?;
         bare.sweep();
         let ledger = Ledger::new(Caps { cost: None, tokens: None }, ralph_core::money::Micros::ZERO, 0);
@@ -108,6 +114,8 @@ impl Runner {
             stop_asked: false,
             keep,
             anew: false,
+            book,
+            anchored_after: 0,
             _door: door,
         })
     }
@@ -134,6 +142,9 @@ impl Runner {
             if self.pause_asked && self.state().status.active() {
                 self.pause_asked = false;
                 self.pause(Reason::Asked)?;
+            }
+            if let Err(error) = self.audited() {
+                self.troubled(error)?;
             }
             match decide::next(self.state()) {
                 Step::Rest => {

@@ -1,0 +1,103 @@
+//! The audit file of a run, as people verify it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use insta::assert_snapshot;
+use ralph_core::policy::Mode;
+use ralph_core::redact::Redactor;
+use ralph_engine::audit::Book;
+use ralph_engine::store::Folder;
+use ralph_proxy::notice::{Decided, Entry, Told, Why};
+
+use crate::stage::Stage;
+
+/// A script whose first iteration rests and whose second does all the work.
+pub(crate) const SCRIPT: &str = r#"{"format": 1}
+{"json": {"summary": "A question.", "actions": [{"type": "pause", "reason": "a question"}], "claims": {"checkboxes_checked": [], "milestones_completed": []}}}
+{"json": {"summary": "All of it.", "actions": [{"type": "write", "path": "one.txt", "content": "one\ntwo\n"}, {"type": "commit", "message": "two", "paths": ["one.txt"]}, {"type": "stop_success", "reason": "done"}], "claims": {"checkboxes_checked": ["M1.1", "M1.2"], "milestones_completed": ["M1"]}}}
+"#;
+
+/// A run that waits for a person.
+pub(crate) fn resting() -> Stage {
+    let stage = Stage::ready();
+    stage.config("script.jsonl", SCRIPT);
+    assert_eq!(stage.ralph(&["run"]).code, 5);
+    stage
+}
+
+pub(crate) fn run_folder(stage: &Stage) -> PathBuf {
+    stage.state().join("runs").join(stage.runs().first().expect("a run"))
+}
+
+/// Tells what the way out would tell; `None` is allowed.
+pub(crate) fn decided(stage: &Stage, hosts: &[(&str, u16, bool)]) {
+    let book = Book::open(&Folder::at(run_folder(stage)), Redactor::new([])).expect("nobody else has it");
+    for (host, port, allowed) in hosts {
+        let why =
+            if *allowed { Why::Rule(Box::new(host.parse().expect("a rule"))) } else { Why::Mode(Mode::Allowlist) };
+        let host = (*host).to_owned();
+        book.write(
+            "box",
+            &Told::Decided(Decided { entry: Entry::Connect, host, port: *port, allowed: *allowed, why, address: None }),
+        );
+    }
+}
+
+#[test]
+fn verify() {
+    let stage = resting();
+    assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"");
+    decided(&stage, &[("x.io", 443, true), ("y.io", 443, false), ("z.io", 80, false)]);
+    assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"");
+    assert_eq!(stage.ralph(&["resume", "@"]).code, 0);
+    assert_snapshot!(stage.ralph(&["audit", "verify", "ralph/small-001/write-one-file"]), @"");
+    let json = stage.ralph(&["audit", "verify", "@", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
+    assert_eq!(
+        (json.code, &told["sound"], &told["lines"], &told["unanchored"]),
+        (0, &true.into(), &3.into(), &0.into())
+    );
+
+    let path = run_folder(&stage).join("audit.jsonl");
+    let good = fs::read_to_string(&path).expect("a file");
+    let lines: Vec<&str> = good.lines().collect();
+    let told = |text: String| {
+        fs::write(&path, text).expect("a file");
+        let said = stage.ralph(&["audit", "verify", "@"]);
+        let json = stage.ralph(&["audit", "verify", "@", "--json"]);
+        let fault: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
+        assert_eq!((said.code, json.code, said.stdout.as_str()), (1, 1, ""));
+        let cause = said.stderr.lines().find_map(|line| line.strip_prefix("  caused by: ")).unwrap_or_default();
+        format!("{}: {cause}", fault["fault"]["what"].as_str().unwrap_or_default())
+    };
+    let cases = [
+        good.replace("y.io", "w.io"),
+        good.replacen("z.io", "w.io", 1),
+        format!("{}\n{}\n", lines[0], lines[2]),
+        format!("{}\n{}\n{}\n", lines[0], lines[2], lines[1]),
+        format!("{0}\n{0}\n{1}\n{2}\n", lines[0], lines[1], lines[2]),
+        format!("{}\n{}\n", lines[0], lines[1]),
+        good[..good.len() - 9].to_owned(),
+        String::new(),
+    ];
+    assert_snapshot!(cases.map(told).join("\n"), @"");
+    fs::write(&path, &good).expect("a file");
+    assert_eq!(stage.ralph(&["audit", "verify", "@"]).code, 0);
+    fs::write(&path, good.replace("y.io", "w.io")).expect("a file");
+    assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"");
+    assert_eq!(stage.ralph(&["audit", "verify", "nothing"]).code, 2);
+}
+
+/// A line that a crash cut off is told, and stays visible after the run went on.
+#[test]
+fn a_torn_line() {
+    let stage = resting();
+    decided(&stage, &[("x.io", 443, true), ("y.io", 443, false)]);
+    let path = run_folder(&stage).join("audit.jsonl");
+    let good = fs::read(&path).expect("a file");
+    fs::write(&path, &good[..good.len() - 30]).expect("a file");
+    assert_eq!(stage.ralph(&["audit", "verify", "@"]).code, 1);
+    assert_eq!(stage.ralph(&["resume", "@"]).code, 0);
+    assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"");
+}

@@ -1,0 +1,291 @@
+//! What somebody may do to a file, and what is said about it.
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+
+use super::super::{Chain, DENIED, Flood, Open};
+use super::*;
+use crate::money::Micros;
+use crate::price::Usage;
+
+const RUN: &str = "01k3v7r2m9abcdef";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_770_000_000 + second).unwrap()
+}
+
+/// A record with every field filled.
+fn full(n: u64) -> Record {
+    let text = |word: &str| Some(format!("{word}-{n}"));
+    Record {
+        at: at(i64::try_from(n).unwrap()),
+        sandbox: "box".to_owned(),
+        kind: Kind::Exchange,
+        entry: text("route"),
+        decision: text("allowed"),
+        reason: text("rule"),
+        remedy: text("x.io"),
+        host: text("x.io"),
+        port: Some(443),
+        address: text("192.0.2.1"),
+        method: text("GET"),
+        path: text("/a"),
+        status: Some(200),
+        sent: Some(10 + n),
+        received: Some(20 + n),
+        tokens: Some(Usage { input: n, cached_input: 1, cache_write: 2, output: 3, reasoning: 4 }),
+        cost: Some(Micros(77)),
+        charge: text("reported"),
+        credential: text("anthropic"),
+        route: text("anthropic"),
+        model: text("m"),
+        count: Some(1),
+        bytes: Some(2),
+        ..Record::default()
+    }
+}
+
+fn denied(host: &str) -> Record {
+    Record { decision: Some("denied".to_owned()), host: Some(host.to_owned()), ..Record::default() }
+}
+
+fn write(chain: &mut Chain, record: Record) -> String {
+    let line = chain.line(record);
+    let record = Record::parse(line.trim_end().as_bytes()).unwrap();
+    chain.follow(line.trim_end().as_bytes(), record.seq, record.at);
+    line
+}
+
+/// A file of so many records, and its anchor.
+fn file(run: &str, lines: u64) -> (Vec<String>, Anchor) {
+    let mut chain = Chain::begin(run);
+    let written = (1..=lines).map(|n| write(&mut chain, full(n))).collect();
+    (written, Anchor { event: 9, head: chain.head().clone() })
+}
+
+fn judge(text: &[u8], anchors: &[Anchor]) -> Result<Report, Fault> {
+    let mut verify = Verify::new(RUN, anchors.iter().cloned());
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        if !verify.line(line) {
+            break;
+        }
+    }
+    verify.end()
+}
+
+#[track_caller]
+fn check(lines: &[String], anchors: &[Anchor], want: &str) {
+    let told = match judge(lines.concat().as_bytes(), anchors) {
+        Ok(report) => format!("{} lines, {} unanchored", report.head.lines, report.unanchored()),
+        Err(fault) => {
+            assert!(!fault.word().is_empty() && fault.hint(RUN).is_some());
+            fault.to_string()
+        }
+    };
+    assert_eq!(told, want);
+}
+
+#[test]
+fn a_file_as_it_was_written() {
+    let (lines, anchor) = file(RUN, 5);
+    check(&lines, &[anchor.clone()], "5 lines, 0 unanchored");
+    check(&lines, &[], "5 lines, 5 unanchored");
+    check(&[], &[], "0 lines, 0 unanchored");
+    let (more, _) = file(RUN, 8);
+    check(&more, &[anchor], "8 lines, 3 unanchored");
+    assert_eq!(
+        lines[0].trim_end(),
+        format!(
+            r#"{{"seq":1,"format":1,"at":"2026-02-02T02:40:01Z","sandbox":"box","kind":"exchange","entry":"route-1","decision":"allowed-1","reason":"rule-1","remedy":"x.io-1","host":"x.io-1","port":443,"address":"192.0.2.1-1","method":"GET-1","path":"/a-1","status":200,"sent":11,"received":21,"tokens":{{"input":1,"cached_input":1,"cache_write":2,"output":3,"reasoning":4}},"cost":77,"charge":"reported-1","credential":"anthropic-1","route":"anthropic-1","model":"m-1","count":1,"bytes":2,"prev":"{}"}}"#,
+            crate::hash::sha256(RUN.as_bytes())
+        )
+    );
+}
+
+/// No byte of any field can be changed, in the first line, in the middle or at the anchored end.
+#[test]
+fn every_byte_counts() {
+    let (lines, anchor) = file(RUN, 4);
+    for place in [0, 1, 3] {
+        for at in 0..lines[place].len() - 1 {
+            let mut bytes: Vec<Vec<u8>> = lines.iter().map(|line| line.clone().into_bytes()).collect();
+            bytes[place][at] ^= 1;
+            let fault = judge(&bytes.concat(), std::slice::from_ref(&anchor)).expect_err("a byte was changed");
+            let line = place as u64 + 1;
+            // Its last line can only be told by the anchor, and a newline more makes two lines of one.
+            let near = fault.line().is_none_or(|found| found == line || found == line + 1);
+            assert!(near && !matches!(fault, Fault::Short { .. }), "line {line} byte {at}: {fault}");
+        }
+    }
+}
+
+#[test]
+fn tampering() {
+    let (lines, anchor) = file(RUN, 6);
+    let anchors = std::slice::from_ref(&anchor);
+    let with = |change: &dyn Fn(&mut Vec<String>)| {
+        let mut lines = lines.clone();
+        change(&mut lines);
+        lines
+    };
+    let field = |line: usize, from: &'static str, to: &'static str| {
+        with(&|lines: &mut Vec<String>| {
+            assert!(lines[line].contains(from));
+            lines[line] = lines[line].replacen(from, to, 1);
+        })
+    };
+    for (from, to) in [
+        ("\"seq\":3", "\"seq\":4"),
+        ("allowed-3", "denied-3"),
+        ("x.io-3", "y.io-3"),
+        ("\"port\":443", "\"port\":444"),
+        ("\"cost\":77", "\"cost\":7"),
+        ("anthropic-3", "nobody-3"),
+        ("02:40:03", "02:40:04"),
+        ("\"prev\":\"", "\"prev\":\"0"),
+    ] {
+        check(&field(2, from, to), anchors, "line 3 was changed");
+    }
+    check(&field(0, "\"port\":443", "\"port\":1"), anchors, "line 1 was changed");
+    check(
+        &field(5, "\"port\":443", "\"port\":1"),
+        anchors,
+        "line 6 is not the one that event 9 anchored: it or what stands before it was written anew",
+    );
+    check(&field(5, "\"prev\":\"", "\"prev\":\"0"), anchors, "line 6 was changed");
+    check(&field(4, "\"port\":443", "\"port\":1"), anchors, "line 5 was changed");
+    check(&field(2, "\"port\":443,", "\"port\":443,,"), anchors, "line 3 is no record");
+    check(
+        &field(0, "\"format\":1", "\"format\":2"),
+        anchors,
+        "the file is written in format 2, and this ralph reads up to 1",
+    );
+
+    check(&with(&|lines| drop(lines.remove(2))), anchors, "record 3 is missing before line 3");
+    check(&with(&|lines| drop(lines.drain(..2))), anchors, "records 1 to 2 are missing before line 1");
+    check(&with(&|lines| drop(lines.pop())), anchors, "the file ends after 5 records, and event 9 says there were 6");
+    check(&with(&|lines| lines.clear()), anchors, "the file ends after 0 records, and event 9 says there were 6");
+    check(&with(&|lines| lines.swap(1, 2)), anchors, "line 2 is out of order: record 3 stands there instead of 2");
+    check(&with(&|lines| lines.swap(1, 4)), anchors, "line 2 is out of order: record 5 stands there instead of 2");
+    check(&with(&|lines| lines.insert(2, lines[1].clone())), anchors, "line 3 is there twice: it is record 2 again");
+    check(&with(&|lines| lines.insert(2, "\n".to_owned())), anchors, "line 3 is no record");
+    check(&with(&|lines| lines.truncate(0)), &[], "0 lines, 0 unanchored");
+    let torn = with(&|lines| {
+        let last = lines.pop().unwrap();
+        lines.push(last[..40].to_owned());
+    });
+    check(&torn, anchors, "line 6 is torn: it ends after 40 bytes without a newline");
+
+    // Lines that somebody made up.
+    let forged = |prev: &str| Record { seq: 7, prev: prev.to_owned(), ..full(7) }.to_json() + "\n";
+    check(&with(&|lines| lines.push(forged("00"))), anchors, "line 7 was changed");
+    check(&with(&|lines| lines.push(forged(&anchor.head.hash))), anchors, "7 lines, 1 unanchored");
+
+    // All of it written anew, with a chain that holds.
+    let mut chain = Chain::begin(RUN);
+    let anew: Vec<String> = (1..=6).map(|n| write(&mut chain, full(n + 1))).collect();
+    check(&anew, anchors, "line 6 is not the one that event 9 anchored: it or what stands before it was written anew");
+    check(&anew, &[], "6 lines, 6 unanchored");
+    let (other, _) = file("01k3v7r2m9zzzzzz", 6);
+    check(&other, anchors, "line 1 begins the file of another run, or was changed");
+    // More anchors tell earlier where it begins.
+    let early = Anchor { event: 4, head: file(RUN, 2).1.head };
+    check(
+        &anew,
+        &[early, anchor.clone()],
+        "line 2 is not the one that event 4 anchored: it or what stands before it was written anew",
+    );
+}
+
+/// Opens a file as a resumed run does, and goes on with one more record.
+fn resumed(text: &str) -> String {
+    let mut open = Open::new(RUN);
+    for line in text.as_bytes().split_inclusive(|byte| *byte == b'\n') {
+        open.line(line);
+    }
+    let mut found = open.end();
+    let mut out = text.to_owned();
+    if !found.ended {
+        out.push('\n');
+    }
+    if found.damage.is_some() || !found.ended {
+        let line = found.chain.damaged(found.damage.as_ref(), at(50), "cut off");
+        let record = Record::parse(line.trim_end().as_bytes()).unwrap();
+        found.chain.follow(line.trim_end().as_bytes(), record.seq, record.at);
+        out.push_str(&line);
+    }
+    out.push_str(&write(&mut found.chain, full(60)));
+    out
+}
+
+#[test]
+fn a_torn_line_is_marked_and_the_chain_goes_on() {
+    let (lines, anchor) = file(RUN, 3);
+    let whole = lines.concat();
+    let before = lines[..2].concat();
+    let anchors = [Anchor { event: 3, head: file(RUN, 2).1.head }];
+    // Wherever the line is cut: nothing of it, all of it but the newline, and in between.
+    for cut in before.len()..=whole.len() {
+        let text = resumed(&whole[..cut]);
+        let report = judge(text.as_bytes(), &anchors).unwrap_or_else(|fault| panic!("cut at {cut}: {fault}\n{text}"));
+        let clean = cut == before.len() || cut == whole.len();
+        assert_eq!(report.damaged, u64::from(!clean), "cut at {cut}");
+        let marker = text.lines().find(|line| line.contains("\"kind\":\"damaged\""));
+        let bytes = marker.and_then(|line| Record::parse(line.as_bytes()).unwrap().bytes);
+        let want = if cut + 1 == whole.len() { 0 } else { (cut - before.len()) as u64 };
+        assert_eq!(bytes, (!clean).then_some(want), "cut at {cut}");
+        // And once more, when marking it was cut off as well.
+        let again = resumed(&text[..text.len() - 300]);
+        assert_eq!(judge(again.as_bytes(), &anchors).map(|report| report.damaged >= 1), Ok(true), "{again}");
+    }
+    // The first line of all.
+    let text = resumed(&whole[..17]);
+    assert_eq!(judge(text.as_bytes(), &[]).map(|report| (report.head.lines, report.damaged)), Ok((2, 1)));
+    // What was cut off is part of the chain.
+    let text = resumed(&whole[..whole.len() - 50]);
+    let changed = text.replacen("allowed-3", "allowed-4", 1);
+    assert_eq!(judge(changed.as_bytes(), &anchors), Err(Fault::Unreadable { line: 3 }));
+    // A marker does not excuse a file that lacks what was anchored.
+    assert_eq!(judge(text.as_bytes(), std::slice::from_ref(&anchor)).map_err(|fault| fault.word()), Err("rewritten"));
+}
+
+#[test]
+fn floods_are_counted() {
+    let mut flood = Flood::after(DENIED - 1, 0);
+    assert!(flood.admits(&denied("a.io")) && !flood.is_due());
+    for _ in 0..3 {
+        assert!(!flood.admits(&denied("a.io")));
+    }
+    assert!(flood.admits(&Record { decision: Some("allowed".to_owned()), ..Record::default() }));
+    let told: Vec<(Kind, Option<u64>)> = flood.tell().iter().map(|record| (record.kind, record.count)).collect();
+    assert_eq!(told, [(Kind::Skipped, Some(3))]);
+    assert!(!flood.is_due() && flood.tell().is_empty());
+    let mut full_up = Flood::after(0, super::super::OTHERS);
+    assert!(full_up.admits(&full(1)), "what was paid for is always written");
+    assert!(!full_up.admits(&Record { kind: Kind::Alarm, ..Record::default() }));
+    assert!(full_up.is_due());
+}
+
+proptest! {
+    /// Whatever a client writes, its record is one line that drives no terminal and says the same when it is read.
+    #[test]
+    fn hostile_text_is_one_plain_line(
+        text in "(?s).{0,60}", host in "\\PC{0,40}|[\\x00-\\x1f\\x7f\u{80}-\u{9f}\u{202e}\u{2028}\"\\\\]{0,20}"
+    ) {
+        let record = Record { host: Some(host), path: Some(text.clone()), reason: Some(text), ..full(1) };
+        let mut chain = Chain::begin(RUN);
+        let first = write(&mut chain, record.clone());
+        let second = write(&mut chain, full(2));
+        prop_assert!(first.ends_with('\n') && first.trim_end().bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+        let read = Record::parse(first.trim_end().as_bytes()).unwrap();
+        prop_assert_eq!(&read, &Record { seq: 1, format: Some(1), prev: read.prev.clone(), ..record });
+        prop_assert_eq!(judge((first + &second).as_bytes(), &[]).unwrap().head.lines, 2);
+    }
+
+    #[test]
+    fn hostile_files_never_panic(text in "(?s).{0,80}|(\\{\"seq\":[0-9]{1,20},\"at\":\"2026-01-02T03:04:05Z\",\"kind\":\"(damaged|decision)\",\"prev\":\"\"\\}\n){0,4}") {
+        let _ = judge(text.as_bytes(), &[Anchor { event: 1, head: Head { lines: 1, hash: String::new() } }]);
+        let text = resumed(&text);
+        prop_assert!(text.ends_with('\n'));
+    }
+}

@@ -1,0 +1,277 @@
+//! The judgement whether a file is as it was written.
+//!
+//! The chain alone shows every change in the middle of a file. That its end was cut off, or that all of it was written
+//! anew, only the anchors show: heads of the chain that the run's events hold.
+
+use std::collections::BTreeMap;
+
+use super::chain::{Chain, Damage, Head};
+use super::record::{FORMAT, Kind, Record};
+use crate::hash::sha256;
+
+/// A head of the chain that an event holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Anchor {
+    /// The number of the event.
+    pub event: u64,
+    pub head: Head,
+}
+
+/// The first thing that is wrong with a file. Lines are counted as an editor counts them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    #[error("line {line} was changed")]
+    Changed { line: u64 },
+    #[error("line {line} is no record")]
+    Unreadable { line: u64 },
+    #[error("line {line} begins the file of another run, or was changed")]
+    Stranger { line: u64 },
+    #[error("{} missing before line {line}", records(*.first, *.last))]
+    Missing { line: u64, first: u64, last: u64 },
+    #[error("line {line} is out of order: record {seq} stands there instead of {wanted}")]
+    Moved { line: u64, seq: u64, wanted: u64 },
+    #[error("line {line} is there twice: it is record {seq} again")]
+    Repeated { line: u64, seq: u64 },
+    #[error("line {line} is torn: it ends after {bytes} bytes without a newline")]
+    Torn { line: u64, bytes: u64 },
+    #[error("the file ends after {lines} records, and event {event} says there were {anchored}")]
+    Short { lines: u64, anchored: u64, event: u64 },
+    #[error("line {line} is not the one that event {event} anchored: it or what stands before it was written anew")]
+    Rewritten { line: u64, event: u64 },
+    #[error("the file is written in format {found}, and this ralph reads up to {FORMAT}")]
+    Newer { found: u32 },
+}
+
+impl Fault {
+    /// Returns the word programs know it by.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Changed { .. } => "changed",
+            Self::Unreadable { .. } => "unreadable",
+            Self::Stranger { .. } => "stranger",
+            Self::Missing { .. } => "missing",
+            Self::Moved { .. } => "moved",
+            Self::Repeated { .. } => "repeated",
+            Self::Torn { .. } => "torn",
+            Self::Short { .. } => "short",
+            Self::Rewritten { .. } => "rewritten",
+            Self::Newer { .. } => "newer",
+        }
+    }
+
+    /// Returns the line it is about, where it is about one.
+    pub fn line(&self) -> Option<u64> {
+        match self {
+            Self::Changed { line }
+            | Self::Unreadable { line }
+            | Self::Stranger { line }
+            | Self::Missing { line, .. }
+            | Self::Moved { line, .. }
+            | Self::Repeated { line, .. }
+            | Self::Torn { line, .. }
+            | Self::Rewritten { line, .. } => Some(*line),
+            Self::Short { .. } | Self::Newer { .. } => None,
+        }
+    }
+
+    pub fn hint(&self, run: &str) -> Option<String> {
+        match self {
+            Self::Torn { .. } => Some(format!("a crash or a full disk left it; ralph resume {run} goes on behind it")),
+            Self::Newer { .. } => Some("upgrade ralph, or verify with the version that made the run".to_owned()),
+            _ => Some(format!("do not rely on this file; ralph logs {run} shows what the events say")),
+        }
+    }
+}
+
+fn records(first: u64, last: u64) -> String {
+    if first == last { format!("record {first} is") } else { format!("records {first} to {last} are") }
+}
+
+/// What a file without a fault says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    pub head: Head,
+    /// The last anchor the file was held against.
+    pub anchor: Option<Anchor>,
+    /// How many places a crash or a full disk spoilt, each followed by a record that says so.
+    pub damaged: u64,
+    /// How many things were counted and not written one by one.
+    pub skipped: u64,
+}
+
+impl Report {
+    /// Returns how many records came after the last anchor: nothing vouches for them yet.
+    pub fn unanchored(&self) -> u64 {
+        self.head.lines - self.anchor.as_ref().map_or(0, |anchor| anchor.head.lines.min(self.head.lines))
+    }
+}
+
+/// Reads a file line by line and stops at the first fault.
+#[derive(Debug)]
+pub struct Verify {
+    chain: Chain,
+    anchors: BTreeMap<u64, Anchor>,
+    /// How many lines were read.
+    line: u64,
+    /// The line of the last record.
+    last: u64,
+    damage: Option<(Damage, u64)>,
+    /// A line that does not continue the one before; the next one may tell which of the two was changed.
+    suspect: Option<Suspect>,
+    fault: Option<Fault>,
+    damaged: u64,
+    skipped: u64,
+}
+
+#[derive(Debug)]
+enum Suspect {
+    /// The place is right and the hash is not.
+    Link { line: u64, before: u64, seq: u64, hash: String },
+    /// Another record stands where this one belongs; it may still come.
+    Place { line: u64, seq: u64, wanted: u64 },
+}
+
+impl Verify {
+    pub fn new(run: &str, anchors: impl IntoIterator<Item = Anchor>) -> Self {
+        // A file that was cut and gone on with is anchored at one place twice; the first time counts.
+        let mut places = BTreeMap::new();
+        for anchor in anchors {
+            places.entry(anchor.head.lines).or_insert(anchor);
+        }
+        Self {
+            chain: Chain::begin(run),
+            anchors: places,
+            line: 0,
+            last: 0,
+            damage: None,
+            suspect: None,
+            fault: None,
+            damaged: 0,
+            skipped: 0,
+        }
+    }
+
+    /// Takes the next line, newline included; the last one may be without. Returns false once nothing more is needed.
+    pub fn line(&mut self, line: &[u8]) -> bool {
+        if self.fault.is_some() {
+            return false;
+        }
+        self.line += 1;
+        if let Some(suspect) = self.suspect.take() {
+            self.settle(suspect, line);
+        } else if let Some(text) = line.strip_suffix(b"\n") {
+            self.judge(text);
+        } else {
+            self.fault = Some(self.unvouched().unwrap_or(Fault::Torn { line: self.line, bytes: line.len() as u64 }));
+        }
+        self.fault.is_none()
+    }
+
+    fn judge(&mut self, text: &[u8]) {
+        let line = self.line;
+        let Some(record) = Record::parse(text) else {
+            let first = self.damage.as_ref().map_or(line, |(_, first)| *first);
+            let damage = self.damage.take().map(|(damage, _)| damage);
+            self.damage = Some((Damage::add(damage, &self.chain, text), first));
+            return;
+        };
+        if let Some(found) = record.format.filter(|format| *format > FORMAT) {
+            self.fault = Some(Fault::Newer { found });
+            return;
+        }
+        let mut prev = self.chain.head().hash.clone();
+        if let Some((damage, first)) = self.damage.take() {
+            // Only a record that owns up to what stands before it makes that anything but a changed line.
+            if record.kind != Kind::Damaged || record.bytes != Some(damage.bytes()) || record.prev != damage.hash() {
+                self.fault = Some(Fault::Unreadable { line: first });
+                return;
+            }
+            prev = damage.hash();
+        }
+        let wanted = self.chain.head().lines.saturating_add(1);
+        let hash = sha256(text);
+        match (record.seq == wanted, record.prev == prev) {
+            (true, true) => self.accept(text, &record),
+            // Its neighbour vouches for the place, so the number is what was changed.
+            (false, true) => self.fault = Some(Fault::Changed { line }),
+            (true, false) => {
+                self.suspect = Some(Suspect::Link { line, before: self.last, seq: record.seq, hash });
+            }
+            (false, false) if record.seq < wanted => {
+                self.fault = Some(Fault::Repeated { line, seq: record.seq });
+            }
+            (false, false) => self.suspect = Some(Suspect::Place { line, seq: record.seq, wanted }),
+        }
+    }
+
+    fn accept(&mut self, text: &[u8], record: &Record) {
+        self.chain.follow(text, record.seq, record.at);
+        self.last = self.line;
+        self.damaged += u64::from(record.kind == Kind::Damaged);
+        self.skipped = self.skipped.saturating_add(record.count.unwrap_or(0));
+        if let Some(anchor) = self.anchors.get(&record.seq)
+            && anchor.head != *self.chain.head()
+        {
+            self.fault = Some(Fault::Rewritten { line: self.line, event: anchor.event });
+        }
+    }
+
+    fn settle(&mut self, suspect: Suspect, line: &[u8]) {
+        let record = Record::parse(line.strip_suffix(b"\n").unwrap_or(line));
+        match suspect {
+            Suspect::Link { line, before, seq, hash } => {
+                let vouched = record.is_some_and(|record| record.prev == hash);
+                self.fault = Some(self.changed(line, before, seq, &hash, vouched));
+            }
+            Suspect::Place { line, seq, wanted } if record.is_some_and(|record| record.seq == wanted) => {
+                self.fault = Some(Fault::Moved { line, seq, wanted });
+            }
+            suspect @ Suspect::Place { .. } => self.suspect = Some(suspect),
+        }
+    }
+
+    /// Says which of two neighbours was changed: this line, or the one before it, whose hash this line names.
+    fn changed(&self, line: u64, before: u64, seq: u64, hash: &str, vouched: bool) -> Fault {
+        let holds = |seq: u64, hash: &str| self.anchors.get(&seq).is_some_and(|anchor| anchor.head.hash == hash);
+        let head = self.chain.head();
+        let intact = !holds(head.lines, &head.hash) && (vouched || holds(seq, hash));
+        match before {
+            0 if intact => Fault::Stranger { line },
+            before if intact => Fault::Changed { line: before },
+            _ => Fault::Changed { line },
+        }
+    }
+
+    /// Takes what is left open at the end of the file.
+    fn unvouched(&mut self) -> Option<Fault> {
+        match self.suspect.take() {
+            Some(Suspect::Link { line, before, seq, hash }) => {
+                return Some(self.changed(line, before, seq, &hash, false));
+            }
+            Some(Suspect::Place { line, seq, wanted }) => {
+                return Some(Fault::Missing { line, first: wanted, last: seq - 1 });
+            }
+            None => (),
+        }
+        self.damage.take().map(|(_, first)| Fault::Unreadable { line: first })
+    }
+
+    /// Returns the first fault, or what the file says.
+    pub fn end(mut self) -> Result<Report, Fault> {
+        if let Some(fault) = self.fault.take().or_else(|| self.unvouched()) {
+            return Err(fault);
+        }
+        let head = self.chain.head().clone();
+        let anchor = self.anchors.into_values().next_back();
+        if let Some(Anchor { event, head: anchored }) = &anchor
+            && anchored.lines > head.lines
+        {
+            return Err(Fault::Short { lines: head.lines, anchored: anchored.lines, event: *event });
+        }
+        Ok(Report { head, anchor, damaged: self.damaged, skipped: self.skipped })
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,21 @@
+//! The audit file of a run: everything the way out tells, appended as it is told, chained line by line.
+//!
+//! What a line says and whether a file is as it was written is judged in `ralph_core::audit`.
+
+mod book;
+mod denials;
+mod read;
+mod told;
+
+pub use book::Book;
+pub use denials::Denials;
+pub use read::{Entry, Reader, verify};
+
+use std::path::PathBuf;
+
+use crate::store::Folder;
+
+/// Returns where the audit file of a run stands.
+pub fn path(folder: &Folder) -> PathBuf {
+    folder.path().join("audit.jsonl")
+}

@@ -1,0 +1,292 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+
+use ralph_core::audit::{DENIED, Fault, Report};
+use ralph_core::money::Micros;
+use ralph_core::policy::Mode;
+use ralph_core::price::Usage;
+use ralph_core::secret::Secret;
+use ralph_proxy::address;
+use ralph_proxy::notice::{Alarm, Call, Charge, Decided, Entry, Exchanged, Why, Wrong};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::super::{Reader, path, verify};
+use super::*;
+
+const RUN: &str = "01k3v7r2m9abcdef";
+
+fn folder(dir: &TempDir) -> Folder {
+    let folder = Folder::at(dir.path().join(RUN));
+    fs::create_dir_all(folder.path()).unwrap();
+    folder
+}
+
+fn redactor() -> Redactor {
+    Redactor::new([("KEY".to_owned(), Secret::new("hunter2-hunter2"))])
+}
+
+fn denied(host: &str) -> Told {
+    let why = Why::Mode(Mode::Allowlist);
+    Told::Decided(Decided {
+        entry: Entry::Connect,
+        host: host.to_owned(),
+        port: 443,
+        allowed: false,
+        why,
+        address: None,
+    })
+}
+
+fn lines(folder: &Folder) -> Vec<Value> {
+    let text = fs::read_to_string(path(folder)).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[track_caller]
+fn sound(folder: &Folder) -> Report {
+    verify(folder).unwrap().unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+/// Everything that can be told, as it is written.
+#[test]
+fn what_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = folder(&dir);
+    let book = Book::open(&folder, redactor()).unwrap();
+    let exchanged = Exchanged {
+        entry: Entry::Route,
+        host: "api.x.io".to_owned(),
+        port: 443,
+        method: "POST".to_owned(),
+        path: "/v1/messages?key=hunter2-hunter2".to_owned(),
+        status: Some(200),
+        sent: 10,
+        received: 20,
+        credential: Some("anthropic".to_owned()),
+        call: Some(Call {
+            route: "anthropic".to_owned(),
+            model: "m".to_owned(),
+            usage: Usage { input: 5, output: 6, ..Usage::default() },
+            cost: Micros(77),
+            charge: Charge::Reported,
+            limits: Vec::new(),
+        }),
+    };
+    let inner = Decided {
+        entry: Entry::Socks,
+        host: "inner.x.io".to_owned(),
+        port: 80,
+        allowed: false,
+        why: Why::Inner(address::Kind::Private),
+        address: Some("10.0.0.1".parse().unwrap()),
+    };
+    let all = [
+        denied("hunter2-hunter2.x.io"),
+        Told::Decided(inner),
+        Told::Exchanged(exchanged.clone()),
+        Told::Exchanged(Exchanged { path: "/a".repeat(2000), call: None, credential: None, status: None, ..exchanged }),
+        Told::Alarm(Alarm {
+            what: Wrong::PhantomAstray,
+            credential: "anthropic".to_owned(),
+            host: "evil.io".to_owned(),
+            port: 443,
+        }),
+        Told::Spent { route: "anthropic".to_owned(), model: "m".to_owned(), why: "spent".to_owned() },
+        Told::Restarted { why: "it died\n\u{1b}[31m".to_owned() },
+    ];
+    for told in &all {
+        book.write("box", told);
+    }
+    book.close("box");
+    let head = book.settle().unwrap();
+    assert_eq!(head.lines, 8);
+    let mut written = lines(&folder);
+    let long = written[3]["path"].take();
+    assert_eq!(long.as_str().unwrap(), format!("{}…", "/a".repeat(512)));
+    for line in &mut written {
+        let line = line.as_object_mut().unwrap();
+        assert_eq!(line.remove("sandbox"), Some(json!("box")));
+        for name in ["seq", "at", "prev", "format"] {
+            line.remove(name);
+        }
+    }
+    let tokens = json!({"input": 5, "cached_input": 0, "cache_write": 0, "output": 6, "reasoning": 0});
+    let why = "no rule names it, and the network policy is `allowlist`";
+    assert_eq!(
+        Value::Array(written),
+        json!([
+            {"kind": "decision", "entry": "connect", "decision": "denied", "reason": why,
+             "remedy": "[redacted:KEY].x.io", "host": "[redacted:KEY].x.io", "port": 443},
+            {"kind": "decision", "entry": "socks", "decision": "denied", "reason": "its address is a private one",
+             "remedy": "10.0.0.1:80", "host": "inner.x.io", "port": 80, "address": "10.0.0.1"},
+            {"kind": "exchange", "entry": "route", "decision": "allowed", "host": "api.x.io", "port": 443,
+             "method": "POST", "path": "/v1/messages", "status": 200, "sent": 10, "received": 20, "tokens": tokens,
+             "cost": 77, "charge": "reported", "credential": "anthropic", "route": "anthropic", "model": "m"},
+            {"kind": "exchange", "entry": "route", "decision": "allowed", "host": "api.x.io", "port": 443,
+             "method": "POST", "path": null, "sent": 10, "received": 20},
+            {"kind": "alarm", "reason": "a stand-in for a credential was sent to a host it is not for",
+             "host": "evil.io", "port": 443, "credential": "anthropic"},
+            {"kind": "spent", "reason": "spent", "route": "anthropic", "model": "m"},
+            {"kind": "restarted", "reason": "it died\n\u{1b}[31m"},
+            {"kind": "closed"},
+        ])
+    );
+    let text = fs::read_to_string(path(&folder)).unwrap();
+    assert!(!text.contains("hunter2") && text.is_ascii() && !text.contains('\u{1b}'));
+    assert_eq!(fs::metadata(path(&folder)).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(sound(&folder).head, head);
+    let events = book.denied();
+    assert!(matches!(&events[..], [Event::PolicyDenied { count: 1, .. }, Event::PolicyDenied { .. }]), "{events:?}");
+    assert_eq!(book.denied(), []);
+}
+
+#[test]
+fn one_book_for_all_and_it_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = folder(&dir);
+    let book = Book::open(&folder, redactor()).unwrap();
+    assert!(Arc::ptr_eq(&book, &Book::open(&folder, redactor()).unwrap()));
+    let threads: Vec<_> = (0..4)
+        .map(|n| {
+            let book = book.clone();
+            std::thread::spawn(move || (0..50).for_each(|_| book.write(&format!("box-{n}"), &denied("x.io"))))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    drop(book);
+    let book = Book::open(&folder, redactor()).unwrap();
+    book.write("box", &denied("x.io"));
+    let report = sound(&folder);
+    assert_eq!((report.head.lines, report.damaged), (201, 0));
+    assert_eq!(report.head, book.settle().unwrap());
+}
+
+#[test]
+fn another_process_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = folder(&dir);
+    let held = File::create(path(&folder)).unwrap();
+    held.lock().unwrap();
+    assert!(matches!(Book::open(&folder, redactor()), Err(Error::Locked { .. })));
+}
+
+#[test]
+fn a_torn_line_is_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = folder(&dir);
+    let write = || Book::open(&folder, redactor()).unwrap().write("box", &denied("x.io"));
+    write();
+    write();
+    let text = fs::read(path(&folder)).unwrap();
+    fs::write(path(&folder), &text[..text.len() - 20]).unwrap();
+    assert!(matches!(verify(&folder).unwrap(), Err(Fault::Torn { line: 2, .. })));
+    write();
+    let report = sound(&folder);
+    assert_eq!((report.head.lines, report.damaged), (3, 1));
+    let mut reader = Reader::new(&folder);
+    let mut kinds = Vec::new();
+    while let Some(entry) = reader.next().unwrap() {
+        kinds.push(entry.record.map(|record| (record.kind, record.bytes)));
+    }
+    let torn = Some((text.len() / 2 - 20) as u64);
+    let decision = Some((Kind::Decision, None));
+    assert_eq!(kinds.len(), 4);
+    assert_eq!((kinds[0], kinds[1], kinds[3]), (decision, None, decision));
+    let Some((Kind::Damaged, bytes)) = kinds[2] else { panic!("{kinds:?}") };
+    // The first line says the format, so the second is a little shorter than half.
+    assert!(bytes < torn && bytes > torn.map(|torn| torn - 20), "{bytes:?}");
+}
+
+#[test]
+fn what_cannot_be_written_is_told_afterwards() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = folder(&dir);
+    let book = Book::open(&folder, redactor()).unwrap();
+    book.write("box", &denied("x.io"));
+    let good = {
+        let mut pages = book.shared.pages();
+        // Like a disk that takes nothing any more: neither a write nor taking it back works.
+        let reading = File::open(path(&folder)).unwrap();
+        std::mem::replace(&mut pages.file, reading)
+    };
+    book.write("box", &denied("x.io"));
+    book.write("box", &denied("x.io"));
+    assert!(book.trouble().is_some());
+    assert_eq!(book.trouble(), None);
+    // Half of a line got through.
+    fs::OpenOptions::new().append(true).open(path(&folder)).unwrap().write_all(b"{\"seq\":2,").unwrap();
+    book.shared.pages().file = good;
+    book.write("box", &denied("x.io"));
+    let report = sound(&folder);
+    assert_eq!((report.head.lines, report.skipped, report.damaged), (3, 2, 0));
+}
+
+#[test]
+fn a_flood_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = folder(&dir);
+    let book = Book::open(&folder, redactor()).unwrap();
+    book.shared.pages().flood = Flood::after(DENIED - 2, 0);
+    for _ in 0..7 {
+        book.write("box", &denied("x.io"));
+    }
+    assert_eq!(sound(&folder).head.lines, 2);
+    book.settle().unwrap();
+    let report = sound(&folder);
+    assert_eq!((report.head.lines, report.skipped), (3, 5));
+    book.write("box", &denied("x.io"));
+    drop(book);
+    let report = sound(&folder);
+    assert_eq!((report.head.lines, report.skipped), (4, 6), "and at the end");
+}
+
+/// The process that is killed in the test below: it writes until it dies.
+#[test]
+fn writes_until_it_is_killed() {
+    let Some(place) = std::env::var_os("RALPH_TEST_AUDIT") else { return };
+    let book = Book::open(&Folder::at(place.into()), redactor()).unwrap();
+    for n in 0..10_000_000_u64 {
+        book.write("box", &denied(&format!("{n}.x.io")));
+        // What the reader has seen of this was written before.
+        writeln!(io::stdout(), "wrote {}", n + 1).unwrap();
+    }
+}
+
+#[test]
+fn a_kill_loses_nothing_that_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = folder(&dir);
+    let mut before = 0;
+    for round in 1..=5_u64 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "audit::book::tests::writes_until_it_is_killed", "--nocapture"])
+            .env("RALPH_TEST_AUDIT", folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut heard = 0;
+        let mut reader = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        let mut last = 0;
+        while reader.read_line(&mut line).unwrap() > 0 {
+            if let Some(n) = line.trim().strip_prefix("wrote ") {
+                last = n.parse().unwrap();
+                heard += 1;
+            }
+            line.clear();
+            if heard == 40 * round {
+                child.kill().unwrap();
+            }
+        }
+        child.wait().unwrap();
+        assert!(last >= 40 * round);
+        let report = sound(&folder);
+        assert!(report.head.lines >= before + last, "{} < {before} + {last}", report.head.lines);
+        before = report.head.lines;
+    }
+}

@@ -1,0 +1,114 @@
+//! Which refusals become events of the run: the first of each host and port, and every tenfold after that.
+
+use std::collections::BTreeMap;
+
+use ralph_core::event::Event;
+use ralph_core::redact::Redactor;
+use ralph_proxy::notice::{Decided, Why};
+
+use super::told::bounded;
+
+/// So many hosts and ports are counted apart; an agent can make up as many names as it likes.
+const APART: usize = 500;
+/// The host of the refusals that are counted together.
+const OTHERS: &str = "(other hosts)";
+
+/// Counts refusals and says which of them are told.
+#[derive(Debug)]
+pub struct Denials {
+    redactor: Redactor,
+    counts: BTreeMap<(String, u16), u64>,
+}
+
+impl Denials {
+    pub fn new(redactor: Redactor) -> Self {
+        Self { redactor, counts: BTreeMap::new() }
+    }
+
+    /// Takes one decision; returns the event it is worth.
+    pub fn hear(&mut self, decided: &Decided) -> Option<Event> {
+        if !is_refusal(decided) {
+            return None;
+        }
+        let asked = (bounded(&decided.host, 255, &self.redactor), decided.port);
+        let known = self.counts.contains_key(&asked) || self.counts.len() < APART;
+        let (host, port) = if known { asked } else { (OTHERS.to_owned(), 0) };
+        let count = self.counts.entry((host.clone(), port)).or_insert(0);
+        *count = count.saturating_add(1);
+        is_power_of_ten(*count).then(|| Event::PolicyDenied {
+            host,
+            port,
+            rule: bounded(&decided.why.to_string(), 300, &self.redactor),
+            count: *count,
+        })
+    }
+}
+
+/// A host that does not answer, and a sandbox that asks for too much at once, are not refused by a policy.
+fn is_refusal(decided: &Decided) -> bool {
+    !decided.allowed && !matches!(decided.why, Why::Unresolved | Why::Unreachable | Why::Crowded | Why::Slow)
+}
+
+fn is_power_of_ten(mut count: u64) -> bool {
+    while count != 0 && count.is_multiple_of(10) {
+        count /= 10;
+    }
+    count == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use ralph_core::policy::Mode;
+    use ralph_core::secret::Secret;
+    use ralph_proxy::notice::Entry;
+
+    use super::*;
+
+    fn denied(host: &str, port: u16, why: Why) -> Decided {
+        Decided { entry: Entry::Connect, host: host.to_owned(), port, allowed: false, why, address: None }
+    }
+
+    fn told(denials: &mut Denials, decided: &Decided) -> Option<String> {
+        denials.hear(decided).map(|event| match event {
+            Event::PolicyDenied { host, port, rule, count } => format!("{host}:{port} ({rule}) {count}"),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn the_first_and_every_tenfold() {
+        let mut denials = Denials::new(Redactor::new([]));
+        let one = denied("x.io", 443, Why::NotTls);
+        let events: Vec<u64> = (1..=1000_u64).filter(|_| denials.hear(&one).is_some()).collect();
+        assert_eq!(events, [1, 10, 100, 1000]);
+        assert_eq!(
+            told(&mut denials, &denied("x.io", 80, Why::NotTls)).unwrap(),
+            "x.io:80 (port 443 carries only TLS) 1"
+        );
+        assert_eq!(
+            told(&mut denials, &denied("y.io", 0, Why::Mode(Mode::Deny))).unwrap(),
+            "y.io:0 (no rule names it, and the network policy is `deny`) 1"
+        );
+    }
+
+    #[test]
+    fn what_is_no_refusal() {
+        let mut denials = Denials::new(Redactor::new([]));
+        for why in [Why::Unresolved, Why::Unreachable, Why::Crowded, Why::Slow] {
+            assert_eq!(told(&mut denials, &denied("x.io", 443, why)), None);
+        }
+        let allowed = Decided { allowed: true, ..denied("x.io", 443, Why::Mode(Mode::Open)) };
+        assert_eq!(told(&mut denials, &allowed), None);
+    }
+
+    #[test]
+    fn made_up_names_are_bounded_and_secrets_are_masked() {
+        let mut denials = Denials::new(Redactor::new([("KEY".to_owned(), Secret::new("hunter2-hunter2"))]));
+        let secret = told(&mut denials, &denied("hunter2-hunter2.x.io", 443, Why::NotTls)).unwrap();
+        assert!(secret.starts_with("[redacted:KEY].x.io:443"), "{secret}");
+        let told =
+            (0..10_000).filter(|n| denials.hear(&denied(&format!("{n}.x.io"), 443, Why::NotTls)).is_some()).count();
+        assert_eq!(told, APART - 1 + 4, "the rest is told together at 1, 10, 100, 1000");
+        assert_eq!(denials.counts.len(), APART + 1);
+    }
+}

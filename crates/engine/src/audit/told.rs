@@ -1,0 +1,100 @@
+//! From what the way out tells to a record: known secrets masked, every text bounded.
+
+use jiff::{Timestamp, Unit};
+use ralph_core::audit::{Kind, Record};
+use ralph_core::redact::Redactor;
+use ralph_core::text;
+use ralph_proxy::notice::{Alarm, Decided, Exchanged, Told, Why};
+use ralph_proxy::target::Target;
+
+/// The longest path that is kept, in bytes; longer ones end with an ellipsis.
+const PATH: usize = 1024;
+/// The longest of every other text.
+const WORDS: usize = 300;
+
+/// Makes a record of what was told about a sandbox.
+pub(super) fn record(sandbox: &str, told: &Told, redactor: &Redactor) -> Record {
+    let words = |text: &str| bounded(text, WORDS, redactor);
+    let some = |text: &str| (!text.is_empty()).then(|| words(text));
+    let base = Record { at: now(), sandbox: words(sandbox), ..Record::default() };
+    match told {
+        Told::Decided(decided) => Record {
+            kind: Kind::Decision,
+            entry: Some(decided.entry.as_str().to_owned()),
+            decision: Some(if decided.allowed { "allowed" } else { "denied" }.to_owned()),
+            reason: some(&decided.why.to_string()),
+            remedy: remedy(decided),
+            host: some(&decided.host),
+            port: port(decided.port),
+            address: decided.address.map(|address| address.to_string()),
+            ..base
+        },
+        Told::Exchanged(exchanged) => Record { kind: Kind::Exchange, ..exchange(exchanged, base, redactor) },
+        Told::Alarm(Alarm { what, credential, host, port: at }) => Record {
+            kind: Kind::Alarm,
+            reason: Some(what.to_string()),
+            credential: some(credential),
+            host: some(host),
+            port: port(*at),
+            ..base
+        },
+        Told::Spent { route, model, why } => {
+            Record { kind: Kind::Spent, route: some(route), model: some(model), reason: some(why), ..base }
+        }
+        Told::Restarted { why } => Record { kind: Kind::Restarted, reason: some(why), ..base },
+    }
+}
+
+fn exchange(exchanged: &Exchanged, base: Record, redactor: &Redactor) -> Record {
+    let words = |text: &str| bounded(text, WORDS, redactor);
+    // Queries carry tokens; whoever told it should have left it out.
+    let path = exchanged.path.split(['?', '#']).next().unwrap_or_default();
+    let call = exchanged.call.as_ref();
+    Record {
+        entry: Some(exchanged.entry.as_str().to_owned()),
+        decision: Some("allowed".to_owned()),
+        host: Some(words(&exchanged.host)),
+        port: port(exchanged.port),
+        method: Some(words(&exchanged.method)),
+        path: Some(bounded(path, PATH, redactor)),
+        status: exchanged.status,
+        sent: Some(exchanged.sent),
+        received: Some(exchanged.received),
+        credential: exchanged.credential.as_deref().map(words),
+        tokens: call.map(|call| call.usage),
+        cost: call.map(|call| call.cost),
+        charge: call.map(|call| call.charge.as_str().to_owned()),
+        route: call.map(|call| words(&call.route)),
+        model: call.map(|call| words(&call.model)),
+        ..base
+    }
+}
+
+/// Returns the rule that would allow what was refused, where one can.
+fn remedy(decided: &Decided) -> Option<String> {
+    if decided.allowed {
+        return None;
+    }
+    let port = if decided.port == 0 { 443 } else { decided.port };
+    let target = match &decided.why {
+        Why::Mode(_) | Why::Revoked => Target::new(&decided.host, port),
+        // Only the address itself opens an inner address, never a name.
+        Why::Inner(kind) if kind.may_be_listed() => Target::new(&decided.address?.to_canonical().to_string(), port),
+        _ => return None,
+    };
+    target.ok().map(|target| target.rule())
+}
+
+fn port(port: u16) -> Option<u16> {
+    (port != 0).then_some(port)
+}
+
+/// Masks first and cuts afterwards: half a secret is not found any more.
+pub(super) fn bounded(text: &str, bytes: usize, redactor: &Redactor) -> String {
+    let text = redactor.redact(text);
+    if text.len() <= bytes { text.into_owned() } else { format!("{}…", text::head(&text, bytes)) }
+}
+
+pub(super) fn now() -> Timestamp {
+    Timestamp::now().round(Unit::Millisecond).unwrap_or_else(|_| Timestamp::now())
+}

@@ -1,0 +1,30 @@
+//! What the way out told, as events of the run, and the anchors of its audit file.
+
+use ralph_core::event::{Event, Level};
+
+use super::runner::Runner;
+use crate::error::Error;
+
+impl Runner {
+    /// Tells of what was refused since the last step, and anchors the audit file when an iteration ended or the run
+    /// rests: from then on nobody can shorten the file or write it anew without being noticed.
+    pub(super) fn audited(&mut self) -> Result<(), Error> {
+        for denied in self.book.denied() {
+            self.events.append(denied)?;
+        }
+        if let Some(why) = self.book.trouble() {
+            self.log(Level::Warn, format!("the audit file lacks records that could not be written: {why}"))?;
+        }
+        let state = self.state();
+        let ended = state.last.as_ref().map_or(0, |last| last.n);
+        if state.status.active() && ended == self.anchored_after {
+            return Ok(());
+        }
+        self.anchored_after = ended;
+        let head = self.book.settle()?;
+        if head.lines > 0 && self.state().audited.as_ref() != Some(&head) {
+            self.events.append(Event::AuditAnchored { lines: head.lines, head: head.hash })?;
+        }
+        Ok(())
+    }
+}
