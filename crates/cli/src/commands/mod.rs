@@ -16,6 +16,8 @@ mod rewind;
 mod run;
 mod sandbox;
 mod sandbox_exec;
+mod secret;
+mod secret_set;
 mod selftest;
 mod shell;
 mod show;
@@ -67,6 +69,10 @@ pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) ->
         Command::Redteam(args) => Box::pin(redteam::redteam(&setup, &args, ui)).await,
         Command::Selftest(args) => selftest::selftest(&setup, &args, ui).await,
         Command::Sandbox(args) => sandbox::sandbox(&setup, args, ui).await,
+        Command::Secret(args) => secret::secret(&setup, args, ui).await,
+        Command::StoreToken(args) => secret::store_token(&setup, args, ui).await,
+        Command::CheckToken(args) => secret::secret(&setup, crate::args::secret::Secret::Check(args), ui).await,
+        Command::GetToken(args) => secret::get_token(&setup, &args, ui),
         Command::PruneSandboxes(args) => sandbox::prune(&setup, &args, ui).await,
         Command::Trust(args) => trust::trust(&setup, &args, ui).await,
         Command::Config(args) => config::config(&setup, &args, ui).await,

@@ -17,7 +17,8 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Answers by the line that asked for them, shared by all stores of the process: a run opens several.
 static ANSWERS: LazyLock<Mutex<BTreeMap<Vec<String>, (Instant, Secret)>>> = LazyLock::new(Mutex::default);
 
-pub(super) fn ask(name: &str, line: &Secret, env: &Env) -> Result<Secret, Error> {
+/// Returns what the program of a `cmd://` line tells.
+pub fn ask(name: &str, line: &Secret, env: &Env) -> Result<Secret, Error> {
     let command =
         Command::parse(line.expose()).map_err(|source| Error::BadCommand { name: name.to_owned(), source })?;
     let failed = |why: String| Error::Command { name: name.to_owned(), why };

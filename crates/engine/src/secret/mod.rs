@@ -15,8 +15,11 @@ mod meta;
 mod private;
 mod program;
 mod store;
+#[cfg(test)]
+mod tests;
 mod trial;
 
+pub use command::ask as asked;
 pub use error::Error;
 pub use meta::{Entry, Source};
 pub use store::{Found, Listed, New, Place, Store, Stored};

@@ -23,7 +23,7 @@ const SHORTEST: usize = 8;
 pub struct Store {
     env: Env,
     files: Files,
-    book: Book,
+    pub(super) book: Book,
     flavour: Flavour,
 }
 
