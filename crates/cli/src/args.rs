@@ -1,6 +1,7 @@
 //! The command line, as clap reads it. Help, man pages and completions are made from here.
 
 mod network;
+pub(crate) mod secret;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -125,6 +126,18 @@ pub(crate) enum Command {
         after_help = "Examples:\n  ralph redteam\n  ralph redteam --backend embedded --only FS\n  ralph redteam --only KS-04 --json"
     )]
     Redteam(Redteam),
+    /// Store, list and check credentials
+    #[command(subcommand, after_help = "Examples:\n  ralph secret set ANTHROPIC_API_KEY\n  ralph secret ls")]
+    Secret(secret::Secret),
+    /// Store the token of an agent
+    #[command(hide = true, after_help = "Examples:\n  ralph secret set CLAUDE_CODE_OAUTH_TOKEN\n  ralph secret ls")]
+    StoreToken(secret::StoreToken),
+    /// Look whether an agent's token is there and how long it lasts
+    #[command(hide = true, after_help = "Examples:\n  ralph secret check --agent claude\n  ralph secret check")]
+    CheckToken(secret::Check),
+    /// Print an agent's token to a pipe
+    #[command(hide = true, after_help = "Examples:\n  ralph secret get GITHUB_PAT\n  ralph secret ls")]
+    GetToken(secret::GetToken),
     /// List, use and remove sandboxes
     #[command(subcommand, after_help = "Examples:\n  ralph sandbox ls\n  ralph sandbox exec -- id")]
     Sandbox(Sandbox),

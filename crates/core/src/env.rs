@@ -48,6 +48,7 @@ vars! {
     GITHUB_APP_ID: "GitHub App instead of a token: its id",
     GITHUB_APP_PRIVATE_KEY_PEM: "GitHub App: its private key",
     GITHUB_APP_INSTALLATION_ID: "GitHub App: its installation",
+    GITHUB_API_URL: "address of GitHub's API, for a server of your own",
     CLAUDE_CODE_OAUTH_TOKEN: "Claude subscription for the agent engine",
     ZAI_API_KEY: "key of `zai/…` models",
     ZAI_API_BASE: "base URL of `zai/…` models",

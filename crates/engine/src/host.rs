@@ -1,11 +1,10 @@
 //! What a run needs of the machine it is started on: folders, environment, backends, models.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
-use ralph_core::env::Env;
+use ralph_core::env::{CLAUDE_CODE_OAUTH_TOKEN, Env};
 use ralph_core::event::PinnedProfile;
 use ralph_core::event::Started;
 use ralph_core::profile::{self, Endpoint, Wire};
@@ -22,6 +21,7 @@ use crate::error::Error;
 use crate::git::{self, Auth, Remote, Repo, Tool};
 use crate::model::scripted::Scripted;
 use crate::model::{self, Chat, JsonMode, Model};
+use crate::secret::Store;
 use crate::store::Home;
 
 /// The name of the backend a run uses when nobody says otherwise.
@@ -163,32 +163,30 @@ impl Host {
         }
     }
 
+    /// Finds the key of a profile: in the keyring, in a private file, in the environment.
     fn key(&self, profile: &PinnedProfile, endpoint: &Endpoint) -> Result<Option<Secret>, Error> {
-        if endpoint.key_envs.is_empty() {
-            return Ok(None);
+        let Some(variable) = endpoint.key_envs.first() else { return Ok(None) };
+        let mut names = endpoint.key_envs.clone();
+        // A subscription is good at the provider itself, and nobody else's to see.
+        if endpoint.wire == Wire::Anthropic && profile.base_url.is_none() && profile.api_key_env.is_none() {
+            names.push(CLAUDE_CODE_OAUTH_TOKEN.to_owned());
         }
-        let found = endpoint.key_envs.iter().find_map(|name| self.env.get(name)).filter(|key| !key.is_empty());
-        match found {
-            Some(key) => Ok(Some(Secret::new(key))),
-            None if endpoint.key_is_optional => Ok(None),
-            None => {
-                let variable = endpoint.key_envs.first().cloned().unwrap_or_default();
-                Err(Error::NoKey { profile: profile.name.clone(), variable })
+        let store = Store::open(&self.home, &self.env);
+        match store.first(&names)? {
+            Some(found) => {
+                if let Err(error) = store.used(&found.name) {
+                    tracing::warn!(%error, name = found.name, "the use of a secret could not be written down");
+                }
+                Ok(Some(found.secret))
             }
+            None if endpoint.key_is_optional => Ok(None),
+            None => Err(Error::NoKey { profile: profile.name.clone(), variable: variable.clone() }),
         }
     }
 
-    /// Returns a redactor that knows every secret-like value of the environment.
+    /// Returns a redactor that knows every stored secret and every secret-like value of the environment.
     pub fn redactor(&self) -> Redactor {
-        let mut secrets = BTreeMap::new();
-        for (name, value) in self.env.iter() {
-            let upper = name.to_ascii_uppercase();
-            let telling = ["KEY", "TOKEN", "SECRET", "PASSWORD", "_PAT", "PEM"].iter().any(|part| upper.contains(part));
-            if telling && value.len() >= 8 {
-                secrets.insert(name.to_owned(), Secret::new(value));
-            }
-        }
-        Redactor::new(secrets)
+        Redactor::new(Store::open(&self.home, &self.env).all_values())
     }
 }
 

@@ -14,6 +14,7 @@ pub mod model;
 pub mod receipt;
 pub mod run;
 pub mod scm;
+pub mod secret;
 pub mod store;
 pub mod verify;
 

@@ -18,6 +18,8 @@ mod rewind;
 mod run;
 mod sandbox;
 mod sandbox_exec;
+mod secret;
+mod secret_set;
 mod selftest;
 mod shell;
 mod show;
@@ -69,6 +71,10 @@ pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) ->
         Command::Redteam(args) => Box::pin(redteam::redteam(&setup, &args, ui)).await,
         Command::Selftest(args) => selftest::selftest(&setup, &args, ui).await,
         Command::Sandbox(args) => sandbox::sandbox(&setup, args, ui).await,
+        Command::Secret(args) => secret::secret(&setup, args, ui).await,
+        Command::StoreToken(args) => secret::store_token(&setup, args, ui).await,
+        Command::CheckToken(args) => secret::secret(&setup, crate::args::secret::Secret::Check(args), ui).await,
+        Command::GetToken(args) => secret::get_token(&setup, &args, ui),
         Command::PruneSandboxes(args) => sandbox::prune(&setup, &args, ui).await,
         Command::Policy(args) => policy::policy(&setup, &args, ui).await,
         Command::Audit(args) => audit::audit(&setup, &args, ui).await,

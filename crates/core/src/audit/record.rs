@@ -21,6 +21,8 @@ pub enum Kind {
     Decision,
     /// A request was carried, at its end.
     Exchange,
+    /// A call of a model is about to be made and may cost so much; the exchange that follows says what it did.
+    Calling,
     /// Something that must not happen, and was cut.
     Alarm,
     /// A call was refused because the budget is spent.
@@ -40,6 +42,7 @@ impl Kind {
         match self {
             Self::Decision => "decision",
             Self::Exchange => "exchange",
+            Self::Calling => "calling",
             Self::Alarm => "alarm",
             Self::Spent => "spent",
             Self::Restarted => "restarted",

@@ -2,6 +2,7 @@
 
 use jiff::{Timestamp, Unit};
 use ralph_core::audit::{Kind, Record};
+use ralph_core::price::Usage;
 use ralph_core::redact::Redactor;
 use ralph_core::text;
 use ralph_proxy::notice::{Alarm, Decided, Exchanged, Told, Why};
@@ -30,6 +31,15 @@ pub(super) fn record(sandbox: &str, told: &Told, redactor: &Redactor) -> Record 
             ..base
         },
         Told::Exchanged(exchanged) => Record { kind: Kind::Exchange, ..exchange(exchanged, base, redactor) },
+        Told::Calling { route, model, cost, tokens } => Record {
+            kind: Kind::Calling,
+            route: some(route),
+            model: some(model),
+            tokens: Some(Usage { input: *tokens, ..Usage::default() }),
+            cost: Some(*cost),
+            charge: Some("worst".to_owned()),
+            ..base
+        },
         Told::Alarm(Alarm { what, credential, host, port: at }) => Record {
             kind: Kind::Alarm,
             reason: Some(what.to_string()),

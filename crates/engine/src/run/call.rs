@@ -9,6 +9,7 @@ use ralph_core::hash::sha256;
 use ralph_core::money::Micros;
 use ralph_core::price::{CacheWrites, Usage, estimate_tokens};
 use ralph_core::prompt::{self, Ask, Checkbox, Inputs, Left, Prompt};
+use ralph_core::redact::{Redactor, Shape};
 use ralph_core::text;
 use ralph_proxy::ledger::{Kind, Rate, Reservation};
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,9 @@ struct Kept {
     usage: Usage,
     cost: Micros,
     duration_ms: u64,
+    /// The name of a credential that stood where taking it out changes the answer, which is therefore not followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    leaks: Option<String>,
 }
 
 /// A call that is under way; found after a crash, it was lost and is charged at its worst.
@@ -99,7 +103,8 @@ impl Runner {
         match outcome {
             Ok(reply) => {
                 let cost = cost(&profile, &reply.usage);
-                let kept_answer = Kept { model: reply.model, text: reply.text, usage: reply.usage, cost, duration_ms };
+                let (text, leaks) = without_secrets(&self.redactor, reply.text);
+                let kept_answer = Kept { model: reply.model, text, usage: reply.usage, cost, duration_ms, leaks };
                 write_atomic(&kept, &serde_json::to_vec(&kept_answer).unwrap_or_default())?;
                 reservation.settle(cost, kept_answer.usage.total());
                 remove(&reserved);
@@ -195,6 +200,11 @@ impl Runner {
         let shown = self.redactor.redact(&kept.text).into_owned();
         self.files.artefact(&*sandbox, n, "response.json", text::head(&shown, 2 << 20).as_bytes()).await?;
         let answer = match action::parse(&kept.text) {
+            _ if kept.leaks.is_some() => {
+                let name = kept.leaks.unwrap_or_default();
+                self.log(Level::Warn, format!("the model's answer held the secret `{name}`, so it was not followed"))?;
+                Answer::Invalid { error: format!("it holds the credential {name}, which no answer may hold") }
+            }
             Ok(parsed) => {
                 let count = u32::try_from(parsed.reply.actions.len()).unwrap_or(u32::MAX);
                 self.reply = Some((n, parsed.reply));
@@ -268,6 +278,7 @@ impl Runner {
             let path = self.folder.iteration(n).join(format!("call-{call}.json"));
             if let Some(bytes) = self.folder.read(&path)?
                 && let Ok(kept) = serde_json::from_slice::<Kept>(&bytes)
+                && kept.leaks.is_none()
                 && let Ok(parsed) = action::parse(&kept.text)
             {
                 self.reply = Some((n, parsed.reply.clone()));
@@ -383,6 +394,28 @@ impl Runner {
     }
 }
 
+/// Takes known secrets out of an answer before it is written down. Where that changes what the answer says, the name of
+/// the secret comes along: an answer that is not the model's own is not to be followed.
+fn without_secrets(redactor: &Redactor, text: String) -> (String, Option<String>) {
+    let known = |text: &str| {
+        let found = redactor.find(text).into_iter().find(|found| matches!(found.shape, Shape::Known(_)));
+        found.map(|found| found.shape.to_string())
+    };
+    let said = |text: &str| action::parse(text).ok().map(|parsed| parsed.reply);
+    let mask = |text: &str| redactor.redact(text).into_owned();
+    if let Some(name) = known(&text) {
+        let masked = mask(&text);
+        let same = said(&masked) == said(&text);
+        return (masked, (!same).then_some(name));
+    }
+    // Escaped letter by letter it is not to be seen in the text, and yet said.
+    let plain = said(&text).and_then(|reply| serde_json::to_string(&reply).ok()).unwrap_or_default();
+    match known(&plain) {
+        Some(name) => (mask(&plain), Some(name)),
+        None => (text, None),
+    }
+}
+
 /// Tells whether asking once more can help.
 fn retriable(class: Class) -> bool {
     matches!(class, Class::Timeout | Class::Connect | Class::ServerError | Class::BadAnswer)
@@ -395,4 +428,41 @@ fn cost(profile: &PinnedProfile, usage: &Usage) -> Micros {
 fn remove(path: &std::path::Path) {
     // When it stays, a resume charges the call at its worst: the safe side.
     let _ = std::fs::remove_file(path);
+}
+
+#[cfg(test)]
+mod tests {
+    use ralph_core::secret::Secret;
+
+    use super::*;
+
+    fn leak(text: &str) -> (String, Option<String>) {
+        let redactor = Redactor::new([("KEY".to_owned(), Secret::new("planted-value"))]);
+        without_secrets(&redactor, text.to_owned())
+    }
+
+    #[track_caller]
+    fn check(text: &str, want: (&str, Option<&str>)) {
+        let (masked, leaks) = leak(text);
+        assert_eq!((masked.as_str(), leaks.as_deref()), want);
+    }
+
+    #[test]
+    fn answers_that_hold_a_secret() {
+        let answer =
+            |message: &str| format!(r#"{{"summary":"x","actions":[{{"type":"commit","message":"{message}"}}]}}"#);
+        check(&answer("all is well"), (&answer("all is well"), None));
+        check(&answer("it is planted-value"), (&answer("it is [redacted:KEY]"), Some("KEY")));
+        let (masked, leaks) = leak(&answer("it is \\u0070lanted-value"));
+        assert!(masked.contains("it is [redacted:KEY]") && !masked.contains("lanted-value"), "{masked}");
+        assert_eq!(leaks.as_deref(), Some("KEY"));
+        // Around an answer it changes nothing.
+        let around = |word: &str| format!("The key is {word}.\n```json\n{}\n```", answer("all is well"));
+        check(&around("planted-value"), (&around("[redacted:KEY]"), None));
+        // What is no answer stays none, and is asked for again for that.
+        check("planted-value", ("[redacted:KEY]", None));
+        // What only looks like a secret may be the work itself: a test of a parser for tokens.
+        let shaped = answer(&["gh", "p_q8Wz7Xv6Cu5Tb4Sn3Rm2Pl1Kk0Jj9Ii8Hh7G"].concat());
+        check(&shaped, (&shaped, None));
+    }
 }

@@ -1,0 +1,127 @@
+//! `ralph secret` and its older names, as clap reads them.
+//!
+//! No argument ever takes a value: what stands on a command line is seen by every program and kept by the shell.
+
+use clap::{Args, Subcommand, ValueEnum};
+use ralph_core::secret::Kind;
+use ralph_engine::secret::Place;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Secret {
+    /// Store a credential: from standard input, or typed unseen at a terminal
+    #[command(
+        after_help = "Examples:\n  ralph secret set ANTHROPIC_API_KEY\n  ralph secret set GITHUB_APP_PRIVATE_KEY_PEM < key.pem\n  ralph secret set CLAUDE_CODE_OAUTH_TOKEN --expires 365"
+    )]
+    Set(Set),
+    /// List credentials: name, kind, source, end and last use, never a value
+    #[command(after_help = "Examples:\n  ralph secret ls\n  ralph secret ls --json")]
+    Ls,
+    /// Look whether credentials are there and how long they last
+    #[command(after_help = "Examples:\n  ralph secret check\n  ralph secret check --agent claude")]
+    Check(Check),
+    /// Print a credential's value to a pipe
+    #[command(
+        after_help = "Examples:\n  ralph secret get GITHUB_PAT | gh auth login --with-token\n  ralph secret get ANTHROPIC_API_KEY | wc -c"
+    )]
+    Get(Named),
+    /// Forget a credential
+    #[command(after_help = "Examples:\n  ralph secret rm OPENAI_API_KEY\n  ralph secret rm GITHUB_PAT --json")]
+    Rm(Named),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    /// Its name, like that of the variable that would hold it
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct How {
+    /// What it is [default: told from its name and shape]
+    #[arg(long, value_enum)]
+    pub(crate) kind: Option<KindArg>,
+    /// Where to keep it [default: the keyring where there is one, else a file only you can read]
+    #[arg(long, value_enum)]
+    pub(crate) source: Option<SourceArg>,
+    /// When it ends: a date like 2027-01-31, or days from now
+    #[arg(long, value_name = "DATE|DAYS", allow_negative_numbers = true)]
+    pub(crate) expires: Option<String>,
+    /// Store it without trying it first
+    #[arg(long)]
+    pub(crate) no_validate: bool,
+    /// Where to try it, for gateways and servers of your own
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// Taken only to be refused: a value has no place on a command line
+    #[arg(hide = true, value_name = "NOTHING")]
+    pub(crate) more: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KindArg {
+    Oauth,
+    ApiKey,
+    Gateway,
+    GithubPat,
+    GithubApp,
+}
+
+impl From<KindArg> for Kind {
+    fn from(kind: KindArg) -> Self {
+        match kind {
+            KindArg::Oauth => Self::Oauth,
+            KindArg::ApiKey => Self::ApiKey,
+            KindArg::Gateway => Self::Gateway,
+            KindArg::GithubPat => Self::GithubPat,
+            KindArg::GithubApp => Self::GithubApp,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SourceArg {
+    Keyring,
+    File,
+}
+
+impl From<SourceArg> for Place {
+    fn from(source: SourceArg) -> Self {
+        match source {
+            SourceArg::Keyring => Self::Keyring,
+            SourceArg::File => Self::File,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Only what this agent needs: claude, codex, gemini, …
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    /// Its name, as `ralph secret ls` shows it
+    pub(crate) name: String,
+}
+
+/// `store-token`, which was made for one agent's token.
+#[derive(Debug, Args)]
+pub(crate) struct StoreToken {
+    /// The agent it is for
+    #[arg(long, value_name = "NAME", default_value = "claude")]
+    pub(crate) agent: String,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// `get-token`, likewise.
+#[derive(Debug, Args)]
+pub(crate) struct GetToken {
+    /// The agent it is for
+    #[arg(long, value_name = "NAME", default_value = "claude")]
+    pub(crate) agent: String,
+}

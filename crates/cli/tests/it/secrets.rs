@@ -1,0 +1,432 @@
+//! `ralph secret` as people and scripts meet it: against a server on the loopback, with a keyring that is a program.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use crate::stage::{Said, Stage};
+
+/// A server that answers every request alike and remembers the heads of them, in lower case.
+struct Server {
+    url: String,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn answering(status: &'static str) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let told = heads.clone();
+        // It ends with the test's process; no test asks it more than a few times.
+        std::thread::spawn(move || {
+            for connection in listener.incoming().take(50) {
+                let head = serve(connection.unwrap(), status);
+                told.lock().unwrap().push(head);
+            }
+        });
+        Self { url, heads }
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+}
+
+fn serve(mut connection: TcpStream, status: &str) -> String {
+    let mut head = Vec::new();
+    let mut piece = [0; 1024];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < 64 << 10 {
+        match connection.read(&mut piece) {
+            Ok(0) | Err(_) => break,
+            Ok(read) => head.extend_from_slice(&piece[..read]),
+        }
+    }
+    let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
+    // A client that has gone has seen enough.
+    let _ = connection.write_all(answer.as_bytes());
+    String::from_utf8_lossy(&head).to_lowercase()
+}
+
+fn with_input(stage: &Stage, env: &[(&str, &str)], args: &[&str], input: &str) -> Said {
+    let mut command = stage.command(args);
+    command.envs(env.iter().copied());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A command that refuses its arguments does not read.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    stage.said(&child.wait_with_output().unwrap())
+}
+
+fn file(stage: &Stage, name: &str) -> PathBuf {
+    stage.repo.home().join(".config/ralph/secrets").join(name)
+}
+
+/// Stores a value untried, in a file.
+fn keep(stage: &Stage, name: &str, value: &str, more: &[&str]) -> Said {
+    let args = [&["secret", "set", name, "--no-validate", "--source", "file"], more].concat();
+    let said = with_input(stage, &[], &args, value);
+    assert_eq!(said.code, 0, "{said}");
+    said
+}
+
+/// Split, so that tools which look for secrets in this repository find none.
+fn shaped(parts: &[&str]) -> String {
+    parts.concat()
+}
+
+#[track_caller]
+fn tried(name: &str, value: &str, base: &str, path: &str, want: &[&str], kind: &str) {
+    let stage = Stage::new();
+    let server = Server::answering("200 OK");
+    let url = format!("{}{path}", server.url);
+    let said = with_input(&stage, &[(base, &url)], &["secret", "set", name], &format!("{value}\n"));
+    assert_eq!(said.code, 0, "{said}");
+    let host = server.url.trim_start_matches("http://");
+    assert!(said.stderr.contains(&format!("`{name}` is stored: {kind}, file, taken by {host}")), "{said}");
+    assert_eq!(said.stdout, "");
+    assert!(!said.stderr.contains(value), "{said}");
+    let heads = server.heads();
+    assert_eq!(heads.len(), 1, "one call and no more");
+    for line in want {
+        let line = line.replace("VALUE", value).to_lowercase();
+        assert!(heads[0].contains(&line), "no `{line}` in {}", heads[0]);
+    }
+    assert_eq!(fs::read_to_string(file(&stage, name)).unwrap(), format!("{value}\n"));
+}
+
+#[test]
+fn each_kind_is_tried_its_own_way() {
+    let oauth = shaped(&["sk-", "ant-oat01-abcdefgh"]);
+    let version = "anthropic-version: 2023-06-01";
+    tried(
+        "ANTHROPIC_API_KEY",
+        &shaped(&["sk-", "ant-api03-abcdefgh"]),
+        "ANTHROPIC_BASE_URL",
+        "",
+        &["GET /v1/models HTTP", "x-api-key: VALUE\r\n", version],
+        "api-key",
+    );
+    tried(
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        &oauth,
+        "ANTHROPIC_BASE_URL",
+        "",
+        &["GET /v1/models HTTP", "authorization: bearer VALUE\r\n", "anthropic-beta: oauth-2025-04-20", version],
+        "oauth",
+    );
+    tried(
+        "ANTHROPIC_AUTH_TOKEN",
+        "gw-token",
+        "ANTHROPIC_BASE_URL",
+        "",
+        &["authorization: bearer VALUE\r\n"],
+        "gateway",
+    );
+    let bearer = &["GET /v4/models HTTP", "authorization: bearer VALUE\r\n"];
+    tried("ZAI_API_KEY", "abcdefgh.1", "ZAI_API_BASE", "/v4", bearer, "api-key");
+    let google = &["GET /v1beta/models HTTP", "x-goog-api-key: VALUE\r\n"];
+    tried("GEMINI_API_KEY", "abcdefgh", "GEMINI_API_BASE", "/v1beta", google, "api-key");
+    let github = &["GET /user HTTP", "authorization: bearer VALUE\r\n", "x-github-api-version: 2022-11-28"];
+    tried("GITHUB_PAT", &shaped(&["gh", "p_abcdefgh"]), "GITHUB_API_URL", "", github, "github-pat");
+}
+
+#[test]
+fn a_refusal_stores_nothing() {
+    for (status, code, told) in [
+        ("401 Unauthorized", 4, "refused `OPENAI_API_KEY` (401); nothing was stored"),
+        ("403 Forbidden", 4, "refused `OPENAI_API_KEY` (403); nothing was stored"),
+        ("500 Oops", 1, "answered 500, which does not say whether `OPENAI_API_KEY` is good; nothing was stored"),
+        ("302 Found", 1, "answered 302, which does not say"),
+    ] {
+        let stage = Stage::new();
+        let server = Server::answering(status);
+        let env = [("OPENAI_BASE_URL", server.url.as_str())];
+        let said = with_input(&stage, &env, &["secret", "set", "OPENAI_API_KEY"], "planted-value");
+        assert_eq!(said.code, code, "{said}");
+        assert!(said.stderr.contains(told) && !said.stderr.contains("planted-value"), "{said}");
+        assert!(said.stderr.contains("\nhint: "), "{said}");
+        assert!(!file(&stage, "OPENAI_API_KEY").exists() && !stage.state().join("secrets.json").exists());
+    }
+}
+
+#[test]
+fn without_a_network() {
+    let stage = Stage::new();
+    let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let base = format!("http://{closed}");
+    let args = ["secret", "set", "MY_GATEWAY", "--kind", "gateway", "--base-url", &base];
+    let said = with_input(&stage, &[], &args, "planted-value");
+    assert_eq!(said.code, 1, "{said}");
+    assert!(
+        said.stderr.contains("could not be reached, so `MY_GATEWAY` could not be tried; nothing was stored"),
+        "{said}"
+    );
+    assert!(said.stderr.contains("store it untried: ralph secret set MY_GATEWAY --no-validate"), "{said}");
+    assert!(!file(&stage, "MY_GATEWAY").exists());
+    let said = with_input(&stage, &[], &["secret", "set", "MY_GATEWAY"], "planted-value");
+    assert_eq!(said.code, 2, "{said}");
+    assert!(said.stderr.contains("ralph does not know where `MY_GATEWAY` is used"), "{said}");
+    let said = with_input(&stage, &[], &["secret", "set", "MY_GATEWAY", "--no-validate"], "planted-value");
+    assert_eq!(said.to_string(), "exit 0\n--- stderr\n`MY_GATEWAY` is stored: api-key, file, untried, no end known\n");
+}
+
+#[test]
+fn a_value_has_no_place_on_the_command_line() {
+    let stage = Stage::new();
+    let value = shaped(&["sk-", "ant-api03-abcdefgh1234"]);
+    let assigned = format!("ANTHROPIC_API_KEY={value}");
+    for args in [
+        vec!["secret", "set", "ANTHROPIC_API_KEY", &value],
+        vec!["secret", "set", &value],
+        vec!["secret", "set", &assigned],
+        vec!["secret", "get", &value],
+        vec!["secret", "rm", &value],
+        vec!["store-token", &value],
+    ] {
+        let said = with_input(&stage, &[], &args, "");
+        assert_eq!(said.code, 2, "{said}");
+        assert!(!said.stderr.contains("abcdefgh1234") && !said.stdout.contains("abcdefgh1234"), "{said}");
+        assert!(said.stderr.contains("\nhint: ") && said.stderr.contains("ralph secret set"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_given_must_be_a_value() {
+    let stage = Stage::new();
+    for (input, told) in [
+        ("", "the value of `MY_KEY` cannot be used: nothing was given"),
+        ("two words", "it holds blanks or control characters"),
+        ("MY_KEY=abc", "it is a whole line `NAME=value`"),
+        ("one\ntwo", "it has several lines and is no PEM"),
+    ] {
+        let said = with_input(&stage, &[], &["secret", "set", "MY_KEY", "--no-validate"], input);
+        assert_eq!(said.code, 2, "{said}");
+        assert!(said.stderr.contains(told), "{said}");
+    }
+    // A private key is looked at, not sent.
+    let pem = format!("-----BEGIN RSA {}\nAAAA\n-----END RSA PRIVATE KEY-----\n", "PRIVATE KEY-----");
+    let said = with_input(&stage, &[], &["secret", "set", "GITHUB_APP_PRIVATE_KEY_PEM"], &pem);
+    assert_eq!(said.code, 2, "{said}");
+    assert!(said.stderr.contains("is no private key in PEM: it is no RSA key"), "{said}");
+    for (expires, told) in [("yesterday", "neither a date nor a number of days"), ("-3", "is in the past")] {
+        let said = with_input(&stage, &[], &["secret", "set", "MY_KEY", "--no-validate", "--expires", expires], "abc");
+        assert_eq!(said.code, 2, "{said}");
+        assert!(said.stderr.contains(told), "{said}");
+    }
+}
+
+#[test]
+fn listed_printed_and_forgotten() {
+    let stage = Stage::new();
+    let said = stage.ralph(&["secret", "ls"]);
+    assert_eq!((said.code, said.stdout.as_str()), (0, ""));
+    keep(&stage, "MY_KEY", "planted-value-1", &["--expires", "90"]);
+    keep(&stage, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value-2", &[]);
+    let env = [("GITHUB_PAT", "planted-value-3")];
+    let said = stage.ralph_with(&env, &["secret", "ls"]);
+    let lines: Vec<&str> = said.stdout.lines().collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    for (line, wanted) in lines.iter().zip([
+        ["NAME", "KIND", "SOURCE", "ENDS"],
+        ["CLAUDE_CODE_OAUTH_TOKEN", "oauth", "file", "(expires in 364 days)"],
+        ["GITHUB_PAT", "github-pat", "environment", "-"],
+        ["MY_KEY", "api-key", "file", "(expires in 89 days)"],
+    ]) {
+        for word in wanted {
+            assert!(line.contains(word), "no `{word}` in {line}");
+        }
+    }
+    let json = stage.ralph_with(&env, &["secret", "ls", "--json"]);
+    let value: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(value["secrets"][2]["days_left"], 89);
+    assert_eq!(value["secrets"][1]["source"], "environment");
+    assert!(!format!("{said}{json}").contains("planted"), "{json}");
+    let got = stage.ralph(&["secret", "get", "MY_KEY"]);
+    assert_eq!((got.code, got.stdout.as_str()), (0, "planted-value-1\n"));
+    assert!(got.stderr.contains("goes to the pipe as it is"), "{got}");
+    let value: Value = serde_json::from_str(&stage.ralph(&["secret", "ls", "--json"]).stdout).unwrap();
+    assert!(value["secrets"][1]["last_used"].is_string(), "{value}");
+    assert_eq!(stage.ralph(&["secret", "rm", "MY_KEY"]).stderr, "`MY_KEY` is removed from file\n");
+    let said = stage.ralph(&["secret", "rm", "MY_KEY"]);
+    assert_eq!(said.to_string(), "exit 4\n--- stderr\nralph: there is no secret `MY_KEY`\n\nhint: ralph secret ls\n");
+    let said = stage.ralph_with(&env, &["secret", "rm", "GITHUB_PAT"]);
+    assert_eq!(said.code, 2, "{said}");
+    assert_eq!(stage.ralph(&["secret", "get", "MY_KEY"]).code, 4);
+}
+
+#[test]
+fn a_file_others_can_read_is_refused() {
+    let stage = Stage::new();
+    keep(&stage, "MY_KEY", "planted-value", &[]);
+    fs::set_permissions(file(&stage, "MY_KEY"), fs::Permissions::from_mode(0o644)).unwrap();
+    let said = stage.ralph(&["secret", "get", "MY_KEY"]);
+    assert_eq!(
+        said.to_string(),
+        "exit 2\n--- stderr\nralph: `HOME/.config/ralph/secrets/MY_KEY` is not private: others can read or change it\n\nhint: chmod 600 HOME/.config/ralph/secrets/MY_KEY\n"
+    );
+    let said = stage.ralph(&["secret", "check"]);
+    assert_eq!(said.code, 4, "{said}");
+    assert!(said.stdout.contains("✗ MY_KEY"), "{said}");
+}
+
+/// Moves the end of a secret.
+fn ends(stage: &Stage, name: &str, days: i64) {
+    let path = stage.state().join("secrets.json");
+    let mut value: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let end = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(days * 24 * 60 + 5);
+    value["secrets"][name]["expires"] = end.to_string().into();
+    fs::write(&path, value.to_string()).unwrap();
+}
+
+#[test]
+fn checks() {
+    let stage = Stage::new();
+    let said = stage.ralph(&["secret", "check", "--agent", "claude"]);
+    assert_eq!(
+        said.to_string(),
+        "exit 4\n--- stderr\nralph: there is no credential that `claude` could use\n\nhint: claude setup-token, then ralph secret set CLAUDE_CODE_OAUTH_TOKEN\n"
+    );
+    assert_eq!(stage.ralph(&["secret", "check"]).code, 4);
+    keep(&stage, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value", &[]);
+    for (days, code, told) in [
+        (100, 0, "✓ CLAUDE_CODE_OAUTH_TOKEN: expires in 100 days"),
+        (3, 0, "! CLAUDE_CODE_OAUTH_TOKEN: expires in 3 days"),
+        (-3, 4, "✗ CLAUDE_CODE_OAUTH_TOKEN: expired 2 days ago"),
+    ] {
+        ends(&stage, "CLAUDE_CODE_OAUTH_TOKEN", days);
+        for args in [&["secret", "check"][..], &["secret", "check", "--agent", "claude"], &["check-token"]] {
+            let said = stage.ralph(args);
+            assert_eq!((said.code, said.stdout.as_str()), (code, format!("{told}\n").as_str()), "{args:?} {said}");
+            let renew = "renew it: claude setup-token, then ralph secret set CLAUDE_CODE_OAUTH_TOKEN";
+            assert_eq!(said.stderr.contains(renew), days < 14, "{said}");
+        }
+    }
+    let json: Value = serde_json::from_str(&stage.ralph(&["secret", "check", "--json"]).stdout).unwrap();
+    assert_eq!((&json["good"], &json["secrets"][0]["days_left"]), (&false.into(), &(-3).into()));
+    // Any one of an agent's credentials is enough.
+    let env = [("ANTHROPIC_API_KEY", "abcdefgh")];
+    let said = stage.ralph_with(&env, &["check-token", "--agent", "claude"]);
+    assert_eq!((said.code, said.stdout.as_str()), (0, "✓ ANTHROPIC_API_KEY: no end known\n"), "{said}");
+    assert_eq!(stage.ralph(&["check-token", "--agent", "codex"]).code, 4);
+    let said = stage.ralph(&["check-token", "--agent", "cloude"]);
+    assert!(said.code == 2 && said.stderr.contains("did you mean `claude`?"), "{said}");
+}
+
+#[test]
+fn older_names() {
+    let stage = Stage::new();
+    let said = with_input(&stage, &[], &["store-token", "--no-validate", "--source", "file"], "planted-value");
+    assert_eq!(said.code, 0, "{said}");
+    assert!(file(&stage, "CLAUDE_CODE_OAUTH_TOKEN").exists());
+    let said = with_input(
+        &stage,
+        &[],
+        &["store-token", "--agent", "codex", "--no-validate", "--source", "file"],
+        "other-value",
+    );
+    assert_eq!(said.code, 0, "{said}");
+    assert_eq!(stage.ralph(&["get-token"]).stdout, "planted-value\n");
+    assert_eq!(stage.ralph(&["get-token", "--agent", "codex"]).stdout, "other-value\n");
+    assert_eq!(stage.ralph(&["get-token", "--agent", "gemini"]).code, 4);
+    assert_eq!(stage.ralph(&["check-token"]).code, 0);
+    assert_eq!(stage.ralph(&["prune-sandboxes", "--dry-run"]).code, 0);
+    let help = stage.ralph(&["--help"]).stdout;
+    assert!(help.contains("\n  secret ") && !help.contains("store-token"), "{help}");
+}
+
+/// `secret-tool` as its manual describes it; items are files beside it.
+const SECRET_TOOL: &str = r#"#!/bin/sh
+dir=$(dirname "$0")
+echo "$@" >> "$dir/calls"
+verb=$1; shift
+case $1 in --label=*) shift ;; esac
+item="$dir/item-$2-$4"
+case $verb in
+store) cat > "$item" ;;
+lookup) [ -e "$item" ] || exit 1; cat "$item" ;;
+search) [ -e "$item" ] && printf '[/1]\nlabel = x\nsecret = %s\ncreated = x\n' "$(cat "$item")" ;;
+clear) rm -f "$item" ;;
+esac
+"#;
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_keyring_comes_first() {
+    let stage = Stage::new();
+    let bin = stage.repo.home().join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    let tool = bin.join("secret-tool");
+    fs::write(&tool, SECRET_TOOL).unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let env = [("PATH", path.as_str()), ("MY_KEY", "from-environment")];
+    let said = with_input(&stage, &env, &["secret", "set", "MY_KEY", "--no-validate"], "planted-value");
+    assert_eq!(said.code, 0, "{said}");
+    assert!(said.stderr.contains("`MY_KEY` is stored: api-key, keyring, untried"), "{said}");
+    assert!(!file(&stage, "MY_KEY").exists());
+    assert_eq!(stage.ralph_with(&env, &["secret", "get", "MY_KEY"]).stdout, "planted-value\n");
+    let calls = fs::read_to_string(bin.join("calls")).unwrap();
+    assert!(
+        calls.contains("store --label=ralph MY_KEY service ralph name MY_KEY") && !calls.contains("planted"),
+        "{calls}"
+    );
+    let said = stage.ralph_with(&env, &["secret", "rm", "MY_KEY"]);
+    assert!(
+        said.stderr.contains("removed from keyring") && said.stderr.contains("also set in the environment"),
+        "{said}"
+    );
+    assert!(!bin.join("item-ralph-MY_KEY").exists());
+}
+
+/// Runs a command at a terminal of its own, typing `input`; `None` where there is no `script` program.
+fn at_a_terminal(stage: &Stage, args: &[&str], input: &str) -> Option<(i32, String)> {
+    let there = Command::new("script").arg("--version").output().is_ok_and(|out| out.status.success());
+    if !there || !cfg!(target_os = "linux") {
+        eprintln!("skipped: no `script` program to make a terminal with");
+        return None;
+    }
+    let ralph = env!("CARGO_BIN_EXE_ralph");
+    let line = format!("'{ralph}' {}", args.join(" "));
+    let mut command = ralph_testkit::repo::hermetic("script", &stage.repo.home());
+    command.current_dir(stage.repo.path()).args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut shown = Vec::new();
+    // The prompt is there: from now on nothing that is typed may be shown.
+    let mut piece = [0; 256];
+    while !input.is_empty() && !String::from_utf8_lossy(&shown).contains("(not shown): ") {
+        let read = stdout.read(&mut piece).unwrap();
+        assert!(read > 0, "no prompt: {}", String::from_utf8_lossy(&shown));
+        shown.extend_from_slice(&piece[..read]);
+    }
+    stdin.write_all(input.as_bytes()).unwrap();
+    stdout.read_to_end(&mut shown).unwrap();
+    drop(stdin);
+    let code = child.wait().unwrap().code().unwrap_or(-1);
+    Some((code, String::from_utf8_lossy(&shown).into_owned()))
+}
+
+#[test]
+fn what_is_typed_is_not_shown() {
+    let stage = Stage::new();
+    let args = ["secret", "set", "MY_KEY", "--no-validate", "--source", "file"];
+    // A slip of the hand, taken back.
+    let Some((code, shown)) = at_a_terminal(&stage, &args, "wrong\u{15}planted-valuX\u{7f}e\r") else { return };
+    assert_eq!(code, 0, "{shown}");
+    assert!(!shown.contains("plant") && !shown.contains("wrong") && shown.contains("is stored"), "{shown}");
+    assert_eq!(fs::read_to_string(file(&stage, "MY_KEY")).unwrap(), "planted-value\n");
+    let (code, shown) = at_a_terminal(&stage, &["secret", "set", "OTHER", "--no-validate"], "plant\u{3}").unwrap();
+    assert!(code != 0 && shown.contains("interrupted") && !shown.contains("plant"), "{code} {shown}");
+    assert!(!file(&stage, "OTHER").exists());
+    let (code, shown) = at_a_terminal(&stage, &["secret", "get", "MY_KEY"], "").unwrap();
+    assert!(code == 2 && shown.contains("not printed to a terminal") && !shown.contains("planted"), "{code} {shown}");
+}

@@ -1,0 +1,79 @@
+//! Which secrets an agent can work with.
+
+use crate::{env, text};
+
+/// An agent and the names under which its credential may be kept: any one of them is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Agent {
+    pub name: &'static str,
+    pub secrets: &'static [&'static str],
+}
+
+const ANTHROPIC: &[&str] = &[env::CLAUDE_CODE_OAUTH_TOKEN, env::ANTHROPIC_API_KEY, env::ANTHROPIC_AUTH_TOKEN];
+const CHAT: &[&str] = &[env::OPENAI_API_KEY, env::ZAI_API_KEY, env::OPENROUTER_API_KEY, env::LITELLM_PROXY_API_KEY];
+
+/// Every agent ralph knows.
+pub const AGENTS: &[Agent] = &[
+    Agent { name: "claude", secrets: ANTHROPIC },
+    Agent { name: "codex", secrets: &[env::OPENAI_API_KEY] },
+    Agent { name: "gemini", secrets: &[env::GEMINI_API_KEY, env::GOOGLE_API_KEY] },
+    Agent { name: "qwen", secrets: CHAT },
+    Agent {
+        name: "opencode",
+        secrets: &[env::ANTHROPIC_API_KEY, env::OPENAI_API_KEY, env::ZAI_API_KEY, env::OPENROUTER_API_KEY],
+    },
+    Agent { name: "aider", secrets: &[env::OPENAI_API_KEY, env::ANTHROPIC_API_KEY, env::OPENROUTER_API_KEY] },
+    Agent { name: "copilot", secrets: CHAT },
+    Agent { name: "goose", secrets: CHAT },
+];
+
+/// A name that is no agent's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no agent `{name}`")]
+pub struct UnknownAgent {
+    pub name: String,
+}
+
+impl UnknownAgent {
+    pub fn hint(&self) -> Option<String> {
+        let all = AGENTS.iter().map(|agent| agent.name);
+        Some(match text::did_you_mean(&self.name, all.clone()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("it is one of {}", all.collect::<Vec<_>>().join(", ")),
+        })
+    }
+}
+
+impl Agent {
+    pub fn find(name: &str) -> Result<&'static Self, UnknownAgent> {
+        let found = AGENTS.iter().find(|agent| agent.name == name);
+        found.ok_or_else(|| UnknownAgent { name: text::plain(text::first_line(name, 40)) })
+    }
+
+    /// The name to keep a new credential under.
+    pub fn first(&self) -> &'static str {
+        self.secrets.first().copied().unwrap_or(env::ANTHROPIC_API_KEY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::credentials;
+
+    #[test]
+    fn agents() {
+        for agent in AGENTS {
+            assert_eq!(Agent::find(agent.name), Ok(agent));
+            for name in agent.secrets {
+                assert!(credentials().contains(name), "{name} of {}", agent.name);
+            }
+        }
+        assert_eq!(Agent::find("claude").map(Agent::first), Ok("CLAUDE_CODE_OAUTH_TOKEN"));
+        let wrong = Agent::find("cloude").unwrap_err();
+        assert_eq!(
+            (wrong.to_string(), wrong.hint()),
+            ("there is no agent `cloude`".to_owned(), Some("did you mean `claude`?".to_owned()))
+        );
+    }
+}

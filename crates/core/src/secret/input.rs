@@ -1,0 +1,116 @@
+//! What somebody typed or piped, made into a secret: pasting goes wrong in a few ways that can be told.
+
+use super::{BadCommand, Command, Secret};
+
+/// More than any key; less than a file that was piped in by mistake.
+pub const LONGEST: usize = 64 * 1024;
+
+/// Why a text is no secret. The text itself is never shown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadValue {
+    #[error("nothing was given")]
+    Empty,
+    #[error("it is longer than {LONGEST} bytes")]
+    Long,
+    #[error("it has several lines and is no PEM")]
+    Lines,
+    #[error("it holds blanks or control characters")]
+    Blanks,
+    #[error("it still has its quotes around it")]
+    Quotes,
+    #[error("it is a whole line `NAME=value`")]
+    Assignment,
+    #[error(transparent)]
+    Command(#[from] BadCommand),
+}
+
+impl BadValue {
+    #[expect(clippy::unnecessary_wraps, reason = "every error of ours has a hint that may be missing")]
+    pub fn hint(&self) -> Option<String> {
+        if let Self::Command(command) = self {
+            return command.hint();
+        }
+        Some(
+            "give the value alone: printf %s VALUE | ralph secret set NAME, or `ralph secret set NAME` at a terminal"
+                .to_owned(),
+        )
+    }
+}
+
+/// Reads a value as it was given; line ends around it are not part of it.
+pub fn read(given: &str) -> Result<Secret, BadValue> {
+    let value = given.strip_prefix('\u{feff}').unwrap_or(given).trim();
+    if value.is_empty() {
+        return Err(BadValue::Empty);
+    }
+    if value.len() > LONGEST {
+        return Err(BadValue::Long);
+    }
+    if Command::is(value) {
+        Command::parse(value)?;
+        return Ok(Secret::new(value));
+    }
+    if value.starts_with("-----BEGIN ") {
+        // A key in one line with `\n` written out, as `.env` files have it.
+        let lines = if value.contains('\n') { value.replace('\r', "") } else { value.replace("\\n", "\n") };
+        return Ok(Secret::new(lines));
+    }
+    if value.contains('\n') {
+        return Err(BadValue::Lines);
+    }
+    if value.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err(if value.starts_with("export ") { BadValue::Assignment } else { BadValue::Blanks });
+    }
+    if value.starts_with(['"', '\'']) && value.len() > 1 && value.ends_with(['"', '\'']) {
+        return Err(BadValue::Quotes);
+    }
+    let upper = |c: char| c.is_ascii_uppercase() || c == '_';
+    if value
+        .split_once('=')
+        .is_some_and(|(name, rest)| !rest.is_empty() && name.contains('_') && name.chars().all(upper))
+    {
+        return Err(BadValue::Assignment);
+    }
+    Ok(Secret::new(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(given: &str, want: Result<&str, BadValue>) {
+        assert_eq!(read(given).map(|secret| secret.expose().to_owned()), want.map(str::to_owned), "{given:?}");
+    }
+
+    #[test]
+    fn values() {
+        check("abc\n", Ok("abc"));
+        check("\u{feff}abc\r\n", Ok("abc"));
+        check("a=b==", Ok("a=b=="));
+        check("-----BEGIN K-----\r\nx\r\n-----END K-----\n", Ok("-----BEGIN K-----\nx\n-----END K-----"));
+        check("-----BEGIN K-----\\nx\\n-----END K-----", Ok("-----BEGIN K-----\nx\n-----END K-----"));
+        check("cmd://op read x\nttl 5\n", Ok("cmd://op read x\nttl 5"));
+        check("cmd://", Err(BadValue::Command(BadCommand::Empty)));
+        check(" \n", Err(BadValue::Empty));
+        check("a\nb", Err(BadValue::Lines));
+        check("a b", Err(BadValue::Blanks));
+        check("a\u{1b}b", Err(BadValue::Blanks));
+        check("\"abc\"", Err(BadValue::Quotes));
+        check("OPENAI_API_KEY=abc", Err(BadValue::Assignment));
+        check("export X_Y=abc", Err(BadValue::Assignment));
+        check(&"x".repeat(LONGEST + 1), Err(BadValue::Long));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_and_never_shows(given in "\\PC{0,40}|[a-z\"'=\n \\\\]{0,20}") {
+            if let Err(error) = read(&given) {
+                let told = format!("{error} {}", error.hint().unwrap_or_default());
+                prop_assert!(given.trim().len() < 12 || !told.contains(given.trim()));
+            }
+        }
+    }
+}

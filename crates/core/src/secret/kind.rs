@@ -1,0 +1,126 @@
+//! What a credential is, told from its name and its shape.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{env, text};
+
+/// What a credential is for, and with it how it is sent and tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A subscription's token, sent as a bearer.
+    Oauth,
+    /// A key of one provider.
+    ApiKey,
+    /// A token of a gateway that has its own base URL.
+    Gateway,
+    GithubPat,
+    /// The private key of a GitHub App, in PEM.
+    GithubApp,
+}
+
+/// A text that names no kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no kind of secret `{name}`")]
+pub struct UnknownKind {
+    pub name: String,
+}
+
+impl UnknownKind {
+    pub fn hint(&self) -> Option<String> {
+        let all = Kind::ALL.map(Kind::as_str);
+        Some(match text::did_you_mean(&self.name, all) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("it is one of {}", all.join(", ")),
+        })
+    }
+}
+
+impl Kind {
+    pub const ALL: [Self; 5] = [Self::Oauth, Self::ApiKey, Self::Gateway, Self::GithubPat, Self::GithubApp];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Oauth => "oauth",
+            Self::ApiKey => "api-key",
+            Self::Gateway => "gateway",
+            Self::GithubPat => "github-pat",
+            Self::GithubApp => "github-app",
+        }
+    }
+
+    /// Tells what a value is: its shape says it best, else its name, else it is a key like most.
+    pub fn guess(name: &str, value: &str) -> Self {
+        let value = value.trim_start();
+        let shapes: [(&[&str], Self); 4] = [
+            (&["sk-ant-oat"], Self::Oauth),
+            (&["sk-ant-api"], Self::ApiKey),
+            (&["ghp_", "github_pat_"], Self::GithubPat),
+            (&["-----BEGIN "], Self::GithubApp),
+        ];
+        let shaped = shapes.into_iter().find(|(starts, _)| starts.iter().any(|start| value.starts_with(start)));
+        match (shaped, name) {
+            (Some((_, kind)), _) => kind,
+            (None, env::CLAUDE_CODE_OAUTH_TOKEN) => Self::Oauth,
+            (None, env::ANTHROPIC_AUTH_TOKEN | env::LITELLM_PROXY_API_KEY) => Self::Gateway,
+            (None, env::GITHUB_PAT) => Self::GithubPat,
+            (None, env::GITHUB_APP_PRIVATE_KEY_PEM) => Self::GithubApp,
+            (None, _) => Self::ApiKey,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = UnknownKind;
+
+    fn from_str(name: &str) -> Result<Self, UnknownKind> {
+        let found = Self::ALL.into_iter().find(|kind| kind.as_str() == name);
+        found.ok_or_else(|| UnknownKind { name: text::plain(text::first_line(name, 40)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guesses() {
+        for (name, value, want) in [
+            ("CLAUDE_CODE_OAUTH_TOKEN", "anything", Kind::Oauth),
+            ("MINE", "sk-ant-oat01-x", Kind::Oauth),
+            ("ANTHROPIC_API_KEY", "sk-ant-api03-x", Kind::ApiKey),
+            // The shape wins over the name: what was pasted is what it is.
+            ("ANTHROPIC_API_KEY", "sk-ant-oat01-x", Kind::Oauth),
+            ("ANTHROPIC_AUTH_TOKEN", "abc", Kind::Gateway),
+            ("LITELLM_PROXY_API_KEY", "sk-1", Kind::Gateway),
+            ("MINE", "ghp_abc", Kind::GithubPat),
+            ("MINE", "github_pat_abc", Kind::GithubPat),
+            ("GITHUB_PAT", "0123456789abcdef", Kind::GithubPat),
+            ("GITHUB_APP_PRIVATE_KEY_PEM", "cmd://op read x", Kind::GithubApp),
+            ("MINE", "\n-----BEGIN RSA", Kind::GithubApp),
+            ("ZAI_API_KEY", "x", Kind::ApiKey),
+        ] {
+            assert_eq!(Kind::guess(name, value), want, "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn names() {
+        for kind in Kind::ALL {
+            assert_eq!(kind.as_str().parse(), Ok(kind));
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
+        }
+        let wrong = "github".parse::<Kind>().unwrap_err();
+        assert_eq!(wrong.to_string(), "there is no kind of secret `github`");
+        assert!(wrong.hint().is_some());
+    }
+}

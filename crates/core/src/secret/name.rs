@@ -1,0 +1,154 @@
+//! Names of secrets: those of environment variables, so that one name means one thing everywhere.
+
+use std::fmt;
+use std::ops::Deref;
+
+use crate::env;
+use crate::profile::PROVIDERS;
+use crate::redact::Redactor;
+
+/// A name under which a secret is kept. It is also a file's name, so nothing else is let through.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(String);
+
+/// Why a text cannot name a secret. What looks like a value is not repeated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadName {
+    #[error("that looks like a secret itself, not like a name")]
+    Value,
+    #[error("`{name}` cannot name a secret: a name has capital letters, digits and `_`, like a variable")]
+    Form { name: String },
+}
+
+impl BadName {
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Value => "a value on the command line is seen by every program and kept by the shell: run `ralph secret set NAME`, which asks for it".to_owned(),
+            Self::Form { .. } => "ralph secret set ANTHROPIC_API_KEY".to_owned(),
+        })
+    }
+}
+
+/// Credentials that belong to no model provider.
+const OTHERS: [&str; 4] =
+    [env::CLAUDE_CODE_OAUTH_TOKEN, env::GITHUB_PAT, env::GITHUB_APP_PRIVATE_KEY_PEM, env::DAYTONA_API_KEY];
+const LONGEST: usize = 100;
+
+/// Returns every name ralph itself asks for, sorted, each once.
+pub fn credentials() -> Vec<&'static str> {
+    let mut names: Vec<&str> = OTHERS.to_vec();
+    names.extend(PROVIDERS.iter().flat_map(|provider| provider.key_envs));
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+impl Name {
+    pub fn parse(text: &str) -> Result<Self, BadName> {
+        let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_uppercase());
+        let rest = text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
+        if first && rest && text.len() <= LONGEST {
+            return Ok(Self(text.to_owned()));
+        }
+        // A short lower-case word is a slip of the hand; anything else may be the secret.
+        let word = text.len() <= 40 && text.bytes().all(|byte| byte.is_ascii_alphabetic() || b"_-. ".contains(&byte));
+        if word && !looks_like_a_value(text) {
+            return Err(BadName::Form { name: text.to_owned() });
+        }
+        Err(BadName::Value)
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Tells whether a word of a command line is rather a credential than a name or a flag's value.
+pub fn looks_like_a_value(text: &str) -> bool {
+    let prefixes = ["sk-", "ghp_", "gho_", "ghs_", "github_pat_", "AIza", "xoxb-", "glpat-", "-----BEGIN", "Bearer "];
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    let lower = text.bytes().filter(u8::is_ascii_lowercase).count();
+    prefixes.iter().any(|prefix| text.starts_with(prefix))
+        || !Redactor::new([]).find(text).is_empty()
+        || (text.len() >= 20 && digits >= 2 && lower >= 2 && !text.contains(['/', ' ']))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, want: Result<(), BadName>) {
+        assert_eq!(Name::parse(text).map(|_| ()), want, "{text}");
+    }
+
+    #[test]
+    fn names() {
+        check("ANTHROPIC_API_KEY", Ok(()));
+        check("A", Ok(()));
+        check("KEY_2", Ok(()));
+        check("anthropic", Err(BadName::Form { name: "anthropic".to_owned() }));
+        check("", Err(BadName::Form { name: String::new() }));
+        for value in [
+            &["sk-", "ant-api03-abc"].concat(),
+            &["gh", "p_abc"].concat(),
+            "ANTHROPIC_API_KEY=abc",
+            "../../x1",
+            "2KEY",
+            "5fd924625f6ab16a19cc9807c7c506ae1813490e4ba675f843d5a10e0baacdb8",
+            &"A".repeat(200),
+        ] {
+            check(value, Err(BadName::Value));
+            assert!(!BadName::Value.to_string().contains(value));
+        }
+    }
+
+    #[test]
+    fn every_credential_is_a_variable_with_a_good_name() {
+        let all = credentials();
+        for name in &all {
+            check(name, Ok(()));
+            assert!(env::ALL.iter().any(|var| var.name == *name), "{name}");
+        }
+        assert!(all.len() > 20, "{all:?}");
+    }
+
+    #[test]
+    fn values() {
+        for (text, want) in [
+            (["sk-", "x"].concat().as_str(), true),
+            ("q8Wz7Xv6Cu5Tb4Sn3Rm2Pl1Kk0", true),
+            ("2027-01-31", false),
+            ("90", false),
+            ("https://gateway.example/v1", false),
+            ("ANTHROPIC_API_KEY", false),
+        ] {
+            assert_eq!(looks_like_a_value(text), want, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_a_plain_file_name(text in "\\PC{0,30}|[A-Z0-9_./]{0,12}") {
+            if let Ok(name) = Name::parse(&text) {
+                prop_assert!(!name.contains(['/', '.', '\\', '\0']) && !name.is_empty());
+            }
+        }
+    }
+}

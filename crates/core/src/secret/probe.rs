@@ -1,0 +1,227 @@
+//! The smallest call that tells whether a credential is taken: which address, which headers. Making it is not done here.
+
+use std::collections::BTreeMap;
+
+use super::{Kind, Secret};
+use crate::env::{self, Env};
+use crate::profile::{self, BadEndpoint, PROVIDERS, Profile, Provider, Wire};
+
+const GITHUB: &str = "https://api.github.com";
+
+/// One `GET` without a body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probe {
+    pub url: String,
+    /// The header that carries the credential, and what it holds.
+    pub credential: (&'static str, Secret),
+    pub headers: Vec<(&'static str, &'static str)>,
+}
+
+/// Why there is no call to make.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoProbe {
+    #[error("ralph does not know where `{name}` is used, so it cannot be tried")]
+    Nowhere { name: String },
+    #[error("the address to try `{name}` at cannot be used")]
+    Address { name: String, source: BadEndpoint },
+}
+
+impl NoProbe {
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Nowhere { name } => Some(format!(
+                "say where: ralph secret set {name} --base-url https://HOST/v1, or leave the trial out: ralph secret set {name} --no-validate"
+            )),
+            Self::Address { source, .. } => source.hint(),
+        }
+    }
+}
+
+/// Returns the call that tries a secret; `None` for a private key, which is only read.
+pub fn probe(
+    name: &str,
+    kind: Kind,
+    secret: &Secret,
+    base_url: Option<&str>,
+    env: &Env,
+) -> Result<Option<Probe>, NoProbe> {
+    let bearer = || ("authorization", Secret::new(format!("Bearer {}", secret.expose())));
+    let provider = match kind {
+        Kind::GithubApp => return Ok(None),
+        Kind::GithubPat => {
+            let base = base_url.or_else(|| env.get(env::GITHUB_API_URL)).unwrap_or(GITHUB);
+            let base = address(name, openai(), Some(base), env)?;
+            let headers = vec![("accept", "application/vnd.github+json"), ("x-github-api-version", "2022-11-28")];
+            return Ok(Some(Probe { url: format!("{base}/user"), credential: bearer(), headers }));
+        }
+        Kind::Oauth => anthropic(),
+        Kind::ApiKey | Kind::Gateway => match owner(name, secret) {
+            Some(provider) => provider,
+            None if base_url.is_some() => openai(),
+            None => return Err(NoProbe::Nowhere { name: name.to_owned() }),
+        },
+    };
+    if kind == Kind::Gateway && base_url.is_none() && provider.base_envs.iter().all(|name| env.get(name).is_none()) {
+        return Err(NoProbe::Nowhere { name: name.to_owned() });
+    }
+    let base = address(name, provider, base_url, env)?;
+    let version = ("anthropic-version", "2023-06-01");
+    Ok(Some(match (provider.wire, kind) {
+        (Wire::Anthropic, Kind::Oauth) => Probe {
+            url: format!("{base}/v1/models"),
+            credential: bearer(),
+            headers: vec![version, ("anthropic-beta", "oauth-2025-04-20")],
+        },
+        (Wire::Anthropic, Kind::Gateway) => {
+            Probe { url: format!("{base}/v1/models"), credential: bearer(), headers: vec![version] }
+        }
+        (Wire::Anthropic, _) => Probe {
+            url: format!("{base}/v1/models"),
+            credential: ("x-api-key", secret.clone()),
+            headers: vec![version],
+        },
+        (Wire::Gemini, _) => {
+            Probe { url: format!("{base}/models"), credential: ("x-goog-api-key", secret.clone()), headers: Vec::new() }
+        }
+        (Wire::Azure, _) => {
+            let version = env.get(env::AZURE_API_VERSION).unwrap_or("2024-10-21");
+            Probe {
+                url: format!("{base}/openai/models?api-version={version}"),
+                credential: ("api-key", secret.clone()),
+                headers: Vec::new(),
+            }
+        }
+        (Wire::Chat | Wire::Responses | Wire::Scripted, _) => {
+            Probe { url: format!("{base}/models"), credential: bearer(), headers: Vec::new() }
+        }
+    }))
+}
+
+/// Finds whose key it is: by its name, else by its shape.
+fn owner(name: &str, secret: &Secret) -> Option<&'static Provider> {
+    let named = PROVIDERS.iter().find(|provider| provider.key_envs.contains(&name));
+    let shapes = [("sk-ant-", "anthropic"), ("sk-or-", "openrouter"), ("sk-proj-", "openai"), ("AIza", "gemini")];
+    let shaped = || shapes.iter().find(|(start, _)| secret.expose().starts_with(start));
+    named.or_else(|| Provider::find(shaped()?.1))
+}
+
+fn anthropic() -> &'static Provider {
+    Provider::find("anthropic").expect("it is in the table")
+}
+
+fn openai() -> &'static Provider {
+    Provider::find("openai").expect("it is in the table")
+}
+
+/// Returns the base URL of a provider as a run would find it.
+fn address(name: &str, provider: &Provider, base_url: Option<&str>, env: &Env) -> Result<String, NoProbe> {
+    let profile = Profile {
+        litellm_model: format!("{}/any", provider.name),
+        max_output_tokens: 1,
+        temperature: None,
+        tags: Vec::new(),
+        base_url: base_url.map(str::to_owned),
+        api_key_env: None,
+        price: None,
+        timeout_s: 1,
+        extra: BTreeMap::new(),
+    };
+    let found = profile::endpoint(&profile, env);
+    found.map(|endpoint| endpoint.base_url).map_err(|source| match source {
+        BadEndpoint::NoBaseUrl { .. } => NoProbe::Nowhere { name: name.to_owned() },
+        source => NoProbe::Address { name: name.to_owned(), source },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(name: &str, kind: Kind, base_url: Option<&str>, env: &[(&str, &str)], want: &str) {
+        let env = Env::new(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let got = match probe(name, kind, &Secret::new("V"), base_url, &env) {
+            Ok(Some(probe)) => {
+                let (header, value) = &probe.credential;
+                let rest: Vec<String> = probe.headers.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+                format!("{} {header}={}{}", probe.url, value.expose(), rest.concat())
+            }
+            Ok(None) => "none".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(got, want, "{name}");
+    }
+
+    #[test]
+    fn probes() {
+        let version = "anthropic-version=2023-06-01";
+        check(
+            "ANTHROPIC_API_KEY",
+            Kind::ApiKey,
+            None,
+            &[],
+            &format!("https://api.anthropic.com/v1/models x-api-key=V {version}"),
+        );
+        check(
+            "ANTHROPIC_API_KEY",
+            Kind::ApiKey,
+            None,
+            &[("ANTHROPIC_BASE_URL", "http://127.0.0.1:9/")],
+            &format!("http://127.0.0.1:9/v1/models x-api-key=V {version}"),
+        );
+        check(
+            "CLAUDE_CODE_OAUTH_TOKEN",
+            Kind::Oauth,
+            None,
+            &[],
+            &format!(
+                "https://api.anthropic.com/v1/models authorization=Bearer V {version} anthropic-beta=oauth-2025-04-20"
+            ),
+        );
+        check(
+            "ANTHROPIC_AUTH_TOKEN",
+            Kind::Gateway,
+            Some("https://gw.example/anthropic"),
+            &[],
+            &format!("https://gw.example/anthropic/v1/models authorization=Bearer V {version}"),
+        );
+        // Without an address of its own a gateway's token would go to a stranger.
+        let nowhere = "ralph does not know where `ANTHROPIC_AUTH_TOKEN` is used, so it cannot be tried";
+        check("ANTHROPIC_AUTH_TOKEN", Kind::Gateway, None, &[], nowhere);
+        check("ZAI_API_KEY", Kind::ApiKey, None, &[], "https://api.z.ai/api/paas/v4/models authorization=Bearer V");
+        check(
+            "GEMINI_API_KEY",
+            Kind::ApiKey,
+            None,
+            &[],
+            "https://generativelanguage.googleapis.com/v1beta/models x-goog-api-key=V",
+        );
+        check(
+            "AZURE_API_KEY",
+            Kind::ApiKey,
+            Some("https://a.example"),
+            &[],
+            "https://a.example/openai/models?api-version=2024-10-21 api-key=V",
+        );
+        let github = "authorization=Bearer V accept=application/vnd.github+json x-github-api-version=2022-11-28";
+        check("GITHUB_PAT", Kind::GithubPat, None, &[], &format!("https://api.github.com/user {github}"));
+        check(
+            "GITHUB_PAT",
+            Kind::GithubPat,
+            None,
+            &[("GITHUB_API_URL", "http://127.0.0.1:9/api/v3")],
+            &format!("http://127.0.0.1:9/api/v3/user {github}"),
+        );
+        check("K", Kind::GithubApp, None, &[], "none");
+        check("MINE", Kind::ApiKey, None, &[], "ralph does not know where `MINE` is used, so it cannot be tried");
+        check("MINE", Kind::Gateway, Some("https://x.io/v1"), &[], "https://x.io/v1/models authorization=Bearer V");
+        check("MINE", Kind::ApiKey, Some("ftp://x"), &[], "the address to try `MINE` at cannot be used");
+        check(
+            "DAYTONA_API_KEY",
+            Kind::ApiKey,
+            None,
+            &[],
+            "ralph does not know where `DAYTONA_API_KEY` is used, so it cannot be tried",
+        );
+    }
+}

@@ -1,0 +1,48 @@
+//! Asks the program of a `cmd://` line, and remembers its answer for as long as it is good.
+//!
+//! What is remembered is in this process's memory alone, wiped when it is too old.
+
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ralph_core::env::Env;
+use ralph_core::secret::{Command, Secret, read};
+
+use super::error::Error;
+use super::program;
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Answers by the line that asked for them, shared by all stores of the process: a run opens several.
+static ANSWERS: LazyLock<Mutex<BTreeMap<Vec<String>, (Instant, Secret)>>> = LazyLock::new(Mutex::default);
+
+/// Returns what the program of a `cmd://` line tells.
+pub fn ask(name: &str, line: &Secret, env: &Env) -> Result<Secret, Error> {
+    let command =
+        Command::parse(line.expose()).map_err(|source| Error::BadCommand { name: name.to_owned(), source })?;
+    let failed = |why: String| Error::Command { name: name.to_owned(), why };
+    let known = {
+        let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.retain(|_, (until, _)| *until > Instant::now());
+        answers.get(&command.argv).map(|(_, secret)| secret.clone())
+    };
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let (first, rest) = command.argv.split_first().ok_or_else(|| failed("it names no program".to_owned()))?;
+    let path = program::find(first, env).ok_or_else(|| failed(format!("`{first}` is not on PATH")))?;
+    let answer = program::run(&path, rest, env, b"", TIMEOUT).map_err(failed)?;
+    if answer.code != Some(0) {
+        let ended = answer.code.map_or_else(|| "was killed".to_owned(), |code| format!("ended with {code}"));
+        return Err(failed(format!("`{first}` {ended}: {}", answer.complaint)));
+    }
+    let text = std::str::from_utf8(&answer.stdout).map_err(|_| failed("its answer is not UTF-8".to_owned()))?;
+    if Command::is(text) {
+        return Err(failed("its answer is a `cmd://` line again".to_owned()));
+    }
+    let secret = read(text).map_err(|error| failed(format!("of its answer, {error}")))?;
+    let until = Instant::now() + command.ttl;
+    ANSWERS.lock().unwrap_or_else(PoisonError::into_inner).insert(command.argv, (until, secret.clone()));
+    Ok(secret)
+}

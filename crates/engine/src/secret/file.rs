@@ -1,0 +1,173 @@
+//! Secrets in files: `<config folder>/secrets/NAME`, one value each, for nobody but the user.
+
+use std::path::{Path, PathBuf};
+
+use ralph_core::secret::{LONGEST, Name, Secret, read};
+
+use super::error::{Error, file};
+use super::private;
+use crate::store::Home;
+
+/// The folder of secret files.
+#[derive(Debug, Clone)]
+pub(super) struct Files {
+    folder: PathBuf,
+}
+
+impl Files {
+    pub(super) fn new(home: &Home) -> Self {
+        Self { folder: home.config_dir().join("secrets") }
+    }
+
+    pub(super) fn path(&self, name: &Name) -> PathBuf {
+        self.folder.join(name.as_str())
+    }
+
+    /// Reads what a file holds: a value, or a `cmd://` line.
+    pub(super) fn read(&self, name: &Name) -> Result<Option<Secret>, Error> {
+        private::check_folder(&self.folder)?;
+        let path = self.path(name);
+        let Some(bytes) = private::read(&path, LONGEST)? else { return Ok(None) };
+        let unreadable = |why: String| Error::Unreadable { path: path.clone(), why, name: name.to_string() };
+        let text = std::str::from_utf8(&bytes).map_err(|_| unreadable("it is not UTF-8".to_owned()))?;
+        read(text).map(Some).map_err(|error| unreadable(error.to_string()))
+    }
+
+    pub(super) fn write(&self, name: &Name, secret: &Secret) -> Result<(), Error> {
+        private::folder(&self.folder)?;
+        private::write(&self.path(name), format!("{}\n", secret.expose()).as_bytes())
+    }
+
+    /// Removes a file; tells whether there was one.
+    pub(super) fn remove(&self, name: &Name) -> Result<bool, Error> {
+        private::remove(&self.path(name))
+    }
+
+    /// Returns the names there are files for, sorted. Files with other names are not ours.
+    pub(super) fn names(&self) -> Result<Vec<Name>, Error> {
+        let mut names: Vec<Name> = entries(&self.folder)?.iter().filter_map(|name| Name::parse(name).ok()).collect();
+        names.sort();
+        Ok(names)
+    }
+}
+
+fn entries(folder: &Path) -> Result<Vec<String>, Error> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(file("read", folder)(error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(file("read", folder))?;
+        names.extend(entry.file_name().into_string());
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn name() -> Name {
+        Name::parse("MY_KEY").unwrap()
+    }
+
+    struct Place {
+        files: Files,
+        dir: tempfile::TempDir,
+    }
+
+    fn place() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        Place { files: Files::new(&Home::new(dir.path().join("state"), dir.path().join("config"))), dir }
+    }
+
+    #[test]
+    fn kept_for_the_owner_alone() {
+        let Place { files, dir } = place();
+        assert_eq!(files.read(&name()).unwrap(), None);
+        assert_eq!(files.names().unwrap(), []);
+        files.write(&name(), &Secret::new("one")).unwrap();
+        files.write(&name(), &Secret::new("two")).unwrap();
+        assert_eq!(files.read(&name()).unwrap(), Some(Secret::new("two")));
+        assert_eq!(files.names().unwrap(), [name()]);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&dir.path().join("config/secrets")), mode(&files.path(&name()))), (0o700, 0o600));
+        assert!(files.remove(&name()).unwrap());
+        assert!(!files.remove(&name()).unwrap());
+    }
+
+    #[track_caller]
+    fn refused(spoil: impl FnOnce(&Path), why: &str, remedy: &str) {
+        let Place { files, dir } = place();
+        files.write(&name(), &Secret::new("value-of-it")).unwrap();
+        let root = dir.path().to_str().unwrap().to_owned();
+        spoil(&files.path(&name()));
+        let error = files.read(&name()).unwrap_err();
+        let told = (error.to_string().replace(&root, "DIR"), error.hint().unwrap_or_default().replace(&root, "DIR"));
+        assert_eq!(told, (why.to_owned(), remedy.to_owned()));
+    }
+
+    #[test]
+    fn what_is_not_private_is_refused() {
+        let chmod = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        refused(
+            |path| chmod(path, 0o644),
+            "`DIR/config/secrets/MY_KEY` is not private: others can read or change it",
+            "chmod 600 DIR/config/secrets/MY_KEY",
+        );
+        refused(
+            |path| chmod(path, 0o620),
+            "`DIR/config/secrets/MY_KEY` is not private: others can read or change it",
+            "chmod 600 DIR/config/secrets/MY_KEY",
+        );
+        refused(
+            |path| chmod(path.parent().unwrap(), 0o755),
+            "`DIR/config/secrets` is not private: others can read or change it",
+            "chmod 700 DIR/config/secrets",
+        );
+        refused(
+            |path| {
+                fs::rename(path, path.with_extension("real")).unwrap();
+                symlink(path.with_extension("real"), path).unwrap();
+            },
+            "`DIR/config/secrets/MY_KEY` is not private: it is a link",
+            "rm DIR/config/secrets/MY_KEY",
+        );
+        refused(
+            |path| {
+                let folder = path.parent().unwrap();
+                fs::rename(folder, folder.with_extension("real")).unwrap();
+                symlink(folder.with_extension("real"), folder).unwrap();
+            },
+            "`DIR/config/secrets` is not private: it is a link or a file, and a folder is needed",
+            "rm DIR/config/secrets",
+        );
+        refused(
+            |path| {
+                fs::remove_file(path).unwrap();
+                fs::create_dir(path).unwrap();
+            },
+            "`DIR/config/secrets/MY_KEY` is not private: it is no plain file",
+            "rm -r DIR/config/secrets/MY_KEY",
+        );
+        refused(
+            |path| fs::write(path, "two words").unwrap(),
+            "`DIR/config/secrets/MY_KEY` holds no text that could be a secret: it holds blanks or control characters",
+            "ralph secret set MY_KEY",
+        );
+    }
+
+    #[test]
+    fn a_pipe_does_not_hang() {
+        let Place { files, dir: _dir } = place();
+        files.write(&name(), &Secret::new("one")).unwrap();
+        files.remove(&name()).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, files.path(&name()), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        assert!(matches!(files.read(&name()), Err(Error::NotPrivate { .. })));
+    }
+}

@@ -1,0 +1,313 @@
+//! The keyring of the system, through the program that every such system has: `secret-tool` (Secret Service) or
+//! `security` (macOS). A value goes in by standard input only, never as an argument, which other programs can see.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ralph_core::env::Env;
+use ralph_core::hash;
+use ralph_core::secret::{Name, Secret};
+
+use super::error::Error;
+use super::program::{self, Answer};
+
+/// A person may have to unlock it.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// `security` reads its commands in lines, and cuts longer ones.
+const LONGEST_LINE: usize = 4000;
+/// What `security` answers when there is no such item.
+const NOT_FOUND: i32 = 44;
+/// Marks a value that is written in hex, because it has line ends or quotes.
+const HEX: &str = "hex:";
+
+/// Which program keeps the keyring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flavour {
+    SecretTool,
+    Security,
+}
+
+/// The keyring of this system.
+#[derive(Debug, Clone)]
+pub(super) struct Keyring {
+    flavour: Flavour,
+    program: PathBuf,
+    env: Env,
+}
+
+impl Flavour {
+    pub(super) const HERE: Self = if cfg!(target_os = "macos") { Self::Security } else { Self::SecretTool };
+
+    pub(super) fn program(self) -> &'static str {
+        match self {
+            Self::SecretTool => "secret-tool",
+            Self::Security => "security",
+        }
+    }
+}
+
+impl Keyring {
+    pub(super) fn find(flavour: Flavour, env: &Env) -> Option<Self> {
+        let program = program::find(flavour.program(), env)?;
+        Some(Self { flavour, program, env: env.clone() })
+    }
+
+    /// Puts a value in, and makes sure that it can be taken out again.
+    pub(super) fn store(&self, name: &Name, secret: &Secret) -> Result<(), Error> {
+        let mut answer = match self.flavour {
+            Flavour::SecretTool => {
+                let label = format!("--label=ralph {name}");
+                self.run("take", name, &["store", &label, "service", "ralph", "name", name], secret.expose())?
+            }
+            Flavour::Security => {
+                let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/+=".contains(c);
+                let value = secret.expose();
+                let as_it_is = value.chars().all(plain) && !value.starts_with(HEX) && !value.starts_with('-');
+                let value = if as_it_is { value.to_owned() } else { format!("{HEX}{}", hash::hex(value.as_bytes())) };
+                let line = zeroize::Zeroizing::new(format!("add-generic-password -U -s ralph -a {name} -w {value}\n"));
+                if line.len() > LONGEST_LINE {
+                    return Err(Error::TooLong { name: name.to_string() });
+                }
+                self.run("take", name, &["-i"], &line)?
+            }
+        };
+        if answer.code != Some(0) {
+            // It may repeat what it was told.
+            for form in [secret.expose(), &hash::hex(secret.expose().as_bytes())] {
+                answer.complaint = answer.complaint.replace(form, "…");
+            }
+            return Err(failed("take", name, &answer));
+        }
+        match self.lookup(name)? {
+            Some(kept) if kept == *secret => Ok(()),
+            _ => Err(Error::Keyring {
+                doing: "keep",
+                name: name.to_string(),
+                why: "what it gives back is not what it was given".to_owned(),
+            }),
+        }
+    }
+
+    /// Takes a value out. A locked keyring asks the person to unlock it.
+    pub(super) fn lookup(&self, name: &Name) -> Result<Option<Secret>, Error> {
+        let args: &[&str] = match self.flavour {
+            Flavour::SecretTool => &["lookup", "service", "ralph", "name", name],
+            Flavour::Security => &["find-generic-password", "-s", "ralph", "-a", name, "-w"],
+        };
+        let answer = self.run("give", name, args, "")?;
+        match answer.code {
+            Some(0) => self.value(name, &answer.stdout),
+            _ if self.is_missing(&answer) => Ok(None),
+            _ => Err(failed("give", name, &answer)),
+        }
+    }
+
+    /// Takes a value out if that needs no person; a locked keyring gives nothing.
+    pub(super) fn peek(&self, name: &Name) -> Result<Option<Secret>, Error> {
+        if self.flavour == Flavour::Security {
+            return self.lookup(name);
+        }
+        // Unlike a lookup, a search unlocks only when told to.
+        let answer = self.run("show", name, &["search", "service", "ralph", "name", name], "")?;
+        let Some(text) = std::str::from_utf8(&answer.stdout).ok().filter(|_| answer.code == Some(0)) else {
+            return Ok(None);
+        };
+        let value = text.split_once("\nsecret = ").map(|(_, rest)| rest.split("\ncreated = ").next().unwrap_or(rest));
+        Ok(value.map(str::trim_end).filter(|value| !value.is_empty()).map(Secret::new))
+    }
+
+    /// Takes a value away; tells whether there was one.
+    pub(super) fn clear(&self, name: &Name) -> Result<bool, Error> {
+        let there = self.lookup(name)?.is_some();
+        if !there {
+            return Ok(false);
+        }
+        let args: &[&str] = match self.flavour {
+            Flavour::SecretTool => &["clear", "service", "ralph", "name", name],
+            Flavour::Security => &["delete-generic-password", "-s", "ralph", "-a", name],
+        };
+        let answer = self.run("forget", name, args, "")?;
+        if answer.code == Some(0) { Ok(true) } else { Err(failed("forget", name, &answer)) }
+    }
+
+    fn run(&self, doing: &'static str, name: &Name, args: &[&str], input: &str) -> Result<Answer, Error> {
+        program::run(&self.program, args, &self.env, input.as_bytes(), TIMEOUT).map_err(|why| Error::Keyring {
+            doing,
+            name: name.to_string(),
+            why,
+        })
+    }
+
+    fn is_missing(&self, answer: &Answer) -> bool {
+        match self.flavour {
+            // It says nothing when there is nothing, and complains when something is wrong.
+            Flavour::SecretTool => answer.code == Some(1) && answer.complaint.is_empty(),
+            Flavour::Security => answer.code == Some(NOT_FOUND),
+        }
+    }
+
+    fn value(&self, name: &Name, bytes: &[u8]) -> Result<Option<Secret>, Error> {
+        let wrong = |why: &str| Error::Keyring { doing: "give", name: name.to_string(), why: why.to_owned() };
+        let text = std::str::from_utf8(bytes).map_err(|_| wrong("its answer is not UTF-8"))?;
+        let text = text.trim_end_matches(['\n', '\r']);
+        let written = text.strip_prefix(HEX).filter(|_| self.flavour == Flavour::Security);
+        match written {
+            Some(hex) => {
+                let bytes = hash::unhex(hex).and_then(|bytes| String::from_utf8(bytes).ok());
+                bytes.map(|value| Some(Secret::new(value))).ok_or_else(|| wrong("its answer is damaged"))
+            }
+            None => Ok((!text.is_empty()).then(|| Secret::new(text))),
+        }
+    }
+}
+
+fn failed(doing: &'static str, name: &Name, answer: &Answer) -> Error {
+    let why = match (answer.complaint.as_str(), answer.code) {
+        ("", Some(code)) => format!("its program ended with {code}"),
+        ("", None) => "its program was killed".to_owned(),
+        (complaint, _) => complaint.to_owned(),
+    };
+    Error::Keyring { doing, name: name.to_string(), why }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    use super::*;
+
+    /// `secret-tool` as its manual describes it: items are files named after their attributes. `locked` beside them
+    /// makes a search hide values; `broken` is a session without a bus.
+    pub(in crate::secret) const SECRET_TOOL: &str = r#"#!/bin/sh
+dir=@DIR@
+echo "$@" >> "$dir/calls"
+[ -e "$dir/broken" ] && { echo "secret-tool: Cannot autolaunch D-Bus without X11 \$DISPLAY" >&2; exit 1; }
+verb=$1; shift
+case $1 in --label=*) shift ;; esac
+[ "$1 $3" = "service name" ] || exit 2
+item="$dir/item-$2-$4"
+case $verb in
+store) cat > "$item" ;;
+lookup) [ -e "$item" ] || exit 1; cat "$item" ;;
+search)
+    [ -e "$item" ] || exit 0
+    printf '[/org/freedesktop/secrets/collection/login/1]\nlabel = ralph %s\n' "$4"
+    [ -e "$dir/locked" ] || printf 'secret = %s\n' "$(cat "$item")"
+    printf 'created = 2026-01-01 00:00:00\nmodified = 2026-01-01 00:00:00\nschema = org.freedesktop.Secret.Generic\n'
+    printf 'attribute.name = %s\nattribute.service = ralph\n' "$4" >&2 ;;
+clear) rm -f "$item" ;;
+*) exit 2 ;;
+esac
+"#;
+
+    /// `security` as its manual describes it: `-i` reads commands, `-w` prints a value, 44 is no such item.
+    const SECURITY: &str = r#"#!/bin/sh
+dir=@DIR@
+echo "$@" >> "$dir/calls"
+if [ "$1" = -i ]; then
+    read -r verb u s service a name w value
+    [ "$verb $u $s $a $w" = "add-generic-password -U -s -a -w" ] || { echo "security: bad: $value" >&2; exit 2; }
+    printf '%s' "$value" > "$dir/item-$service-$name"
+    exit 0
+fi
+item="$dir/item-$3-$5"
+[ -e "$item" ] || { echo 'security: SecKeychainSearchCopyNext: The specified item could not be found in the keychain.' >&2; exit 44; }
+case $1 in
+find-generic-password) cat "$item"; echo ;;
+delete-generic-password) rm "$item" ;;
+esac
+"#;
+
+    /// Writes a stand-in program into a folder, and returns an environment that finds it.
+    pub(in crate::secret) fn stand_in(dir: &Path, program: &str, text: &str) -> Env {
+        let path = dir.join(program);
+        std::fs::write(&path, text.replace("@DIR@", dir.to_str().unwrap())).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("relative:{}:/usr/bin:/bin", dir.display());
+        Env::new([("PATH".to_owned(), path)])
+    }
+
+    #[track_caller]
+    fn round_trip(flavour: Flavour, text: &str) {
+        let dir = tempfile::tempdir().unwrap();
+        let env = stand_in(dir.path(), flavour.program(), text);
+        let keyring = Keyring::find(flavour, &env).unwrap();
+        let name = Name::parse("MY_KEY").unwrap();
+        assert_eq!(keyring.lookup(&name).unwrap(), None);
+        assert_eq!(keyring.peek(&name).unwrap(), None);
+        for value in
+            ["sk-plain_1.2", "-w", "hex:00", "with \"quotes\" and 'more' \\", "-----BEGIN K-----\nab\n-----END K-----"]
+        {
+            let secret = Secret::new(value);
+            keyring.store(&name, &secret).unwrap();
+            assert_eq!(keyring.lookup(&name).unwrap(), Some(secret.clone()), "{value}");
+            assert_eq!(keyring.peek(&name).unwrap(), Some(secret), "{value}");
+            let calls = std::fs::read_to_string(dir.path().join("calls")).unwrap();
+            assert!(!calls.contains(value) || value == "-w", "a value was given as an argument: {calls}");
+        }
+        assert!(keyring.clear(&name).unwrap());
+        assert!(!keyring.clear(&name).unwrap());
+        assert_eq!(keyring.lookup(&name).unwrap(), None);
+    }
+
+    #[test]
+    fn secret_service() {
+        round_trip(Flavour::SecretTool, SECRET_TOOL);
+    }
+
+    #[test]
+    fn keychain() {
+        round_trip(Flavour::Security, SECURITY);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_not_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let env = stand_in(dir.path(), "security", SECURITY);
+        let keyring = Keyring::find(Flavour::Security, &env).unwrap();
+        let stored = keyring.store(&Name::parse("K").unwrap(), &Secret::new("x".repeat(5000)));
+        assert!(matches!(stored, Err(Error::TooLong { .. })));
+    }
+
+    #[test]
+    fn a_locked_keyring_shows_nothing_unasked() {
+        let dir = tempfile::tempdir().unwrap();
+        let env = stand_in(dir.path(), "secret-tool", SECRET_TOOL);
+        let keyring = Keyring::find(Flavour::SecretTool, &env).unwrap();
+        let name = Name::parse("K").unwrap();
+        keyring.store(&name, &Secret::new("value")).unwrap();
+        std::fs::write(dir.path().join("locked"), "").unwrap();
+        assert_eq!(keyring.peek(&name).unwrap(), None);
+        assert_eq!(keyring.lookup(&name).unwrap(), Some(Secret::new("value")));
+    }
+
+    #[test]
+    fn trouble_is_told_without_the_value() {
+        for (program, flavour, text, want) in [
+            ("secret-tool", Flavour::SecretTool, "echo no bus >&2; exit 1", "the keyring did not take `K`: no bus"),
+            ("secret-tool", Flavour::SecretTool, "exit 3", "the keyring did not take `K`: its program ended with 3"),
+            (
+                "secret-tool",
+                Flavour::SecretTool,
+                "cat >/dev/null; echo other",
+                "the keyring did not keep `K`: what it gives back is not what it was given",
+            ),
+            (
+                "security",
+                Flavour::Security,
+                "read l; echo \"bad: $l\" >&2; exit 2",
+                "the keyring did not take `K`: bad: add-generic-password -U -s ralph -a K -w …",
+            ),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let env = stand_in(dir.path(), program, &format!("#!/bin/sh\n{text}\n"));
+            let error = Keyring::find(flavour, &env)
+                .unwrap()
+                .store(&Name::parse("K").unwrap(), &Secret::new("planted-1"))
+                .unwrap_err();
+            assert_eq!(error.to_string(), want);
+        }
+        assert!(Keyring::find(Flavour::SecretTool, &Env::default()).is_none());
+    }
+}

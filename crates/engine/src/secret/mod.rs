@@ -1,0 +1,26 @@
+//! Where credentials are kept and found: the keyring of the system, a private file, the environment, a program that is
+//! asked. What a credential is, in words, is in `ralph_core::secret`.
+//!
+//! A name is looked for in that order, and the first source that has it decides. Ralph asks the keyring only for what it
+//! put there itself, so that nobody who keeps keys in the environment is asked to unlock one.
+//!
+//! The keyrings are reached through the programs `secret-tool` and `security`. They are tested with stand-ins that
+//! behave as the manuals of those programs say; a real Secret Service or Keychain is no part of the tests.
+
+mod command;
+mod error;
+mod file;
+mod keyring;
+mod meta;
+mod private;
+mod program;
+mod store;
+#[cfg(test)]
+mod tests;
+mod trial;
+
+pub use command::ask as asked;
+pub use error::Error;
+pub use meta::{Entry, Source};
+pub use store::{Found, Listed, New, Place, Store, Stored};
+pub use trial::{Tried, trial};

@@ -1,0 +1,289 @@
+//! The store as a whole: which source wins, what is refused, what is written down.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+use ralph_core::env::Env;
+use ralph_core::redact::Redactor;
+use ralph_core::secret::{Kind, Name, Secret};
+
+use super::keyring::tests::{SECRET_TOOL, stand_in};
+use super::{Error, New, Place, Source, Store};
+use crate::store::Home;
+
+/// A home, and a folder of programs with a keyring in it.
+struct World {
+    dir: tempfile::TempDir,
+    env: Vec<(String, String)>,
+    dotenv: Vec<(String, String)>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), env: Vec::new(), dotenv: Vec::new() }
+    }
+
+    fn with(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn with_dotenv(mut self, name: &str, value: &str) -> Self {
+        self.dotenv.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn programs(&self) -> std::path::PathBuf {
+        let path = self.dir.path().join("bin");
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn with_keyring(self) -> Self {
+        stand_in(&self.programs(), "secret-tool", SECRET_TOOL);
+        self
+    }
+
+    fn program(&self, name: &str, text: &str) {
+        stand_in(&self.programs(), name, &format!("#!/bin/sh\n{text}\n"));
+    }
+
+    fn store(&self) -> Store {
+        let path = format!("{}:/usr/bin:/bin", self.programs().display());
+        let env = self.env.iter().cloned().chain([("PATH".to_owned(), path)]);
+        let env = Env::new(env).with_dotenv(self.dotenv.iter().cloned());
+        Store::open(&Home::new(self.dir.path().join("state"), self.dir.path().join("config")), &env)
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.dir.path().join("config/secrets/MY_KEY")
+    }
+
+    /// Returns value and source of `MY_KEY`, or what is told instead.
+    fn found(&self) -> String {
+        match self.store().find("MY_KEY") {
+            Ok(Some(found)) => format!("{} {}", found.source.as_str(), found.secret.expose()),
+            Ok(None) => "nothing".to_owned(),
+            Err(error) => format!("{error} | {}", error.hint().unwrap_or_default()),
+        }
+    }
+}
+
+fn name() -> Name {
+    Name::parse("MY_KEY").unwrap()
+}
+
+fn new(place: Option<Place>) -> New {
+    New { kind: Kind::ApiKey, expires: None, place }
+}
+
+fn put(world: &World, value: &str, place: Option<Place>) -> super::Stored {
+    world.store().set(&name(), &Secret::new(value), new(place)).unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn order_of_sources() {
+    let world = World::new().with_keyring();
+    assert_eq!(world.found(), "nothing");
+    let world = world.with_dotenv("MY_KEY", "from-dotenv");
+    assert_eq!(world.found(), "dot-env from-dotenv");
+    let world = world.with("MY_KEY", "from-environment");
+    assert_eq!(world.found(), "environment from-environment");
+    let stored = put(&world, "from-file", Some(Place::File));
+    assert_eq!(stored.source, Source::File);
+    assert_eq!(
+        stored.remarks,
+        ["`MY_KEY` is also set in the environment; the value that was stored now is used instead"]
+    );
+    assert_eq!(world.found(), "file from-file");
+    let kept = fs::read(world.file()).unwrap();
+    // The keyring is where it goes unless somebody says otherwise, and the file's copy goes away.
+    assert_eq!(put(&world, "from-keyring", None).source, Source::Keyring);
+    assert!(!world.file().exists());
+    fs::write(world.file(), kept).unwrap();
+    fs::set_permissions(world.file(), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(world.found(), "keyring from-keyring");
+    let known: Vec<String> =
+        world.store().all_values().into_iter().map(|(_, secret)| secret.expose().to_owned()).collect();
+    assert_eq!(known, ["from-environment", "from-keyring", "from-file"]);
+    assert_eq!(world.store().remove(&name()).unwrap(), [Source::Keyring, Source::File]);
+    assert_eq!(world.found(), "environment from-environment");
+    let refused = world.store().remove(&name()).unwrap_err();
+    assert_eq!(refused.to_string(), "`MY_KEY` is set in the environment, where ralph removes nothing");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_keyring_that_does_not_work() {
+    let world = World::new().with_keyring();
+    fs::write(world.programs().join("broken"), "").unwrap();
+    let stored = put(&world, "value-1", None);
+    assert_eq!(stored.source, Source::File);
+    assert_eq!(
+        stored.remarks,
+        [
+            "the keyring did not take `MY_KEY`: secret-tool: Cannot autolaunch D-Bus without X11 $DISPLAY; it is kept in a file instead"
+        ]
+    );
+    // Who asks for the keyring gets the keyring or an error.
+    let refused = world.store().set(&name(), &Secret::new("value-2"), new(Some(Place::Keyring))).unwrap_err();
+    assert!(matches!(refused, Error::Keyring { .. }), "{refused}");
+    assert_eq!(world.found(), "file value-1");
+    fs::remove_file(world.programs().join("broken")).unwrap();
+    put(&world, "value-3", None);
+    // What was put there is not replaced by something else in silence.
+    fs::write(world.programs().join("broken"), "").unwrap();
+    assert_eq!(
+        world.with("MY_KEY", "other-value").found(),
+        "the keyring did not give `MY_KEY`: secret-tool: Cannot autolaunch D-Bus without X11 $DISPLAY | ralph secret set MY_KEY --source file"
+    );
+}
+
+#[test]
+fn no_keyring_program() {
+    let world = World::new();
+    assert_eq!(put(&world, "value-1", None).source, Source::File);
+    let refused = world.store().set(&name(), &Secret::new("x"), new(Some(Place::Keyring))).unwrap_err();
+    assert!(matches!(refused, Error::NoProgram { .. }), "{refused}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_keyring_is_asked_only_for_what_is_in_it() {
+    let world = World::new().with_keyring().with("OTHER", "abcdefgh");
+    world.store().find("OTHER").unwrap();
+    world.store().all_values();
+    assert!(!world.programs().join("calls").exists());
+}
+
+#[test]
+fn commands() {
+    let world = World::new();
+    world.program("teller", "echo asked >> \"$(dirname \"$0\")/asked\"; printf 'told-%s\\n' \"$1\"");
+    put(&world, "cmd://teller 'a-b'", None);
+    assert_eq!(world.found(), "command told-a-b");
+    // The answer is good for a while.
+    assert_eq!(world.found(), "command told-a-b");
+    assert_eq!(fs::read_to_string(world.programs().join("asked")).unwrap(), "asked\n");
+    let listed = world.store().list().unwrap();
+    assert_eq!((listed[0].source, listed[0].trouble.clone()), (Source::Command, None));
+    put(&world, "cmd://teller short\nttl 0", None);
+    world.found();
+    world.found();
+    assert_eq!(fs::read_to_string(world.programs().join("asked")).unwrap(), "asked\nasked\nasked\n");
+    let refused = world.store().set(&name(), &Secret::new("cmd://x"), new(Some(Place::Keyring))).unwrap_err();
+    assert!(matches!(refused, Error::CommandInKeyring { .. }), "{refused}");
+}
+
+#[test]
+fn commands_that_tell_nothing() {
+    for (line, program, want) in [
+        ("cmd://absent", "", "`absent` is not on PATH"),
+        ("cmd://./teller", "echo x", "`./teller` is not on PATH"),
+        ("cmd://teller", "echo locked >&2; exit 3", "`teller` ended with 3: locked"),
+        ("cmd://teller", "kill -9 $$", "`teller` was killed: "),
+        ("cmd://teller", "true", "of its answer, nothing was given"),
+        ("cmd://teller", "echo two words", "of its answer, it holds blanks or control characters"),
+        ("cmd://teller", "printf '\\377'", "its answer is not UTF-8"),
+        ("cmd://teller", "echo cmd://teller", "its answer is a `cmd://` line again"),
+    ] {
+        let world = World::new();
+        world.program("teller", program);
+        put(&world, line, None);
+        let told = format!("the command of `MY_KEY` told no secret: {want} | ralph secret set MY_KEY");
+        assert_eq!(world.found(), told, "{line} {program}");
+        assert_eq!(world.store().all_values(), vec![]);
+    }
+}
+
+#[test]
+fn a_checkout_cannot_name_a_command() {
+    for world in [World::new().with("MY_KEY", "cmd://id"), World::new().with_dotenv("MY_KEY", "cmd://id")] {
+        assert_eq!(
+            world.found(),
+            "`MY_KEY` of the environment is a `cmd://` line, and those are taken from your own secret files only | unset MY_KEY, and give the line to: ralph secret set MY_KEY"
+        );
+    }
+}
+
+#[test]
+fn a_program_does_not_get_the_checkouts_variables() {
+    let world = World::new().with("MINE", "yes").with_dotenv("THEIRS", "yes");
+    world.program("teller", "echo \"mine=$MINE,theirs=$THEIRS\"");
+    put(&world, "cmd://teller", None);
+    assert_eq!(world.found(), "command mine=yes,theirs=");
+}
+
+#[test]
+fn what_is_over_is_the_last_choice() {
+    let world = World::new();
+    let store = world.store();
+    let keep = |name: &str, expires| {
+        let new = New { kind: Kind::Oauth, expires, place: Some(Place::File) };
+        store.set(&Name::parse(name).unwrap(), &Secret::new("value-1"), new).unwrap();
+    };
+    let names = ["A", "B", "C"].map(str::to_owned);
+    assert_eq!(store.first(&names).unwrap(), None);
+    keep("B", Some(Timestamp::now() - SignedDuration::from_hours(1)));
+    assert_eq!(store.first(&names).unwrap().unwrap().name, "B");
+    keep("C", Some(Timestamp::now() + SignedDuration::from_hours(1)));
+    let found = store.first(&names).unwrap().unwrap();
+    assert_eq!((found.name.as_str(), found.kind), ("C", Kind::Oauth));
+}
+
+#[test]
+fn uses_are_written_down() {
+    let world = World::new().with("MY_KEY", "abcdefgh");
+    let store = world.store();
+    store.used("MY_KEY").unwrap();
+    let first = store.book.entry("MY_KEY").unwrap();
+    assert!(first.last_used.is_some() && first.source.is_none());
+    store.used("MY_KEY").unwrap();
+    assert_eq!(store.book.entry("MY_KEY").unwrap(), first);
+    put(&world, "value-2", Some(Place::File));
+    assert_eq!(store.book.entry("MY_KEY").unwrap().last_used, first.last_used);
+    let text = fs::read_to_string(world.dir.path().join("state/secrets.json")).unwrap();
+    assert!(!text.contains("value-2"), "{text}");
+}
+
+#[test]
+fn lists_tell_trouble() {
+    let world = World::new().with("GITHUB_PAT", &["gh", "p_abc"].concat());
+    put(&world, "value-1", Some(Place::File));
+    fs::set_permissions(world.file(), fs::Permissions::from_mode(0o644)).unwrap();
+    let listed = world.store().list().unwrap();
+    let rows: Vec<_> = listed.iter().map(|one| (one.name.as_str(), one.kind, one.source)).collect();
+    assert_eq!(
+        rows,
+        [("GITHUB_PAT", Some(Kind::GithubPat), Source::Environment), ("MY_KEY", Some(Kind::ApiKey), Source::File)]
+    );
+    assert!(listed[1].trouble.as_ref().unwrap().contains("others can read"), "{listed:?}");
+    fs::remove_file(world.file()).unwrap();
+    assert_eq!(world.store().list().unwrap()[1].trouble.as_deref(), Some("it is gone"));
+    assert_eq!(world.store().remove(&name()).unwrap(), []);
+    assert!(matches!(world.store().remove(&name()), Err(Error::Missing { .. })));
+}
+
+#[test]
+fn the_redactor_knows_every_stored_value() {
+    let world = World::new().with("SOME_TOKEN", "from-the-environment");
+    put(&world, "from-a-file", Some(Place::File));
+    let redactor = Redactor::new(world.store().all_values());
+    assert_eq!(
+        redactor.redact("a from-a-file b from-the-environment c"),
+        "a [redacted:MY_KEY] b [redacted:SOME_TOKEN] c"
+    );
+}
+
+#[test]
+fn debug_shows_no_value() {
+    let world = World::new().with("SOME_TOKEN", "from-the-environment");
+    put(&world, "from-a-file", Some(Place::File));
+    let store = world.store();
+    let shown = format!("{store:?} {:?} {:?}", store.find("MY_KEY"), store.all_values());
+    assert!(!shown.contains("from-"), "{shown}");
+    assert!(Path::new(&world.file()).exists());
+}
