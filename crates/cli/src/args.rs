@@ -437,6 +437,15 @@ pub(crate) struct SandboxExec {
     /// Let the new sandbox talk to this host or preset; may be given again
     #[arg(long, value_name = "HOST")]
     pub(crate) allow_host: Vec<String>,
+    /// Lend the model of this profile: its address and a stand-in for its key go in, its calls are metered
+    #[arg(long, value_name = "PROFILE", conflicts_with = "name")]
+    pub(crate) profile: Vec<String>,
+    /// The most that calls of lent models may cost
+    #[arg(long, value_name = "USD", default_value_t = 1.0, requires = "profile")]
+    pub(crate) max_cost: f64,
+    /// Lend a secret to HTTPS requests to a host: NAME=HOST; may be given again
+    #[arg(long, value_name = "NAME=HOST", conflicts_with = "name")]
+    pub(crate) lend: Vec<String>,
     /// Show these host toolchains: auto, none or a name; may be given again
     #[arg(long, value_name = "NAME")]
     pub(crate) toolchain: Vec<String>,

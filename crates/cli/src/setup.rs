@@ -275,24 +275,16 @@ impl Setup {
         })
     }
 
+    /// Resolves profiles by name, with their prices, as they stand now.
+    pub(crate) fn pinned(&self, top: &Path, names: &[String]) -> Result<Vec<PinnedProfile>, Failure> {
+        let profiles = self.profiles(top)?;
+        names.iter().map(|name| pin(&profiles, &Table::shipped(), name, top)).collect()
+    }
+
     fn pin(&self, top: &Path, config: &config::Config) -> Result<PinnedProfiles, Failure> {
         let profiles = self.profiles(top)?;
         let table = Table::shipped();
-        let pin = |name: &str| -> Result<PinnedProfile, Failure> {
-            let entry = profiles.get(name).map_err(|error| told(Exit::Usage, &error, error.hint()))?;
-            let profile = &entry.profile;
-            Ok(PinnedProfile {
-                name: name.to_owned(),
-                model: script_path(&profile.litellm_model, &entry.origin, top),
-                base_url: profile.base_url.clone(),
-                api_key_env: profile.api_key_env.clone(),
-                max_output_tokens: profile.max_output_tokens,
-                temperature: profile.temperature,
-                timeout_s: u64::from(profile.timeout_s),
-                price: profile.price(&table),
-                extra: profile.extra.clone(),
-            })
-        };
+        let pin = |name: &str| pin(&profiles, &table, name, top);
         let optional = |name: &Option<String>| name.as_deref().map(pin).transpose();
         Ok(PinnedProfiles {
             default: pin(&config.model.default.value)?,
@@ -300,6 +292,22 @@ impl Setup {
             doctor: optional(&config.model.doctor.value)?,
         })
     }
+}
+
+fn pin(profiles: &Profiles, table: &Table, name: &str, top: &Path) -> Result<PinnedProfile, Failure> {
+    let entry = profiles.get(name).map_err(|error| told(Exit::Usage, &error, error.hint()))?;
+    let profile = &entry.profile;
+    Ok(PinnedProfile {
+        name: name.to_owned(),
+        model: script_path(&profile.litellm_model, &entry.origin, top),
+        base_url: profile.base_url.clone(),
+        api_key_env: profile.api_key_env.clone(),
+        max_output_tokens: profile.max_output_tokens,
+        temperature: profile.temperature,
+        timeout_s: u64::from(profile.timeout_s),
+        price: profile.price(table),
+        extra: profile.extra.clone(),
+    })
 }
 
 /// A path as people would type it here.

@@ -37,6 +37,10 @@ pub enum Error {
     ControlRefused { run: String, control: String, why: String },
     #[error("`{variable}` is not set, and profile `{profile}` needs it")]
     NoKey { profile: String, variable: String },
+    #[error("`{what}` cannot be lent to a sandbox: {why}")]
+    Lend { what: String, why: String },
+    #[error("there is no secret `{name}`")]
+    NoSecret { name: String },
     #[error("profile `{profile}` cannot be used: {why}")]
     Profile { profile: String, why: String },
     #[error("the clone in the sandbox cannot be used any more: {why}")]
@@ -88,7 +92,11 @@ impl Error {
             Self::NoBackend { .. } => {
                 Some("use `--backend local`, which runs commands on this machine without isolation".to_owned())
             }
-            Self::NoKey { variable, .. } => Some(format!("export {variable}=…, or put it into `.env`")),
+            Self::NoKey { variable, .. } => {
+                Some(format!("ralph secret set {variable}, or export it, or put it into `.env`"))
+            }
+            Self::NoSecret { name } => Some(format!("ralph secret set {name}")),
+            Self::Lend { .. } => Some("ralph secret ls".to_owned()),
             Self::Profile { .. } => {
                 Some("choose another with `--profile NAME`, or correct it in `models.yaml`".to_owned())
             }
@@ -114,7 +122,7 @@ impl Error {
             | Self::Sandbox(ralph_sandbox::Error::Gone { .. } | ralph_sandbox::Error::Name { .. }) => Exit::Usage,
             Self::Git(error) => error.exit(),
             Self::Secret(error) => error.exit(),
-            Self::NoKey { .. } => Exit::Auth,
+            Self::NoKey { .. } | Self::NoSecret { .. } | Self::Lend { .. } => Exit::Auth,
             Self::NoBackend { .. } | Self::Sandbox(_) => Exit::NotReady,
             Self::File { .. }
             | Self::Locked { .. }

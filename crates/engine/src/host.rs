@@ -9,7 +9,6 @@ use ralph_core::event::PinnedProfile;
 use ralph_core::event::Started;
 use ralph_core::profile::{self, Endpoint, Wire};
 use ralph_core::redact::Redactor;
-use ralph_core::secret::Secret;
 use ralph_sandbox::Backend;
 #[cfg(target_os = "linux")]
 use ralph_sandbox::embedded::{Embedded, Options, User};
@@ -21,7 +20,7 @@ use crate::error::Error;
 use crate::git::{self, Auth, Remote, Repo, Tool};
 use crate::model::scripted::Scripted;
 use crate::model::{self, Chat, JsonMode, Model};
-use crate::secret::Store;
+use crate::secret::{Found, Store};
 use crate::store::Home;
 
 /// The name of the backend a run uses when nobody says otherwise.
@@ -36,6 +35,8 @@ pub struct Host {
     local: Arc<Local>,
     #[cfg(target_os = "linux")]
     embedded: Arc<Embedded>,
+    #[cfg(target_os = "linux")]
+    egress: Arc<Egress>,
 }
 
 impl Host {
@@ -45,6 +46,8 @@ impl Host {
         let tool = Tool::find(OsStr::new(path)).await?;
         let local = Arc::new(Local::with_path(home.sandboxes_dir(), path.into()));
         #[cfg(target_os = "linux")]
+        let egress = Egress::new(home.clone(), Store::open(&home, &env));
+        #[cfg(target_os = "linux")]
         let embedded = Arc::new(Embedded::new(Options {
             dir: home.state_dir().join("embedded"),
             user: env.get("HOME").map(|user| User {
@@ -52,7 +55,7 @@ impl Host {
                 path: path.into(),
                 env: env.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             }),
-            door: Some(Arc::new(Egress::new(home.clone()))),
+            door: Some(Arc::clone(&egress) as Arc<dyn ralph_sandbox::embedded::Door>),
             ..Options::default()
         }));
         Ok(Self {
@@ -62,6 +65,8 @@ impl Host {
             local,
             #[cfg(target_os = "linux")]
             embedded,
+            #[cfg(target_os = "linux")]
+            egress,
         })
     }
 
@@ -140,7 +145,7 @@ impl Host {
     /// Opens the model of a profile, with its key when it needs one.
     pub async fn model(&self, profile: &PinnedProfile) -> Result<Arc<dyn Model>, Error> {
         let refuse = |why: String| Error::Profile { profile: profile.name.clone(), why };
-        let endpoint = profile::endpoint(&asked(profile), &self.env).map_err(|error| refuse(error.to_string()))?;
+        let endpoint = self.endpoint(profile)?;
         match endpoint.wire {
             Wire::Scripted => {
                 let script = Scripted::load(Path::new(&endpoint.model), profile.name.clone()).await;
@@ -149,7 +154,7 @@ impl Host {
             Wire::Chat => {
                 let endpoint = model::Endpoint {
                     name: profile.model.clone(),
-                    key: self.key(profile, &endpoint)?,
+                    key: self.credential(profile, &endpoint)?.map(|found| found.secret),
                     model: endpoint.model,
                     base_url: endpoint.base_url,
                     json_mode: JsonMode::Supported,
@@ -163,25 +168,42 @@ impl Host {
         }
     }
 
-    /// Finds the key of a profile: in the keyring, in a private file, in the environment.
-    fn key(&self, profile: &PinnedProfile, endpoint: &Endpoint) -> Result<Option<Secret>, Error> {
+    /// Returns where the calls of a profile go.
+    pub(crate) fn endpoint(&self, profile: &PinnedProfile) -> Result<Endpoint, Error> {
+        profile::endpoint(&asked(profile), &self.env)
+            .map_err(|error| Error::Profile { profile: profile.name.clone(), why: error.to_string() })
+    }
+
+    /// Finds the credential of a profile: in the keyring, in a private file, in the environment.
+    pub(crate) fn credential(&self, profile: &PinnedProfile, endpoint: &Endpoint) -> Result<Option<Found>, Error> {
         let Some(variable) = endpoint.key_envs.first() else { return Ok(None) };
         let mut names = endpoint.key_envs.clone();
         // A subscription is good at the provider itself, and nobody else's to see.
         if endpoint.wire == Wire::Anthropic && profile.base_url.is_none() && profile.api_key_env.is_none() {
             names.push(CLAUDE_CODE_OAUTH_TOKEN.to_owned());
         }
-        let store = Store::open(&self.home, &self.env);
+        let store = self.secrets();
         match store.first(&names)? {
             Some(found) => {
                 if let Err(error) = store.used(&found.name) {
                     tracing::warn!(%error, name = found.name, "the use of a secret could not be written down");
                 }
-                Ok(Some(found.secret))
+                Ok(Some(found))
             }
             None if endpoint.key_is_optional => Ok(None),
             None => Err(Error::NoKey { profile: profile.name.clone(), variable: variable.clone() }),
         }
+    }
+
+    /// Returns the secrets of the user.
+    pub fn secrets(&self) -> Store {
+        Store::open(&self.home, &self.env)
+    }
+
+    /// Returns who stands at the doors of cages.
+    #[cfg(target_os = "linux")]
+    pub fn egress(&self) -> &Arc<Egress> {
+        &self.egress
     }
 
     /// Returns a redactor that knows every stored secret and every secret-like value of the environment.

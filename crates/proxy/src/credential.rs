@@ -27,6 +27,13 @@ pub enum Place {
     Header(HeaderName),
 }
 
+impl Place {
+    /// A header of its own, by its name in small letters.
+    pub fn header(name: &'static str) -> Self {
+        Self::Header(HeaderName::from_static(name))
+    }
+}
+
 /// Headers that carry credentials, in the spelling that all others are brought to.
 const CARRIERS: [&str; 12] = [
     "api-key",

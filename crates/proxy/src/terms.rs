@@ -10,7 +10,7 @@ use crate::ledger::{Caps, Ledger};
 use crate::route::Route;
 
 /// What one sandbox may reach, and what it is lent on the way.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Terms {
     pub policy: Policy,
     pub routes: Vec<Route>,

@@ -4,13 +4,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ralph_core::config::Toolchains;
 use ralph_core::exit::Exit;
+use ralph_core::money::Micros;
 use ralph_core::policy::{Mode, Policy};
 use ralph_engine::Error;
+#[cfg(target_os = "linux")]
+use ralph_engine::egress::Pass;
+use ralph_engine::egress::{Lent, Loan};
 use ralph_engine::host::DEFAULT_BACKEND;
+use ralph_proxy::ledger::{Caps, Ledger};
 use ralph_sandbox::{Exec, Limit, Sandbox, Sink, Spec, Status, Stream};
 
 use super::run::warn_of;
@@ -28,9 +34,14 @@ pub(crate) async fn exec(setup: &Setup, args: SandboxExec, ui: &mut Ui) -> Outco
     let exec = wanted(&args)?;
     // Whoever ends ralph ends the command, and what was made for it goes with it.
     let mut stops = Stops::new().map_err(|error| Failure::of(Exit::Failed, &error))?;
-    let (sandbox, own) = match &args.name {
-        Some(name) => (backend.open(name).await.map_err(Error::from)?, false),
-        None => (backend.create(&spec(&args)?).await.map_err(Error::from)?, true),
+    let lent = match &args.name {
+        Some(_) => None,
+        None => Some(borrow(setup, &args, backend.capabilities().network_policy).await?),
+    };
+    let (sandbox, own) = match (&args.name, &lent) {
+        (Some(name), _) => (backend.open(name).await.map_err(Error::from)?, false),
+        (None, Some(lent)) => (lent.make(&*backend, &args).await?, true),
+        (None, None) => unreachable!("a sandbox that is not named is made with what it is lent"),
     };
     let ended = tokio::select! {
         ended = run(&*sandbox, &args, &exec) => Some(ended),
@@ -38,6 +49,9 @@ pub(crate) async fn exec(setup: &Setup, args: SandboxExec, ui: &mut Ui) -> Outco
     };
     if own && let Err(error) = sandbox.destroy().await {
         ui.say(&format!("the sandbox could not be removed: {error}; next: ralph sandbox rm {}", sandbox.id()));
+    }
+    if let Some(lent) = &lent {
+        lent.tell(&args, ui);
     }
     let Some(ended) = ended else { return Ok(Exit::Interrupted) };
     let exit = ended?;
@@ -73,30 +87,107 @@ fn wanted(args: &SandboxExec) -> Result<Exec, Failure> {
     Ok(exec)
 }
 
-fn spec(args: &SandboxExec) -> Result<Spec, Failure> {
+/// What a new sandbox is made with.
+struct Borrowed {
+    name: String,
+    lent: Lent,
+    ledger: Ledger,
+    #[cfg(target_os = "linux")]
+    _pass: Pass,
+}
+
+async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool) -> Result<Borrowed, Failure> {
+    if !doors && !(args.profile.is_empty() && args.lend.is_empty()) {
+        let failure = Failure::usage("this backend has no way out at which anything could be lent");
+        return Err(failure.hint("leave `--backend` away"));
+    }
+    let id = ralph_core::hash::short(format!("{:?}{}", std::time::SystemTime::now(), std::process::id()).as_bytes());
+    let name = format!("exec-{id}");
+    let top = setup.top().await.unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
+    let profiles = if args.profile.is_empty() { Vec::new() } else { setup.pinned(&top, &args.profile)? };
+    let mut loans = Vec::new();
+    for text in &args.lend {
+        let loan: Loan = text.parse().map_err(|error: ralph_engine::egress::BadLoan| {
+            let hint = error.hint().unwrap_or_default();
+            Failure::usage(error.to_string()).hint(hint)
+        })?;
+        loans.push(loan);
+    }
+    let cap = Micros::from_usd(args.max_cost);
+    let ledger = Ledger::new(Caps { cost: Some(cap), tokens: None }, Micros::ZERO, 0);
+    let mut policy = policy(args)?;
+    if policy.mode == Mode::Deny && !loans.is_empty() {
+        // Whoever lends a secret to a host means it to be reached.
+        let hosts: Vec<&str> = loans.iter().map(|loan| loan.host.as_str()).collect();
+        policy = parsed(Mode::Allowlist, &hosts)?;
+    }
+    let profiles: Vec<_> = profiles.iter().collect();
+    let lent = ralph_engine::egress::lend(&setup.host, &name, policy, &profiles, &loans, ledger.clone())?;
+    #[cfg(target_os = "linux")]
+    let pass = setup.host.egress().agree(&name, lent.terms.clone());
+    Ok(Borrowed {
+        name,
+        lent,
+        ledger,
+        #[cfg(target_os = "linux")]
+        _pass: pass,
+    })
+}
+
+impl Borrowed {
+    async fn make(
+        &self,
+        backend: &dyn ralph_sandbox::Backend,
+        args: &SandboxExec,
+    ) -> Result<Arc<dyn Sandbox>, Failure> {
+        let mut labels = BTreeMap::new();
+        let network = ralph_engine::egress::network_on(&self.lent.terms, &mut labels);
+        let toolchains = match args.toolchain.as_slice() {
+            [] => Toolchains::Auto,
+            [word] if word == "auto" => Toolchains::Auto,
+            [word] if word == "none" => Toolchains::None,
+            names => Toolchains::Only(names.to_vec()),
+        };
+        let (name, image) = (self.name.clone(), args.image.clone());
+        let spec = Spec { name, labels, image, network, toolchains, ..Spec::default() };
+        let sandbox = backend.create(&spec).await.map_err(Error::from)?;
+        match self.lent.put_in(Arc::clone(&sandbox)).await {
+            Ok(dressed) => Ok(dressed),
+            Err(error) => {
+                // It was made for this alone; what stays is told by `ralph sandbox ls`.
+                sandbox.destroy().await.ok();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Says what the calls of lent models cost.
+    fn tell(&self, args: &SandboxExec, ui: &mut Ui) {
+        if !args.profile.is_empty() {
+            let (spent, cap) = (self.ledger.settled(), Micros::from_usd(args.max_cost));
+            ui.say(&format!("calls cost {} of {cap}, {} tokens", spent.cost, spent.tokens));
+        }
+    }
+}
+
+fn policy(args: &SandboxExec) -> Result<Policy, Failure> {
     let mode = match (args.network, args.allow_host.is_empty()) {
         (Some(mode), _) => mode,
         (None, true) => Mode::Deny,
         (None, false) => Mode::Allowlist,
     };
-    let policy = Policy::parse::<String>(mode, &args.allow_host, &[]).map_err(|error| {
+    let hosts: Vec<&str> = args.allow_host.iter().map(String::as_str).collect();
+    parsed(mode, &hosts)
+}
+
+fn parsed(mode: Mode, hosts: &[&str]) -> Result<Policy, Failure> {
+    Policy::parse(mode, hosts, &[]).map_err(|error| {
         let failure = Failure::usage(error.to_string());
         match error.hint() {
             Some(hint) => failure.hint(hint),
             None => failure,
         }
-    })?;
-    let mut labels = BTreeMap::new();
-    let network = ralph_engine::egress::network(&policy, &mut labels);
-    let toolchains = match args.toolchain.as_slice() {
-        [] => Toolchains::Auto,
-        [word] if word == "auto" => Toolchains::Auto,
-        [word] if word == "none" => Toolchains::None,
-        names => Toolchains::Only(names.to_vec()),
-    };
-    let id = ralph_core::hash::short(format!("{:?}{}", std::time::SystemTime::now(), std::process::id()).as_bytes());
-    let name = format!("exec-{id}");
-    Ok(Spec { name, labels, image: args.image.clone(), network, toolchains, ..Spec::default() })
+    })
 }
 
 /// Copies files and directories in; links and everything else stay outside.

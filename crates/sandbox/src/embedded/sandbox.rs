@@ -82,15 +82,9 @@ impl EmbeddedSandbox {
         ]);
         env.insert("PATH", tools.path());
         env.extend(tools.env());
-        let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
-        if self.meta.network != Network::None {
-            for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
-                env.insert(name, &proxy);
-            }
-            for name in ["NO_PROXY", "no_proxy"] {
-                env.insert(name, "localhost,127.0.0.1,::1,[::1],0.0.0.0");
-            }
-        }
+        let door = ralph_core::egress::Door { url: format!("http://127.0.0.1:{PROXY_PORT}"), trusted: None };
+        let told = if self.meta.network == Network::None { Vec::new() } else { door.environment() };
+        env.extend(told.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         env.extend(self.meta.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         env.extend(exec.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         env.insert("RALPH_SANDBOX", &self.meta.id);

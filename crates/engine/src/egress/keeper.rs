@@ -1,0 +1,163 @@
+//! Who stands at the doors of the cages of this machine.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use ralph_core::policy::Policy;
+use ralph_proxy::door::{self, Doors, Guard};
+use ralph_proxy::notice::{Notice, Told};
+use ralph_proxy::resolve::System;
+use ralph_proxy::terms::Terms;
+use ralph_sandbox::Label;
+use ralph_sandbox::embedded::{self, Door, Keeper};
+
+use super::POLICY;
+use crate::audit::Book;
+use crate::secret::Store;
+use crate::store::Home;
+
+/// The way out for all sandboxes of this machine.
+#[derive(Debug)]
+pub struct Egress {
+    home: Home,
+    secrets: Store,
+    /// Terms that were agreed on before a sandbox was made, by its name.
+    agreed: Mutex<HashMap<String, Arc<Agreed>>>,
+}
+
+/// What a sandbox was promised, and who keeps it at the moment.
+#[derive(Debug)]
+struct Agreed {
+    terms: Mutex<Terms>,
+    guard: Mutex<Weak<Guard>>,
+    /// How often the doors had to be served anew.
+    restarts: AtomicU64,
+}
+
+impl Egress {
+    pub(crate) fn new(home: Home, secrets: Store) -> Arc<Self> {
+        Arc::new(Self { home, secrets, agreed: Mutex::default() })
+    }
+
+    /// Agrees on the terms of a sandbox that is going to be made, for as long as the pass is held.
+    pub fn agree(self: &Arc<Self>, sandbox: &str, terms: Terms) -> Pass {
+        let agreed =
+            Arc::new(Agreed { terms: Mutex::new(terms), guard: Mutex::new(Weak::new()), restarts: AtomicU64::new(0) });
+        self.agreed().insert(sandbox.to_owned(), Arc::clone(&agreed));
+        Pass { egress: Arc::clone(self), sandbox: sandbox.to_owned(), agreed }
+    }
+
+    fn agreed(&self) -> MutexGuard<'_, HashMap<String, Arc<Agreed>>> {
+        self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An agreement about one sandbox. Dropping it ends the agreement, and makes what was lent worthless.
+#[derive(Debug)]
+pub struct Pass {
+    egress: Arc<Egress>,
+    sandbox: String,
+    agreed: Arc<Agreed>,
+}
+
+impl Pass {
+    /// Changes the policy, at once and for every cage that will stand over the sandbox.
+    pub fn set_policy(&self, policy: Policy) {
+        lock(&self.agreed.terms).policy = policy.clone();
+        if let Some(guard) = lock(&self.agreed.guard).upgrade() {
+            guard.set_policy(policy);
+        }
+    }
+
+    /// Returns how often the doors had to be served anew: what was under way then was cut.
+    pub fn restarts(&self) -> u64 {
+        self.agreed.restarts.load(Ordering::Relaxed)
+    }
+
+    /// Ends whoever serves the doors, as its death would.
+    pub fn fail(&self) {
+        if let Some(guard) = lock(&self.agreed.guard).upgrade() {
+            guard.fail();
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        for credential in lock(&self.agreed.terms).lent() {
+            credential.revoke();
+        }
+        let mut all = self.egress.agreed();
+        if all.get(&self.sandbox).is_some_and(|known| Arc::ptr_eq(known, &self.agreed)) {
+            all.remove(&self.sandbox);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Door for Egress {
+    fn stand(&self, sandbox: &str, labels: &BTreeMap<String, String>, doors: embedded::Doors) -> io::Result<Keeper> {
+        let agreed = self.agreed().get(sandbox).cloned();
+        let terms = match &agreed {
+            Some(agreed) => lock(&agreed.terms).clone(),
+            // Without a policy that can be read nobody may pass: an empty one denies.
+            None => match labels.get(POLICY) {
+                Some(text) => serde_json::from_str::<Policy>(text)?.into(),
+                None => Policy::default().into(),
+            },
+        };
+        let folder = labels.get(Label::RUN).map(|run| self.home.folder(run)).filter(|folder| folder.path().is_dir());
+        // What cannot be written down is not let out.
+        let book = folder
+            .map(|folder| {
+                let redactor = ralph_core::redact::Redactor::new(self.secrets.all_values());
+                Book::open(&folder, redactor).map_err(|error| io::Error::other(error.to_string()))
+            })
+            .transpose()?;
+        let ears = Arc::new(Ears { sandbox: sandbox.to_owned(), book, agreed: agreed.clone() });
+        let embedded::Doors { explicit, transparent, dns_udp, dns_tcp } = doors;
+        let doors = Doors { explicit, transparent, dns_udp, dns_tcp };
+        let guard = Arc::new(door::serve(doors, terms, Arc::new(System), Arc::clone(&ears) as Arc<dyn Notice>)?);
+        if let Some(agreed) = &agreed {
+            *lock(&agreed.guard) = Arc::downgrade(&guard);
+        }
+        Ok(Keeper::new((guard, Closing(ears))))
+    }
+}
+
+/// Hears what happens at the doors of one cage.
+#[derive(Debug)]
+struct Ears {
+    sandbox: String,
+    book: Option<Arc<Book>>,
+    agreed: Option<Arc<Agreed>>,
+}
+
+impl Notice for Ears {
+    fn tell(&self, told: Told) {
+        tracing::debug!(sandbox = self.sandbox, ?told, "egress");
+        if let (Told::Restarted { .. }, Some(agreed)) = (&told, &self.agreed) {
+            agreed.restarts.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(book) = &self.book {
+            book.write(&self.sandbox, &told);
+        }
+    }
+}
+
+/// Says at the end that it is the end.
+#[derive(Debug)]
+struct Closing(Arc<Ears>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if let Some(book) = &self.0.book {
+            book.close(&self.0.sandbox);
+        }
+    }
+}

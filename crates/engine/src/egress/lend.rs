@@ -1,0 +1,289 @@
+//! From profiles and secrets of the host to what a sandbox is lent: routes, stand-ins, and the variables that name them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ralph_core::egress::Door;
+use ralph_core::env::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
+use ralph_core::event::PinnedProfile;
+use ralph_core::policy::Policy;
+use ralph_core::profile::{Endpoint, Wire};
+use ralph_core::secret::Kind;
+use ralph_proxy::authority::Authority;
+use ralph_proxy::credential::{Credential, Place};
+use ralph_proxy::ledger::Ledger;
+use ralph_proxy::meter;
+use ralph_proxy::route::{Model, Route};
+use ralph_proxy::terms::Terms;
+use ralph_sandbox::Sandbox;
+
+use super::dressed::Dressed;
+use super::{DOOR, roots};
+use crate::error::Error;
+use crate::host::Host;
+use crate::secret::Found;
+
+/// No model answers with more.
+const MOST_OUTPUT: u64 = 128_000;
+
+/// Where the bundle of certificates lies in the exchange.
+const BUNDLE: &str = "ca-certificates.crt";
+
+/// A secret that a person lends to requests to a host: `GITHUB_PAT=github.com`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loan {
+    pub secret: String,
+    pub host: String,
+}
+
+/// A text that names no loan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` does not say which secret is lent to which host")]
+pub struct BadLoan {
+    text: String,
+}
+
+impl BadLoan {
+    pub fn hint(&self) -> Option<String> {
+        Some("write NAME=HOST, for example `--lend GITHUB_PAT=github.com`".to_owned())
+    }
+}
+
+impl std::str::FromStr for Loan {
+    type Err = BadLoan;
+
+    fn from_str(text: &str) -> Result<Self, BadLoan> {
+        let bad = || BadLoan { text: ralph_core::text::plain(ralph_core::text::first_line(text, 80)) };
+        let (secret, host) = text.split_once('=').ok_or_else(bad)?;
+        let name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let host = ralph_core::policy::canonical(host).map_err(|_| bad())?;
+        if secret.is_empty() || !secret.chars().all(name) {
+            return Err(bad());
+        }
+        Ok(Self { secret: secret.to_owned(), host })
+    }
+}
+
+/// What a sandbox is lent.
+#[derive(Debug)]
+pub struct Lent {
+    pub terms: Terms,
+    /// Variables for the commands inside; the door's own are not among them.
+    env: BTreeMap<String, String>,
+    authority: Option<Arc<Authority>>,
+}
+
+/// Gathers what a sandbox is lent: the models of profiles by routes, secrets by host.
+pub fn lend(
+    host: &Host,
+    sandbox: &str,
+    policy: Policy,
+    profiles: &[&PinnedProfile],
+    loans: &[Loan],
+    ledger: Ledger,
+) -> Result<Lent, Error> {
+    let (mut routes, mut env) = (Vec::new(), BTreeMap::new());
+    for profile in profiles {
+        routes_of(host, profile, &mut routes, &mut env)?;
+    }
+    let mut credentials = Vec::new();
+    for loan in loans {
+        credentials.push(Arc::new(credential_of(host, loan, &mut env)?));
+    }
+    let looked_into = policy.allow.iter().chain(&policy.deny).any(ralph_core::policy::Rule::needs_request);
+    let authority = (!credentials.is_empty() || looked_into)
+        .then(|| Authority::new(sandbox).map(Arc::new))
+        .transpose()
+        .map_err(|error| Error::Lend { what: sandbox.to_owned(), why: error.to_string() })?;
+    let terms = Terms { policy, routes, credentials, authority: authority.clone(), ledger };
+    Ok(Lent { terms, env, authority })
+}
+
+impl Lent {
+    /// Says whether there is anything to be told to the commands inside.
+    pub fn is_nothing(&self) -> bool {
+        self.env.is_empty() && self.authority.is_none()
+    }
+
+    /// Puts in what the sandbox has to have, and returns it with commands that are told of it.
+    pub async fn put_in(&self, sandbox: Arc<dyn Sandbox>) -> Result<Arc<dyn Sandbox>, Error> {
+        if self.is_nothing() {
+            return Ok(sandbox);
+        }
+        let trusted = match &self.authority {
+            Some(authority) => {
+                let file = sandbox.exchange().join(BUNDLE);
+                sandbox.write(&file, roots::bundle(authority.certificate()).as_bytes(), Some(0o644)).await?;
+                Some(file.to_string_lossy().into_owned())
+            }
+            None => None,
+        };
+        let mut env = Door { url: DOOR.to_owned(), trusted }.environment();
+        env.extend(self.env.clone());
+        Ok(Arc::new(Dressed { inner: sandbox, env }))
+    }
+}
+
+/// Adds the routes of a profile: one under its own name, one under its provider's, which all its profiles share.
+fn routes_of(
+    host: &Host,
+    profile: &PinnedProfile,
+    routes: &mut Vec<Route>,
+    env: &mut BTreeMap<String, String>,
+) -> Result<(), Error> {
+    let refuse = |why: String| Error::Profile { profile: profile.name.clone(), why };
+    let endpoint = host.endpoint(profile)?;
+    let wire = match endpoint.wire {
+        Wire::Anthropic => meter::Wire::Anthropic,
+        Wire::Chat | Wire::Responses => meter::Wire::OpenAi,
+        Wire::Gemini => meter::Wire::Gemini,
+        other => return Err(refuse(format!("a provider that speaks {other:?} cannot be reached from a sandbox"))),
+    };
+    let provider = profile.model.split('/').next().unwrap_or(&profile.model).to_owned();
+    let known = routes.iter().find(|route: &&Route| route.name() == provider).and_then(Route::credential).cloned();
+    let credential = match (known, host.credential(profile, &endpoint)?) {
+        (Some(known), Some(found)) if known.name() == found.name => Some(known),
+        (_, Some(found)) => Some(Arc::new(credential(&found, wire, &endpoint)?)),
+        (_, None) => None,
+    };
+    let model = Model { price: profile.price, most_output: MOST_OUTPUT };
+    for name in [profile.name.as_str(), provider.as_str()] {
+        if let Some(route) = routes.iter_mut().find(|route| route.name() == name) {
+            *route = route.clone().with_model(&endpoint.model, model);
+            continue;
+        }
+        let mut route = Route::new(name, wire, &endpoint.base_url).map_err(|error| refuse(error.to_string()))?;
+        route = route.with_model(&endpoint.model, model);
+        if let Some(credential) = &credential {
+            route = route.with_credential(Arc::clone(credential));
+        }
+        routes.push(route);
+    }
+    if let Some(route) = routes.iter().find(|route| route.name() == provider) {
+        let url = route.base_url(DOOR);
+        let phantom = credential.as_ref().map_or("none", |credential| credential.phantom());
+        let key = credential.as_ref().map_or("", |credential| credential.name());
+        // The first profile is the one that programs are told of; the others are reached by the names of their routes.
+        for (name, value) in told(wire, key, &url, phantom, &endpoint.model) {
+            env.entry(name.to_owned()).or_insert(value);
+        }
+    }
+    Ok(())
+}
+
+fn credential(found: &Found, wire: meter::Wire, endpoint: &Endpoint) -> Result<Credential, Error> {
+    let place = match (wire, found.kind) {
+        (meter::Wire::Anthropic, Kind::Oauth | Kind::Gateway) => Place::Bearer,
+        (meter::Wire::Anthropic, _) if found.name == ANTHROPIC_AUTH_TOKEN => Place::Bearer,
+        (meter::Wire::Anthropic, _) => Place::header("x-api-key"),
+        (meter::Wire::Gemini, _) => Place::header("x-goog-api-key"),
+        (meter::Wire::OpenAi, _) => Place::Bearer,
+    };
+    let made = Credential::new(&found.name, &found.secret, place)
+        .map_err(|error| Error::Lend { what: found.name.clone(), why: error.to_string() })?;
+    let subscription = endpoint.wire == Wire::Anthropic && found.kind == Kind::Oauth;
+    Ok(if subscription { made.of_a_subscription() } else { made })
+}
+
+/// Returns the variables by which programs find a route: those of the providers' own libraries and of known agents.
+fn told(wire: meter::Wire, key: &str, url: &str, phantom: &str, model: &str) -> Vec<(&'static str, String)> {
+    let (url, phantom, model) = (url.to_owned(), phantom.to_owned(), model.to_owned());
+    match wire {
+        meter::Wire::Anthropic => {
+            let key = match key {
+                CLAUDE_CODE_OAUTH_TOKEN => CLAUDE_CODE_OAUTH_TOKEN,
+                ANTHROPIC_AUTH_TOKEN => ANTHROPIC_AUTH_TOKEN,
+                _ => "ANTHROPIC_API_KEY",
+            };
+            let models = [
+                "ANTHROPIC_MODEL",
+                "ANTHROPIC_SMALL_FAST_MODEL",
+                "ANTHROPIC_DEFAULT_OPUS_MODEL",
+                "ANTHROPIC_DEFAULT_SONNET_MODEL",
+                "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+                "CLAUDE_CODE_SUBAGENT_MODEL",
+            ];
+            let mut all = vec![
+                ("ANTHROPIC_BASE_URL", url),
+                (key, phantom),
+                // It has no other way out, and must not wait for one.
+                ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".to_owned()),
+                ("DISABLE_AUTOUPDATER", "1".to_owned()),
+            ];
+            all.extend(models.map(|name| (name, model.clone())));
+            all
+        }
+        meter::Wire::OpenAi => {
+            vec![
+                ("OPENAI_BASE_URL", url.clone()),
+                ("OPENAI_API_BASE", url),
+                ("OPENAI_API_KEY", phantom),
+                ("OPENAI_MODEL", model),
+            ]
+        }
+        meter::Wire::Gemini => {
+            vec![("GOOGLE_GEMINI_BASE_URL", url), ("GEMINI_API_KEY", phantom), ("GEMINI_MODEL", model)]
+        }
+    }
+}
+
+fn credential_of(host: &Host, loan: &Loan, env: &mut BTreeMap<String, String>) -> Result<Credential, Error> {
+    let refuse = |why: String| Error::Lend { what: loan.secret.clone(), why };
+    let Some(found) = host.secrets().find(&loan.secret)? else {
+        return Err(Error::NoSecret { name: loan.secret.clone() });
+    };
+    // GitHub takes a token as a password for git, and as a bearer for its API.
+    let git = found.kind == Kind::GithubPat && !loan.host.starts_with("api.");
+    let place = if git { Place::Basic } else { Place::Bearer };
+    let made = Credential::new(&found.name, &found.secret, place)
+        .and_then(|credential| credential.for_hosts([&loan.host]))
+        .map_err(|error| refuse(error.to_string()))?;
+    env.insert(found.name.clone(), made.phantom().to_owned());
+    if git {
+        // git asks for a password only after it was refused once, and there is nobody to ask: it is told beforehand.
+        let n: usize = env.get("GIT_CONFIG_COUNT").and_then(|n| n.parse().ok()).unwrap_or(0);
+        let pair = BASE64.encode(format!("x-access-token:{}", made.phantom()));
+        env.insert(format!("GIT_CONFIG_KEY_{n}"), format!("http.https://{}/.extraHeader", loan.host));
+        env.insert(format!("GIT_CONFIG_VALUE_{n}"), format!("Authorization: Basic {pair}"));
+        env.insert("GIT_CONFIG_COUNT".to_owned(), (n + 1).to_string());
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loans() {
+        for (text, want) in [
+            ("GITHUB_PAT=github.com", Some(("GITHUB_PAT", "github.com"))),
+            ("A=X.io.", Some(("A", "x.io"))),
+            ("github.com", None),
+            ("=x.io", None),
+            ("A=", None),
+            ("A=a b", None),
+            ("A B=x.io", None),
+        ] {
+            let got = text.parse::<Loan>().ok();
+            assert_eq!(got.as_ref().map(|loan| (loan.secret.as_str(), loan.host.as_str())), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn programs_are_told_by_the_names_they_know() {
+        for (wire, key, want) in [
+            (meter::Wire::Anthropic, "ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY"),
+            (meter::Wire::Anthropic, "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+            (meter::Wire::Anthropic, "MY_KEY", "ANTHROPIC_API_KEY"),
+            (meter::Wire::OpenAi, "ZAI_API_KEY", "OPENAI_API_KEY"),
+            (meter::Wire::Gemini, "GOOGLE_API_KEY", "GEMINI_API_KEY"),
+        ] {
+            let all = told(wire, key, "url", "phantom", "m");
+            assert!(all.iter().any(|(name, value)| *name == want && value == "phantom"), "{key}");
+            assert!(all.iter().any(|(_, value)| value == "url"), "{key}");
+        }
+    }
+}
