@@ -190,7 +190,7 @@ fn a_live_run() {
     ralph.await_event("the gate", |event| event["type"] == "action-started");
     let asked = ralph.start(&["policy", "allow", "x.io", "--run", "@"]);
     // The run answers between two actions, so the wish waits at its door until this one ends.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    until("the wish", || asked.stderr().contains("waiting for the action under way"));
     fs::write(ralph.workspace().join(".ralph/go"), "").expect("a file");
     asked.wait().exits(0);
     live.wait().exits(0);
