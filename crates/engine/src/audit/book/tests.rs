@@ -1,3 +1,5 @@
+//! The book as it is written, gone on with, torn, flooded and killed.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
