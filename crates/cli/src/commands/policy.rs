@@ -115,11 +115,17 @@ fn test(in_force: &InForce, args: &PolicyTest, ui: &mut Ui) -> Outcome {
     })?;
     let policy = &in_force.policy;
     let mut decision = decide(policy, target.host(), target.port());
+    let mut rule = target.rule();
     if decision.allowed && (args.method.is_some() || args.path.is_some()) {
         let (method, path) = (args.method.as_deref().unwrap_or("GET"), args.path.as_deref().unwrap_or("/"));
         decision = decide_request(policy, target.host(), target.port(), method, path);
+        // No more than what was asked for, where a rule can say that.
+        let narrow: Result<Rule, _> = format!("{} {rule}{path}", method.to_ascii_uppercase()).parse();
+        rule = narrow.map_or(rule, |narrow| narrow.to_string());
     }
-    let next = remedy(&decision, policy.mode, &target).map(|rule| allow_command(&rule, &in_force.of()));
+    // A deny rule is a decision that no other rule overrules.
+    let open = !decision.allowed && decision.rule.is_none() && policy.mode != Mode::Open;
+    let next = open.then(|| allow_command(&rule, &in_force.of()));
     if ui.json() {
         ui.object(&json!({"format": 1, "run": in_force.run, "host": target.host(), "port": target.port(),
             "allowed": decision.allowed, "rule": decision.rule, "mode": policy.mode,
@@ -142,12 +148,6 @@ fn words(decision: &Decision, mode: Mode) -> String {
         None => format!("is {word}: no rule names it, and the network policy is `{mode}`"),
     };
     if *inspect { format!("{why}; each request is judged by itself, see --method and --path") } else { why }
-}
-
-/// Returns the rule that would allow what was refused: a deny rule is a decision that no other rule overrules.
-fn remedy(decision: &Decision, mode: Mode, target: &Target) -> Option<String> {
-    let open = !decision.allowed && decision.rule.is_none() && mode != Mode::Open;
-    open.then(|| target.rule())
 }
 
 /// Returns the command by which a person allows a rule.

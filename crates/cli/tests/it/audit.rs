@@ -30,7 +30,7 @@ pub(crate) fn run_folder(stage: &Stage) -> PathBuf {
     stage.state().join("runs").join(stage.runs().first().expect("a run"))
 }
 
-/// Tells what the way out would tell; `None` is allowed.
+/// Tells what the way out would tell.
 pub(crate) fn decided(stage: &Stage, hosts: &[(&str, u16, bool)]) {
     let book = Book::open(&Folder::at(run_folder(stage)), Redactor::new([])).expect("nobody else has it");
     for (host, port, allowed) in hosts {
@@ -47,11 +47,25 @@ pub(crate) fn decided(stage: &Stage, hosts: &[(&str, u16, bool)]) {
 #[test]
 fn verify() {
     let stage = resting();
-    assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"");
+    assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"
+    exit 0
+    --- stdout
+    0 lines, head SHA, not anchored
+    ");
     decided(&stage, &[("x.io", 443, true), ("y.io", 443, false), ("z.io", 80, false)]);
-    assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"");
+    assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"
+    exit 0
+    --- stdout
+    3 lines, head SHA, not anchored
+    --- stderr
+    3 lines came after the last anchor: nothing vouches for the end yet
+    ");
     assert_eq!(stage.ralph(&["resume", "@"]).code, 0);
-    assert_snapshot!(stage.ralph(&["audit", "verify", "ralph/small-001/write-one-file"]), @"");
+    assert_snapshot!(stage.ralph(&["audit", "verify", "ralph/small-001/write-one-file"]), @"
+    exit 0
+    --- stdout
+    3 lines, head SHA, anchored at event 12
+    ");
     let json = stage.ralph(&["audit", "verify", "@", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
     assert_eq!(
@@ -78,14 +92,31 @@ fn verify() {
         format!("{}\n{}\n{}\n", lines[0], lines[2], lines[1]),
         format!("{0}\n{0}\n{1}\n{2}\n", lines[0], lines[1], lines[2]),
         format!("{}\n{}\n", lines[0], lines[1]),
-        good[..good.len() - 9].to_owned(),
+        format!("{}\n{}\n{}", lines[0], lines[1], &lines[2][..100]),
         String::new(),
     ];
-    assert_snapshot!(cases.map(told).join("\n"), @"");
+    assert_snapshot!(cases.map(told).join("\n"), @"
+    changed: line 2 was changed
+    rewritten: line 3 is not the one that event 12 anchored: it or what stands before it was written anew
+    missing: record 2 is missing before line 2
+    moved: line 2 is out of order: record 3 stands there instead of 2
+    repeated: line 2 is there twice: it is record 1 again
+    short: the file ends after 2 records, and event 12 says there were 3
+    torn: line 3 is torn: it ends after 100 bytes without a newline
+    short: the file ends after 0 records, and event 12 says there were 3
+    ");
     fs::write(&path, &good).expect("a file");
     assert_eq!(stage.ralph(&["audit", "verify", "@"]).code, 0);
     fs::write(&path, good.replace("y.io", "w.io")).expect("a file");
-    assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"");
+    assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"
+    exit 1
+    --- stderr
+    ralph: the audit file of run `RUN1` cannot be relied on
+      caused by: line 2 was changed
+
+    hint: do not rely on this file; ralph logs RUN1 shows what the events say
+    log: HOME/.local/state/ralph/runs/RUN1/audit.jsonl
+    ");
     assert_eq!(stage.ralph(&["audit", "verify", "nothing"]).code, 2);
 }
 
@@ -99,5 +130,11 @@ fn a_torn_line() {
     fs::write(&path, &good[..good.len() - 30]).expect("a file");
     assert_eq!(stage.ralph(&["audit", "verify", "@"]).code, 1);
     assert_eq!(stage.ralph(&["resume", "@"]).code, 0);
-    assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"");
+    assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"
+    exit 0
+    --- stdout
+    2 lines, head SHA, anchored at event 12
+    --- stderr
+    1 place of it cut off by a crash or a full disk, and marked
+    ");
 }

@@ -12,10 +12,27 @@ use crate::stage::Stage;
 #[test]
 fn rules_and_their_origin() {
     let stage = Stage::ready();
-    assert_snapshot!(stage.ralph(&["policy", "ls"]), @"");
+    assert_snapshot!(stage.ralph(&["policy", "ls"]), @"
+    exit 0
+    --- stdout
+    policy  deny  built-in
+    --- stderr
+    nothing but the model endpoints of the run can be reached
+    ");
     stage.config("config.toml", "[sandbox.network]\nallowed = ['pypi', 'GET x.io/a/*']\ndenied = ['bad.x.io']\n");
-    assert_snapshot!(stage.ralph(&["policy", "ls"]), @"");
-    assert_snapshot!(stage.ralph(&["policy", "ls", "--json"]), @"");
+    assert_snapshot!(stage.ralph(&["policy", "ls"]), @"
+    exit 0
+    --- stdout
+    policy  allowlist     user HOME/.config/ralph/config.toml
+    allow   pypi          user HOME/.config/ralph/config.toml
+    allow   GET x.io/a/*  user HOME/.config/ralph/config.toml
+    deny    bad.x.io      user HOME/.config/ralph/config.toml
+    ");
+    assert_snapshot!(stage.ralph(&["policy", "ls", "--json"]), @r#"
+    exit 0
+    --- stdout
+    {"format":1,"run":null,"mode":"allowlist","mode_origin":"user HOME/.config/ralph/config.toml","allow":[{"rule":"pypi.org","origin":"user HOME/.config/ralph/config.toml"},{"rule":"files.pythonhosted.org","origin":"user HOME/.config/ralph/config.toml"},{"rule":"GET x.io/a/*","origin":"user HOME/.config/ralph/config.toml"}],"deny":[{"rule":"bad.x.io","origin":"user HOME/.config/ralph/config.toml"}]}
+    "#);
 }
 
 #[test]
@@ -40,28 +57,81 @@ fn would_it_pass() {
         test(&["x.io:0"]),
         test(&["*"]),
     ];
-    assert_snapshot!(told.join("\n"), @"");
+    assert_snapshot!(told.join("\n"), @"
+    0 proxy.golang.org:443 is allowed by rule `proxy.golang.org`
+    0 x.io:80 is allowed by rule `x.io:80`
+    1 x.io:443 is denied: no rule names it, and the network policy is `allowlist` | next: ralph policy allow x.io
+    1 a.z.io:443 is denied by rule `*.z.io`
+    0 y.io:443 is allowed by rule `GET y.io/a/*`; each request is judged by itself, see --method and --path
+    0 y.io:443 is allowed by rule `GET y.io/a/*`
+    1 y.io:443 is denied: no rule names it, and the network policy is `allowlist` | next: ralph policy allow 'POST y.io/a/b'
+    1 y.io:443 is denied: no rule names it, and the network policy is `allowlist` | next: ralph policy allow 'GET y.io/b'
+    1 [::1]:8080 is denied: no rule names it, and the network policy is `allowlist` | next: ralph policy allow '[::1]:8080'
+    2 ralph: `x.io:0` names no host and port |   caused by: the port is not a number from 1 to 65535 |  | hint: ralph policy test registry.example.org:443
+    2 ralph: `*` names no host and port |   caused by: host `*` has a character that is not a letter, a digit or a dash inside a label |  | hint: ralph policy test registry.example.org:443
+    ");
     let json = stage.ralph(&["policy", "test", "x.io", "--json"]);
-    assert_snapshot!(json, @"");
+    assert_snapshot!(json, @r#"
+    exit 1
+    --- stdout
+    {"format":1,"run":null,"host":"x.io","port":443,"allowed":false,"rule":null,"mode":"allowlist","each_request":false,"next":"ralph policy allow x.io"}
+    "#);
 }
 
 #[test]
 fn the_users_own_file() {
     let stage = Stage::new();
     let file = || fs::read_to_string(stage.repo.home().join(".config/ralph/config.toml")).unwrap_or_default();
-    assert_snapshot!(stage.ralph(&["policy", "allow", "X.io", "pypi"]), @"");
-    assert_snapshot!(file(), @"");
+    assert_snapshot!(stage.ralph(&["policy", "allow", "X.io", "pypi"]), @"
+    exit 0
+    --- stderr
+    x.io, pypi added to `sandbox.network.allowed` in HOME/.config/ralph/config.toml
+    runs that start from now on have it; a run under way takes --run RUN
+    ");
+    assert_snapshot!(file(), @r#"
+    [sandbox.network]
+    allowed = ["x.io", "pypi"]
+    "#);
     stage.config("config.toml", "# mine\n[sandbox.network]\npolicy = \"deny\" # for now\n");
-    assert_snapshot!(stage.ralph(&["policy", "allow", "x.io"]), @"");
-    assert_snapshot!(stage.ralph(&["policy", "deny", "*.y.io", "x.io", "*.y.io"]), @"");
-    assert_snapshot!(file(), @"");
-    assert_snapshot!(stage.ralph(&["policy", "allow", "a.y.io"]), @"");
+    assert_snapshot!(stage.ralph(&["policy", "allow", "x.io"]), @"
+    exit 0
+    --- stderr
+    x.io added to `sandbox.network.allowed` in HOME/.config/ralph/config.toml
+    `sandbox.network.policy` was `deny` there and is `allowlist` now: with `deny` no list counts
+    runs that start from now on have it; a run under way takes --run RUN
+    ");
+    assert_snapshot!(stage.ralph(&["policy", "deny", "*.y.io", "x.io", "*.y.io"]), @"
+    exit 0
+    --- stderr
+    *.y.io, x.io added to `sandbox.network.denied` in HOME/.config/ralph/config.toml
+    runs that start from now on have it; a run under way takes --run RUN
+    ");
+    assert_snapshot!(file(), @r#"
+    # mine
+    [sandbox.network]
+    policy = "allowlist" # for now
+    allowed = ["x.io"]
+    denied = ["*.y.io", "x.io"]
+    "#);
+    assert_snapshot!(stage.ralph(&["policy", "allow", "a.y.io"]), @"
+    exit 2
+    --- stderr
+    ralph: `a.y.io` is denied by the rule `*.y.io`, and deny beats allow
+
+    hint: remove `*.y.io` from `sandbox.network.denied` in HOME/.config/ralph/config.toml
+    ");
     let before = file();
     for (host, code) in [("*", 2), ("*.io", 2), ("https://x.io", 2), ("pipy", 2), ("x.io:0", 2)] {
         let said = stage.ralph(&["policy", "allow", "good.io", host]);
         assert_eq!((said.code, file()), (code, before.clone()), "{said}");
     }
-    assert_snapshot!(stage.ralph(&["policy", "allow", "good.io", "*"]), @"");
+    assert_snapshot!(stage.ralph(&["policy", "allow", "good.io", "*"]), @"
+    exit 2
+    --- stderr
+    ralph: rule `*` would match every host
+
+    hint: name the hosts, or ask for the policy `open` by name
+    ");
     stage.config("config.toml", "[sandbox\n");
     assert_eq!(stage.ralph(&["policy", "allow", "x.io"]).code, 2);
     assert_eq!(file(), "[sandbox\n");
@@ -70,16 +140,45 @@ fn the_users_own_file() {
 #[test]
 fn a_resting_run() {
     let stage = resting();
-    assert_snapshot!(stage.ralph(&["policy", "ls", "--run", "@"]), @"");
-    assert_snapshot!(stage.ralph(&["policy", "allow", "x.io", "pypi", "--run", "@"]), @"");
+    assert_snapshot!(stage.ralph(&["policy", "ls", "--run", "@"]), @"
+    exit 0
+    --- stdout
+    policy  deny  start of the run
+    --- stderr
+    nothing but the model endpoints of the run can be reached
+    ");
+    assert_snapshot!(stage.ralph(&["policy", "allow", "x.io", "pypi", "--run", "@"]), @"
+    exit 0
+    --- stderr
+    run RUN1 may reach x.io, pypi once it is resumed
+    ");
     assert_eq!(stage.ralph(&["policy", "deny", "bad.io", "--run", "@"]).code, 0);
-    assert_snapshot!(stage.ralph(&["policy", "allow", "bad.io", "--run", "@"]), @"");
-    assert_snapshot!(stage.ralph(&["policy", "ls", "--run", "@"]), @"");
+    assert_snapshot!(stage.ralph(&["policy", "allow", "bad.io", "--run", "@"]), @"
+    exit 2
+    --- stderr
+    ralph: run `RUN1` cannot do `allow-host`: `bad.io` is denied by the rule `bad.io`, and deny beats allow
+
+    hint: ralph show RUN1
+    ");
+    assert_snapshot!(stage.ralph(&["policy", "ls", "--run", "@"]), @"
+    exit 0
+    --- stdout
+    policy  allowlist  a person, later
+    allow   pypi       a person, later
+    allow   x.io       a person, later
+    deny    bad.io     a person, later
+    ");
     assert_eq!(stage.ralph(&["policy", "test", "x.io", "--run", "@"]).code, 0);
     assert_eq!(stage.ralph(&["policy", "test", "bad.io", "--run", "@"]).code, 1);
     assert_eq!(stage.ralph(&["resume", "@"]).code, 0);
     assert_eq!(stage.ralph(&["policy", "test", "x.io", "--run", "@"]).code, 0, "it survives a resume");
-    assert_snapshot!(stage.ralph(&["policy", "allow", "y.io", "--run", "@"]), @"");
+    assert_snapshot!(stage.ralph(&["policy", "allow", "y.io", "--run", "@"]), @"
+    exit 2
+    --- stderr
+    ralph: run `RUN1` cannot do `allow-host`: it has succeeded
+
+    hint: ralph show RUN1
+    ");
 }
 
 #[test]
@@ -91,7 +190,7 @@ fn a_live_run() {
     ralph.await_event("the gate", |event| event["type"] == "action-started");
     let asked = ralph.start(&["policy", "allow", "x.io", "--run", "@"]);
     // The run answers between two actions, so the wish waits at its door until this one ends.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    until("the wish", || asked.stderr().contains("waiting for the action under way"));
     fs::write(ralph.workspace().join(".ralph/go"), "").expect("a file");
     asked.wait().exits(0);
     live.wait().exits(0);
@@ -105,7 +204,11 @@ fn a_live_run() {
 #[test]
 fn the_log() {
     let stage = resting();
-    assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"");
+    assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"
+    exit 0
+    --- stderr
+    nobody has come to the doors of run RUN1 yet
+    ");
     decided(
         &stage,
         &[
@@ -117,15 +220,28 @@ fn the_log() {
             ("\u{1b}[31mq", 443, false),
         ],
     );
-    assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"");
-    assert_snapshot!(stage.ralph(&["policy", "log", "-f", "@", "--denied"]), @"");
+    assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"
+    exit 0
+    --- stdout
+    TIME  allowed  x.io:443      rule `x.io`
+    TIME  denied   y.io:443  ×3  no rule names it, and the network policy is `allowlist`  next: ralph policy allow y.io --run RUN1
+    TIME  denied   z.io:80       no rule names it, and the network policy is `allowlist`  next: ralph policy allow z.io:80 --run RUN1
+    TIME  denied   q:443         no rule names it, and the network policy is `allowlist`
+    ");
+    assert_snapshot!(stage.ralph(&["policy", "log", "-f", "@", "--denied"]), @"
+    exit 0
+    --- stdout
+    TIME  denied  y.io:443  ×3  no rule names it, and the network policy is `allowlist`  next: ralph policy allow y.io --run RUN1
+    TIME  denied  z.io:80       no rule names it, and the network policy is `allowlist`  next: ralph policy allow z.io:80 --run RUN1
+    TIME  denied  q:443         no rule names it, and the network policy is `allowlist`
+    ");
     let json = stage.ralph(&["policy", "log", "@", "--denied", "--json"]);
     let kinds: Vec<Value> = json.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert!(kinds.len() == 5 && kinds.iter().all(|line: &Value| line["decision"] == "denied"), "{json}");
     let path = run_folder(&stage).join("audit.jsonl");
     let torn = fs::read_to_string(&path).expect("a file").replacen("\"seq\":3", "\"seq\":", 1);
     fs::write(&path, torn).expect("a file");
-    assert_snapshot!(stage.ralph(&["policy", "log", "@"]).stderr, @"");
+    assert_snapshot!(stage.ralph(&["policy", "log", "@"]).stderr, @"lines that are no records: 1; next: ralph audit verify RUN1");
 }
 
 /// What is written while somebody looks is shown.

@@ -88,7 +88,7 @@ fn check(lines: &[String], anchors: &[Anchor], want: &str) {
 #[test]
 fn a_file_as_it_was_written() {
     let (lines, anchor) = file(RUN, 5);
-    check(&lines, &[anchor.clone()], "5 lines, 0 unanchored");
+    check(&lines, std::slice::from_ref(&anchor), "5 lines, 0 unanchored");
     check(&lines, &[], "5 lines, 5 unanchored");
     check(&[], &[], "0 lines, 0 unanchored");
     let (more, _) = file(RUN, 8);

@@ -24,7 +24,8 @@ pub(super) fn record(sandbox: &str, told: &Told, redactor: &Redactor) -> Record 
             entry: Some(decided.entry.as_str().to_owned()),
             decision: Some(if decided.allowed { "allowed" } else { "denied" }.to_owned()),
             reason: some(&decided.why.to_string()),
-            remedy: remedy(decided),
+            // A rule that holds a secret would put it on the screen, and without it, it is no rule.
+            remedy: remedy(decided).filter(|rule| redactor.redact(rule) == *rule),
             host: some(&decided.host),
             port: port(decided.port),
             address: decided.address.map(|address| address.to_string()),

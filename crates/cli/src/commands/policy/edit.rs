@@ -33,9 +33,12 @@ pub(super) fn edit(text: &str, list: List, hosts: &[String]) -> Option<Edited> {
     let entries = network.entry(list.key()).or_insert(Item::Value(Value::Array(Array::new()))).as_array_mut()?;
     let (mut added, mut there) = (Vec::new(), Vec::new());
     for host in hosts {
+        if added.contains(host) || there.contains(host) {
+            continue;
+        }
         if entries.iter().any(|entry| entry.as_str() == Some(host)) {
             there.push(host.clone());
-        } else if !added.contains(host) {
+        } else {
             push(entries, host);
             added.push(host.clone());
         }
@@ -120,7 +123,7 @@ mod tests {
             "[sandbox]\nnetwork = { policy = \"open\" }\n",
             Denied,
             &["x.io"],
-            Some("[sandbox]\nnetwork = { policy = \"open\", denied = [\"x.io\"] }\n"),
+            Some("[sandbox]\nnetwork = { policy = \"open\" , denied = [\"x.io\"] }\n"),
         );
         check(
             "[sandbox.network]\nallowed = [\n  \"a.io\", # first\n  \"b.io\", # second\n]\n",

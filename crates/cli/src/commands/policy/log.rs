@@ -121,10 +121,10 @@ impl Log {
             ui.say(&format!("{what} the doors of run {} yet", self.run));
         }
         if self.beyond > 0 {
-            ui.say(&format!("{} more records are not told apart; --json prints each", self.beyond));
+            ui.say(&format!("records that are not told apart any more: {}; --json prints each", self.beyond));
         }
         if self.unreadable > 0 {
-            ui.say(&format!("{} lines are no records; next: ralph audit verify {}", self.unreadable, self.run));
+            ui.say(&format!("lines that are no records: {}; next: ralph audit verify {}", self.unreadable, self.run));
         }
     }
 }

@@ -1,3 +1,5 @@
+//! The book as it is written, gone on with, torn, flooded and killed.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
@@ -84,6 +86,7 @@ fn what_is_told() {
     };
     let all = [
         denied("hunter2-hunter2.x.io"),
+        denied("y.io"),
         Told::Decided(inner),
         Told::Exchanged(exchanged.clone()),
         Told::Exchanged(Exchanged { path: "/a".repeat(2000), call: None, credential: None, status: None, ..exchanged }),
@@ -101,9 +104,9 @@ fn what_is_told() {
     }
     book.close("box");
     let head = book.settle().unwrap();
-    assert_eq!(head.lines, 8);
+    assert_eq!(head.lines, 9);
     let mut written = lines(&folder);
-    let long = written[3]["path"].take();
+    let long = written[4]["path"].take();
     assert_eq!(long.as_str().unwrap(), format!("{}…", "/a".repeat(512)));
     for line in &mut written {
         let line = line.as_object_mut().unwrap();
@@ -118,8 +121,10 @@ fn what_is_told() {
         Value::Array(written),
         json!([
             {"kind": "decision", "entry": "connect", "decision": "denied", "reason": why,
-             "remedy": "[redacted:KEY].x.io", "host": "[redacted:KEY].x.io", "port": 443},
-            {"kind": "decision", "entry": "socks", "decision": "denied", "reason": "its address is a private one",
+             "host": "[redacted:KEY].x.io", "port": 443},
+            {"kind": "decision", "entry": "connect", "decision": "denied", "reason": why, "remedy": "y.io",
+             "host": "y.io", "port": 443},
+            {"kind": "decision", "entry": "socks", "decision": "denied", "reason": "its address is a private address",
              "remedy": "10.0.0.1:80", "host": "inner.x.io", "port": 80, "address": "10.0.0.1"},
             {"kind": "exchange", "entry": "route", "decision": "allowed", "host": "api.x.io", "port": 443,
              "method": "POST", "path": "/v1/messages", "status": 200, "sent": 10, "received": 20, "tokens": tokens,
@@ -138,7 +143,13 @@ fn what_is_told() {
     assert_eq!(fs::metadata(path(&folder)).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(sound(&folder).head, head);
     let events = book.denied();
-    assert!(matches!(&events[..], [Event::PolicyDenied { count: 1, .. }, Event::PolicyDenied { .. }]), "{events:?}");
+    assert!(
+        matches!(
+            &events[..],
+            [Event::PolicyDenied { count: 1, .. }, Event::PolicyDenied { .. }, Event::PolicyDenied { .. }]
+        ),
+        "{events:?}"
+    );
     assert_eq!(book.denied(), []);
 }
 
