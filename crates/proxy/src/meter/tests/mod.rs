@@ -1,0 +1,4 @@
+mod pieces;
+mod requests;
+mod streams;
+mod weights;
