@@ -69,10 +69,8 @@ pub fn estimate_tokens(text: &str) -> u64 {
                 run => run.div_ceil(16),
             },
             _ if c.is_ascii_punctuation() => (1 + run(&mut chars, |next| next == c)).div_ceil(2),
-            // Digits, and signs nobody sees.
-            '\0'..='\x7f' => 1,
-            // The letters of western Europe and of Russian, dashes and quotes.
-            '\u{c0}'..='\u{ff}' | '\u{410}'..='\u{44f}' | '\u{2010}'..='\u{2027}' => 1,
+            // Digits, signs nobody sees, the letters of western Europe and of Russian, dashes and quotes.
+            '\0'..='\x7f' | '\u{c0}'..='\u{ff}' | '\u{410}'..='\u{44f}' | '\u{2010}'..='\u{2027}' => 1,
             '\u{3000}'..='\u{30ff}' | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}' | '\u{ff00}'..='\u{ffdf}' => {
                 wide += 1;
                 0

@@ -116,7 +116,7 @@ fn part(part: &Map<String, Value>) -> Result<u64, BadRequest> {
         "reasoning" | "compaction" => sealed(part, "encrypted_content"),
         // What a model asked for is text, whatever it looks like.
         "tool_use" | "function_call" | "custom_tool_call" => Ok(text(&Value::Object(part.clone()))),
-        _ if there("audio").is_some() || there("source").is_some_and(|source| remote(source)) => refused(),
+        _ if there("audio").is_some() || there("source").is_some_and(remote) => refused(),
         _ => without(part, &[]),
     }
 }

@@ -38,7 +38,7 @@ fn check_dropped(body: &str, want: &str) {
 
 #[test]
 fn the_chunk_nobody_asked_for_is_dropped() {
-    let data = |list: &[&str]| list.iter().map(|data| format!("data: {data}\n\n")).collect::<String>();
+    let data = |list: &[&str]| format!("data: {}\n\n", list.join("\n\ndata: "));
     let lone =
         r#"{"choices":[{"index":0,"delta":{"content":null}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
     check_dropped(&data(&[CHUNK, FINISH, COUNT, "[DONE]"]), &data(&[CHUNK, FINISH, "[DONE]"]));

@@ -21,7 +21,7 @@ fn read(call: &Call, kind: &str, body: &str) -> Seen {
 
 /// Writes events the way all wires do.
 pub(super) fn events(list: &[&str]) -> String {
-    list.iter().map(|data| format!("event: x\ndata: {data}\n\n")).collect()
+    list.iter().flat_map(|data| ["event: x\ndata: ", data, "\n\n"]).collect()
 }
 
 #[track_caller]
@@ -36,6 +36,7 @@ fn check_json(call: &Call, body: &str, want: &Seen) {
     assert_eq!(read(call, JSON, body), *want);
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "it is compared with what may be missing")]
 fn text(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
