@@ -83,28 +83,27 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(wire: Wire, asked: &str, want: Option<Endpoint>) {
+    fn check(wire: Wire, asked: &str, want: Option<&Endpoint>) {
         let (method, path) = asked.split_once(' ').expect("a method and a path");
-        assert_eq!(endpoint(wire, method, path), want, "{wire:?} {asked}");
+        assert_eq!(endpoint(wire, method, path).as_ref(), want, "{wire:?} {asked}");
     }
 
     #[test]
     fn doors() {
-        let call = |call| Some(Endpoint::Call(call));
-        let free = Some(Endpoint::Free);
-        check(Wire::Anthropic, "POST /v1/messages", call(Call::Messages));
-        check(Wire::Anthropic, "POST /messages", call(Call::Messages));
-        check(Wire::Anthropic, "POST /v1/messages/count_tokens", free.clone());
-        check(Wire::Anthropic, "GET /v1/models", free.clone());
-        check(Wire::Anthropic, "GET /v1/models/claude-opus-4-5", free.clone());
-        check(Wire::OpenAi, "POST /v1/chat/completions", call(Call::Chat));
-        check(Wire::OpenAi, "POST /chat/completions", call(Call::Chat));
-        check(Wire::OpenAi, "POST /responses", call(Call::Responses));
-        check(Wire::OpenAi, "GET /models/z-ai/glm-4.7", free.clone());
-        let gemini = |stream| call(Call::Gemini { model: "gemini-2.5-pro".to_owned(), stream });
-        check(Wire::Gemini, "POST /v1beta/models/gemini-2.5-pro:generateContent", gemini(false));
-        check(Wire::Gemini, "POST /models/gemini-2.5-pro:streamGenerateContent", gemini(true));
-        check(Wire::Gemini, "POST /v1beta/models/gemini-2.5-pro:countTokens", free.clone());
+        let free = Some(&Endpoint::Free);
+        check(Wire::Anthropic, "POST /v1/messages", Some(&Endpoint::Call(Call::Messages)));
+        check(Wire::Anthropic, "POST /messages", Some(&Endpoint::Call(Call::Messages)));
+        check(Wire::Anthropic, "POST /v1/messages/count_tokens", free);
+        check(Wire::Anthropic, "GET /v1/models", free);
+        check(Wire::Anthropic, "GET /v1/models/claude-opus-4-5", free);
+        check(Wire::OpenAi, "POST /v1/chat/completions", Some(&Endpoint::Call(Call::Chat)));
+        check(Wire::OpenAi, "POST /chat/completions", Some(&Endpoint::Call(Call::Chat)));
+        check(Wire::OpenAi, "POST /responses", Some(&Endpoint::Call(Call::Responses)));
+        check(Wire::OpenAi, "GET /models/z-ai/glm-4.7", free);
+        let gemini = |stream| Endpoint::Call(Call::Gemini { model: "gemini-2.5-pro".to_owned(), stream });
+        check(Wire::Gemini, "POST /v1beta/models/gemini-2.5-pro:generateContent", Some(&gemini(false)));
+        check(Wire::Gemini, "POST /models/gemini-2.5-pro:streamGenerateContent", Some(&gemini(true)));
+        check(Wire::Gemini, "POST /v1beta/models/gemini-2.5-pro:countTokens", free);
         check(Wire::Gemini, "GET /v1beta/models", free);
     }
 

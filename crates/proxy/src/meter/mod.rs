@@ -10,6 +10,9 @@ mod sse;
 mod tee;
 mod usage;
 
+#[cfg(test)]
+mod tests;
+
 pub use endpoint::{Call, Endpoint, Wire, endpoint};
 pub use refusal::{Refusal, Said, refusal};
 pub use request::{BadRequest, Request, Written};

@@ -64,7 +64,7 @@ impl Tee {
         Self::with_limits(call, content_type, usage_added, MOST_LINE, MOST_BODY)
     }
 
-    fn with_limits(
+    pub(super) fn with_limits(
         call: &Call,
         content_type: Option<&str>,
         usage_added: bool,

@@ -15,10 +15,10 @@ pub(super) fn strip(draft: &mut Draft) -> Result<(), BadRequest> {
     for name in KNOWN {
         named(&draft.fields, name)?;
     }
-    if let Some(name) = named(&draft.fields, "cached_content")? {
-        if draft.fields.get(&name).is_some_and(|value| !value.is_null()) {
-            return Err(BadRequest::Elsewhere { name: "cachedContent" });
-        }
+    if let Some(name) = named(&draft.fields, "cached_content")?
+        && draft.fields.get(&name).is_some_and(|value| !value.is_null())
+    {
+        return Err(BadRequest::Elsewhere { name: "cachedContent" });
     }
     if let Some(name) = named(&draft.fields, "model")? {
         draft.remove(&name);

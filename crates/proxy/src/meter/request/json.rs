@@ -276,7 +276,7 @@ mod tests {
             ("[]", BadRequest::NotJson { line: 1, column: 1 }),
             ("{} {}", BadRequest::NotJson { line: 1, column: 4 }),
             ("{\"a\":1,}", BadRequest::NotJson { line: 1, column: 8 }),
-            (r#"{"a":"\ud800"}"#, BadRequest::NotJson { line: 1, column: 12 }),
+            (r#"{"a":"\ud800"}"#, BadRequest::NotJson { line: 1, column: 13 }),
             (r#"{"a":1,"a":1}"#, twice("a")),
             (r#"{"a":1,"\u0061":1}"#, twice("a")),
             (r#"{"m":[{"x":{"type":1,"type":1}}]}"#, twice("type")),

@@ -62,8 +62,7 @@ impl Request {
         };
         let model = model(call, fields)?;
         let input = weigh::weigh(call, fields)?;
-        let long_cache =
-            fields.values().any(keeps_an_hour) || fields.get("cache_control").is_some_and(|control| long(control));
+        let long_cache = fields.values().any(keeps_an_hour) || fields.get("cache_control").is_some_and(long);
         let mut text = Body::new(body);
         text.retain(|name| fields.contains_key(name));
         for name in &draft.touched {

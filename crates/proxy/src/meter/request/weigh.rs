@@ -83,6 +83,10 @@ fn part(part: &Map<String, Value>) -> Result<u64, BadRequest> {
     if there("file_id").or(there("file_url")).is_some() {
         return refused();
     }
+    if kind.is_empty() && there("id").is_some() && there("role").is_none() {
+        // A bare name stands for something the provider keeps.
+        return Err(BadRequest::Part { kind: "item_reference".to_owned() });
+    }
     match kind {
         "image_url" | "input_image" | "computer_screenshot" => {
             let url = there("image_url").and_then(|image| image.get("url").unwrap_or(image).as_str());
@@ -112,7 +116,7 @@ fn part(part: &Map<String, Value>) -> Result<u64, BadRequest> {
         "reasoning" | "compaction" => sealed(part, "encrypted_content"),
         // What a model asked for is text, whatever it looks like.
         "tool_use" | "function_call" | "custom_tool_call" => Ok(text(&Value::Object(part.clone()))),
-        _ if there("audio").is_some() || there("source").is_some_and(|source| remote(source)) => refused(),
+        _ if there("audio").is_some() || there("source").is_some_and(remote) => refused(),
         _ => without(part, &[]),
     }
 }

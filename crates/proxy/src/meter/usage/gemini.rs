@@ -37,13 +37,17 @@ struct Feedback {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Counts {
-    prompt_token_count: Option<Count>,
-    tool_use_prompt_token_count: Option<Count>,
-    cached_content_token_count: Option<Count>,
-    candidates_token_count: Option<Count>,
-    thoughts_token_count: Option<Count>,
+    #[serde(rename = "promptTokenCount")]
+    prompt: Option<Count>,
+    #[serde(rename = "toolUsePromptTokenCount")]
+    tools: Option<Count>,
+    #[serde(rename = "cachedContentTokenCount")]
+    cached: Option<Count>,
+    #[serde(rename = "candidatesTokenCount")]
+    candidates: Option<Count>,
+    #[serde(rename = "thoughtsTokenCount")]
+    thoughts: Option<Count>,
 }
 
 impl Answer {
@@ -57,7 +61,9 @@ impl Answer {
     pub(super) fn body(&mut self, body: &[u8]) {
         if body.starts_with(b"[") {
             let chunks: Vec<Chunk> = serde_json::from_slice(body).unwrap_or_default();
-            chunks.into_iter().for_each(|chunk| self.learn(chunk));
+            for chunk in chunks {
+                self.learn(chunk);
+            }
         } else {
             self.event(body);
         }
@@ -87,13 +93,13 @@ impl Answer {
 }
 
 fn usage(counts: &Counts) -> Option<Usage> {
-    let prompt = tokens(counts.prompt_token_count)?;
-    let cached = tokens(counts.cached_content_token_count).filter(|cached| *cached <= prompt).unwrap_or(0);
-    let thoughts = tokens(counts.thoughts_token_count).unwrap_or(0);
+    let prompt = tokens(counts.prompt)?;
+    let cached = tokens(counts.cached).filter(|cached| *cached <= prompt).unwrap_or(0);
+    let thoughts = tokens(counts.thoughts).unwrap_or(0);
     Some(Usage {
-        input: prompt - cached + tokens(counts.tool_use_prompt_token_count).unwrap_or(0),
+        input: prompt - cached + tokens(counts.tools).unwrap_or(0),
         cached_input: cached,
-        output: tokens(counts.candidates_token_count).unwrap_or(0) + thoughts,
+        output: tokens(counts.candidates).unwrap_or(0) + thoughts,
         reasoning: thoughts,
         ..Usage::default()
     })

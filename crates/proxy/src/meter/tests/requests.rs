@@ -1,0 +1,397 @@
+//! What becomes of a request on its way out.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::{BadRequest, Call, Request, Written};
+
+fn gemini() -> Call {
+    Call::Gemini { model: "g".to_owned(), stream: false }
+}
+
+#[track_caller]
+fn write(call: &Call, body: &str, most: u64) -> (String, Vec<String>, bool) {
+    let Written { body, changed, usage_added } = Request::parse(call, body.as_bytes()).expect(body).write(most);
+    (String::from_utf8(body).expect("text"), changed, usage_added)
+}
+
+#[track_caller]
+fn check(call: &Call, body: &str, most: u64, want: &str, changed: &[&str]) {
+    let (text, words, _) = write(call, body, most);
+    assert_eq!(text, want);
+    assert_eq!(words, changed);
+}
+
+#[test]
+fn what_fits_is_not_touched() {
+    for (call, body) in [
+        (
+            Call::Messages,
+            r#"{"x":1.50,"model":"m","max_tokens":100,"messages":[ {"role":"user","content":"h\u0069"} ],"y":[{}]}"#,
+        ),
+        (
+            Call::Messages,
+            r#"{"model":"m","max_tokens":0,"messages":[],"stream":true,"thinking":{"type":"enabled","budget_tokens":5000},"service_tier":"standard_only","tools":[{"name":"a"},{"type":"bash_20250124","name":"bash"},{"type":"custom","name":"b"}],"tool_choice":{"type":"tool","name":"a"}}"#,
+        ),
+        (
+            Call::Chat,
+            r#"{"model":"m","messages":[],"max_tokens":9,"max_completion_tokens":9,"service_tier":"flex","n":1,"modalities":["text"],"tools":[{"type":"function","function":{"name":"f"}}]}"#,
+        ),
+        (
+            Call::Chat,
+            r#"{"model":"m","messages":[],"max_tokens":9,"stream":true,"stream_options":{"include_usage":true}}"#,
+        ),
+        (
+            Call::Responses,
+            r#"{"model":"m","input":"hi","max_output_tokens":16,"store":true,"previous_response_id":null,"background":false,"tools":[{"type":"function","name":"f"},{"type":"local_shell"}]}"#,
+        ),
+        (
+            gemini(),
+            r#"{"contents":[{"parts":[{"text":"a"}]}],"generationConfig":{"maxOutputTokens":7},"tools":[{"function_declarations":[]}]}"#,
+        ),
+    ] {
+        check(&call, body, 100, body, &[]);
+    }
+}
+
+#[test]
+fn limits() {
+    check(
+        &Call::Messages,
+        r#"{"model":"m","max_tokens":64000,"messages":[]}"#,
+        500,
+        r#"{"model":"m","max_tokens":500,"messages":[]}"#,
+        &["`max_tokens` lowered from 64000 to 500"],
+    );
+    check(
+        &Call::Responses,
+        r#"{"model":"m","max_output_tokens":null}"#,
+        500,
+        r#"{"model":"m","max_output_tokens":500}"#,
+        &["`max_output_tokens` set to 500"],
+    );
+    check(
+        &Call::Chat,
+        r#"{"model":"m","max_tokens":900,"max_completion_tokens":800,"n":3}"#,
+        500,
+        r#"{"model":"m","max_tokens":166,"max_completion_tokens":166,"n":3}"#,
+        &["`max_tokens` lowered from 900 to 166", "`max_completion_tokens` lowered from 800 to 166"],
+    );
+    check(
+        &Call::Chat,
+        r#"{"model":"m"}"#,
+        500,
+        r#"{"model":"m","max_completion_tokens":500}"#,
+        &["`max_completion_tokens` set to 500"],
+    );
+    let old = Request::parse(&Call::Chat, br#"{"model":"m"}"#).expect("a request").with_old_limit().write(5);
+    assert_eq!(old.body, br#"{"model":"m","max_tokens":5}"#);
+    let both = br#"{"model":"m","max_completion_tokens":9}"#;
+    let both = Request::parse(&Call::Chat, both).expect("a request").with_old_limit().write(5);
+    assert_eq!(both.body, br#"{"model":"m","max_completion_tokens":5,"max_tokens":5}"#);
+    check(
+        &gemini(),
+        r#"{"contents":[],"generation_config":{"max_output_tokens":900,"candidateCount":2,"temperature":0}}"#,
+        500,
+        r#"{"contents":[],"generation_config":{"max_output_tokens":250,"candidateCount":2,"temperature":0}}"#,
+        &["`maxOutputTokens` lowered from 900 to 250"],
+    );
+    check(
+        &gemini(),
+        r#"{"contents":[]}"#,
+        500,
+        r#"{"contents":[],"generationConfig":{"maxOutputTokens":500}}"#,
+        &["`maxOutputTokens` set to 500"],
+    );
+}
+
+#[test]
+fn wishes() {
+    #[track_caller]
+    fn check(call: &Call, body: &Value, want: Option<u64>) {
+        let request = Request::parse(call, body.to_string().as_bytes()).expect("a request");
+        assert_eq!(request.wanted_output(), want, "{body}");
+    }
+    check(&Call::Messages, &json!({"model": "m", "max_tokens": 9}), Some(9));
+    check(&Call::Chat, &json!({"model": "m", "max_tokens": 9, "max_completion_tokens": 7, "n": 2}), Some(18));
+    check(&Call::Chat, &json!({"model": "m", "max_tokens": null, "n": 2}), None);
+    check(&Call::Responses, &json!({"model": "m", "max_output_tokens": u64::MAX}), Some(u64::MAX));
+    check(&gemini(), &json!({"generationConfig": {"maxOutputTokens": 9, "candidate_count": 3}}), Some(27));
+    let request = Request::parse(&gemini(), b"{}").expect("a request");
+    assert_eq!((request.model(), request.wanted_output()), ("g", None));
+}
+
+#[test]
+fn thinking_stays_below_the_answer() {
+    let body = |most: u64, thinking: &str| {
+        format!(
+            r#"{{"model":"m","max_tokens":{most},"thinking":{thinking},"context_management":{{"edits":[{{"type":"clear_thinking_20251015"}}]}}}}"#
+        )
+    };
+    let planned = r#"{"type":"enabled","budget_tokens":10000}"#;
+    let (less, words, _) = write(&Call::Messages, &body(32_000, planned), 2000);
+    assert_eq!(less, body(2000, r#"{"type":"enabled","budget_tokens":1999}"#));
+    assert_eq!(
+        words,
+        ["`max_tokens` lowered from 32000 to 2000", "`thinking.budget_tokens` lowered from 10000 to 1999"]
+    );
+    let (off, words, _) = write(&Call::Messages, &body(32_000, planned), 1024);
+    assert_eq!(off, r#"{"model":"m","max_tokens":1024,"thinking":{"type":"disabled"}}"#);
+    assert_eq!(words, ["`max_tokens` lowered from 32000 to 1024", "`thinking` turned off"]);
+    let (same, ..) = write(&Call::Messages, &body(32_000, planned), 10_001);
+    assert_eq!(same, body(10_001, planned));
+    let (adaptive, ..) = write(&Call::Messages, &body(32_000, r#"{"type":"adaptive"}"#), 5);
+    assert_eq!(adaptive, body(5, r#"{"type":"adaptive"}"#));
+}
+
+#[test]
+fn usage_is_asked_for() {
+    for (given, want, added) in [
+        (r#""stream":true"#, r#""stream":true,"stream_options":{"include_usage":true}"#, true),
+        (
+            r#""stream_options":{"include_usage":false,"x":1},"stream":true"#,
+            r#""stream_options":{"include_usage":true,"x":1},"stream":true"#,
+            true,
+        ),
+        (r#""stream":true,"stream_options":null"#, r#""stream":true,"stream_options":{"include_usage":true}"#, true),
+        (
+            r#""stream":true,"stream_options":{"include_usage":true}"#,
+            r#""stream":true,"stream_options":{"include_usage":true}"#,
+            false,
+        ),
+        (r#""stream":false"#, r#""stream":false"#, false),
+    ] {
+        let body = |rest: &str| format!(r#"{{"model":"m","max_tokens":1,{rest}}}"#);
+        let (text, _, usage_added) = write(&Call::Chat, &body(given), 9);
+        assert_eq!((text, usage_added), (body(want), added));
+    }
+    let (text, _, added) = write(&Call::Responses, r#"{"model":"m","stream":true,"max_output_tokens":1}"#, 9);
+    assert_eq!((text.contains("stream_options"), added), (false, false));
+}
+
+#[test]
+fn what_costs_extra_is_taken_out() {
+    check(
+        &Call::Messages,
+        r#"{"model":"m","speed":"fast","inference_geo":"us","service_tier":"priority","mcp_servers":[{}],"container":"c","max_tokens":1,"tools":[{"name":"a","x":1e1},{"type":"web_search_20250305","name":"web_search"},{"type":"code_execution_20250825"},{"type":7},"x"],"tool_choice":{"type":"tool","name":"web_search"},"context_management":{"edits":[{"type":"compact_20260112"},{"type":"clear_tool_uses_20250919"}]}}"#,
+        9,
+        r#"{"model":"m","max_tokens":1,"tools":[{"name":"a","x":10.0}],"context_management":{"edits":[{"type":"clear_tool_uses_20250919"}]}}"#,
+        &[
+            "`speed` taken out",
+            "`inference_geo` taken out",
+            "`mcp_servers` taken out",
+            "`container` taken out",
+            "`service_tier` taken out",
+            "an edit of `context_management` taken out",
+            "tool `web_search_20250305` taken out",
+            "tool `code_execution_20250825` taken out",
+            "tool `?` taken out",
+            "tool `?` taken out",
+            "`tool_choice` taken out",
+        ],
+    );
+    check(
+        &Call::Responses,
+        r#"{"model":"m","max_output_tokens":1,"service_tier":"auto","tools":[{"type":"web_search"},{"type":"namespace","tools":[{"type":"function","name":"f"},{"type":"mcp"}]},{"name":"bare"}],"tool_choice":"auto"}"#,
+        9,
+        r#"{"model":"m","max_output_tokens":1,"service_tier":"auto","tools":[{"type":"namespace","tools":[{"type":"function","name":"f"}]}],"tool_choice":"auto"}"#,
+        &["tool `web_search` taken out", "tool `mcp` taken out", "tool `?` taken out"],
+    );
+    check(
+        &Call::Chat,
+        r#"{"model":"m","max_tokens":1,"prediction":{},"web_search_options":{},"modalities":["text","audio"],"audio":{},"models":["dear"],"tools":[{"type":"web_search"}],"tool_choice":"required","plugins":null}"#,
+        9,
+        r#"{"model":"m","max_tokens":1}"#,
+        &[
+            "`prediction` taken out",
+            "`web_search_options` taken out",
+            "`models` taken out",
+            "`audio` taken out",
+            "`modalities` taken out",
+            "tool `web_search` taken out",
+        ],
+    );
+    check(
+        &gemini(),
+        r#"{"model":"dear","tools":[{"googleSearch":{}},{"functionDeclarations":[],"code_execution":{}}],"serviceTier":"priority","generationConfig":{"responseModalities":["IMAGE"],"maxOutputTokens":1}}"#,
+        9,
+        r#"{"tools":[{"functionDeclarations":[]}],"generationConfig":{"maxOutputTokens":1}}"#,
+        &[
+            "`model` taken out",
+            "`serviceTier` taken out",
+            "`responseModalities` taken out",
+            "tool `googleSearch` taken out",
+            "tool `code_execution` taken out",
+        ],
+    );
+}
+
+#[test]
+fn refused() {
+    #[track_caller]
+    fn check(call: &Call, body: &str, want: &str) {
+        let error = Request::parse(call, body.as_bytes()).expect_err(body);
+        let hint = error.hint().map(|hint| format!(" | {hint}")).unwrap_or_default();
+        assert_eq!(format!("{error}{hint}"), want);
+    }
+    let chat = Call::Chat;
+    check(&chat, "", "the body is not a JSON object, at line 1, column 0");
+    check(&chat, r#"["model"]"#, "the body is not a JSON object, at line 1, column 1");
+    check(&chat, r#"{"model":"a","model":"b"}"#, "`model` stands twice in one object");
+    check(
+        &chat,
+        r#"{"model":"a","Max_Tokens":1}"#,
+        "`Max_Tokens` is not how `max_tokens` is written | write `max_tokens`",
+    );
+    check(
+        &chat,
+        r#"{"model":"a","maxTokens":1}"#,
+        "`maxTokens` is not how `max_tokens` is written | write `max_tokens`",
+    );
+    for body in ["{}", r#"{"model":""}"#, r#"{"model":" "}"#, r#"{"model":7}"#, r#"{"model":"a\nb"}"#] {
+        check(&chat, body, "the body names no model");
+    }
+    for number in ["-1", "1.5", "\"9\"", "1e3", "[]", "18446744073709551616"] {
+        let body = format!(r#"{{"model":"m","max_tokens":{number}}}"#);
+        check(&chat, &body, "`max_tokens` must be a whole number, zero or more");
+    }
+    for number in ["0", "129"] {
+        check(&chat, &format!(r#"{{"model":"m","n":{number}}}"#), "`n` must be a whole number from 1 to 128");
+    }
+    check(&chat, r#"{"model":"m","stream":"yes"}"#, "`stream` must be true or false");
+    check(&chat, r#"{"model":"m","tools":{}}"#, "`tools` must be a list");
+    for (name, value) in
+        [("previous_response_id", "\"r\""), ("conversation", "{}"), ("prompt", "{\"id\":1}"), ("background", "true")]
+    {
+        check(
+            &Call::Responses,
+            &format!(r#"{{"model":"m","{name}":{value}}}"#),
+            &format!(
+                "`{name}` asks for what lies at the provider, and what it costs cannot be known beforehand | send the whole \
+                 conversation with every call"
+            ),
+        );
+    }
+    check(
+        &gemini(),
+        r#"{"generationConfig":{},"generation_config":{}}"#,
+        "`generation_config` stands twice in one object",
+    );
+    check(
+        &gemini(),
+        r#"{"generationConfig":{"maxOutputTokens":1,"max_output_tokens":9}}"#,
+        "`max_output_tokens` stands twice in one object",
+    );
+    check(&gemini(), r#"{"generationConfig":[]}"#, "`generationConfig` must be an object");
+    assert_eq!(
+        Request::parse(&gemini(), br#"{"cached_content":"c"}"#).err(),
+        Some(BadRequest::Elsewhere { name: "cachedContent" })
+    );
+}
+
+#[test]
+fn an_hour_in_the_cache() {
+    for (control, want) in [
+        (r#"{"type":"ephemeral"}"#, false),
+        (r#"{"type":"ephemeral","ttl":"5m"}"#, false),
+        (r#"{"type":"ephemeral","ttl":"1h"}"#, true),
+        (r#"{"type":"ephemeral","ttl":"9d"}"#, true),
+    ] {
+        for body in [
+            format!(r#"{{"model":"m","system":[{{"type":"text","text":"x","cache_control":{control}}}]}}"#),
+            format!(r#"{{"model":"m","messages":[{{"content":[{{"content":[{{"cache_control":{control}}}]}}]}}]}}"#),
+            format!(r#"{{"model":"m","cache_control":{control}}}"#),
+            format!(r#"{{"model":"m","tools":[{{"name":"t","cache_control":{control}}}]}}"#),
+        ] {
+            let request = Request::parse(&Call::Messages, body.as_bytes()).expect("a request");
+            assert_eq!(request.long_cache(), want, "{body}");
+        }
+    }
+}
+
+fn calls() -> impl Strategy<Value = Call> {
+    prop_oneof![Just(Call::Messages), Just(Call::Chat), Just(Call::Responses), Just(gemini())]
+}
+
+/// Bodies of known and unknown fields with plausible and implausible values.
+fn body() -> impl Strategy<Value = Value> {
+    let names = prop::sample::select(vec![
+        "max_tokens",
+        "max_completion_tokens",
+        "max_output_tokens",
+        "maxOutputTokens",
+        "n",
+        "candidateCount",
+        "stream",
+        "stream_options",
+        "generationConfig",
+        "generation_config",
+        "thinking",
+        "budget_tokens",
+        "tools",
+        "type",
+        "messages",
+        "contents",
+        "parts",
+        "input",
+        "content",
+        "source",
+        "system",
+        "service_tier",
+        "x",
+        "y",
+        "context_management",
+        "edits",
+    ]);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (0..5000u64).prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "[a-z_ ]{0,6}|image|text|enabled".prop_map(Value::from),
+    ];
+    let value = leaf.prop_recursive(3, 24, 4, {
+        let names = names.clone();
+        move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                proptest::collection::btree_map(names.clone(), inner, 0..4).prop_map(|map| Value::Object(
+                    map.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+                )),
+            ]
+        }
+    });
+    proptest::collection::btree_map(names, value, 0..6).prop_map(|map| {
+        let mut body = json!({"model": "m"});
+        for (name, value) in map {
+            body[name] = value;
+        }
+        body
+    })
+}
+
+proptest! {
+    #[test]
+    fn written_within_the_limit_and_otherwise_the_same(call in calls(), body in body(), most in 0..6000u64) {
+        let text = body.to_string();
+        let Ok(request) = Request::parse(&call, text.as_bytes()) else { return Ok(()) };
+        prop_assert!(request.input() > 0);
+        let written = request.write(most).body;
+        let again = Request::parse(&call, &written).expect("a request");
+        // What was written has a limit, and it holds for all choices together.
+        prop_assert!(again.wanted_output().is_some_and(|wanted| wanted <= most), "{}", String::from_utf8_lossy(&written));
+        let [before, after] = [text.as_bytes(), &written].map(|text| serde_json::from_slice::<Value>(text).expect("JSON"));
+        for name in ["x", "y", "messages", "contents", "input", "system"] {
+            prop_assert_eq!(before.get(name), after.get(name));
+        }
+        // Written once more it stays as it is.
+        let twice = again.write(most);
+        prop_assert_eq!(twice, Written { body: written, changed: Vec::new(), usage_added: false });
+    }
+
+    #[test]
+    fn never_panics(call in calls(), text in "\\PC{0,60}", bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        let _ = Request::parse(&call, text.as_bytes());
+        let _ = Request::parse(&call, &bytes);
+    }
+}

@@ -1,0 +1,36 @@
+//! Any body as a request to a model: what is sent has a limit, and reads the same when it comes again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ralph_proxy::meter::{Call, Request};
+
+// The first byte says of which wire the request is, the second how long the answer may be.
+fuzz_target!(|input: &[u8]| {
+    let [wire, most, body @ ..] = input else { return };
+    let call = match wire % 4 {
+        0 => Call::Messages,
+        1 => Call::Chat,
+        2 => Call::Responses,
+        _ => Call::Gemini { model: "g".to_owned(), stream: false },
+    };
+    let most = u64::from(*most) * 16;
+    let request = match Request::parse(&call, body) {
+        Ok(request) => request,
+        Err(refused) => {
+            assert!(!refused.to_string().is_empty(), "refused without a reason");
+            return;
+        }
+    };
+    assert!(!request.model().is_empty(), "nobody is asked");
+    assert!(request.input() > 0, "a prompt of nothing");
+    let (input, wanted) = (request.input(), request.wanted_output());
+    let written = request.write(most);
+    let again = Request::parse(&call, &written.body).expect("what was written can be read");
+    let limit = again.wanted_output().expect("what was written has a limit");
+    assert!(limit <= most && wanted.is_none_or(|wanted| limit <= wanted), "{limit} of {most}");
+    // A limit and a wish for usage may be new.
+    assert!(again.input() <= input + 64, "{} is more than {input}", again.input());
+    let twice = again.write(most);
+    assert!(twice.changed.is_empty() && !twice.usage_added, "{:?}", twice.changed);
+    assert_eq!(twice.body, written.body, "writing twice is writing once");
+});
