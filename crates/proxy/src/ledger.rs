@@ -69,7 +69,7 @@ impl Rate {
 impl Rate {
     /// Returns the dearest rates that a call with so long a prompt can be charged by.
     pub fn worst(price: &Price, input: u64, writes: CacheWrites) -> Self {
-        let (input, output) = price.dearest_for(input, writes);
+        let (input, output) = price.dearest(input, writes);
         Self { input, output }
     }
 }

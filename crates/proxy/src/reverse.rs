@@ -148,6 +148,7 @@ impl Visit<'_> {
     /// Sets the worst case of a call aside and writes the request so that it cannot become worse.
     fn reserve(&mut self, call: &meter::Call, body: &[u8]) -> Result<(Bytes, Pending, bool), Refusal> {
         let asked = meter::Request::parse(call, body).map_err(|bad| Refusal::BadRequest(bad.to_string()))?;
+        let asked = if self.route.old_limit { asked.with_old_limit() } else { asked };
         let name = asked.model().to_owned();
         let Some(model) = self.route.model(&name) else {
             let known: Vec<&str> = self.route.models().collect();

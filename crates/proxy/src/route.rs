@@ -24,6 +24,8 @@ pub struct Route {
     pub(crate) upstream: Upstream,
     credential: Option<Arc<Credential>>,
     models: BTreeMap<String, Model>,
+    /// The endpoint knows the limit of an answer only by its older name.
+    pub(crate) old_limit: bool,
 }
 
 /// Where a route leads.
@@ -76,7 +78,7 @@ impl Route {
         let target = Target::authority(authority, Some(if https { HTTPS } else { HTTP }))
             .map_err(|source| BadRoute::Host { route: route(), source })?;
         let upstream = Upstream { https, target, base: path.trim_end_matches('/').to_owned() };
-        Ok(Self { name: route(), wire, upstream, credential: None, models: BTreeMap::new() })
+        Ok(Self { name: route(), wire, upstream, credential: None, models: BTreeMap::new(), old_limit: false })
     }
 
     /// Lends a credential to every request of the route.
@@ -90,6 +92,13 @@ impl Route {
     #[must_use]
     pub fn with_model(mut self, name: impl Into<String>, model: Model) -> Self {
         self.models.insert(name.into(), model);
+        self
+    }
+
+    /// Says that the endpoint knows the limit of a chat's answer only as `max_tokens`, as most but OpenAI's do.
+    #[must_use]
+    pub fn with_old_limit(mut self) -> Self {
+        self.old_limit = true;
         self
     }
 

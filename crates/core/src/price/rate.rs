@@ -85,14 +85,8 @@ impl Price {
         Some(rest.checked_div(u128::from(rate)).map_or(u64::MAX, |tokens| u64::try_from(tokens).unwrap_or(u64::MAX)))
     }
 
-    /// Returns the dearest rate of a prompt token and of an answer's, however long the prompt is.
-    pub fn dearest(&self, writes: CacheWrites) -> (u64, u64) {
-        let rates = self.rates(u64::MAX);
-        (rates.dearest_input(writes), rates.output)
-    }
-
-    /// As [`Self::dearest`], for a prompt of at most so many tokens.
-    pub fn dearest_for(&self, input_tokens: u64, writes: CacheWrites) -> (u64, u64) {
+    /// Returns the dearest rate of a prompt token and of an answer's, for a prompt of at most so many tokens.
+    pub fn dearest(&self, input_tokens: u64, writes: CacheWrites) -> (u64, u64) {
         let rates = self.rates(input_tokens);
         (rates.dearest_input(writes), rates.output)
     }
@@ -223,10 +217,10 @@ mod tests {
         ] {
             check(price, million, want);
             assert_eq!(price.worst_case(1_000_000, 0, CacheWrites::Long), Micros(want));
-            assert_eq!(price.dearest(CacheWrites::Long), (want, price.rates(u64::MAX).output));
+            assert_eq!(price.dearest(u64::MAX, CacheWrites::Long), (want, price.rates(u64::MAX).output));
         }
         assert_eq!(opus.worst_case(1_000_000, 0, CacheWrites::Short), Micros(6_250_000));
-        assert_eq!(opus.dearest(CacheWrites::Short), (6_250_000, 25_000_000));
+        assert_eq!(opus.dearest(u64::MAX, CacheWrites::Short), (6_250_000, 25_000_000));
     }
 
     #[test]

@@ -156,6 +156,9 @@ fn routes_of(
         }
         let mut route = Route::new(name, wire, &endpoint.base_url).map_err(|error| refuse(error.to_string()))?;
         route = route.with_model(&endpoint.model, model);
+        if provider != "openai" || profile.base_url.is_some() {
+            route = route.with_old_limit();
+        }
         if let Some(credential) = &credential {
             route = route.with_credential(Arc::clone(credential));
         }
