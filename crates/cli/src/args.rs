@@ -209,6 +209,9 @@ pub(crate) struct Run {
     /// Let commands reach this host too; can be given more than once
     #[arg(long, value_name = "HOST")]
     pub(crate) allow_host: Vec<String>,
+    /// Lend a secret to HTTPS requests of the sandbox to a host: NAME=HOST; may be given again
+    #[arg(long, value_name = "NAME=HOST")]
+    pub(crate) lend: Vec<String>,
     /// Skip running every proof on the base commit first
     #[arg(long)]
     pub(crate) no_baseline: bool,

@@ -47,6 +47,7 @@ pub(crate) struct Flags {
     pub(crate) max_tokens: Option<u64>,
     pub(crate) network: Option<Mode>,
     pub(crate) allow_hosts: Vec<String>,
+    pub(crate) lend: Vec<String>,
     pub(crate) no_baseline: bool,
     pub(crate) include_dirty: bool,
 }
@@ -263,6 +264,7 @@ impl Setup {
             image: config.sandbox.image.value.clone(),
             resources: resources(&config.sandbox.resources),
             toolchains: config.sandbox.toolchains.value.clone(),
+            lent: flags.lend.clone(),
             profiles,
             budget,
             policy: config.sandbox.network.policy(),

@@ -322,6 +322,9 @@ pub struct Started {
     pub resources: Resources,
     #[serde(default)]
     pub toolchains: Toolchains,
+    /// Secrets that are lent to requests from the sandbox at work, each as `NAME=HOST`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lent: Vec<String>,
     pub profiles: Profiles,
     pub budget: Budget,
     pub test_command: String,

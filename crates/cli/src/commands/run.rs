@@ -7,6 +7,7 @@ use ralph_core::exit::Exit;
 use ralph_core::lint::{Finding, Severity, fix, has_errors};
 use ralph_core::policy::Mode;
 use ralph_core::run::State;
+use ralph_engine::egress::{BadLoan, Loan};
 use ralph_engine::run::{Begun, Keep, Runner, Stops, begin};
 use ralph_engine::store::Folder;
 use ralph_sandbox::{Capabilities, Isolation};
@@ -19,7 +20,7 @@ use crate::setup::{Flags, Read, Setup, TASK_FILE, quoted};
 use crate::ui::{Ui, YELLOW, paint};
 
 pub(crate) async fn run(setup: &Setup, args: Run, ui: &mut Ui) -> Outcome {
-    let flags = Flags {
+    let mut flags = Flags {
         backend: args.backend,
         profile: args.profile,
         engine: args.engine,
@@ -29,12 +30,24 @@ pub(crate) async fn run(setup: &Setup, args: Run, ui: &mut Ui) -> Outcome {
         max_tokens: args.max_tokens,
         network: args.network,
         allow_hosts: args.allow_host,
+        lend: args.lend,
         no_baseline: args.no_baseline,
         include_dirty: args.include_dirty,
     };
     if flags.network == Some(Mode::Deny) && !flags.allow_hosts.is_empty() {
         return Err(Failure::usage("`--allow-host` adds to a network that `--network deny` takes away")
             .hint("use `--network allowlist`, or leave `--network` out"));
+    }
+    for text in &flags.lend {
+        let loan: Loan = text.parse().map_err(|error: BadLoan| {
+            let hint = error.hint().unwrap_or_default();
+            Failure::usage(error.to_string()).hint(hint)
+        })?;
+        if setup.host.secrets().find(&loan.secret).map_err(ralph_engine::Error::from)?.is_none() {
+            return Err(ralph_engine::Error::NoSecret { name: loan.secret }.into());
+        }
+        // Whoever lends a secret to a host means it to be reached.
+        flags.allow_hosts.push(loan.host);
     }
     ui.pin("▸ reading the task");
     let read = setup.read(args.task.as_deref()).await?;

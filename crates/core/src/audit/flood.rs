@@ -21,10 +21,9 @@ impl Class {
     pub fn of(record: &Record) -> Self {
         match record.kind {
             Kind::Decision if record.is_denial() => Self::Denied,
-            Kind::Calling => Self::Kept,
             Kind::Exchange if record.tokens.is_some() => Self::Kept,
             Kind::Decision | Kind::Exchange | Kind::Alarm | Kind::Spent => Self::Other,
-            Kind::Restarted | Kind::Closed | Kind::Skipped | Kind::Damaged => Self::Kept,
+            Kind::Calling | Kind::Restarted | Kind::Closed | Kind::Skipped | Kind::Damaged => Self::Kept,
         }
     }
 }

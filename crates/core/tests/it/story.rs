@@ -60,6 +60,7 @@ pub(crate) fn started() -> Started {
         image: None,
         resources: ralph_core::event::Resources::default(),
         toolchains: ralph_core::config::Toolchains::default(),
+        lent: Vec::new(),
         profiles: Profiles { default: profile("cheap"), fallback: Some(profile("strong")), doctor: None },
         budget: Budget {
             iterations: 3,

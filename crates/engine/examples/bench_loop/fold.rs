@@ -191,6 +191,7 @@ fn started(start: &str) -> Started {
         image: None,
         resources: ralph_core::event::Resources::default(),
         toolchains: ralph_core::config::Toolchains::default(),
+        lent: Vec::new(),
         profiles: Profiles { default, fallback: None, doctor: None },
         budget: ralph_core::budget::Budget {
             iterations: u32::MAX,

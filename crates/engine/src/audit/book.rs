@@ -102,10 +102,8 @@ impl Book {
     pub fn write(&self, sandbox: &str, told: &Told) {
         let record = record(sandbox, told, &self.redactor);
         let mut pages = self.shared.pages();
-        if let Told::Decided(decided) = told {
-            let event = pages.denials.hear(decided);
-            pages.events.extend(event);
-        }
+        let event = pages.denials.hear_all(told);
+        pages.events.extend(event);
         pages.put(record);
         drop(pages);
         self.shared.bell.notify_one();
@@ -118,7 +116,7 @@ impl Book {
         self.shared.bell.notify_one();
     }
 
-    /// Returns the refusals that are worth an event and were not taken yet.
+    /// Returns the refusals and alarms that are worth an event and were not taken yet.
     pub fn denied(&self) -> Vec<Event> {
         std::mem::take(&mut self.shared.pages().events)
     }

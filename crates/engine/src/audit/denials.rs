@@ -1,10 +1,10 @@
-//! Which refusals become events of the run: the first of each host and port, and every tenfold after that.
+//! Which refusals and alarms become events of the run: the first of a kind, and every tenfold after that.
 
 use std::collections::BTreeMap;
 
-use ralph_core::event::Event;
+use ralph_core::event::{Event, Level};
 use ralph_core::redact::Redactor;
-use ralph_proxy::notice::{Decided, Why};
+use ralph_proxy::notice::{Alarm, Decided, Told, Why};
 
 use super::told::bounded;
 
@@ -18,11 +18,37 @@ const OTHERS: &str = "(other hosts)";
 pub struct Denials {
     redactor: Redactor,
     counts: BTreeMap<(String, u16), u64>,
+    alarms: BTreeMap<String, u64>,
 }
 
 impl Denials {
     pub fn new(redactor: Redactor) -> Self {
-        Self { redactor, counts: BTreeMap::new() }
+        Self { redactor, counts: BTreeMap::new(), alarms: BTreeMap::new() }
+    }
+
+    /// Takes what was told; returns the event it is worth.
+    pub fn hear_all(&mut self, told: &Told) -> Option<Event> {
+        match told {
+            Told::Decided(decided) => self.hear(decided),
+            Told::Alarm(alarm) => self.alarm(alarm),
+            Told::Spent { route, why, .. } => self.log(Level::Warn, &format!("route `{route}`: {why}")),
+            Told::Restarted { why } => self.log(Level::Warn, &format!("the way out was served anew: {why}")),
+            Told::Exchanged(_) | Told::Calling { .. } => None,
+        }
+    }
+
+    fn alarm(&mut self, alarm: &Alarm) -> Option<Event> {
+        let Alarm { what, credential, host, port } = alarm;
+        self.log(Level::Error, &format!("alarm: {what} (`{credential}`, {host}:{port})"))
+    }
+
+    fn log(&mut self, level: Level, text: &str) -> Option<Event> {
+        let text = bounded(text, 300, &self.redactor);
+        let known = self.alarms.contains_key(&text) || self.alarms.len() < APART;
+        let count = self.alarms.entry(if known { text.clone() } else { OTHERS.to_owned() }).or_insert(0);
+        *count = count.saturating_add(1);
+        let times = if *count > 1 { format!(", {count} times") } else { String::new() };
+        is_power_of_ten(*count).then(|| Event::Log { level, text: format!("{text}{times}") })
     }
 
     /// Takes one decision; returns the event it is worth.
@@ -73,6 +99,30 @@ mod tests {
             Event::PolicyDenied { host, port, rule, count } => format!("{host}:{port} ({rule}) {count}"),
             other => panic!("{other:?}"),
         })
+    }
+
+    #[test]
+    fn alarms_are_told_too() {
+        use ralph_proxy::notice::Wrong;
+        let mut denials = Denials::new(Redactor::new([]));
+        let alarm = |host: &str| {
+            Told::Alarm(Alarm {
+                what: Wrong::PhantomAstray,
+                credential: "KEY".to_owned(),
+                host: host.to_owned(),
+                port: 443,
+            })
+        };
+        let told: Vec<Event> = (0..10).filter_map(|_| denials.hear_all(&alarm("evil.test"))).collect();
+        let text = "alarm: a stand-in for a credential was sent to a host it is not for (`KEY`, evil.test:443)";
+        assert_eq!(
+            told,
+            [
+                Event::Log { level: Level::Error, text: text.to_owned() },
+                Event::Log { level: Level::Error, text: format!("{text}, 10 times") },
+            ]
+        );
+        assert!(denials.hear_all(&alarm("other.test")).is_some());
     }
 
     #[test]

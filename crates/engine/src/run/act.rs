@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ralph_core::action::{Action, Mode, RepoPath, Write};
-use ralph_core::event::{Before, Event, Outcome};
+use ralph_core::event::{Before, Event, Level, Outcome};
 use ralph_core::hash::sha256;
 use ralph_core::run::Begun;
 use ralph_core::{patch, text};
@@ -171,24 +171,38 @@ impl Runner {
             },
         };
         let sandbox = self.sandbox()?;
-        match begun {
-            Some(Begun { before: Before::Tree { head, tree, index }, .. }) => {
-                // It had been begun when the process died: from the same tree, it is done as if for the first time.
-                let index = index.as_deref().unwrap_or(&head);
-                inside::restore(&*sandbox, &self.snapshot(&head, &tree, index)?).await?;
-            }
-            _ => {
-                let survey = self.look().await?;
-                self.begin_action(n, index, action, before(survey))?;
-            }
-        }
-        self.survey = None;
         let timeout = Duration::from_secs(u64::from(timeout_s)).min(self.time_left());
-        let (halt, now) = (self.halt.clone(), self.stops.now.clone());
-        let ran = tokio::select! {
-            ran = check::run(&*sandbox, command, &cwd, timeout, &self.redactor) => ran,
-            () = halt.cancelled() => return Ok(None),
-            () = now.cancelled() => return Ok(None),
+        let mut begun = begun;
+        let mut retried = false;
+        let ran = loop {
+            match begun.take() {
+                Some(Begun { before: Before::Tree { head, tree, index }, .. }) => {
+                    // It had been begun when the process died: from the same tree, it is done as if for the first time.
+                    let index = index.as_deref().unwrap_or(&head);
+                    inside::restore(&*sandbox, &self.snapshot(&head, &tree, index)?).await?;
+                }
+                _ => {
+                    let survey = self.look().await?;
+                    self.begin_action(n, index, action, before(survey))?;
+                }
+            }
+            self.survey = None;
+            let restarts = self.restarts();
+            let (halt, now) = (self.halt.clone(), self.stops.now.clone());
+            let ran = tokio::select! {
+                ran = check::run(&*sandbox, command, &cwd, timeout, &self.redactor) => ran,
+                () = halt.cancelled() => return Ok(None),
+                () = now.cancelled() => return Ok(None),
+            };
+            // A command that failed while its way out was cut failed by no fault of its own. Once is enough: what cuts
+            // it every time is the command itself.
+            let cut = self.restarts() != restarts && matches!(&ran, Ok(ran) if !ran.passed());
+            if !cut || retried {
+                break ran;
+            }
+            retried = true;
+            self.log(Level::Warn, "the way out was served anew meanwhile: the command is run again".to_owned())?;
+            begun = self.state().open.as_ref().and_then(|open| open.begun.clone());
         };
         let ran = match ran {
             Ok(ran) => ran,

@@ -9,8 +9,8 @@ impl Runner {
     /// Tells of what was refused since the last step, and anchors the audit file when an iteration ended or the run
     /// rests: from then on nobody can shorten the file or write it anew without being noticed.
     pub(super) fn audited(&mut self) -> Result<(), Error> {
-        for denied in self.book.denied() {
-            self.events.append(denied)?;
+        for told in self.book.denied() {
+            self.events.append(told)?;
         }
         if let Some(why) = self.book.trouble() {
             self.log(Level::Warn, format!("the audit file lacks records that could not be written: {why}"))?;

@@ -36,6 +36,8 @@ pub struct Begin {
     pub image: Option<String>,
     pub resources: Resources,
     pub toolchains: Toolchains,
+    /// Secrets to lend, each as `NAME=HOST`.
+    pub lent: Vec<String>,
     pub profiles: Profiles,
     pub budget: Budget,
     pub policy: Policy,
@@ -171,6 +173,7 @@ pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Re
         image: wish.image.clone(),
         resources: wish.resources,
         toolchains: wish.toolchains.clone(),
+        lent: wish.lent.clone(),
         profiles: wish.profiles.clone(),
         budget: wish.budget.clone(),
         test_command: front.test_command.clone().unwrap_or_default(),

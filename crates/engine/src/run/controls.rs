@@ -152,10 +152,4 @@ impl Runner {
         }
         Ok(())
     }
-
-    /// Holds the sandbox at work to the policy in force, which is a fold of the events: a resumed run has it already.
-    pub(super) fn policy_changed(&mut self) {
-        let policy = self.state().policy();
-        tracing::debug!(run = self.state().id(), mode = %policy.mode, "the network policy changed");
-    }
 }

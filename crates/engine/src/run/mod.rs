@@ -16,6 +16,7 @@ mod publish;
 mod resume;
 mod rewind;
 mod runner;
+mod way_out;
 
 pub use adopt::{Origin, adopt, origin};
 pub use begin::{Begin, Begun, baseline_of, begin};

@@ -8,7 +8,7 @@ use std::path::Path;
 use ralph_core::event::{Event, Level, Started};
 use ralph_core::lint::Severity;
 use ralph_core::name;
-use ralph_sandbox::{Backend, Error as SandboxError, Isolation, Label, Resources, Sandbox, Spec};
+use ralph_sandbox::{Backend, Error as SandboxError, Isolation, Label, Network, Resources, Sandbox, Spec};
 
 use super::runner::Runner;
 use crate::egress;
@@ -49,7 +49,10 @@ impl Runner {
         reclaim: Vec<String>,
     ) -> Result<(), Error> {
         let backend = self.host.backend(&started.backend)?;
-        let sandbox = make(&*backend, started, Role::Work).await?;
+        let name = name_for(&*backend, started, Role::Work).await?;
+        let lent = self.agree(&name)?;
+        let made = make(&*backend, started, name, Role::Work).await?;
+        let sandbox = lent.put_in(made).await?;
         put_commit_in(&*sandbox, &self.bare, self.folder.path(), started, head).await?;
         self.files.start(&*sandbox).await?;
         self.survey = None;
@@ -93,8 +96,8 @@ impl Runner {
     }
 }
 
-/// Makes a sandbox for a run; one a dead process left behind is removed first.
-pub(crate) async fn make(backend: &dyn Backend, started: &Started, role: Role) -> Result<Arc<dyn Sandbox>, Error> {
+/// Returns the name of a run's sandbox; one of that name that a dead process left behind is removed.
+async fn name_for(backend: &dyn Backend, started: &Started, role: Role) -> Result<String, Error> {
     let listed = backend.list().await?;
     let foreign = |wanted: &str| {
         listed.iter().any(|other| other.id == wanted && other.labels.get(Label::RUN) != Some(&started.run))
@@ -107,7 +110,12 @@ pub(crate) async fn make(backend: &dyn Backend, started: &Started, role: Role) -
     if listed.iter().any(|other| other.id == name) {
         backend.open(&name).await?.destroy().await?;
     }
-    let labels = BTreeMap::from([
+    Ok(name)
+}
+
+/// Makes a sandbox for a run.
+async fn make(backend: &dyn Backend, started: &Started, name: String, role: Role) -> Result<Arc<dyn Sandbox>, Error> {
+    let mut labels = BTreeMap::from([
         (Label::RUN.to_owned(), started.run.clone()),
         (Label::ROLE.to_owned(), role.word().to_owned()),
         (Label::REPO.to_owned(), started.repo.clone()),
@@ -116,16 +124,16 @@ pub(crate) async fn make(backend: &dyn Backend, started: &Started, role: Role) -
         ("ralph.base-branch".to_owned(), started.base_branch.clone()),
         ("ralph.task".to_owned(), started.task_path.clone()),
     ]);
-    Ok(backend.create(&spec(started, name, labels)).await?)
-}
-
-/// Returns what a sandbox of a run is to be.
-fn spec(started: &Started, name: String, mut labels: BTreeMap<String, String>) -> Spec {
-    let network = egress::network(&started.policy, &mut labels);
+    let network = match egress::network(&started.policy, &mut labels) {
+        // A person may allow something later, and until then the refusals are worth knowing. A proof needs no such door.
+        Network::None if role == Role::Work && backend.capabilities().network_policy => Network::Transparent,
+        network => network,
+    };
     let asked = started.resources;
     let resources = Resources { memory: asked.memory, cpus: asked.cpus, disk: asked.disk, pids: asked.pids };
     let (image, toolchains) = (started.image.clone(), started.toolchains.clone());
-    Spec { name, labels, env: BTreeMap::new(), image, resources, network, toolchains }
+    let spec = Spec { name, labels, env: BTreeMap::new(), image, resources, network, toolchains };
+    Ok(backend.create(&spec).await?)
 }
 
 /// Makes a fresh sandbox that holds exactly one commit.
@@ -137,7 +145,8 @@ pub(crate) async fn fresh(
     sha: &str,
 ) -> Result<Arc<dyn Sandbox>, Error> {
     let backend = host.backend(&started.backend)?;
-    let sandbox = make(&*backend, started, Role::Proof).await?;
+    let name = name_for(&*backend, started, Role::Proof).await?;
+    let sandbox = make(&*backend, started, name, Role::Proof).await?;
     if let Err(error) = put_commit_in(&*sandbox, bare, scratch, started, sha).await {
         discard(&*sandbox).await;
         return Err(error);

@@ -18,7 +18,9 @@ use crate::store::write_atomic;
 
 impl Runner {
     pub(super) async fn prove(&mut self) -> Result<(), Error> {
-        let started = self.state().started.clone();
+        let mut started = self.state().started.clone();
+        // What a person has allowed or denied meanwhile counts for the proof too.
+        started.policy = self.state().policy().clone();
         let Some(sha) = self.state().pushed.clone() else { return Ok(()) };
         let due: Vec<(usize, Due)> = decide::proof_due(&started)
             .into_iter()

@@ -51,12 +51,13 @@ pub async fn resume(
     }
     if let Some(place) = state.workplace.clone() {
         let backend = host.backend(&place.backend)?;
+        let lent = runner.agree(&place.sandbox)?;
         let opened = backend.open(&place.sandbox).await;
         match (opened, recreate) {
             (Ok(sandbox), Recreate::No) => {
                 sandbox.start().await?;
                 inside::unlock(&*sandbox).await?;
-                runner.sandbox = Some(sandbox);
+                runner.sandbox = Some(lent.put_in(sandbox).await?);
             }
             // Asked for by name: what is left of the old one goes, and with it what was never handed over.
             (Ok(_) | Err(SandboxError::Gone { .. }), Recreate::Yes) => {

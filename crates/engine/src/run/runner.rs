@@ -20,6 +20,8 @@ use super::close::Protected;
 use super::files::Files;
 use crate::audit::Book;
 use crate::control::{Asked, Door};
+#[cfg(target_os = "linux")]
+use crate::egress::Pass;
 use crate::error::Error;
 use crate::git::inside::Look;
 use crate::git::{self, Bare};
@@ -51,6 +53,9 @@ pub struct Runner {
     pub(super) events: Events,
     pub(super) bare: Bare,
     pub(super) sandbox: Option<Arc<dyn Sandbox>>,
+    /// What was agreed on for the way out of the sandbox.
+    #[cfg(target_os = "linux")]
+    pub(super) pass: Option<Pass>,
     pub(super) ledger: Ledger,
     pub(super) models: BTreeMap<String, Arc<dyn Model>>,
     pub(super) redactor: Redactor,
@@ -101,6 +106,8 @@ impl Runner {
             events,
             bare,
             sandbox: None,
+            #[cfg(target_os = "linux")]
+            pass: None,
             ledger,
             models: BTreeMap::new(),
             redactor,

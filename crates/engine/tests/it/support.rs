@@ -123,6 +123,7 @@ fn wish(plan: &Plan) -> Begin {
         image: None,
         resources: ralph_core::event::Resources::default(),
         toolchains: ralph_core::config::Toolchains::default(),
+        lent: Vec::new(),
         profiles: Profiles { default: profile, fallback: None, doctor: None },
         budget: Budget {
             iterations: 8,

@@ -1,0 +1,47 @@
+//! What the sandbox at work may reach and is lent, as long as this process holds the run.
+
+use super::runner::Runner;
+use crate::egress::{self, BadLoan, Lent, Loan};
+use crate::error::Error;
+
+impl Runner {
+    /// Agrees on the way out of the sandbox, before it is made or opened.
+    pub(super) fn agree(&mut self, sandbox: &str) -> Result<Lent, Error> {
+        let state = self.state();
+        let lend = |text: &String| {
+            text.parse().map_err(|error: BadLoan| Error::Lend { what: text.clone(), why: error.to_string() })
+        };
+        let loans: Vec<Loan> = state.started.lent.iter().map(lend).collect::<Result<_, _>>()?;
+        let policy = state.policy().clone();
+        let lent = egress::lend(&self.host, sandbox, policy, &[], &loans, self.ledger.clone())?;
+        #[cfg(target_os = "linux")]
+        {
+            self.pass = Some(self.host.egress().agree(sandbox, lent.terms.clone()));
+        }
+        Ok(lent)
+    }
+
+    /// Holds the sandbox at work to the policy in force, which is a fold of the events: a resumed run has it already.
+    pub(super) fn policy_changed(&mut self) {
+        #[cfg(target_os = "linux")]
+        if let Some(pass) = &self.pass {
+            pass.set_policy(self.state().policy().clone());
+        }
+    }
+
+    /// Returns how often the way out was served anew so far.
+    pub(super) fn restarts(&self) -> u64 {
+        #[cfg(target_os = "linux")]
+        return self.pass.as_ref().map_or(0, crate::egress::Pass::restarts);
+        #[cfg(not(target_os = "linux"))]
+        return 0;
+    }
+
+    /// Ends whoever serves the way out, as its death would.
+    #[cfg(target_os = "linux")]
+    pub fn fail_way_out(&self) {
+        if let Some(pass) = &self.pass {
+            pass.fail();
+        }
+    }
+}
