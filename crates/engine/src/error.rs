@@ -27,8 +27,6 @@ pub enum Error {
     Sandbox(#[from] ralph_sandbox::Error),
     #[error("git trouble")]
     Git(#[from] crate::git::Error),
-    #[error(transparent)]
-    Secret(#[from] crate::secret::Error),
     #[error("backend `{name}` is not part of this ralph")]
     NoBackend { name: String },
     #[error("{0}")]
@@ -84,7 +82,6 @@ impl Error {
             }),
             Self::Sandbox(error) => error.hint(),
             Self::Git(error) => error.hint(),
-            Self::Secret(error) => error.hint(),
             Self::NoBackend { .. } => {
                 Some("use `--backend local`, which runs commands on this machine without isolation".to_owned())
             }
@@ -113,7 +110,6 @@ impl Error {
             | Self::NotRunning { .. }
             | Self::Sandbox(ralph_sandbox::Error::Gone { .. } | ralph_sandbox::Error::Name { .. }) => Exit::Usage,
             Self::Git(error) => error.exit(),
-            Self::Secret(error) => error.exit(),
             Self::NoKey { .. } => Exit::Auth,
             Self::NoBackend { .. } | Self::Sandbox(_) => Exit::NotReady,
             Self::File { .. }
