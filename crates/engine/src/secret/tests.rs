@@ -112,7 +112,7 @@ fn order_of_sources() {
     assert_eq!(world.store().remove(&name()).unwrap(), [Source::Keyring, Source::File]);
     assert_eq!(world.found(), "environment from-environment");
     let refused = world.store().remove(&name()).unwrap_err();
-    assert_eq!(refused.to_string(), "`MY_KEY` is set in the environment, where ralph removes nothing");
+    assert_eq!(refused.to_string(), "`MY_KEY` is set in the environment, from where nothing is removed");
 }
 
 #[cfg(target_os = "linux")]
