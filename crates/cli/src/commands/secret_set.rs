@@ -83,7 +83,10 @@ fn take(name: &Name, ui: &mut Ui) -> Result<Secret, Failure> {
     let refuse = |why: &dyn std::error::Error, hint| told(Exit::Usage, why, hint);
     let given = if io::stdin().is_terminal() {
         let ask = || ui.say(&format!("type or paste the value of {name}, then Enter; it is not shown"));
-        unseen(ask).map_err(|error| refuse(&error, Some(format!("ralph secret set {name} < FILE"))))?
+        unseen(ask).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => Failure::of(Exit::Interrupted, &error),
+            _ => refuse(&error, Some(format!("ralph secret set {name} < FILE"))),
+        })?
     } else {
         let mut bytes = zeroize::Zeroizing::new(Vec::with_capacity(4096));
         let most = LONGEST as u64 + 2;

@@ -279,6 +279,15 @@ fn the_redactor_knows_every_stored_value() {
 }
 
 #[test]
+fn a_damaged_book_hides_nothing_from_the_mask() {
+    let world = World::new();
+    put(&world, "from-a-file", Some(Place::File));
+    fs::write(world.dir.path().join("state/secrets.json"), "{").unwrap();
+    assert!(matches!(world.store().find("MY_KEY"), Err(Error::Damaged { .. })));
+    assert_eq!(world.store().all_values(), vec![("MY_KEY".to_owned(), Secret::new("from-a-file"))]);
+}
+
+#[test]
 fn debug_shows_no_value() {
     let world = World::new().with("SOME_TOKEN", "from-the-environment");
     put(&world, "from-a-file", Some(Place::File));
