@@ -27,6 +27,8 @@ pub enum Error {
     Sandbox(#[from] ralph_sandbox::Error),
     #[error("git trouble")]
     Git(#[from] crate::git::Error),
+    #[error(transparent)]
+    Secret(#[from] crate::secret::Error),
     #[error("backend `{name}` is not part of this ralph")]
     NoBackend { name: String },
     #[error("{0}")]
@@ -82,6 +84,7 @@ impl Error {
             }),
             Self::Sandbox(error) => error.hint(),
             Self::Git(error) => error.hint(),
+            Self::Secret(error) => error.hint(),
             Self::NoBackend { .. } => {
                 Some("use `--backend local`, which runs commands on this machine without isolation".to_owned())
             }
@@ -110,6 +113,7 @@ impl Error {
             | Self::NotRunning { .. }
             | Self::Sandbox(ralph_sandbox::Error::Gone { .. } | ralph_sandbox::Error::Name { .. }) => Exit::Usage,
             Self::Git(error) => error.exit(),
+            Self::Secret(error) => error.exit(),
             Self::NoKey { .. } => Exit::Auth,
             Self::NoBackend { .. } | Self::Sandbox(_) => Exit::NotReady,
             Self::File { .. }

@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::git::{self, Auth, Remote, Repo, Tool};
 use crate::model::scripted::Scripted;
 use crate::model::{self, Chat, JsonMode, Model};
-use crate::secret::{self, Store};
+use crate::secret::Store;
 use crate::store::Home;
 
 /// The name of the backend a run uses when nobody says otherwise.
@@ -172,11 +172,7 @@ impl Host {
             names.push(CLAUDE_CODE_OAUTH_TOKEN.to_owned());
         }
         let store = Store::open(&self.home, &self.env);
-        let told = |error: secret::Error| {
-            let hint = error.hint().map(|hint| format!("; next: {hint}")).unwrap_or_default();
-            Error::Refused(format!("{error}{hint}"))
-        };
-        match store.first(&names).map_err(told)? {
+        match store.first(&names)? {
             Some(found) => {
                 if let Err(error) = store.used(&found.name) {
                     tracing::warn!(%error, name = found.name, "the use of a secret could not be written down");

@@ -459,7 +459,7 @@ fn a_run_uses_what_is_stored() {
     fs::set_permissions(file(&stage, "OPENAI_API_KEY"), fs::Permissions::from_mode(0o640)).unwrap();
     let said = stage.ralph(&["run", "--no-baseline"]);
     assert!(
-        said.code == 2 && said.stderr.contains("next: chmod 600 HOME/.config/ralph/secrets/OPENAI_API_KEY"),
+        said.code == 2 && said.stderr.contains("hint: chmod 600 HOME/.config/ralph/secrets/OPENAI_API_KEY"),
         "{said}"
     );
 }
