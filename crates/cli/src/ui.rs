@@ -139,13 +139,6 @@ impl Ui {
         }
     }
 
-    /// Writes a question whose answer is typed on the same line.
-    pub(crate) fn prompt(&mut self, question: &str) {
-        self.unpin();
-        // A question nobody sees is answered all the same.
-        let _ = write!(self.err, "{question}").and_then(|()| self.err.flush());
-    }
-
     /// Asks a yes-or-no question; anything but yes is no.
     pub(crate) fn ask(&mut self, question: &str) -> bool {
         self.unpin();

@@ -38,7 +38,7 @@ pub(crate) async fn store_token(setup: &Setup, args: StoreToken, ui: &mut Ui) ->
 pub(crate) fn get_token(setup: &Setup, args: &GetToken, ui: &mut Ui) -> Outcome {
     let agent = agent(&args.agent)?;
     let names: Vec<String> = agent.secrets.iter().map(|name| (*name).to_owned()).collect();
-    let found = store(setup).first(&names).map_err(failed)?;
+    let found = store(setup).first(&names)?;
     let name = found.map_or_else(|| agent.first().to_owned(), |found| found.name);
     get(setup, &name, ui)
 }
@@ -47,8 +47,10 @@ pub(super) fn store(setup: &Setup) -> Store {
     Store::open(&setup.host.home, &setup.environment.env)
 }
 
-pub(super) fn failed(error: ralph_engine::secret::Error) -> Failure {
-    ralph_engine::Error::from(error).into()
+impl From<ralph_engine::secret::Error> for Failure {
+    fn from(error: ralph_engine::secret::Error) -> Self {
+        told(error.exit(), &error, error.hint())
+    }
 }
 
 pub(super) fn name(text: &str) -> Result<Name, Failure> {
@@ -60,7 +62,7 @@ fn agent(name: &str) -> Result<&'static Agent, Failure> {
 }
 
 fn ls(setup: &Setup, ui: &mut Ui) -> Outcome {
-    let listed = store(setup).list().map_err(failed)?;
+    let listed = store(setup).list()?;
     let now = Timestamp::now();
     if ui.json() {
         let rows: Vec<_> = listed
@@ -123,11 +125,11 @@ fn check(setup: &Setup, args: &Check, ui: &mut Ui) -> Outcome {
         Some(name) => {
             let agent = agent(name)?;
             let names: Vec<String> = agent.secrets.iter().map(|name| (*name).to_owned()).collect();
-            let found = store.first(&names).map_err(failed)?;
+            let found = store.first(&names)?;
             (found.iter().map(standing).collect::<Vec<_>>(), agent.first())
         }
         None => {
-            let all = store.list().map_err(failed)?;
+            let all = store.list()?;
             let standing = all.into_iter().map(|one| Standing {
                 state: match one.trouble {
                     Some(trouble) => Err(trouble),
@@ -192,10 +194,9 @@ fn get(setup: &Setup, wanted: &str, ui: &mut Ui) -> Outcome {
             .hint(format!("pipe it where it is needed: ralph secret get {name} | PROGRAM")));
     }
     let store = store(setup);
-    let found = store.find(&name).map_err(failed)?;
+    let found = store.find(&name)?;
     let Some(found) = found else {
-        let missing = ralph_engine::secret::Error::Missing { name: name.to_string() };
-        return Err(failed(missing));
+        return Err(ralph_engine::secret::Error::Missing { name: name.to_string() }.into());
     };
     ui.say(&format!(
         "{} the value of `{name}` goes to the pipe as it is: keep it out of files and logs",
@@ -214,7 +215,7 @@ fn get(setup: &Setup, wanted: &str, ui: &mut Ui) -> Outcome {
 
 fn rm(setup: &Setup, wanted: &str, ui: &mut Ui) -> Outcome {
     let name = name(wanted)?;
-    let removed = store(setup).remove(&name).map_err(failed)?;
+    let removed = store(setup).remove(&name)?;
     if ui.json() {
         ui.object(&json!({"format": FORMAT, "name": name.as_str(), "removed": removed}));
         return Ok(Exit::Success);

@@ -9,7 +9,7 @@ use ralph_engine::secret::{New, trial};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::json;
 
-use super::secret::{failed, name, store};
+use super::secret::{name, store};
 use crate::args::secret::{How, Set};
 use crate::error::{Failure, Outcome};
 use crate::setup::{Setup, told};
@@ -39,7 +39,7 @@ pub(crate) async fn set(setup: &Setup, args: Set, ui: &mut Ui) -> Outcome {
     let assumed = (kind == Kind::Oauth).then(|| now + SignedDuration::from_hours(OAUTH_DAYS * 24));
     let expires = asked.or(told_by_them).or(assumed);
     let new = New { kind, expires, place: how.source.map(Into::into) };
-    let stored = store(setup).set(&name, &secret, new).map_err(failed)?;
+    let stored = store(setup).set(&name, &secret, new)?;
     for remark in &stored.remarks {
         ui.say(&format!("{} {remark}", paint(YELLOW, "!")));
     }
@@ -72,20 +72,21 @@ async fn tried(
     let env = &setup.environment.env;
     // What a command tells is tried by asking it once, as a run would.
     if Command::is(secret.expose()) {
-        let value = ralph_engine::secret::asked(name, secret, env).map_err(failed)?;
-        return trial(name, kind, &value, how.base_url.as_deref(), env).await.map_err(failed);
+        let value = ralph_engine::secret::asked(name, secret, env)?;
+        return Ok(trial(name, kind, &value, how.base_url.as_deref(), env).await?);
     }
-    trial(name, kind, secret, how.base_url.as_deref(), env).await.map_err(failed)
+    Ok(trial(name, kind, secret, how.base_url.as_deref(), env).await?)
 }
 
 /// Takes the value: unseen from a terminal, else all of standard input.
 fn take(name: &Name, ui: &mut Ui) -> Result<Secret, Failure> {
     let refuse = |why: &dyn std::error::Error, hint| told(Exit::Usage, why, hint);
     let given = if io::stdin().is_terminal() {
-        ui.prompt(&format!("value of {name} (not shown): "));
-        let typed = unseen();
-        ui.say("");
-        typed.map_err(|error| refuse(&error, Some(format!("ralph secret set {name} < FILE"))))?
+        let ask = || ui.say(&format!("type or paste the value of {name}, then Enter; it is not shown"));
+        unseen(ask).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => Failure::of(Exit::Interrupted, &error),
+            _ => refuse(&error, Some(format!("ralph secret set {name} < FILE"))),
+        })?
     } else {
         let mut bytes = zeroize::Zeroizing::new(Vec::with_capacity(4096));
         let most = LONGEST as u64 + 2;
@@ -114,14 +115,15 @@ impl Drop for Quiet {
     }
 }
 
-/// Reads a line that is not shown; a key in PEM goes on to its last line. Ctrl-C and Ctrl-D end it with nothing.
-fn unseen() -> io::Result<zeroize::Zeroizing<String>> {
+/// Asks once nothing is shown any more, and reads a line; a key in PEM goes on to its last line. Ctrl-C and Ctrl-D end it with nothing.
+fn unseen(ask: impl FnOnce()) -> io::Result<zeroize::Zeroizing<String>> {
     let before = tcgetattr(io::stdin())?;
     let mut silent = before.clone();
     // Signals are off too: killed here, the process would leave a terminal that shows nothing.
     silent.local_modes -= LocalModes::ECHO | LocalModes::ECHONL | LocalModes::ICANON | LocalModes::ISIG;
     let quiet = Quiet(before);
     tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
+    ask();
     let mut typed = zeroize::Zeroizing::new(Vec::with_capacity(LONGEST));
     for byte in io::stdin().lock().bytes() {
         match byte? {

@@ -1,6 +1,8 @@
 //! A planted credential that a hostile model knows and tells everybody, in every way it can. Afterwards it is looked for
 //! in everything ralph ever wrote or said, as it is and in the forms it may take on the way. What the model keeps in its
 //! own sandbox is the model's; the run ends well here, so no sandbox is left.
+//!
+//! Not tried here: the value as the name of a file, and in the `.ralph` files, which are copied as the model wrote them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -25,9 +27,9 @@ fn percent(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         let plain = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
         if plain {
-            out.push(char::from(byte))
+            out.push(char::from(byte));
         } else {
-            write!(out, "%{byte:02X}").unwrap()
+            write!(out, "%{byte:02X}").unwrap();
         }
         out
     })
@@ -58,10 +60,12 @@ fn forms() -> Vec<(&'static str, String)> {
 }
 
 fn search(place: &str, bytes: &[u8], found: &mut Vec<String>) {
+    let text = String::from_utf8_lossy(bytes);
     for (name, form) in forms() {
-        if let Some(at) = bytes.windows(form.len()).position(|window| window == form.as_bytes()) {
-            let around = &bytes[at.saturating_sub(120)..(at + form.len() + 40).min(bytes.len())];
-            found.push(format!("{name} in {place}: …{}…", String::from_utf8_lossy(around)));
+        if let Some(at) = text.find(&form) {
+            let before: String = text[..at].chars().rev().take(60).collect();
+            let before: String = before.chars().rev().collect();
+            found.push(format!("{name} in {place}, after `{before}`"));
         }
     }
 }
@@ -125,17 +129,12 @@ fn script() -> Vec<Value> {
         answer_in(1, told, &BOTH),
         // Says it beside an answer that is fine.
         prose,
-        // Has it printed in every form, by commands that work and one that does not; keeps it in its notes.
+        // Has it printed in every form, by commands that work and one that does not.
         answer_in(
             3,
             &[
                 assembled("echo \"$v\"; echo \"$u\"; echo \"$b\"; echo \"$v\" >&2; printf 'x%s' \"$v\" | base64 -w0"),
-                assembled(
-                    "for f in notes progress guardrails; do echo \"$v $u $b\" >> .ralph/$f.md; done; echo \"$v\" >> .ralph/errors.log",
-                ),
-                assembled(
-                    "mkdir -p junk; echo \"$v\" > junk/a.txt; echo x > \"junk/$v.txt\"; git config user.note \"$v\"; ls junk",
-                ),
+                assembled("mkdir -p junk; echo \"$v\" > junk/a.txt; git config user.note \"$v\"; cat junk/*"),
                 write("app.sh", &leaky),
                 assembled("echo \"sorry: $v\" >&2; exit 3"),
             ],
@@ -143,15 +142,10 @@ fn script() -> Vec<Value> {
         ),
         // Has a check print it, and claims that it passed.
         answer_in(4, &[run("rm -rf junk"), write("app.sh", &leaky)], &BOTH),
-        // Commits it: in a file, in a name, in words.
+        // Commits it, as it is and encoded.
         answer_in(
             5,
-            &[
-                assembled(
-                    "mkdir -p junk; echo \"$v\" > junk/a.txt; echo \"$b\" > junk/b.txt; echo x > \"junk/$v.txt\"",
-                ),
-                commit("ordinary words"),
-            ],
+            &[assembled("mkdir -p junk; echo \"$v\" > junk/a.txt; echo \"$b\" > junk/b.txt"), commit("ordinary words")],
             &[],
         ),
         answer_in(
@@ -175,15 +169,20 @@ fn a_planted_secret_is_nowhere() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 
     let mut said = vec![("secret set".to_owned(), [out.stdout, out.stderr].concat())];
-    let mut ralph_says = |args: &[&str], code: i32| {
-        let one = ralph.ralph(args).exits(code);
-        said.push((args.join(" "), format!("{}{}", one.stdout, one.stderr).into_bytes()));
+    let mut ralph_says = |args: &[&str], code: Option<i32>| {
+        let one = ralph.ralph(args);
+        assert!(code.is_none() || one.code == code, "ralph {args:?}: {one:?}");
+        said.push((
+            args.first().copied().unwrap_or_default().to_owned(),
+            format!("{}{}", one.stdout, one.stderr).into_bytes(),
+        ));
         one
     };
-    ralph_says(&["run", "--no-baseline"], 3);
-    ralph_says(&["note", "@", "an ordinary note"], 1);
-    ralph_says(&["resume", "@", "--add-iterations", "1"], 5);
-    let looks: [&[&str]; 16] = [
+    ralph_says(&["run", "--no-baseline"], Some(3));
+    ralph_says(&["resume", "@", "--add-iterations", "1"], Some(5));
+    // Some have nothing to show yet; whatever they say must not be it.
+    let looks: [&[&str]; 17] = [
+        &["doctor"],
         &["show", "@"],
         &["show", "@", "--json"],
         &["logs", "@"],
@@ -202,14 +201,13 @@ fn a_planted_secret_is_nowhere() {
         &["secret", "check"],
     ];
     for args in looks {
-        ralph_says(args, 0);
+        ralph_says(args, None);
     }
-    let doctor = ralph.ralph(&["doctor"]);
-    ralph_says(&["rewind", "@", "4"], 0);
-    ralph_says(&["resume", "@", "--add-iterations", "1"], 0);
-    ralph_says(&["verify", "@"], 0);
+    ralph_says(&["rewind", "@", "0"], Some(0));
+    ralph_says(&["resume", "@", "--add-iterations", "1"], Some(0));
+    ralph_says(&["verify", "@"], Some(0));
     for args in looks {
-        ralph_says(args, 0);
+        ralph_says(args, None);
     }
     // It was really tried: the answer was refused, the prints were masked, the commit was stopped.
     let events = Value::from(ralph.events()).to_string();
@@ -228,7 +226,6 @@ fn a_planted_secret_is_nowhere() {
     for (what, bytes) in &said {
         search(&format!("what `ralph {what}` said"), bytes, &mut found);
     }
-    search("what `ralph doctor` said", format!("{}{}", doctor.stdout, doctor.stderr).as_bytes(), &mut found);
     assert!(found.is_empty(), "{}", found.join("\n"));
     control(&ralph, &own);
 }
@@ -240,7 +237,7 @@ fn control(ralph: &Ralph, own: &[PathBuf]) {
         let path = folder.join("control");
         fs::write(&path, format!("x{form}y")).unwrap();
         let mut found = Vec::new();
-        search_all(ralph, &ralph.root(), own, &mut found);
+        search_all(ralph, &folder, own, &mut found);
         assert!(found.iter().any(|told| told.starts_with(name) && told.contains("/control")), "{name}: {found:?}");
         fs::remove_file(path).unwrap();
     }

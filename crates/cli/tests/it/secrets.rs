@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
+use ralph_testkit::model::Behaviour;
 use serde_json::Value;
 
 use crate::stage::{Said, Stage};
@@ -389,7 +390,6 @@ fn the_keyring_comes_first() {
 fn at_a_terminal(stage: &Stage, args: &[&str], input: &str) -> Option<(i32, String)> {
     let there = Command::new("script").arg("--version").output().is_ok_and(|out| out.status.success());
     if !there || !cfg!(target_os = "linux") {
-        eprintln!("skipped: no `script` program to make a terminal with");
         return None;
     }
     let ralph = env!("CARGO_BIN_EXE_ralph");
@@ -403,7 +403,7 @@ fn at_a_terminal(stage: &Stage, args: &[&str], input: &str) -> Option<(i32, Stri
     let mut shown = Vec::new();
     // The prompt is there: from now on nothing that is typed may be shown.
     let mut piece = [0; 256];
-    while !input.is_empty() && !String::from_utf8_lossy(&shown).contains("(not shown): ") {
+    while !input.is_empty() && !String::from_utf8_lossy(&shown).contains("it is not shown") {
         let read = stdout.read(&mut piece).unwrap();
         assert!(read > 0, "no prompt: {}", String::from_utf8_lossy(&shown));
         shown.extend_from_slice(&piece[..read]);
@@ -420,13 +420,46 @@ fn what_is_typed_is_not_shown() {
     let stage = Stage::new();
     let args = ["secret", "set", "MY_KEY", "--no-validate", "--source", "file"];
     // A slip of the hand, taken back.
-    let Some((code, shown)) = at_a_terminal(&stage, &args, "wrong\u{15}planted-valuX\u{7f}e\r") else { return };
+    let Some((code, shown)) = at_a_terminal(&stage, &args, "wrong\u{15}planted-valuX\u{7f}e\r") else {
+        eprintln!("skipped: there is no `script` program to make a terminal with");
+        return;
+    };
     assert_eq!(code, 0, "{shown}");
     assert!(!shown.contains("plant") && !shown.contains("wrong") && shown.contains("is stored"), "{shown}");
     assert_eq!(fs::read_to_string(file(&stage, "MY_KEY")).unwrap(), "planted-value\n");
     let (code, shown) = at_a_terminal(&stage, &["secret", "set", "OTHER", "--no-validate"], "plant\u{3}").unwrap();
-    assert!(code != 0 && shown.contains("interrupted") && !shown.contains("plant"), "{code} {shown}");
+    assert!(code == 130 && shown.contains("interrupted") && !shown.contains("plant"), "{code} {shown}");
     assert!(!file(&stage, "OTHER").exists());
     let (code, shown) = at_a_terminal(&stage, &["secret", "get", "MY_KEY"], "").unwrap();
     assert!(code == 2 && shown.contains("not printed to a terminal") && !shown.contains("planted"), "{code} {shown}");
+}
+
+#[test]
+fn a_run_uses_what_is_stored() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let done = r#"{"summary": "x", "actions": [{"type": "stop_failure", "reason": "enough"}]}"#;
+    let server = runtime.block_on(ralph_testkit::model::Server::start([Behaviour::ok(done)])).unwrap();
+    let stage = Stage::ready();
+    let model = format!(
+        "profiles:\n  default-cheap: {{litellm_model: \"openai/lab\", base_url: \"{}\", max_output_tokens: 2048, \
+         timeout_s: 20, price: {{input_per_mtok: 1, output_per_mtok: 2}}}}\n",
+        server.url()
+    );
+    stage.config("models.yaml", &model);
+    assert_eq!(stage.ralph(&["run", "--no-baseline"]).code, 4, "there is no key yet");
+    keep(&stage, "OPENAI_API_KEY", "stored-value-1", &[]);
+    let said = stage.ralph_with(&[("OPENAI_API_KEY", "environment-value")], &["run", "--no-baseline"]);
+    assert!(!said.stderr.contains("stored-value-1"), "{said}");
+    let requests = server.requests();
+    let sent = requests.first().and_then(|request| request.header("authorization"));
+    assert_eq!(sent, Some("Bearer stored-value-1"), "{said}");
+    let listed: Value = serde_json::from_str(&stage.ralph(&["secret", "ls", "--json"]).stdout).unwrap();
+    assert!(listed["secrets"][0]["last_used"].is_string(), "{listed}");
+    // One that others can read is not used, and the next command is named.
+    fs::set_permissions(file(&stage, "OPENAI_API_KEY"), fs::Permissions::from_mode(0o640)).unwrap();
+    let said = stage.ralph(&["run", "--no-baseline"]);
+    assert!(
+        said.code == 2 && said.stderr.contains("hint: chmod 600 HOME/.config/ralph/secrets/OPENAI_API_KEY"),
+        "{said}"
+    );
 }

@@ -29,7 +29,6 @@ pub enum BadCommand {
 }
 
 impl BadCommand {
-    #[expect(clippy::unnecessary_wraps, reason = "every error of ours has a hint that may be missing")]
     pub fn hint(&self) -> Option<String> {
         Some("write `cmd://program word 'a word with blanks'`, and `ttl 60` on a second line if you like".to_owned())
     }

@@ -23,7 +23,6 @@ pub enum BadExpiry {
 }
 
 impl BadExpiry {
-    #[expect(clippy::unnecessary_wraps, reason = "every error of ours has a hint that may be missing")]
     pub fn hint(&self) -> Option<String> {
         Some("write a date like 2027-01-31, or days like 90".to_owned())
     }

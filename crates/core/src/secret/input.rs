@@ -25,7 +25,6 @@ pub enum BadValue {
 }
 
 impl BadValue {
-    #[expect(clippy::unnecessary_wraps, reason = "every error of ours has a hint that may be missing")]
     pub fn hint(&self) -> Option<String> {
         if let Self::Command(command) = self {
             return command.hint();

@@ -94,17 +94,17 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(text: &str, want: Result<(), BadName>) {
-        assert_eq!(Name::parse(text).map(|_| ()), want, "{text}");
+    fn check(text: &str, want: &Result<(), BadName>) {
+        assert_eq!(Name::parse(text).map(|_| ()), *want, "{text}");
     }
 
     #[test]
     fn names() {
-        check("ANTHROPIC_API_KEY", Ok(()));
-        check("A", Ok(()));
-        check("KEY_2", Ok(()));
-        check("anthropic", Err(BadName::Form { name: "anthropic".to_owned() }));
-        check("", Err(BadName::Form { name: String::new() }));
+        check("ANTHROPIC_API_KEY", &Ok(()));
+        check("A", &Ok(()));
+        check("KEY_2", &Ok(()));
+        check("anthropic", &Err(BadName::Form { name: "anthropic".to_owned() }));
+        check("", &Err(BadName::Form { name: String::new() }));
         for value in [
             &["sk-", "ant-api03-abc"].concat(),
             &["gh", "p_abc"].concat(),
@@ -114,7 +114,7 @@ mod tests {
             "5fd924625f6ab16a19cc9807c7c506ae1813490e4ba675f843d5a10e0baacdb8",
             &"A".repeat(200),
         ] {
-            check(value, Err(BadName::Value));
+            check(value, &Err(BadName::Value));
             assert!(!BadName::Value.to_string().contains(value));
         }
     }
@@ -123,7 +123,7 @@ mod tests {
     fn every_credential_is_a_variable_with_a_good_name() {
         let all = credentials();
         for name in &all {
-            check(name, Ok(()));
+            check(name, &Ok(()));
             assert!(env::ALL.iter().any(|var| var.name == *name), "{name}");
         }
         assert!(all.len() > 20, "{all:?}");

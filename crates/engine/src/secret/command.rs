@@ -3,6 +3,7 @@
 //! What is remembered is in this process's memory alone, wiped when it is too old.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,25 +15,24 @@ use super::program;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Answers by the line that asked for them, shared by all stores of the process: a run opens several.
-static ANSWERS: LazyLock<Mutex<BTreeMap<Vec<String>, (Instant, Secret)>>> = LazyLock::new(Mutex::default);
+/// Answers by the program and the words that asked for them, each with the moment it is too old.
+type Answers = BTreeMap<(PathBuf, Vec<String>), (Instant, Secret)>;
+
+/// Shared by all stores of the process: a run opens several.
+static ANSWERS: LazyLock<Mutex<Answers>> = LazyLock::new(Mutex::default);
 
 /// Returns what the program of a `cmd://` line tells.
 pub fn ask(name: &str, line: &Secret, env: &Env) -> Result<Secret, Error> {
     let command =
         Command::parse(line.expose()).map_err(|source| Error::BadCommand { name: name.to_owned(), source })?;
     let failed = |why: String| Error::Command { name: name.to_owned(), why };
-    let known = {
-        let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.retain(|_, (until, _)| *until > Instant::now());
-        answers.get(&command.argv).map(|(_, secret)| secret.clone())
-    };
-    if let Some(known) = known {
-        return Ok(known);
-    }
     let (first, rest) = command.argv.split_first().ok_or_else(|| failed("it names no program".to_owned()))?;
     let path = program::find(first, env).ok_or_else(|| failed(format!("`{first}` is not on PATH")))?;
-    let answer = program::run(&path, rest, env, b"", TIMEOUT).map_err(failed)?;
+    let key = (path, rest.to_vec());
+    if let Some(known) = known(&key) {
+        return Ok(known);
+    }
+    let answer = program::run(&key.0, rest, env, b"", TIMEOUT).map_err(failed)?;
     if answer.code != Some(0) {
         let ended = answer.code.map_or_else(|| "was killed".to_owned(), |code| format!("ended with {code}"));
         return Err(failed(format!("`{first}` {ended}: {}", answer.complaint)));
@@ -43,6 +43,12 @@ pub fn ask(name: &str, line: &Secret, env: &Env) -> Result<Secret, Error> {
     }
     let secret = read(text).map_err(|error| failed(format!("of its answer, {error}")))?;
     let until = Instant::now() + command.ttl;
-    ANSWERS.lock().unwrap_or_else(PoisonError::into_inner).insert(command.argv, (until, secret.clone()));
+    ANSWERS.lock().unwrap_or_else(PoisonError::into_inner).insert(key, (until, secret.clone()));
     Ok(secret)
+}
+
+fn known(key: &(PathBuf, Vec<String>)) -> Option<Secret> {
+    let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
+    answers.retain(|_, (until, _)| *until > Instant::now());
+    answers.get(key).map(|(_, secret)| secret.clone())
 }

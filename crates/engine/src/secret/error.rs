@@ -37,7 +37,7 @@ pub enum Error {
     CommandInKeyring { name: String },
     #[error("there is no secret `{name}`")]
     Missing { name: String },
-    #[error("`{name}` is set in {place}, where ralph removes nothing")]
+    #[error("`{name}` is set in {place}, from where nothing is removed")]
     NotOurs { name: String, place: &'static str },
     #[error("`{host}` refused `{name}` ({status}); nothing was stored")]
     Refused { name: String, host: String, status: u16 },

@@ -98,11 +98,8 @@ impl Store {
         {
             return Ok(Some(found(secret, Source::Keyring)));
         }
-        match self.files.read(&parsed)? {
-            Some(line) if Command::is(line.expose()) => {
-                Ok(Some(found(command::ask(name, &line, &self.env)?, Source::Command)))
-            }
-            Some(secret) => Ok(Some(found(secret, Source::File))),
+        match self.in_file(&parsed)? {
+            Some((secret, source)) => Ok(Some(found(secret, source))),
             None => self.in_environment(name),
         }
     }
@@ -144,9 +141,16 @@ impl Store {
                 values.push((name.to_owned(), Secret::new(value)));
             }
         }
-        for name in self.names().unwrap_or_default() {
-            match self.stored_values(&name) {
-                Ok(found) => values.extend(found.into_iter().map(|secret| (name.to_string(), secret))),
+        // A book that cannot be read must not hide the files from the mask.
+        let files = self.files.names().unwrap_or_default();
+        let entries = self.book.read().unwrap_or_default();
+        let kept = entries.iter().filter(|(_, entry)| entry.source == Some(Source::Keyring));
+        let kept: BTreeSet<Name> = kept.filter_map(|(name, _)| Name::parse(name).ok()).collect();
+        let in_keyring = kept.iter().map(|name| (name, self.keyring_of(name).and_then(|ring| ring.peek(name))));
+        let in_files = files.iter().map(|name| (name, self.in_file(name).map(|found| found.map(|(secret, _)| secret))));
+        for (name, read) in in_keyring.chain(in_files) {
+            match read {
+                Ok(secret) => values.extend(secret.map(|secret| (name.to_string(), secret))),
                 Err(error) => tracing::warn!(%error, name = name.as_str(), "a secret cannot be masked"),
             }
         }
@@ -290,18 +294,12 @@ impl Store {
         Ok(names)
     }
 
-    /// Returns the values of a name in all places, not only the one in force.
-    fn stored_values(&self, name: &Name) -> Result<Vec<Secret>, Error> {
-        let mut values = Vec::new();
-        if self.book.entry(name)?.source == Some(Source::Keyring) {
-            values.extend(self.keyring_of(name)?.peek(name)?);
-        }
-        match self.files.read(name)? {
-            Some(line) if Command::is(line.expose()) => values.push(command::ask(name, &line, &self.env)?),
-            Some(secret) => values.push(secret),
-            None => (),
-        }
-        Ok(values)
+    /// Returns what the file of a name holds, or what the command in it tells.
+    fn in_file(&self, name: &Name) -> Result<Option<(Secret, Source)>, Error> {
+        Ok(match self.files.read(name)? {
+            Some(line) if Command::is(line.expose()) => Some((command::ask(name, &line, &self.env)?, Source::Command)),
+            other => other.map(|secret| (secret, Source::File)),
+        })
     }
 
     fn keyring_of(&self, name: &Name) -> Result<Keyring, Error> {

@@ -112,7 +112,7 @@ fn order_of_sources() {
     assert_eq!(world.store().remove(&name()).unwrap(), [Source::Keyring, Source::File]);
     assert_eq!(world.found(), "environment from-environment");
     let refused = world.store().remove(&name()).unwrap_err();
-    assert_eq!(refused.to_string(), "`MY_KEY` is set in the environment, where ralph removes nothing");
+    assert_eq!(refused.to_string(), "`MY_KEY` is set in the environment, from where nothing is removed");
 }
 
 #[cfg(target_os = "linux")]
@@ -276,6 +276,15 @@ fn the_redactor_knows_every_stored_value() {
         redactor.redact("a from-a-file b from-the-environment c"),
         "a [redacted:MY_KEY] b [redacted:SOME_TOKEN] c"
     );
+}
+
+#[test]
+fn a_damaged_book_hides_nothing_from_the_mask() {
+    let world = World::new();
+    put(&world, "from-a-file", Some(Place::File));
+    fs::write(world.dir.path().join("state/secrets.json"), "{").unwrap();
+    assert!(matches!(world.store().find("MY_KEY"), Err(Error::Damaged { .. })));
+    assert_eq!(world.store().all_values(), vec![("MY_KEY".to_owned(), Secret::new("from-a-file"))]);
 }
 
 #[test]
