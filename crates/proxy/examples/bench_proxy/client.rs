@@ -147,8 +147,15 @@ impl Link {
 
     /// Makes a call and returns as soon as its answer begins.
     pub(crate) async fn begin(&mut self, way: &Way, call: Call) -> Fallible<Response<Incoming>> {
-        timeout(PATIENCE, self.sender.ready()).await??;
+        timeout(PATIENCE, self.sender.ready()).await?.map_err(|_| "it does not keep the connection")?;
         Ok(timeout(PATIENCE, self.sender.send_request(way.request(call)?)).await??)
+    }
+}
+
+impl Link {
+    /// Says whether the other side has hung up.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
     }
 }
 

@@ -39,10 +39,11 @@ pub(crate) fn main() -> ExitCode {
         let _ = std::io::stderr().write_all(USAGE.as_bytes());
         return ExitCode::from(2);
     };
+    say("everybody is started");
     let measured = Stage::set(&options)
         .and_then(|stage| {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-            Ok(runtime.block_on(measure(&options, stage)))
+            Ok(runtime.block_on(measure(&options, &stage)))
         })
         .and_then(|table| write(&options, &table).map(|()| table));
     match measured {
@@ -57,7 +58,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-async fn measure(options: &Options, stage: Stage) -> Table {
+async fn measure(options: &Options, stage: &Stage) -> Table {
     let mut table = Table {
         format: 1,
         // Without the names of folders, which are this machine's alone.
@@ -68,16 +69,27 @@ async fn measure(options: &Options, stage: Stage) -> Table {
         figures: Vec::new(),
     };
     let (rounds, length) = (options.rounds, Duration::from_secs(options.seconds));
-    latency::measure(&mut table, latency::REVERSE, &stage.reverse, rounds).await;
-    latency::measure(&mut table, latency::SPLICE, &stage.splice, rounds).await;
-    latency::measure(&mut table, latency::INTERCEPT, &stage.intercept, rounds).await;
-    latency::measure(&mut table, latency::PLAIN, &stage.plain, rounds).await;
-    sse::measure(&mut table, sse::REVERSE, &stage.reverse, stage.upstream.epoch).await;
-    sse::measure(&mut table, sse::INTERCEPT, &stage.intercept, stage.upstream.epoch).await;
-    rate::measure(&mut table, rate::REVERSE, &stage.reverse, length).await;
-    rate::measure(&mut table, rate::PLAIN, &stage.plain, length).await;
+    for (group, ways) in [
+        (latency::REVERSE, &stage.reverse),
+        (latency::SPLICE, &stage.splice),
+        (latency::INTERCEPT, &stage.intercept),
+        (latency::PLAIN, &stage.plain),
+    ] {
+        say(group);
+        latency::measure(&mut table, group, ways, rounds).await;
+    }
+    for (group, ways) in [(sse::REVERSE, &stage.reverse), (sse::INTERCEPT, &stage.intercept)] {
+        say(group);
+        sse::measure(&mut table, group, ways, stage.upstream.epoch).await;
+    }
+    for (group, ways) in [(rate::REVERSE, &stage.reverse), (rate::PLAIN, &stage.plain)] {
+        say(group);
+        rate::measure(&mut table, group, ways, length).await;
+    }
+    say(hose::GROUP);
     hose::measure(&mut table, &stage.hoses).await;
-    memory::measure(&mut table, &stage).await;
+    say(memory::GROUP);
+    memory::measure(&mut table, stage).await;
     table.adds(latency::REVERSE, ours::NAME, REVERSE_ADDS);
     table.adds(latency::INTERCEPT, ours::NAME, INTERCEPT_ADDS);
     table.adds(sse::REVERSE, ours::NAME, EVENT_ADDS);
@@ -85,6 +97,11 @@ async fn measure(options: &Options, stage: Stage) -> Table {
     table.times(rate::REVERSE, ours::NAME, LITELLM, OF_LITELLM);
     table.times(rate::REVERSE, ours::NAME, NGINX, OF_NGINX);
     table
+}
+
+/// Tells the person at the terminal what takes so long.
+fn say(what: &str) {
+    let _ = writeln!(std::io::stderr(), "measuring: {what}");
 }
 
 /// Asks for as many open files as the bench may need; with fewer, the part with very many connections fails and says so.

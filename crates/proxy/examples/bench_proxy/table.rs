@@ -139,7 +139,7 @@ impl Table {
             if series.group != group {
                 group = series.group;
                 let head = ["p50", "p99", "adds p50", "adds p99", "n"].map(|word| format!("{word:>10}")).join(" ");
-                put(&mut out, &format!("\n{:<44} {head}", format!("{group} ({})", series.unit)));
+                put(&mut out, &format!("\n{:<66} {head}", format!("{group} ({})", series.unit)));
             }
             let line = match (series.p50(), series.p99()) {
                 (Some(p50), Some(p99)) => {
@@ -147,10 +147,10 @@ impl Table {
                         .added(series)
                         .map_or((String::new(), String::new()), |(mid, far)| (number(mid), number(far)));
                     let (p50, p99) = (number(p50), number(p99));
-                    format!("  {:<42} {p50:>10} {p99:>10} {mid:>10} {far:>10} {:>10}", series.name, series.values.len())
+                    format!("  {:<64} {p50:>10} {p99:>10} {mid:>10} {far:>10} {:>10}", series.name, series.values.len())
                 }
                 _ => format!(
-                    "  {:<42} NOT MEASURED: {}",
+                    "  {:<64} NOT MEASURED: {}",
                     series.name,
                     series.missing.as_deref().unwrap_or("there are no samples")
                 ),
@@ -161,7 +161,7 @@ impl Table {
         for figure in &self.figures {
             let Figure { name, target, unit, .. } = figure;
             let (target, shown) = (target.shown(unit), figure.shown());
-            put(&mut out, &format!("  {name:<52} {:<14} {target:<12} {shown}", figure.verdict()));
+            put(&mut out, &format!("  {name:<70} {:<14} {target:<12} {shown}", figure.verdict()));
         }
         let end = match (self.passed(), self.unmeasured()) {
             (false, _) => "\na target was missed".to_owned(),

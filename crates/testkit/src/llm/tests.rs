@@ -1,3 +1,5 @@
+//! The server as a client sees it, wire by wire.
+
 use std::sync::Arc;
 use std::time::Duration;
 
