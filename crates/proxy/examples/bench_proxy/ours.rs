@@ -7,20 +7,33 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use ralph_core::money::Micros;
 use ralph_core::policy::{Mode, Policy};
+use ralph_core::price::Price;
+use ralph_core::secret::Secret;
+use ralph_proxy::authority::Authority;
+use ralph_proxy::credential::{Credential, Place};
 use ralph_proxy::door::{Doors, Guard, serve_within};
+use ralph_proxy::ledger::{Caps, Ledger};
 use ralph_proxy::limits::Limits;
+use ralph_proxy::meter::Wire;
 use ralph_proxy::notice::{Notice, Told};
 use ralph_proxy::resolve::{Answer, Resolve};
+use ralph_proxy::route::{Model, Route};
+use ralph_proxy::terms::Terms;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
+use crate::client::trusting;
 use crate::run::Fallible;
+use crate::stage::MODEL;
 use crate::upstream::{self, Upstream};
 
 pub(crate) const NAME: &str = "ralph";
 /// The word that makes this program the proxy.
 pub(crate) const WORD: &str = "serve";
+/// What only the proxy holds.
+const KEY: &str = "sk-ant-api03-bench-0123456789-abcdefghijklmnopqrstuvwxyz-0123456789";
 /// The port by which the hose is known.
 pub(crate) const HOSE_PORT: u16 = 9000;
 /// The upstream has a public address, so that the filter of addresses works as it does for everybody.
@@ -82,10 +95,48 @@ fn open(world: &World) -> Fallible<(Opened, Vec<Guard>)> {
     let allowed = [host.to_owned(), format!("{host}:80"), format!("{host}:{HOSE_PORT}")];
     let policy = Policy::parse(Mode::Allowlist, &allowed, &[])?;
     let limits = Limits { connections: 4096, ..Limits::default() };
-    let guard = serve_within(limits, doors, policy, Arc::new(world.clone()), Arc::new(Deaf))?;
-    let lacks = |what: &str| format!("there is no {what} in this build");
-    let opened = Opened { explicit, reverse: Err(lacks("reverse route")), intercept: Err(lacks("interception")) };
-    Ok((opened, vec![guard]))
+    let outside: Arc<dyn Resolve> = Arc::new(world.clone());
+    let guard = serve_within(limits, doors, policy, Arc::clone(&outside), Arc::new(Deaf))?;
+    let (reverse, routes) = reverse(limits, &outside)?;
+    let (intercept, inside) = intercept(limits, &outside)?;
+    let opened = Opened { explicit, reverse: Ok(reverse), intercept: Ok(intercept) };
+    Ok((opened, vec![guard, routes, inside]))
+}
+
+fn door() -> io::Result<(SocketAddr, Doors)> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let address = listener.local_addr()?;
+    Ok((address, Doors { explicit: Some(listener), ..Doors::default() }))
+}
+
+/// A door with a route to the upstream: a credential is lent, and every call is metered.
+fn reverse(limits: Limits, outside: &Arc<dyn Resolve>) -> Fallible<(Reverse, Guard)> {
+    let (address, doors) = door()?;
+    let credential = Arc::new(Credential::new("KEY", &Secret::new(KEY), Place::header("x-api-key"))?);
+    let price = Price::per_mtok_usd(3.0, 15.0, Some(0.3));
+    // The same upstream, in the same way, as the others reach it.
+    let route = Route::new("bench", Wire::Anthropic, &format!("https://{}", upstream::NAME))?
+        .with_credential(Arc::clone(&credential))
+        .with_model(MODEL, Model { price: Some(price), most_output: 100_000 });
+    let caps = Caps { cost: Some(Micros::from_usd(1e9)), tokens: None };
+    let terms =
+        Terms { routes: vec![route], ledger: Ledger::new(caps, Micros::ZERO, 0), ..Terms::from(Policy::default()) };
+    let guard = serve_within(limits, doors, terms, Arc::clone(outside), Arc::new(Deaf))?;
+    let (base, key, model) = ("/r/bench".to_owned(), credential.phantom().to_owned(), MODEL.to_owned());
+    Ok((Reverse { door: address, base, key, model }, guard))
+}
+
+/// A door behind which the upstream is spoken for, since a credential is lent to it.
+fn intercept(limits: Limits, outside: &Arc<dyn Resolve>) -> Fallible<(Intercept, Guard)> {
+    let (address, doors) = door()?;
+    let credential = Credential::new("KEY", &Secret::new(KEY), Place::header("x-api-key"))?;
+    let credential = Arc::new(credential.for_hosts([upstream::NAME])?);
+    let authority = Arc::new(Authority::new("bench")?);
+    let (key, ca) = (credential.phantom().to_owned(), authority.certificate().to_owned());
+    let policy = Policy::parse(Mode::Allowlist, &[upstream::NAME], &[])?;
+    let terms = Terms { credentials: vec![credential], authority: Some(authority), ..Terms::from(policy) };
+    let guard = serve_within(limits, doors, terms, Arc::clone(outside), Arc::new(Deaf))?;
+    Ok((Intercept { door: address, ca, key }, guard))
 }
 
 impl Resolve for World {
@@ -101,6 +152,10 @@ impl Resolve for World {
             _ => self.plain,
         };
         Box::pin(TcpStream::connect(address))
+    }
+
+    fn tls(&self) -> io::Result<Arc<rustls::ClientConfig>> {
+        trusting(&self.ca).map_err(|error| io::Error::other(error.to_string()))
     }
 }
 

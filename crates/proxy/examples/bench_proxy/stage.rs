@@ -13,7 +13,7 @@ use crate::table::Peer;
 use crate::upstream::{LOCAL, NAME, Upstream};
 
 const PATH: &str = "/v1/messages";
-const MODEL: &str = "claude-sonnet-4-5";
+pub(crate) const MODEL: &str = "claude-sonnet-4-5";
 
 /// Somebody who may be measured, or the reason why not.
 #[derive(Debug)]
