@@ -26,7 +26,9 @@ pub(crate) struct Places {
 impl Places {
     pub(crate) fn new(peers: Option<&Path>, path: &str) -> Self {
         let below = ["root/usr/sbin", "root/usr/bin", "mitmproxy/bin", "litellm/bin"];
-        let ours = peers.into_iter().flat_map(|peers| below.map(|name| peers.join(name)));
+        // Programs are started in folders of their own, where a relative path would lead nowhere.
+        let peers = peers.and_then(|peers| std::path::absolute(peers).ok());
+        let ours = peers.iter().flat_map(|peers| below.map(|name| peers.join(name)));
         Self { folders: ours.chain(std::env::split_paths(path)).collect() }
     }
 
