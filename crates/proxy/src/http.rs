@@ -20,7 +20,7 @@ use crate::gate::Gate;
 use crate::judge::Ask;
 use crate::line::{BUFFER, Line, Sending};
 use crate::notice::{Entry, Exchanged, Told, Why, Wrong};
-use crate::passing::{Ending, Passing};
+use crate::passing::{Ending, Keep, Passing};
 use crate::pipeline::{Pipeline, alarm};
 use crate::reply::Reply;
 use crate::reverse::{self, Answer};
@@ -242,7 +242,7 @@ fn look_at(
     parts.version = hyper::Version::HTTP_11;
     let ending = Ending::new(Arc::clone(&pipeline.notice), told, None);
     let scan = Scan::new(pipeline.forbidden.clone());
-    Ok(Response::from_parts(parts, Passing::new(body, Some(running), scan, ending)))
+    Ok(Response::from_parts(parts, Passing::new(body, Keep::Line(running), scan, ending)))
 }
 
 /// Finds the one target that everything in the request agrees on.

@@ -15,6 +15,7 @@ use crate::charge::Pending;
 use crate::meter::Tee;
 use crate::notice::{Alarm, Exchanged, Notice, Told, Wrong};
 use crate::scan::{Leak, Scan};
+use crate::upstream::Lease;
 
 /// How long an answer that its client no longer wants is read to its end, because it is paid for.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -55,19 +56,36 @@ impl Drop for Ending {
     }
 }
 
+/// The connection an answer comes by, which has to stand until its end.
+#[derive(Debug)]
+pub(crate) enum Keep {
+    /// The client's own.
+    Line(#[expect(dead_code, reason = "it is kept, and that is all")] Arc<AbortOnDropHandle<()>>),
+    /// One that serves others afterwards.
+    Lease(Lease),
+}
+
 /// A body on its way back.
 #[derive(Debug)]
 pub(crate) struct Passing {
     body: Option<Incoming>,
-    /// The connection it comes by ends with it, where it is not shared.
-    line: Option<Arc<AbortOnDropHandle<()>>>,
+    keep: Option<Keep>,
     scan: Scan,
     ending: Option<Ending>,
 }
 
 impl Passing {
-    pub(crate) fn new(body: Incoming, line: Option<Arc<AbortOnDropHandle<()>>>, scan: Scan, ending: Ending) -> Self {
-        Self { body: Some(body), line, scan, ending: Some(ending) }
+    pub(crate) fn new(body: Incoming, keep: Keep, scan: Scan, ending: Ending) -> Self {
+        Self { body: Some(body), keep: Some(keep), scan, ending: Some(ending) }
+    }
+
+    /// The answer has come to its end: its connection is free for another.
+    fn whole(&mut self) {
+        self.body = None;
+        self.ending = None;
+        if let Some(Keep::Lease(lease)) = self.keep.take() {
+            lease.give_back();
+        }
     }
 
     fn note(&mut self, bytes: usize) {
@@ -126,8 +144,7 @@ impl Body for Passing {
                 }
                 None => {
                     let last = self.last();
-                    self.body = None;
-                    self.ending = None;
+                    self.whole();
                     match last {
                         Ok(last) if last.is_empty() => return Poll::Ready(None),
                         last => return Poll::Ready(Some(last.map(Frame::data))),
@@ -157,12 +174,12 @@ impl Drop for Passing {
         if ending.charge.is_none() {
             return;
         }
-        let line = self.line.take();
+        let keep = self.keep.take();
         // The client hung up. The provider goes on and charges for all of it, so its count is waited for; when it does
         // not come, dropping the ending charges the worst case.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                let _line = line;
+                let _keep = keep;
                 drain(body, ending).await;
             });
         }

@@ -15,10 +15,11 @@ use crate::credential;
 use crate::ledger::Rate;
 use crate::meter::{self, Endpoint, Refusal, Said, Tee, endpoint};
 use crate::notice::{Entry, Exchanged, Told, Wrong};
-use crate::passing::{Ending, Metered, Passing};
+use crate::passing::{Ending, Keep, Metered, Passing};
 use crate::pipeline::{Pipeline, alarm};
 use crate::route::{self, Route};
 use crate::scan::Scan;
+use crate::upstream::{Failed, Lease};
 use crate::wash;
 
 /// What the client gets back.
@@ -84,18 +85,21 @@ impl Visit<'_> {
         };
         self.told.sent = body.len() as u64;
         let request = self.write(parts.method, &path, parts.headers, body)?;
-        let response = match self.pipeline.endpoints.send(request).await {
-            Ok(response) => response,
-            Err(error) => {
-                if let Some((_, pending, _)) = call {
-                    // Nothing that was sent may have been worked on only where there was no connection.
-                    self.told.call = Some(if error.is_connect() { pending.nothing() } else { pending.worst() });
-                }
-                tracing::debug!(route = self.route.name(), error = %root(&error), "an endpoint could not be asked");
-                return Err(Refusal::Upstream(format!("`{}` does not answer: {}", self.told.host, root(&error))));
+        let (response, lease) = match self.pipeline.endpoints.send(&self.route.upstream, request).await {
+            Ok(answered) => answered,
+            Err(failed) => {
+                let pending = call.map(|(_, pending, _)| pending);
+                self.told.call = match failed {
+                    Failed::Connect(_) => pending.map(Pending::nothing),
+                    // The provider may have worked on it, and charge for that.
+                    Failed::Lost(_) => pending.map(Pending::worst),
+                };
+                let why = shown(&failed.to_string());
+                tracing::debug!(route = self.route.name(), why, "an endpoint could not be asked");
+                return Err(Refusal::Upstream(format!("`{}` does not answer: {why}", self.told.host)));
             }
         };
-        self.answer(response, call)
+        self.answer(response, lease, call)
     }
 
     fn lend(&mut self, headers: &mut HeaderMap, query: Option<&str>) -> Result<(), Refusal> {
@@ -193,13 +197,13 @@ impl Visit<'_> {
     ) -> Result<Request<Full<Bytes>>, Refusal> {
         let wrong = || Refusal::BadRequest("the request cannot be written anew".to_owned());
         let upstream = &self.route.upstream;
-        let scheme = if upstream.https { "https" } else { "http" };
-        let uri: Uri =
-            format!("{scheme}://{}{path}", upstream.target.host_header(upstream.https)).parse().map_err(|_| wrong())?;
+        let uri: Uri = path.parse().map_err(|_| wrong())?;
+        let host = HeaderValue::from_str(&upstream.target.host_header(upstream.https)).map_err(|_| wrong())?;
         wash::clean(&mut headers);
-        for name in [HOST, ACCEPT_ENCODING, hyper::header::CONTENT_LENGTH, HeaderName::from_static("forwarded")] {
+        for name in [ACCEPT_ENCODING, hyper::header::CONTENT_LENGTH, HeaderName::from_static("forwarded")] {
             headers.remove(name);
         }
+        headers.insert(HOST, host);
         // An answer in another encoding could be neither metered nor looked through.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let mut request = Request::new(Full::new(body));
@@ -212,6 +216,7 @@ impl Visit<'_> {
     fn answer(
         &mut self,
         response: Response<Incoming>,
+        lease: Lease,
         call: Option<(meter::Call, Pending, bool)>,
     ) -> Result<Answer, Refusal> {
         let (mut parts, body) = response.into_parts();
@@ -254,7 +259,7 @@ impl Visit<'_> {
         parts.version = hyper::Version::HTTP_11;
         let ending = Ending::new(Arc::clone(&self.pipeline.notice), self.told.clone(), metered);
         let scan = Scan::new(self.pipeline.forbidden.clone());
-        Ok(Response::from_parts(parts, Either::Right(Passing::new(body, None, scan, ending))))
+        Ok(Response::from_parts(parts, Either::Right(Passing::new(body, Keep::Lease(lease), scan, ending))))
     }
 
     fn refuse(&mut self, refusal: &Refusal) -> Answer {
@@ -290,15 +295,6 @@ fn limits(headers: &HeaderMap) -> Vec<(String, String)> {
 
 fn shown(text: &str) -> String {
     ralph_core::text::plain(ralph_core::text::first_line(text, 80))
-}
-
-/// The last cause says what happened; those before it only where.
-fn root(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    shown(&cause.to_string())
 }
 
 /// Finds the route a path names.

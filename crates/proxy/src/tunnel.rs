@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use ralph_core::policy::canonical;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy, split};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, copy_buf, split};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -20,6 +20,9 @@ use crate::notice::{Entry, Why};
 use crate::pipeline::{Pipeline, Refused, Way};
 use crate::stream::{Client, Rewound};
 use crate::target::{HTTP, HTTPS, Target, shown};
+
+/// So much is carried at once; the usual eighth of it costs two thirds of the speed.
+const AT_ONCE: usize = 64 * 1024;
 
 /// A tunnel that may begin.
 #[derive(Debug)]
@@ -138,11 +141,11 @@ pub(crate) async fn relay(
             None => listen(&mut client_reads, target, Must::NotLie).await?,
         };
         far_writes.write_all(&first).await.map_err(|_| End::Gone)?;
-        copy(&mut client_reads, &mut far_writes).await.map_err(|_| End::Gone)?;
+        pour(&mut client_reads, &mut far_writes).await?;
         far_writes.shutdown().await.map_err(|_| End::Gone)
     };
     let back = async {
-        copy(&mut far_reads, &mut client_writes).await.map_err(|_| End::Gone)?;
+        pour(&mut far_reads, &mut client_writes).await?;
         client_writes.shutdown().await.map_err(|_| End::Gone)
     };
     let end = tokio::select! {
@@ -152,6 +155,10 @@ pub(crate) async fn relay(
     if let Err(End::Cut(why)) = end {
         pipeline.refused(entry, target, &why);
     }
+}
+
+async fn pour(from: &mut (impl AsyncRead + Unpin), to: &mut (impl AsyncWrite + Unpin)) -> Result<(), End> {
+    copy_buf(&mut BufReader::with_capacity(AT_ONCE, from), to).await.map(drop).map_err(|_| End::Gone)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

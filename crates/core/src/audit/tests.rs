@@ -33,7 +33,7 @@ fn full(n: u64) -> Record {
         status: Some(200),
         sent: Some(10 + n),
         received: Some(20 + n),
-        tokens: Some(Usage { input: n, cached_input: 1, cache_write: 2, output: 3, reasoning: 4 }),
+        tokens: Some(Usage { input: n, cached_input: 1, cache_write: 2, output: 3, reasoning: 4, ..Usage::default() }),
         cost: Some(Micros(77)),
         charge: text("reported"),
         credential: text("anthropic"),

@@ -177,12 +177,11 @@ fn routes_of(
 }
 
 fn credential(found: &Found, wire: meter::Wire, endpoint: &Endpoint) -> Result<Credential, Error> {
-    let place = match (wire, found.kind) {
-        (meter::Wire::Anthropic, Kind::Oauth | Kind::Gateway) => Place::Bearer,
-        (meter::Wire::Anthropic, _) if found.name == ANTHROPIC_AUTH_TOKEN => Place::Bearer,
-        (meter::Wire::Anthropic, _) => Place::header("x-api-key"),
-        (meter::Wire::Gemini, _) => Place::header("x-goog-api-key"),
-        (meter::Wire::OpenAi, _) => Place::Bearer,
+    let bearer = matches!(found.kind, Kind::Oauth | Kind::Gateway) || found.name == ANTHROPIC_AUTH_TOKEN;
+    let place = match wire {
+        meter::Wire::Anthropic if !bearer => Place::header("x-api-key"),
+        meter::Wire::Gemini => Place::header("x-goog-api-key"),
+        meter::Wire::Anthropic | meter::Wire::OpenAi => Place::Bearer,
     };
     let made = Credential::new(&found.name, &found.secret, place)
         .map_err(|error| Error::Lend { what: found.name.clone(), why: error.to_string() })?;
