@@ -240,7 +240,7 @@ fn look_at(
         wash::framed(&mut parts.headers, parts.version);
     }
     parts.version = hyper::Version::HTTP_11;
-    let ending = Ending::new(Arc::clone(&pipeline.notice), told, None);
+    let ending = Ending::new(Arc::clone(&pipeline.notice), Some(told), None);
     let scan = Scan::new(pipeline.forbidden.clone());
     Ok(Response::from_parts(parts, Passing::new(body, Some(running), scan, ending)))
 }

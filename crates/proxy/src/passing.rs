@@ -35,8 +35,8 @@ pub(crate) struct Metered {
 }
 
 impl Ending {
-    pub(crate) fn new(notice: Arc<dyn Notice>, told: Exchanged, charge: Option<Metered>) -> Self {
-        Self { notice, told: Some(told), charge }
+    pub(crate) fn new(notice: Arc<dyn Notice>, told: Option<Exchanged>, charge: Option<Metered>) -> Self {
+        Self { notice, told, charge }
     }
 
     /// Charges and tells, once.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
+};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use ralph_core::price::CacheWrites;
 use tokio::time::timeout;
@@ -14,7 +16,7 @@ use crate::charge::Pending;
 use crate::credential;
 use crate::ledger::Rate;
 use crate::meter::{self, Endpoint, Refusal, Said, Tee, endpoint};
-use crate::notice::{Entry, Exchanged, Told, Wrong};
+use crate::notice::{Call as Charged, Entry, Exchanged, Told, Wrong};
 use crate::passing::{Ending, Metered, Passing};
 use crate::pipeline::{Pipeline, alarm};
 use crate::route::{self, Route};
@@ -47,21 +49,49 @@ pub(crate) async fn serve(pipeline: &Arc<Pipeline>, route: &Route, rest: &str, r
         credential: None,
         call: None,
     };
-    let mut visit = Visit { pipeline, route, told };
+    let mut visit = Visit { pipeline, route, told: Some(told), pending: None };
     match visit.carry(rest, request).await {
         Ok(answer) => answer,
         Err(refusal) => visit.refuse(&refusal),
     }
 }
 
-/// One request on its way through a route.
+/// One request on its way through a route. Dropped on the way, it is told as one whose client hung up.
 struct Visit<'a> {
     pipeline: &'a Arc<Pipeline>,
     route: &'a Route,
-    told: Exchanged,
+    /// What is told at its end, which is told once.
+    told: Option<Exchanged>,
+    /// The call that was let through, until it is charged.
+    pending: Option<Pending>,
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let Some(mut told) = self.told.take() else { return };
+        if let Some(pending) = self.pending.take() {
+            // It may have been sent, and nobody is left to read what it cost.
+            told.call = Some(pending.worst());
+        }
+        self.pipeline.notice.tell(Told::Exchanged(told));
+    }
 }
 
 impl Visit<'_> {
+    fn note(&mut self, what: impl FnOnce(&mut Exchanged)) {
+        if let Some(told) = &mut self.told {
+            what(told);
+        }
+    }
+
+    /// Charges the call that was let through, if there is one.
+    fn charge(&mut self, how: impl FnOnce(Pending) -> Charged) {
+        if let Some(pending) = self.pending.take() {
+            let call = how(pending);
+            self.note(|told| told.call = Some(call));
+        }
+    }
+
     async fn carry(&mut self, rest: &str, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let Some(endpoint) = endpoint(self.route.wire(), request.method().as_str(), rest) else {
             let text = format!("`{} {rest}` is not an endpoint of route `{}`", request.method(), self.route.name());
@@ -78,21 +108,19 @@ impl Visit<'_> {
         let (body, call) = match endpoint {
             Endpoint::Free => (body, None),
             Endpoint::Call(call) => {
-                let (body, pending, usage_added) = self.reserve(&call, &body)?;
-                (body, Some((call, pending, usage_added)))
+                let (body, usage_added) = self.reserve(&call, &body)?;
+                (body, Some((call, usage_added)))
             }
         };
-        self.told.sent = body.len() as u64;
+        self.note(|told| told.sent = body.len() as u64);
         let request = self.write(parts.method, &path, parts.headers, body)?;
         let response = match self.pipeline.endpoints.send(request).await {
             Ok(response) => response,
             Err(error) => {
-                if let Some((_, pending, _)) = call {
-                    // Nothing that was sent may have been worked on only where there was no connection.
-                    self.told.call = Some(if error.is_connect() { pending.nothing() } else { pending.worst() });
-                }
+                // Nothing that was sent may have been worked on only where there was no connection.
+                self.charge(if error.is_connect() { Pending::nothing } else { Pending::worst });
                 tracing::debug!(route = self.route.name(), error = %root(&error), "an endpoint could not be asked");
-                return Err(Refusal::Upstream(format!("`{}` does not answer: {}", self.told.host, root(&error))));
+                return Err(Refusal::Upstream(format!("`{}` does not answer: {}", self.route.upstream.target.host(), root(&error))));
             }
         };
         self.answer(response, call)
@@ -128,7 +156,7 @@ impl Visit<'_> {
             return Err(Refusal::Credential("this stand-in was revoked".to_owned()));
         }
         credential.lend(headers);
-        self.told.credential = Some(credential.name().to_owned());
+        self.note(|told| told.credential = Some(credential.name().to_owned()));
         Ok(())
     }
 
@@ -146,7 +174,7 @@ impl Visit<'_> {
     }
 
     /// Sets the worst case of a call aside and writes the request so that it cannot become worse.
-    fn reserve(&mut self, call: &meter::Call, body: &[u8]) -> Result<(Bytes, Pending, bool), Refusal> {
+    fn reserve(&mut self, call: &meter::Call, body: &[u8]) -> Result<(Bytes, bool), Refusal> {
         let asked = meter::Request::parse(call, body).map_err(|bad| Refusal::BadRequest(bad.to_string()))?;
         let asked = if self.route.old_limit { asked.with_old_limit() } else { asked };
         let name = asked.model().to_owned();
@@ -180,8 +208,8 @@ impl Visit<'_> {
         let (cost, tokens) = (worst.cost, worst.tokens);
         self.pipeline.notice.tell(Told::Calling { route: route.clone(), model: name.clone(), cost, tokens });
         let (price, limits) = (model.price, Vec::new());
-        let pending = Pending { reservation, price, route, model: name, input, output, limits };
-        Ok((written.body.into(), pending, written.usage_added))
+        self.pending = Some(Pending { reservation, price, route, model: name, input, output, limits });
+        Ok((written.body.into(), written.usage_added))
     }
 
     fn write(
@@ -197,7 +225,7 @@ impl Visit<'_> {
         let uri: Uri =
             format!("{scheme}://{}{path}", upstream.target.host_header(upstream.https)).parse().map_err(|_| wrong())?;
         wash::clean(&mut headers);
-        for name in [HOST, ACCEPT_ENCODING, hyper::header::CONTENT_LENGTH, HeaderName::from_static("forwarded")] {
+        for name in [HOST, ACCEPT_ENCODING, CONTENT_LENGTH, HeaderName::from_static("forwarded")] {
             headers.remove(name);
         }
         // An answer in another encoding could be neither metered nor looked through.
@@ -209,58 +237,49 @@ impl Visit<'_> {
         Ok(request)
     }
 
-    fn answer(
-        &mut self,
-        response: Response<Incoming>,
-        call: Option<(meter::Call, Pending, bool)>,
-    ) -> Result<Answer, Refusal> {
+    fn answer(&mut self, response: Response<Incoming>, call: Option<(meter::Call, bool)>) -> Result<Answer, Refusal> {
         let (mut parts, body) = response.into_parts();
-        self.told.status = Some(parts.status.as_u16());
-        let call = call.map(|(call, mut pending, usage_added)| {
+        self.note(|told| told.status = Some(parts.status.as_u16()));
+        if let Some(pending) = &mut self.pending {
             pending.limits = limits(&parts.headers);
-            (call, pending, usage_added)
-        });
-        if parts.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
-            self.told.call = call.map(|(_, pending, _)| pending.worst());
+        }
+        if !parts.status.is_success() && parts.status != StatusCode::SWITCHING_PROTOCOLS {
+            // The provider refused it, and nobody charges for that.
+            self.charge(Pending::nothing);
+        }
+        if parts.headers.get_all(CONTENT_ENCODING).iter().any(|coding| coding != "identity") {
+            self.charge(Pending::worst);
             return Err(Refusal::Upstream("the answer came in an encoding that cannot be looked through".to_owned()));
         }
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-            self.told.call = call.map(|(_, pending, _)| pending.worst());
+            self.charge(Pending::worst);
             return Err(Refusal::Upstream("the endpoint wants to speak another protocol".to_owned()));
         }
         if let Some(name) = wash::leak(&parts.headers, &self.pipeline.forbidden) {
             alarm(&*self.pipeline.notice, Wrong::SecretReturned, name.to_owned(), &self.route.upstream.target);
-            self.told.call = call.map(|(_, pending, _)| pending.worst());
+            self.charge(Pending::worst);
             return Err(Refusal::Upstream("the answer held a real credential and was cut".to_owned()));
         }
-        let shortened = call.as_ref().is_some_and(|(_, _, usage_added)| *usage_added);
-        let metered = match call {
-            Some((call, pending, usage_added)) if parts.status.is_success() => {
-                let kind = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-                Some(Metered { pending, tee: Tee::new(&call, kind, usage_added) })
+        let metered = self.pending.take().zip(call).map(|(pending, (call, usage_added))| {
+            let kind = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let tee = Tee::new(&call, kind, usage_added);
+            if usage_added {
+                // A chunk may be left out, and a length that is not true would be worse than none.
+                parts.headers.remove(CONTENT_LENGTH);
             }
-            // The provider refused it, and nobody charges for that.
-            Some((_, pending, _)) => {
-                self.told.call = Some(pending.nothing());
-                None
-            }
-            None => None,
-        };
+            Metered { pending, tee }
+        });
         wash::answer(&mut parts.headers, parts.version);
-        if shortened {
-            // A chunk may be left out, and a length that is not true would be worse than none.
-            parts.headers.remove(hyper::header::CONTENT_LENGTH);
-        }
         parts.version = hyper::Version::HTTP_11;
-        let ending = Ending::new(Arc::clone(&self.pipeline.notice), self.told.clone(), metered);
+        // From here on whoever carries the body tells of it.
+        let ending = Ending::new(Arc::clone(&self.pipeline.notice), self.told.take(), metered);
         let scan = Scan::new(self.pipeline.forbidden.clone());
         Ok(Response::from_parts(parts, Either::Right(Passing::new(body, None, scan, ending))))
     }
 
     fn refuse(&mut self, refusal: &Refusal) -> Answer {
         let Said { status, body, headers } = meter::refusal(self.route.wire(), refusal);
-        self.told.status = Some(status);
-        self.pipeline.notice.tell(Told::Exchanged(self.told.clone()));
+        self.note(|told| told.status = Some(status));
         let mut response = Response::new(Either::Left(Full::new(Bytes::from(body))));
         *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
