@@ -43,7 +43,7 @@ impl Ending {
     fn end(&mut self) {
         let Some(mut told) = self.told.take() else { return };
         if let Some(Metered { pending, tee }) = self.charge.take() {
-            told.call = Some(pending.settle(&tee.seen()));
+            told.call = Some(pending.settle(&tee.seen(), tee.begun()));
         }
         self.notice.tell(Told::Exchanged(told));
     }

@@ -8,6 +8,8 @@ use super::{Count, Failure, later, tokens};
 
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
+    /// Words of the model have come.
+    pub(super) begun: bool,
     usage: Option<Usage>,
     model: Option<String>,
     stop: Option<String>,
@@ -82,7 +84,9 @@ impl Answer {
     fn learn(&mut self, chunk: Chunk) {
         later(&mut self.model, chunk.model_version);
         later(&mut self.stop, chunk.prompt_feedback.and_then(|feedback| feedback.block_reason));
-        for candidate in chunk.candidates.unwrap_or_default() {
+        let candidates = chunk.candidates.unwrap_or_default();
+        self.begun |= !candidates.is_empty();
+        for candidate in candidates {
             later(&mut self.stop, candidate.finish_reason);
         }
         if let Some(usage) = chunk.usage_metadata.and_then(|counts| usage(&counts)) {
