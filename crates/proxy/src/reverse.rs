@@ -191,14 +191,22 @@ impl Visit<'_> {
             )));
         }
         let input = asked.input();
-        let wanted = asked.wanted_output().unwrap_or(model.most_output).min(model.most_output).max(1);
+        let choices = asked.choices();
+        let wanted = asked.wanted_output().unwrap_or(model.most_output).min(model.most_output).max(choices);
         let writes = if asked.long_cache() { CacheWrites::Long } else { CacheWrites::Short };
         let rate = model.price.map_or(Rate::default(), |price| Rate::worst(&price, input, writes));
-        let (reservation, output) = self.pipeline.ledger.reserve_call(rate, input, wanted).map_err(|refused| {
-            let (route, model, why) = (self.route.name().to_owned(), name.clone(), refused.to_string());
+        let spent = |why: String| {
+            let (route, model) = (self.route.name().to_owned(), name.clone());
             self.pipeline.notice.tell(Told::Spent { route, model, why: why.clone() });
             Refusal::Budget(why)
-        })?;
+        };
+        let reserved = self.pipeline.ledger.reserve_call(rate, input, wanted);
+        let (reservation, output) = reserved.map_err(|refused| spent(refused.to_string()))?;
+        if output < choices {
+            // A limit of nothing for each would be no limit at all.
+            reservation.release();
+            return Err(spent(format!("budget spent: {output} tokens are left for {choices} answers")));
+        }
         let written = asked.write(output);
         for change in &written.changed {
             tracing::debug!(route = self.route.name(), change, "a request was changed");
