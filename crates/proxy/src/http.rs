@@ -177,6 +177,7 @@ async fn forward(
     parts.uri = path.parse::<Uri>().map_err(|_| wrong())?;
     parts.version = hyper::Version::HTTP_11;
     wash::clean(&mut parts.headers);
+    wash::steering(&mut parts.headers);
     parts.headers.insert(HOST, HeaderValue::from_str(&target.host_header(tls)).map_err(|_| wrong())?);
     if let Some(lent) = lent {
         if lent.is_in(&parts.headers) {
@@ -222,7 +223,7 @@ fn look_at(
     running: Arc<tokio_util::task::AbortOnDropHandle<()>>,
 ) -> Result<Response<Passing>, Reply> {
     let (mut parts, body) = response.into_parts();
-    let encoded = parts.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
+    let encoded = parts.headers.get_all(CONTENT_ENCODING).iter().any(|coding| coding != "identity");
     let leak = wash::leak(&parts.headers, &pipeline.forbidden);
     if (lent && encoded) || leak.is_some() {
         if let Some(name) = leak {

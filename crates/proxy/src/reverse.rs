@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::charge::Pending;
 use crate::credential;
 use crate::ledger::Rate;
-use crate::meter::{self, Endpoint, Refusal, Said, Tee, endpoint};
+use crate::meter::{self, Endpoint, Refusal, Said, Tee, Wire, endpoint};
 use crate::notice::{Call as Charged, Entry, Exchanged, Told, Wrong};
 use crate::passing::{Ending, Metered, Passing};
 use crate::pipeline::{Pipeline, alarm};
@@ -97,7 +97,7 @@ impl Visit<'_> {
             let text = format!("`{} {rest}` is not an endpoint of route `{}`", request.method(), self.route.name());
             return Err(Refusal::Endpoint(text));
         };
-        let query = request.uri().query().and_then(without_key);
+        let query = request.uri().query().and_then(|query| kept(self.route.wire(), query));
         let (mut parts, body) = request.into_parts();
         self.lend(&mut parts.headers, parts.uri.query())?;
         let body = self.read(body).await?;
@@ -233,6 +233,7 @@ impl Visit<'_> {
         let uri: Uri =
             format!("{scheme}://{}{path}", upstream.target.host_header(upstream.https)).parse().map_err(|_| wrong())?;
         wash::clean(&mut headers);
+        wash::steering(&mut headers);
         for name in [HOST, ACCEPT_ENCODING, CONTENT_LENGTH, HeaderName::from_static("forwarded")] {
             headers.remove(name);
         }
@@ -298,9 +299,16 @@ impl Visit<'_> {
     }
 }
 
-/// Takes the stand-in off a query and leaves the rest as it is.
-fn without_key(query: &str) -> Option<String> {
-    let kept: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("key=") && !pair.is_empty()).collect();
+/// Keeps of a query what is known to be harmless. Others bring keys of their own, or have the provider leave its count
+/// out of the answer.
+fn kept(wire: Wire, query: &str) -> Option<String> {
+    let known: &[&str] = match wire {
+        Wire::Anthropic => &["beta", "limit", "after_id", "before_id"],
+        Wire::OpenAi => &["api-version"],
+        Wire::Gemini => &["alt", "pageSize", "pageToken"],
+    };
+    let name = |pair: &str| pair.split_once('=').map_or(pair, |(name, _)| name).to_owned();
+    let kept: Vec<&str> = query.split('&').filter(|pair| known.contains(&name(pair).as_str())).collect();
     (!kept.is_empty()).then(|| kept.join("&"))
 }
 

@@ -50,6 +50,8 @@ struct Counts {
     candidates: Option<Count>,
     #[serde(rename = "thoughtsTokenCount")]
     thoughts: Option<Count>,
+    #[serde(rename = "totalTokenCount")]
+    total: Option<Count>,
 }
 
 impl Answer {
@@ -99,11 +101,15 @@ impl Answer {
 fn usage(counts: &Counts) -> Option<Usage> {
     let prompt = tokens(counts.prompt)?;
     let cached = tokens(counts.cached).filter(|cached| *cached <= prompt).unwrap_or(0);
+    let tools = tokens(counts.tools).unwrap_or(0);
     let thoughts = tokens(counts.thoughts).unwrap_or(0);
+    let output = tokens(counts.candidates).unwrap_or(0) + thoughts;
+    // A part that was left out is still in the total.
+    let beyond = tokens(counts.total).unwrap_or(0).saturating_sub(prompt + tools);
     Some(Usage {
-        input: prompt - cached + tokens(counts.tools).unwrap_or(0),
+        input: prompt - cached + tools,
         cached_input: cached,
-        output: tokens(counts.candidates).unwrap_or(0) + thoughts,
+        output: output.max(beyond),
         reasoning: thoughts,
         ..Usage::default()
     })
