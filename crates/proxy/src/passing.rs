@@ -39,6 +39,20 @@ impl Ending {
         Self { notice, told, charge }
     }
 
+    /// Notes what the client is answered with, and how much of its own body went out.
+    pub(crate) fn note(&mut self, status: u16, sent: u64) {
+        self.status(status);
+        if let Some(told) = &mut self.told {
+            told.sent = sent;
+        }
+    }
+
+    pub(crate) fn status(&mut self, status: u16) {
+        if let Some(told) = &mut self.told {
+            told.status = Some(status);
+        }
+    }
+
     /// Charges and tells, once.
     fn end(&mut self) {
         let Some(mut told) = self.told.take() else { return };

@@ -280,6 +280,8 @@ impl Visit<'_> {
         });
         wash::answer(&mut parts.headers, parts.version);
         parts.version = hyper::Version::HTTP_11;
+        // Such as the words beside a status, which nobody looked through.
+        parts.extensions.clear();
         // From here on whoever carries the body tells of it.
         let ending = Ending::new(Arc::clone(&self.pipeline.notice), self.told.take(), metered);
         let scan = Scan::new(self.pipeline.forbidden.clone());
