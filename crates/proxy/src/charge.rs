@@ -21,12 +21,14 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Charges what an answer said it used, or the worst case when nobody saw the count.
-    pub(crate) fn settle(self, seen: &Seen) -> Call {
-        match (&seen.usage, seen.complete || seen.failed.is_some()) {
-            (Some(usage), true) => self.reported(*usage),
-            // The provider says that it failed before it counted anything.
-            (None, true) if seen.failed.is_some() => self.nothing(),
+    /// Charges what an answer said it used, or the worst case when nobody saw the final count. `begun` says whether the
+    /// model had begun to answer.
+    pub(crate) fn settle(self, seen: &Seen, begun: bool) -> Call {
+        // A failure in the middle leaves words that were made and not counted.
+        let failed_first = seen.failed.is_some() && !begun;
+        match &seen.usage {
+            Some(usage) if seen.complete || failed_first => self.reported(*usage),
+            None if failed_first => self.nothing(),
             _ => self.worst(),
         }
     }

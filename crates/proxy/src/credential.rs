@@ -149,8 +149,9 @@ impl Credential {
     /// Says whether the stand-in stands anywhere in a text, plainly or as the user or password of a `Basic` value.
     pub(crate) fn is_held_by(&self, value: &HeaderValue) -> bool {
         let phantom = self.phantom.as_str();
-        let Ok(text) = value.to_str() else { return false };
-        text.contains(phantom) || basic(text).is_some_and(|(user, word)| user == phantom || word == phantom)
+        // A byte that is no text beside it must not hide it.
+        let text = String::from_utf8_lossy(value.as_bytes());
+        text.contains(phantom) || basic(&text).is_some_and(|(user, word)| user == phantom || word == phantom)
     }
 
     pub(crate) fn stands_in(&self, text: &str) -> bool {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http_body_util::Either;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, HeaderValue, UPGRADE};
+use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, HeaderValue, IF_RANGE, RANGE, UPGRADE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri, server};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 use crate::gate::Gate;
 use crate::judge::Ask;
 use crate::line::{BUFFER, Line, Sending};
-use crate::notice::{Entry, Exchanged, Told, Why, Wrong};
+use crate::notice::{Entry, Exchanged, Why, Wrong};
 use crate::passing::{Ending, Keep, Passing};
 use crate::pipeline::{Pipeline, alarm};
 use crate::reply::Reply;
@@ -177,6 +177,7 @@ async fn forward(
     parts.uri = path.parse::<Uri>().map_err(|_| wrong())?;
     parts.version = hyper::Version::HTTP_11;
     wash::clean(&mut parts.headers);
+    wash::steering(&mut parts.headers);
     parts.headers.insert(HOST, HeaderValue::from_str(&target.host_header(tls)).map_err(|_| wrong())?);
     if let Some(lent) = lent {
         if lent.is_in(&parts.headers) {
@@ -185,6 +186,10 @@ async fn forward(
                 return Err(refuse(Why::Astray));
             }
             lent.lend(&mut parts.headers);
+            // Pieces of an answer could be asked for until each is too short to be known for what it is.
+            for name in [RANGE, IF_RANGE] {
+                parts.headers.remove(name);
+            }
             told.credential = Some(lent.name().to_owned());
         } else {
             // Whose account would it be?
@@ -193,23 +198,22 @@ async fn forward(
         // An answer in another encoding could not be looked through.
         parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
+    // From here on it is told, whether or not the client waits for the answer.
+    let mut ending = Ending::new(Arc::clone(&pipeline.notice), Some(told), None);
     let sending = Sending::new(body, &pipeline.phantoms, Arc::clone(&pipeline.notice), target.clone());
     let sent = sending.count();
     let response = match way.send(Request::from_parts(parts, sending)).await {
         // Nobody asked to switch.
         Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => response,
         _ => {
-            told.sent = sent.load(Ordering::Relaxed);
-            told.status = Some(StatusCode::BAD_GATEWAY.as_u16());
-            pipeline.notice.tell(Told::Exchanged(told));
+            ending.note(StatusCode::BAD_GATEWAY.as_u16(), sent.load(Ordering::Relaxed));
             return Err(Reply::refused(&target, &Why::Unreachable, None));
         }
     };
-    told.sent = sent.load(Ordering::Relaxed);
-    told.status = Some(response.status().as_u16());
+    ending.note(response.status().as_u16(), sent.load(Ordering::Relaxed));
     let running = way.running();
     *line.lock().await = Some(way);
-    look_at(pipeline, lent.is_some(), &target, told, response, running)
+    look_at(pipeline, lent.is_some(), &target, ending, response, running)
 }
 
 /// Lets an answer pass, unless it brings what must not come back.
@@ -217,18 +221,18 @@ fn look_at(
     pipeline: &Arc<Pipeline>,
     lent: bool,
     target: &Target,
-    told: Exchanged,
+    mut ending: Ending,
     response: Response<Incoming>,
     running: Arc<tokio_util::task::AbortOnDropHandle<()>>,
 ) -> Result<Response<Passing>, Reply> {
     let (mut parts, body) = response.into_parts();
-    let encoded = parts.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
+    let encoded = parts.headers.get_all(CONTENT_ENCODING).iter().any(|coding| coding != "identity");
     let leak = wash::leak(&parts.headers, &pipeline.forbidden);
     if (lent && encoded) || leak.is_some() {
         if let Some(name) = leak {
             alarm(&*pipeline.notice, Wrong::SecretReturned, name.to_owned(), target);
         }
-        pipeline.notice.tell(Told::Exchanged(told));
+        ending.status(StatusCode::BAD_GATEWAY.as_u16());
         return Err(Reply::new(
             StatusCode::BAD_GATEWAY,
             "the answer could not be let through: it may hold a credential",
@@ -240,7 +244,8 @@ fn look_at(
         wash::framed(&mut parts.headers, parts.version);
     }
     parts.version = hyper::Version::HTTP_11;
-    let ending = Ending::new(Arc::clone(&pipeline.notice), told, None);
+    // Such as the words beside a status, which nobody looked through.
+    parts.extensions.clear();
     let scan = Scan::new(pipeline.forbidden.clone());
     Ok(Response::from_parts(parts, Passing::new(body, Keep::Line(running), scan, ending)))
 }

@@ -36,15 +36,29 @@ pub(crate) struct Metered {
 }
 
 impl Ending {
-    pub(crate) fn new(notice: Arc<dyn Notice>, told: Exchanged, charge: Option<Metered>) -> Self {
-        Self { notice, told: Some(told), charge }
+    pub(crate) fn new(notice: Arc<dyn Notice>, told: Option<Exchanged>, charge: Option<Metered>) -> Self {
+        Self { notice, told, charge }
+    }
+
+    /// Notes what the client is answered with, and how much of its own body went out.
+    pub(crate) fn note(&mut self, status: u16, sent: u64) {
+        self.status(status);
+        if let Some(told) = &mut self.told {
+            told.sent = sent;
+        }
+    }
+
+    pub(crate) fn status(&mut self, status: u16) {
+        if let Some(told) = &mut self.told {
+            told.status = Some(status);
+        }
     }
 
     /// Charges and tells, once.
     fn end(&mut self) {
         let Some(mut told) = self.told.take() else { return };
         if let Some(Metered { pending, tee }) = self.charge.take() {
-            told.call = Some(pending.settle(&tee.seen()));
+            told.call = Some(pending.settle(&tee.seen(), tee.begun()));
         }
         self.notice.tell(Told::Exchanged(told));
     }

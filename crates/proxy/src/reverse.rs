@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
+};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use ralph_core::price::CacheWrites;
 use tokio::time::timeout;
@@ -13,8 +15,8 @@ use tokio::time::timeout;
 use crate::charge::Pending;
 use crate::credential;
 use crate::ledger::Rate;
-use crate::meter::{self, Endpoint, Refusal, Said, Tee, endpoint};
-use crate::notice::{Entry, Exchanged, Told, Wrong};
+use crate::meter::{self, Endpoint, Refusal, Said, Tee, Wire, endpoint};
+use crate::notice::{Call as Charged, Entry, Exchanged, Told, Wrong};
 use crate::passing::{Ending, Keep, Metered, Passing};
 use crate::pipeline::{Pipeline, alarm};
 use crate::route::{self, Route};
@@ -48,27 +50,55 @@ pub(crate) async fn serve(pipeline: &Arc<Pipeline>, route: &Route, rest: &str, r
         credential: None,
         call: None,
     };
-    let mut visit = Visit { pipeline, route, told };
+    let mut visit = Visit { pipeline, route, told: Some(told), pending: None };
     match visit.carry(rest, request).await {
         Ok(answer) => answer,
         Err(refusal) => visit.refuse(&refusal),
     }
 }
 
-/// One request on its way through a route.
+/// One request on its way through a route. Dropped on the way, it is told as one whose client hung up.
 struct Visit<'a> {
     pipeline: &'a Arc<Pipeline>,
     route: &'a Route,
-    told: Exchanged,
+    /// What is told at its end, which is told once.
+    told: Option<Exchanged>,
+    /// The call that was let through, until it is charged.
+    pending: Option<Pending>,
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let Some(mut told) = self.told.take() else { return };
+        if let Some(pending) = self.pending.take() {
+            // It may have been sent, and nobody is left to read what it cost.
+            told.call = Some(pending.worst());
+        }
+        self.pipeline.notice.tell(Told::Exchanged(told));
+    }
 }
 
 impl Visit<'_> {
+    fn note(&mut self, what: impl FnOnce(&mut Exchanged)) {
+        if let Some(told) = &mut self.told {
+            what(told);
+        }
+    }
+
+    /// Charges the call that was let through, if there is one.
+    fn charge(&mut self, how: impl FnOnce(Pending) -> Charged) {
+        if let Some(pending) = self.pending.take() {
+            let call = how(pending);
+            self.note(|told| told.call = Some(call));
+        }
+    }
+
     async fn carry(&mut self, rest: &str, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let Some(endpoint) = endpoint(self.route.wire(), request.method().as_str(), rest) else {
             let text = format!("`{} {rest}` is not an endpoint of route `{}`", request.method(), self.route.name());
             return Err(Refusal::Endpoint(text));
         };
-        let query = request.uri().query().and_then(without_key);
+        let query = request.uri().query().and_then(|query| kept(self.route.wire(), query));
         let (mut parts, body) = request.into_parts();
         self.lend(&mut parts.headers, parts.uri.query())?;
         let body = self.read(body).await?;
@@ -79,24 +109,20 @@ impl Visit<'_> {
         let (body, call) = match endpoint {
             Endpoint::Free => (body, None),
             Endpoint::Call(call) => {
-                let (body, pending, usage_added) = self.reserve(&call, &body)?;
-                (body, Some((call, pending, usage_added)))
+                let (body, usage_added) = self.reserve(&call, &body)?;
+                (body, Some((call, usage_added)))
             }
         };
-        self.told.sent = body.len() as u64;
+        self.note(|told| told.sent = body.len() as u64);
         let request = self.write(parts.method, &path, parts.headers, body)?;
         let (response, lease) = match self.pipeline.endpoints.send(&self.route.upstream, request).await {
             Ok(answered) => answered,
             Err(failed) => {
-                let pending = call.map(|(_, pending, _)| pending);
-                self.told.call = match failed {
-                    Failed::Connect(_) => pending.map(Pending::nothing),
-                    // The provider may have worked on it, and charge for that.
-                    Failed::Lost(_) => pending.map(Pending::worst),
-                };
-                let why = shown(&failed.to_string());
+                // The provider may have worked on what it was asked, and charge for that.
+                self.charge(if matches!(failed, Failed::Connect(_)) { Pending::nothing } else { Pending::worst });
+                let (host, why) = (self.route.upstream.target.host(), shown(&failed.to_string()));
                 tracing::debug!(route = self.route.name(), why, "an endpoint could not be asked");
-                return Err(Refusal::Upstream(format!("`{}` does not answer: {why}", self.told.host)));
+                return Err(Refusal::Upstream(format!("`{host}` does not answer: {why}")));
             }
         };
         self.answer(response, lease, call)
@@ -132,7 +158,7 @@ impl Visit<'_> {
             return Err(Refusal::Credential("this stand-in was revoked".to_owned()));
         }
         credential.lend(headers);
-        self.told.credential = Some(credential.name().to_owned());
+        self.note(|told| told.credential = Some(credential.name().to_owned()));
         Ok(())
     }
 
@@ -150,7 +176,7 @@ impl Visit<'_> {
     }
 
     /// Sets the worst case of a call aside and writes the request so that it cannot become worse.
-    fn reserve(&mut self, call: &meter::Call, body: &[u8]) -> Result<(Bytes, Pending, bool), Refusal> {
+    fn reserve(&mut self, call: &meter::Call, body: &[u8]) -> Result<(Bytes, bool), Refusal> {
         let asked = meter::Request::parse(call, body).map_err(|bad| Refusal::BadRequest(bad.to_string()))?;
         let asked = if self.route.old_limit { asked.with_old_limit() } else { asked };
         let name = asked.model().to_owned();
@@ -167,14 +193,22 @@ impl Visit<'_> {
             )));
         }
         let input = asked.input();
-        let wanted = asked.wanted_output().unwrap_or(model.most_output).min(model.most_output).max(1);
+        let choices = asked.choices();
+        let wanted = asked.wanted_output().unwrap_or(model.most_output).min(model.most_output).max(choices);
         let writes = if asked.long_cache() { CacheWrites::Long } else { CacheWrites::Short };
         let rate = model.price.map_or(Rate::default(), |price| Rate::worst(&price, input, writes));
-        let (reservation, output) = self.pipeline.ledger.reserve_call(rate, input, wanted).map_err(|refused| {
-            let (route, model, why) = (self.route.name().to_owned(), name.clone(), refused.to_string());
+        let spent = |why: String| {
+            let (route, model) = (self.route.name().to_owned(), name.clone());
             self.pipeline.notice.tell(Told::Spent { route, model, why: why.clone() });
             Refusal::Budget(why)
-        })?;
+        };
+        let reserved = self.pipeline.ledger.reserve_call(rate, input, wanted);
+        let (reservation, output) = reserved.map_err(|refused| spent(refused.to_string()))?;
+        if output < choices {
+            // A limit of nothing for each would be no limit at all.
+            reservation.release();
+            return Err(spent(format!("budget spent: {output} tokens are left for {choices} answers")));
+        }
         let written = asked.write(output);
         for change in &written.changed {
             tracing::debug!(route = self.route.name(), change, "a request was changed");
@@ -184,8 +218,8 @@ impl Visit<'_> {
         let (cost, tokens) = (worst.cost, worst.tokens);
         self.pipeline.notice.tell(Told::Calling { route: route.clone(), model: name.clone(), cost, tokens });
         let (price, limits) = (model.price, Vec::new());
-        let pending = Pending { reservation, price, route, model: name, input, output, limits };
-        Ok((written.body.into(), pending, written.usage_added))
+        self.pending = Some(Pending { reservation, price, route, model: name, input, output, limits });
+        Ok((written.body.into(), written.usage_added))
     }
 
     fn write(
@@ -200,7 +234,8 @@ impl Visit<'_> {
         let uri: Uri = path.parse().map_err(|_| wrong())?;
         let host = HeaderValue::from_str(&upstream.target.host_header(upstream.https)).map_err(|_| wrong())?;
         wash::clean(&mut headers);
-        for name in [ACCEPT_ENCODING, hyper::header::CONTENT_LENGTH, HeaderName::from_static("forwarded")] {
+        wash::steering(&mut headers);
+        for name in [ACCEPT_ENCODING, CONTENT_LENGTH, HeaderName::from_static("forwarded")] {
             headers.remove(name);
         }
         headers.insert(HOST, host);
@@ -217,55 +252,52 @@ impl Visit<'_> {
         &mut self,
         response: Response<Incoming>,
         lease: Lease,
-        call: Option<(meter::Call, Pending, bool)>,
+        call: Option<(meter::Call, bool)>,
     ) -> Result<Answer, Refusal> {
         let (mut parts, body) = response.into_parts();
-        self.told.status = Some(parts.status.as_u16());
-        let call = call.map(|(call, mut pending, usage_added)| {
+        self.note(|told| told.status = Some(parts.status.as_u16()));
+        if let Some(pending) = &mut self.pending {
             pending.limits = limits(&parts.headers);
-            (call, pending, usage_added)
-        });
-        if parts.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
-            self.told.call = call.map(|(_, pending, _)| pending.worst());
+        }
+        if !parts.status.is_success() && parts.status != StatusCode::SWITCHING_PROTOCOLS {
+            // The provider refused it, and nobody charges for that.
+            self.charge(Pending::nothing);
+        }
+        if parts.headers.get_all(CONTENT_ENCODING).iter().any(|coding| coding != "identity") {
+            self.charge(Pending::worst);
             return Err(Refusal::Upstream("the answer came in an encoding that cannot be looked through".to_owned()));
         }
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-            self.told.call = call.map(|(_, pending, _)| pending.worst());
+            self.charge(Pending::worst);
             return Err(Refusal::Upstream("the endpoint wants to speak another protocol".to_owned()));
         }
         if let Some(name) = wash::leak(&parts.headers, &self.pipeline.forbidden) {
             alarm(&*self.pipeline.notice, Wrong::SecretReturned, name.to_owned(), &self.route.upstream.target);
-            self.told.call = call.map(|(_, pending, _)| pending.worst());
+            self.charge(Pending::worst);
             return Err(Refusal::Upstream("the answer held a real credential and was cut".to_owned()));
         }
-        let shortened = call.as_ref().is_some_and(|(_, _, usage_added)| *usage_added);
-        let metered = match call {
-            Some((call, pending, usage_added)) if parts.status.is_success() => {
-                let kind = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-                Some(Metered { pending, tee: Tee::new(&call, kind, usage_added) })
+        let metered = self.pending.take().zip(call).map(|(pending, (call, usage_added))| {
+            let kind = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let tee = Tee::new(&call, kind, usage_added);
+            if usage_added {
+                // A chunk may be left out, and a length that is not true would be worse than none.
+                parts.headers.remove(CONTENT_LENGTH);
             }
-            // The provider refused it, and nobody charges for that.
-            Some((_, pending, _)) => {
-                self.told.call = Some(pending.nothing());
-                None
-            }
-            None => None,
-        };
+            Metered { pending, tee }
+        });
         wash::answer(&mut parts.headers, parts.version);
-        if shortened {
-            // A chunk may be left out, and a length that is not true would be worse than none.
-            parts.headers.remove(hyper::header::CONTENT_LENGTH);
-        }
         parts.version = hyper::Version::HTTP_11;
-        let ending = Ending::new(Arc::clone(&self.pipeline.notice), self.told.clone(), metered);
+        // Such as the words beside a status, which nobody looked through.
+        parts.extensions.clear();
+        // From here on whoever carries the body tells of it.
+        let ending = Ending::new(Arc::clone(&self.pipeline.notice), self.told.take(), metered);
         let scan = Scan::new(self.pipeline.forbidden.clone());
         Ok(Response::from_parts(parts, Either::Right(Passing::new(body, Keep::Lease(lease), scan, ending))))
     }
 
     fn refuse(&mut self, refusal: &Refusal) -> Answer {
         let Said { status, body, headers } = meter::refusal(self.route.wire(), refusal);
-        self.told.status = Some(status);
-        self.pipeline.notice.tell(Told::Exchanged(self.told.clone()));
+        self.note(|told| told.status = Some(status));
         let mut response = Response::new(Either::Left(Full::new(Bytes::from(body))));
         *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -276,9 +308,16 @@ impl Visit<'_> {
     }
 }
 
-/// Takes the stand-in off a query and leaves the rest as it is.
-fn without_key(query: &str) -> Option<String> {
-    let kept: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("key=") && !pair.is_empty()).collect();
+/// Keeps of a query what is known to be harmless. Others bring keys of their own, or have the provider leave its count
+/// out of the answer.
+fn kept(wire: Wire, query: &str) -> Option<String> {
+    let known: &[&str] = match wire {
+        Wire::Anthropic => &["beta", "limit", "after_id", "before_id"],
+        Wire::OpenAi => &["api-version"],
+        Wire::Gemini => &["alt", "pageSize", "pageToken"],
+    };
+    let name = |pair: &str| pair.split_once('=').map_or(pair, |(name, _)| name).to_owned();
+    let kept: Vec<&str> = query.split('&').filter(|pair| known.contains(&name(pair).as_str())).collect();
     (!kept.is_empty()).then(|| kept.join("&"))
 }
 

@@ -153,8 +153,11 @@ impl Endpoints {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses.into_iter().map(|address| address.to_canonical()).take(8) {
             if !may_be_endpoint(address, https) {
-                let kind = address::kind(address).map_or_else(String::new, |kind| kind.to_string());
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("its address is {kind}")));
+                let why = match address::kind(address) {
+                    Some(kind) if https => format!("its address is {kind}"),
+                    _ => "a key does not travel in the clear, and its base URL is not `https://`".to_owned(),
+                };
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
             }
             match timeout_at(deadline, self.resolver.dial(SocketAddr::new(address, target.port()))).await {
                 Ok(Ok(stream)) => {

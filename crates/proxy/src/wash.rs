@@ -23,6 +23,19 @@ const OF_THE_CONNECTION: [HeaderName; 11] = [
 /// Headers by which a server gives out credentials of its own, which must not enter the sandbox.
 const GIFTS: [&str; 4] = ["authentication-info", "proxy-authentication-info", "set-cookie", "set-cookie2"];
 
+/// Headers by which a request asks for something else than its first line says, or for half an answer.
+const STEERING: [&str; 5] =
+    ["x-goog-fieldmask", "x-http-method", "x-http-method-override", "x-method-override", "x-original-method"];
+
+/// Removes what would have a server do something else than what was judged, however it is spelt.
+pub(crate) fn steering(headers: &mut HeaderMap) {
+    let steers = |name: &&HeaderName| STEERING.contains(&name.as_str().replace(['_', '.'], "-").as_str());
+    let named: Vec<HeaderName> = headers.keys().filter(steers).cloned().collect();
+    for name in named {
+        headers.remove(name);
+    }
+}
+
 /// Removes what belongs to the connection the message came by, and not to the message.
 pub(crate) fn clean(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
@@ -103,6 +116,18 @@ mod tests {
         ]);
         clean(&mut headers);
         assert_eq!(left(&headers), ["content-length", "host", "x-three"]);
+    }
+
+    #[test]
+    fn nothing_steers_past_the_judgement() {
+        let mut headers = headers(&[
+            ("x-http-method-override", "DELETE"),
+            ("x_http_method_override", "DELETE"),
+            ("x-goog-fieldmask", "candidates"),
+            ("x-one", "1"),
+        ]);
+        steering(&mut headers);
+        assert_eq!(left(&headers), ["x-one"]);
     }
 
     #[test]

@@ -147,6 +147,11 @@ impl Tee {
         Seen { complete: seen.complete && !short, ..seen }
     }
 
+    /// Says whether the model has begun to answer: what fails before costs nothing beyond what was counted.
+    pub fn begun(&self) -> bool {
+        self.reader.begun()
+    }
+
     /// Passes events on one by one, less those that only carry the usage we asked for.
     fn hold_events(&mut self, bytes: &[u8], out: &mut BytesMut) {
         let mut rest = bytes;

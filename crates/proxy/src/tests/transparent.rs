@@ -5,14 +5,21 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ralph_core::policy::Policy;
-use tokio::io::AsyncWriteExt;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::stage::{Notes, PUBLIC, Stage, World, allowing, answers_to, next, rest};
+use crate::authority::Authority;
 use crate::hello::tests::hello;
 use crate::limits::Limits;
 use crate::pipeline::Pipeline;
+use crate::terms::Terms;
 use crate::transparent;
 
 struct Inside {
@@ -86,6 +93,44 @@ async fn plain_requests_must_name_the_host() {
     let same = inside.say(wanted, b"GET / HTTP/1.1\r\nHost: Allowed.test\r\n\r\n").await;
     assert!(same.starts_with("HTTP/1.1 200 "), "{same}");
     assert_eq!(inside.world.heard(), "GET / HTTP/1.1\r\nhost: allowed.test\r\n\r\n");
+}
+
+#[tokio::test]
+async fn requests_behind_tls_are_judged_where_rules_are_about_requests() {
+    let authority = Arc::new(Authority::new("one").unwrap());
+    let (world, notes) = (World::new("").await, Arc::new(Notes::default()));
+    let policy = allowing(&["GET allowed.test/ok", "other.test"]);
+    let terms = Terms { authority: Some(Arc::clone(&authority)), ..Terms::from(policy) };
+    let pipeline = Arc::new(Pipeline::new(Limits::default(), terms, world.clone(), notes.clone()));
+    let inside = Inside { world, notes, pipeline };
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.certificate().as_bytes()).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = TlsConnector::from(Arc::new(config));
+    for (host, sni, spoken_for) in [
+        ("allowed.test", "allowed.test", true),
+        ("allowed.test", "other.test", false),
+        ("other.test", "other.test", false),
+    ] {
+        let (stream, _serving) = inside.dial(inside.address(host, 443)).await;
+        let tls = connector.connect(sni.try_into().unwrap(), stream).await;
+        assert_eq!(tls.is_ok(), spoken_for, "{host} {sni}");
+        let Ok(mut tls) = tls else { continue };
+        for (words, status) in [
+            ("GET /no HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "HTTP/1.1 403 "),
+            ("GET /ok HTTP/1.1\r\nHost: other.test\r\n\r\n", "HTTP/1.1 400 "),
+        ] {
+            tls.write_all(words.as_bytes()).await.unwrap();
+            let mut some = vec![0; 4096];
+            let n = tls.read(&mut some).await.unwrap();
+            assert!(some[..n].starts_with(status.as_bytes()), "{}", String::from_utf8_lossy(&some[..n]));
+        }
+    }
+    assert_eq!(inside.world.dials(), [format!("{PUBLIC}:443")], "only for the host that nobody looks into");
 }
 
 #[tokio::test]

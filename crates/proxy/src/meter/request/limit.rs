@@ -14,15 +14,17 @@ const LEAST_THINKING: u64 = 1024;
 pub(super) fn wanted(call: &Call, fields: &Map<String, Value>) -> Result<(Option<u64>, u64), BadRequest> {
     match call {
         Call::Messages => Ok((whole(fields, "max_tokens", "max_tokens")?, 1)),
-        Call::Responses => Ok((whole(fields, "max_output_tokens", "max_output_tokens")?, 1)),
+        Call::Responses => {
+            Ok((some(whole(fields, "max_output_tokens", "max_output_tokens")?, "max_output_tokens")?, 1))
+        }
         Call::Chat => {
-            let old = whole(fields, "max_tokens", "max_tokens")?;
-            let new = whole(fields, "max_completion_tokens", "max_completion_tokens")?;
+            let old = some(whole(fields, "max_tokens", "max_tokens")?, "max_tokens")?;
+            let new = some(whole(fields, "max_completion_tokens", "max_completion_tokens")?, "max_completion_tokens")?;
             Ok((old.max(new), choices(whole(fields, "n", "n")?, "n")?))
         }
         Call::Gemini { .. } => {
             let Some(Value::Object(config)) = config(fields)? else { return Ok((None, 1)) };
-            let most = field(config, "maxOutputTokens")?;
+            let most = some(field(config, "maxOutputTokens")?, "maxOutputTokens")?;
             let count = field(config, "candidateCount")?;
             Ok((most, choices(count, "candidateCount")?))
         }
@@ -44,6 +46,11 @@ fn whole(fields: &Map<String, Value>, name: &str, meant: &'static str) -> Result
             value.as_u64().map(Some).ok_or(BadRequest::Field { name: meant, what: "a whole number, zero or more" })
         }
     }
+}
+
+/// Refuses a limit of nothing: to some servers it is no limit at all.
+fn some(limit: Option<u64>, name: &'static str) -> Result<Option<u64>, BadRequest> {
+    if limit == Some(0) { Err(BadRequest::Field { name, what: "a whole number, one or more" }) } else { Ok(limit) }
 }
 
 fn choices(count: Option<u64>, name: &'static str) -> Result<u64, BadRequest> {

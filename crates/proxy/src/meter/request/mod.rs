@@ -89,6 +89,11 @@ impl Request {
         self.each.map(|each| each.saturating_mul(self.choices))
     }
 
+    /// Returns how many answers the client wants.
+    pub fn choices(&self) -> u64 {
+        self.choices
+    }
+
     /// Tells whether a cache write of the longer, dearer kind is asked for.
     pub fn long_cache(&self) -> bool {
         self.long_cache

@@ -8,6 +8,8 @@ use super::{Count, Failure, later, tokens};
 
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
+    /// Words of the model have come.
+    pub(super) begun: bool,
     counts: Known,
     model: Option<String>,
     stop: Option<String>,
@@ -90,6 +92,7 @@ impl Answer {
                 self.counts.learn(event.usage);
             }
             "message_stop" => self.ended = true,
+            kind if kind.starts_with("content_block") => self.begun = true,
             "error" => self.failed = Some(event.error.unwrap_or(Failure::Text("error".to_owned())).words()),
             _ => (),
         }
@@ -102,6 +105,7 @@ impl Answer {
         self.failed = body.error.map(Failure::words);
         self.counted = body.usage.as_ref().is_some_and(|counts| tokens(counts.output_tokens).is_some());
         self.ended = true;
+        self.begun = self.failed.is_none();
         self.counts.learn(body.usage);
     }
 

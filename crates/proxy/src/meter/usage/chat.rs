@@ -11,6 +11,8 @@ use super::{Count, Failure, later, tokens};
 
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
+    /// Words of the model have come.
+    pub(super) begun: bool,
     usage: Option<Usage>,
     model: Option<String>,
     stop: Option<String>,
@@ -82,6 +84,7 @@ impl Answer {
         let Ok(chunk) = serde_json::from_slice::<Chunk>(data) else { return false };
         let failed = chunk.error.map(Failure::words);
         let choices = chunk.choices.unwrap_or_default();
+        self.begun |= !choices.is_empty();
         // Most leave the choices empty, some send one without a word in it.
         let silent = choices.iter().all(|choice| {
             let words = choice.delta.iter().flat_map(BTreeMap::values).flatten().count();

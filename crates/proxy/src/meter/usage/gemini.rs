@@ -8,6 +8,8 @@ use super::{Count, Failure, later, tokens};
 
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
+    /// Words of the model have come.
+    pub(super) begun: bool,
     usage: Option<Usage>,
     model: Option<String>,
     stop: Option<String>,
@@ -48,6 +50,8 @@ struct Counts {
     candidates: Option<Count>,
     #[serde(rename = "thoughtsTokenCount")]
     thoughts: Option<Count>,
+    #[serde(rename = "totalTokenCount")]
+    total: Option<Count>,
 }
 
 impl Answer {
@@ -82,7 +86,9 @@ impl Answer {
     fn learn(&mut self, chunk: Chunk) {
         later(&mut self.model, chunk.model_version);
         later(&mut self.stop, chunk.prompt_feedback.and_then(|feedback| feedback.block_reason));
-        for candidate in chunk.candidates.unwrap_or_default() {
+        let candidates = chunk.candidates.unwrap_or_default();
+        self.begun |= !candidates.is_empty();
+        for candidate in candidates {
             later(&mut self.stop, candidate.finish_reason);
         }
         if let Some(usage) = chunk.usage_metadata.and_then(|counts| usage(&counts)) {
@@ -95,11 +101,15 @@ impl Answer {
 fn usage(counts: &Counts) -> Option<Usage> {
     let prompt = tokens(counts.prompt)?;
     let cached = tokens(counts.cached).filter(|cached| *cached <= prompt).unwrap_or(0);
+    let tools = tokens(counts.tools).unwrap_or(0);
     let thoughts = tokens(counts.thoughts).unwrap_or(0);
+    let output = tokens(counts.candidates).unwrap_or(0) + thoughts;
+    // A part that was left out is still in the total.
+    let beyond = tokens(counts.total).unwrap_or(0).saturating_sub(prompt + tools);
     Some(Usage {
-        input: prompt - cached + tokens(counts.tools).unwrap_or(0),
+        input: prompt - cached + tools,
         cached_input: cached,
-        output: tokens(counts.candidates).unwrap_or(0) + thoughts,
+        output: output.max(beyond),
         reasoning: thoughts,
         ..Usage::default()
     })

@@ -58,6 +58,16 @@ impl Reader {
         }
     }
 
+    /// Says whether the model has begun to answer.
+    pub(super) fn begun(&self) -> bool {
+        match self {
+            Self::Anthropic(answer) => answer.begun,
+            Self::Chat(answer) => answer.begun,
+            Self::Responses(answer) => answer.begun,
+            Self::Gemini(answer) => answer.begun,
+        }
+    }
+
     pub(super) fn seen(&self, ended: bool) -> Seen {
         match self {
             Self::Anthropic(answer) => answer.seen(),

@@ -8,6 +8,8 @@ use super::{Count, Failure, Name, later, tokens};
 
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
+    /// Words of the model have come.
+    pub(super) begun: bool,
     usage: Option<Usage>,
     model: Option<String>,
     stop: Option<String>,
@@ -76,7 +78,9 @@ impl Answer {
                 let here = Failure::Said { message, kind: None, status: None, code: event.code };
                 self.failed = Some(event.error.unwrap_or(here).words());
             }
-            _ => (),
+            "response.queued" | "response.in_progress" => (),
+            // Everything else is about words.
+            _ => self.begun = true,
         }
     }
 

@@ -1,0 +1,156 @@
+//! Clients that take everything they can get: connections, time, memory. Only their own sandbox may feel it.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ralph_proxy::ledger::Spend;
+use ralph_proxy::limits::Limits;
+use ralph_proxy::notice::{Told, Why};
+use ralph_testkit::llm::{Server, Turn};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use crate::routes::{Keys, provider};
+use crate::stage::{PATIENCE, Stage, World, allowing, rich, wait_until};
+use crate::wire::{Ask, ask, get, read, rest};
+
+/// Short enough to be waited for.
+fn hasty() -> Limits {
+    let soon = Duration::from_millis(300);
+    Limits { head_time: soon, body_time: soon, ..Limits::default() }
+}
+
+/// How many were turned away, and why.
+fn refused(stage: &Stage, why: &Why) -> usize {
+    let so = |told: &Told| matches!(told, Told::Decided(decided) if decided.why == *why);
+    stage.notes.all().iter().filter(|told| so(told)).count()
+}
+
+#[tokio::test]
+async fn whoever_takes_too_long_to_speak_is_not_waited_for() {
+    let stage = Stage::within(hasty(), allowing(&["git.test"]).into(), World::new(&[]));
+    let connect = "CONNECT git.test:443 HTTP/1.1\r\n";
+    let cases: [(SocketAddr, &[u8]); 8] = [
+        (stage.door, b""),
+        (stage.door, b"G"),
+        (stage.door, b"GET /health HTTP/1.1\r\nHost: x\r\nA: "),
+        (stage.door, connect.as_bytes()),
+        (stage.door, &[5]),
+        (stage.door, &[5, 1, 0, 5, 1, 0, 3, 200, b'x']),
+        (stage.dns, &[0]),
+        (stage.dns, &[0, 200, 1, 2, 3]),
+    ];
+    for (door, words) in cases {
+        let mut stream = TcpStream::connect(door).await.unwrap();
+        stream.write_all(words).await.unwrap();
+        // A letter now and then buys no more time.
+        let (mut reads, mut writes) = stream.split();
+        let drip = async {
+            for _ in 0..60 {
+                sleep(Duration::from_millis(100)).await;
+                if !words.is_empty() && writes.write_all(b"A").await.is_err() {
+                    break;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        let begun = Instant::now();
+        let mut all = Vec::new();
+        tokio::select! {
+            end = timeout(PATIENCE, reads.read_to_end(&mut all)) => drop(end.expect("the connection ends")),
+            () = drip => (),
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5), "{words:?} {:?}", begun.elapsed());
+    }
+    wait_until("it is told", || refused(&stage, &Why::Slow) >= 5).await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let server = Server::builder().start().await.unwrap();
+    let keys = Keys::new();
+    let stage = Stage::within(hasty(), keys.terms(&server.url(), rich()), World::new(&[]));
+    let words = Ask::Messages.call(keys.phantom(Ask::Messages), None, false);
+    let mut stream = stage.dial().await;
+    stream.write_all(&words[..words.len() - 3]).await.unwrap();
+    let got = read(&mut stream).await;
+    assert_eq!((got.status, server.hits()), (400, 0), "{}", got.text());
+    assert_eq!(stage.ledger.reserved(), Spend::default());
+}
+
+#[tokio::test]
+async fn endless_and_enormous_heads_are_refused() {
+    let stage = Stage::within(Limits::default(), allowing(&["git.test"]).into(), World::new(&[]));
+    let long = format!("A: {}", "x".repeat(1 << 20));
+    let many = vec!["A: b"; 97];
+    for (words, status) in [
+        (get("GET", "/health", &[&long]), 431),
+        (get("GET", &format!("/{}", "x".repeat(1 << 20)), &[]), 431),
+        (get("GET", "/health", &many), 400),
+        (get("GET", "/health", &many[..90]), 200),
+    ] {
+        assert_eq!(ask(stage.door, &words).await.status, status);
+    }
+    // Headers without an end: it is the proxy that ends it, and long before the client would.
+    let mut stream = stage.dial().await;
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n").await.unwrap();
+    let mut sent = 0;
+    while stream.write_all(&b"A: 0123456789012345678901234567890123456789\r\n".repeat(50)).await.is_ok() {
+        sent += 1;
+        assert!(sent < 20_000, "somebody reads all of it");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_at_one_sandbox_does_not_keep_another_waiting() {
+    let (server, keys, busy) = provider(Turn::text("ok")).await;
+    let (_quiet_server, quiet_keys, quiet) = provider(Turn::text("ok")).await;
+    let (crowd, mut idle) = (2000, Vec::new());
+    for n in 0..crowd {
+        idle.push(TcpStream::connect(busy.door).await.unwrap());
+        // Those that were turned away are let go now and then: a process has only so many files.
+        if n % 100 == 99 && n > 256 {
+            wait_until("they are turned away", || refused(&busy, &Why::Crowded) == n + 1 - 256).await;
+            idle.truncate(256);
+        }
+    }
+    wait_until("most of them are turned away", || refused(&busy, &Why::Crowded) >= crowd - 256).await;
+    assert_eq!(refused(&busy, &Why::Crowded), crowd - 256, "exactly so many have room");
+    // The door says so to whoever comes next.
+    let got = ask(busy.door, &Ask::Chat.call(keys.phantom(Ask::Chat), None, false)).await;
+    assert!(got.status == 503 || got.status == 0, "{}", got.text());
+    assert_eq!(server.hits(), 0);
+    let begun = Instant::now();
+    for _ in 0..20 {
+        let got = ask(quiet.door, &Ask::Chat.call(quiet_keys.phantom(Ask::Chat), None, false)).await;
+        assert_eq!(got.status, 200);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // And when they leave, there is room again.
+    drop(idle);
+    wait_for_room(&busy, &Ask::Chat.call(keys.phantom(Ask::Chat), None, false)).await;
+}
+
+async fn wait_for_room(stage: &Stage, words: &[u8]) {
+    for _ in 0..100 {
+        if ask(stage.door, words).await.status == 200 {
+            return;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    panic!("there is no room, though everybody left");
+}
+
+#[tokio::test]
+async fn a_tunnel_that_says_nothing_ends() {
+    let soon = Duration::from_millis(200);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let world = World::new(&[]).with("quiet.test", listener.local_addr().unwrap());
+    let limits = Limits { idle_time: soon, ..Limits::default() };
+    let stage = Stage::within(limits, allowing(&["quiet.test:22"]).into(), world);
+    let mut stream = stage.dial().await;
+    stream.write_all(b"CONNECT quiet.test:22 HTTP/1.1\r\n\r\n").await.unwrap();
+    let all = rest(&mut stream).await;
+    assert!(all.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&all));
+}
