@@ -158,9 +158,13 @@ fn world(agent: Agent, key: Key, over: Over, turns: Vec<Turn>) -> World {
     let version = if agent.model.0 == "openai" { "/v1" } else { "" };
     let (provider, model) = agent.model;
     let url = server.url();
+    let variable = key.variable;
     home.config(
         "models.yaml",
-        &format!("profiles:\n  real: {{litellm_model: \"{provider}/{model}\", base_url: \"{url}{version}\"}}\n"),
+        &format!(
+            "profiles:\n  real:\n    litellm_model: \"{provider}/{model}\"\n    base_url: \"{url}{version}\"\n    \
+             api_key_env: {variable}\n"
+        ),
     );
     let mut env = vec![(key.variable, key.value.to_owned())];
     if over == Over::Tls {
