@@ -207,20 +207,25 @@ fn works(agent: Agent, key: Key, over: Over) {
         Turn::Text { text: "It is made.".to_owned(), usage: usage(2) }.slow(slow, Duration::ZERO),
     ];
     let world = world(agent, key, over, turns);
-    let mut cell = world.start(&programs, "5", &format!("{} < /dev/null; cat made.txt counted.txt", agent.line));
+    let (line, variable) = (agent.line, key.variable);
+    let line = format!("printf %s \"${variable}\" > stand-in.txt; {line} < /dev/null; cat made.txt counted.txt");
+    let mut cell = world.start(&programs, "5", &line);
+    let stand_in = cell.await_file("stand-in.txt");
+    assert_ne!(stand_in, key.value);
+    let (needle, there) = (Needle::new(key.own), Needle::new(&stand_in));
 
     // While it waits for the last answer, all of it is there to be searched.
-    let needle = Needle::new(key.own);
     cell.until("the last call", || world.calls(agent).len() == 3);
-    let stand_in = cell.variable(key.variable).expect("a stand-in");
-    assert_ne!(stand_in, key.value);
-    cell.search_memory(&needle, &Needle::new(&stand_in));
+    cell.search_memory(&needle, &there, agent.name);
 
-    // It is kept until its files were searched.
+    // It is kept until its files were searched; the search finds what it wrote, in its work and in its diary.
     cell.await_end();
-    let found = cell.search_files(&needle);
-    assert_eq!(found, Vec::<String>::new(), "the key is in a file");
-    cell.search_memory(&needle, &Needle::new(&stand_in));
+    assert_eq!(cell.search_files(&needle), Vec::<String>::new(), "the key is in a file");
+    let wrote = cell.search_files(&Needle::new(CONTENT.trim()));
+    for place in ["/workspace/made.txt", "/home/"] {
+        assert!(wrote.iter().any(|path| path.contains(place)), "nothing in {place}: {wrote:?}");
+    }
+    cell.search_memory(&needle, &there, "sh");
     let ended = cell.release();
 
     assert_eq!(ended.code, Some(0), "{ended:?}");

@@ -16,6 +16,7 @@ const PATIENCE: Duration = Duration::from_mins(4);
 
 /// Where nothing may be missing, what could not be done is a failure; elsewhere it is said.
 #[track_caller]
+#[expect(clippy::print_stderr, reason = "a test that did not try something must not look like one that did")]
 pub(crate) fn must(what: &str) {
     let ci = std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false" && value != "0");
     assert!(!ci, "{what}");
@@ -50,7 +51,8 @@ impl Cell {
     pub(crate) fn start(home: &Home, env: &[(&str, String)], args: &[&str], line: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         // The gate is bounded, so that nothing is left when a test dies.
-        let gate = "code=$?; : > .ended; n=0; while [ ! -e .released ] && [ $n -lt 600 ]; do sleep 0.1; n=$((n+1)); done";
+        let gate =
+            "code=$?; : > .ended; n=0; while [ ! -e .released ] && [ $n -lt 600 ]; do sleep 0.1; n=$((n+1)); done";
         let line = format!("{line}\n{gate}; exit $code");
         let mut command = home.command(env!("CARGO_BIN_EXE_ralph"));
         command.args(["sandbox", "exec"]).args(args).args(["--", "sh", "-c", &line]);
@@ -67,8 +69,7 @@ impl Cell {
 
     /// The folder of its sandbox.
     fn place(&self) -> Option<PathBuf> {
-        let boxes = fs::read_dir(self.state.join("embedded/boxes")).ok()?;
-        boxes.flatten().map(|entry| entry.path()).find(|path| path.is_dir())
+        place(&self.state)
     }
 
     /// Waits for something that happens while it runs.
@@ -116,28 +117,32 @@ impl Cell {
             .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes()[0].is_ascii_digit()))
             .collect();
         let space = |path: &Path| fs::read_link(path.join("ns/pid")).ok();
-        let marked = |path: &&PathBuf| environment(path).iter().any(|pair| *pair == mark);
+        let marked = |path: &&PathBuf| environment(path).contains(&mark);
         let spaces: BTreeSet<PathBuf> = all.iter().filter(marked).filter_map(|path| space(path)).collect();
         assert!(!spaces.contains(&fs::read_link("/proc/self/ns/pid").unwrap()), "the cage has our own processes");
         all.into_iter().filter(|path| space(path).is_some_and(|one| spaces.contains(&one))).collect()
     }
 
-    /// Returns a variable of the commands inside.
-    pub(crate) fn variable(&self, name: &str) -> Option<String> {
-        let begin = format!("{name}=");
-        self.processes()
-            .iter()
-            .flat_map(|process| environment(process))
-            .find_map(|pair| pair.strip_prefix(&begin).map(str::to_owned))
+    /// Returns a file of the workspace, as soon as it is there.
+    #[track_caller]
+    pub(crate) fn await_file(&mut self, name: &str) -> String {
+        let mut text = String::new();
+        let state = self.state.clone();
+        self.until(name, || {
+            text = place(&state)
+                .and_then(|place| fs::read_to_string(place.join("workspace").join(name)).ok())
+                .unwrap_or_default();
+            !text.is_empty()
+        });
+        text
     }
 
-    /// Looks for a secret in the environment and the memory of every process. What must be there is looked for as well:
-    /// a search that finds nothing at all proves nothing.
+    /// Looks for a secret in the environment and the memory of every process. What must be there, in the process of that
+    /// name at least, is looked for as well: a search that finds nothing at all proves nothing.
     #[track_caller]
-    pub(crate) fn search_memory(&self, secret: &Needle, there: &Needle) {
+    pub(crate) fn search_memory(&self, secret: &Needle, there: &Needle, who: &str) {
         let (mut found, mut control, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         let processes = self.processes();
-        assert!(!processes.is_empty(), "the cage has no processes");
         for process in &processes {
             let name = fs::read_to_string(process.join("comm")).unwrap_or_default().trim().to_owned();
             let id = format!("{} {name}", process.display());
@@ -148,7 +153,7 @@ impl Cell {
                     found.push(format!("{id} at {at:#x}"));
                 }
                 if there.is_in(bytes) {
-                    control.push(id.clone());
+                    control.push(name.clone());
                 }
             });
             match searched {
@@ -159,10 +164,11 @@ impl Cell {
             }
         }
         assert_eq!(found, Vec::<String>::new(), "the key is in memory of the cage");
-        if refused.is_empty() {
-            assert!(!control.is_empty(), "the stand-in was not found in {processes:?}: the search does not work");
-        } else {
+        if processes.is_empty() || !refused.is_empty() {
+            assert!(!rustix::process::geteuid().is_root(), "root could not search {processes:?}: {refused:?}");
             must(&format!("memory was not searched for the key, only root may: {refused:?}"));
+        } else {
+            assert!(control.iter().any(|name| name == who), "the stand-in is not in `{who}`, only in {control:?}");
         }
     }
 
@@ -181,6 +187,11 @@ impl Cell {
         }
         found
     }
+}
+
+fn place(state: &Path) -> Option<PathBuf> {
+    let boxes = fs::read_dir(state.join("embedded/boxes")).ok()?;
+    boxes.flatten().map(|entry| entry.path()).find(|path| path.is_dir())
 }
 
 fn gone(error: &io::Error) -> bool {

@@ -15,6 +15,8 @@ mod look;
 mod lying;
 mod planted;
 mod policy;
+#[cfg(target_os = "linux")]
+mod registries;
 mod resume;
 mod secrets;
 mod stage;
