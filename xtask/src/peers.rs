@@ -76,7 +76,9 @@ fn have(house: &House, modules: &Path, agent: &Agent) -> anyhow::Result<String> 
             found().with_context(|| format!("`{module}` has no program `{name}` for this platform"))?
         }
     };
-    let said = program::output(program::quiet(&program, &house.root).arg("--version"))?;
+    // An agent makes itself at home wherever it is started, and the user's home is not ours.
+    let home = place(house, "home")?;
+    let said = program::output(program::quiet(&program, &home).arg("--version").env("HOME", &home))?;
     Ok(format!("{name:<12} {}", said.lines().next().unwrap_or("").trim()))
 }
 
