@@ -159,14 +159,14 @@ impl Cell {
             match searched {
                 Ok(()) => (),
                 // It ended meanwhile.
-                Err(error) if gone(&error) => (),
+                Err(_) if gone(process) => (),
                 Err(error) => refused.push(format!("{id}: {error}")),
             }
         }
         assert_eq!(found, Vec::<String>::new(), "the key is in memory of the cage");
         if processes.is_empty() || !refused.is_empty() {
             assert!(!rustix::process::geteuid().is_root(), "root could not search {processes:?}: {refused:?}");
-            must(&format!("memory was not searched for the key, only root may: {refused:?}"));
+            must(&format!("memory of the cage was not searched for the key, this user may not: {refused:?}"));
         } else {
             assert!(control.iter().any(|name| name == who), "the stand-in is not in `{who}`, only in {control:?}");
         }
@@ -183,7 +183,7 @@ impl Cell {
                     secret.search_folder(&place, &mut found);
                 }
             }
-            None => must("files in memory of the cage were not searched for the key, only root may"),
+            None => must("files in memory of the cage were not searched for the key, this user may not"),
         }
         found
     }
@@ -194,8 +194,9 @@ fn place(state: &Path) -> Option<PathBuf> {
     boxes.flatten().map(|entry| entry.path()).find(|path| path.is_dir())
 }
 
-fn gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+/// A process that has ended has no program any more, though it may still be listed.
+fn gone(process: &Path) -> bool {
+    fs::read_link(process.join("exe")).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 fn environment(process: &Path) -> Vec<String> {
