@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
-use crate::house::House;
-use crate::{program, report};
+use crate::house::{House, Place};
+use crate::{peers, program, report};
 
 struct Program {
     name: &'static str,
@@ -70,6 +70,16 @@ pub(crate) fn run(house: &House) -> anyhow::Result<()> {
         report::say(&look(program, &house.root)?);
     }
     report::say(&rustc(house)?);
+    agents(house)
+}
+
+/// Fetches the agents that tests start. At a desk without a registry the tests say themselves what they did not try.
+fn agents(house: &House) -> anyhow::Result<()> {
+    match peers::install_agents(house) {
+        Ok(lines) => lines.iter().for_each(|line| report::say(line)),
+        Err(error) if house.place == Place::Desk => report::complain(&format!("agents cannot be tried: {error:#}")),
+        Err(error) => return Err(error),
+    }
     Ok(())
 }
 

@@ -1,10 +1,10 @@
-//! Other programs that benches measure: fetched and unpacked into `target/peers`, so that the system stays as
-//! it is and `cargo clean` takes them away again.
+//! Other programs that benches measure and tests start: fetched and unpacked into `target/peers`, so that the system
+//! stays as it is and `cargo clean` takes them away again.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use crate::house::House;
 use crate::{program, report};
@@ -26,6 +26,19 @@ const CAGES: &[&str] = &[
 
 const MODULES: &[&str] = &["@anthropic-ai/sandbox-runtime", "@openai/codex"];
 
+/// Agents that tests start: the program, its module, and where the module of this platform has it.
+const AGENTS: &[Agent] = &[
+    Agent { name: "claude", module: "@anthropic-ai/claude-code", place: &[] },
+    Agent { name: "codex", module: "@openai/codex", place: &["vendor", "*", "bin"] },
+];
+
+struct Agent {
+    name: &'static str,
+    module: &'static str,
+    /// Folders below the native module; `*` is the only one there.
+    place: &'static [&'static str],
+}
+
 const PROXIES: &[&str] = &["nginx", "nginx-common"];
 
 /// Python programs, each with the folder that has its libraries to itself.
@@ -40,14 +53,65 @@ pub(crate) fn folder(house: &House) -> PathBuf {
 /// measuring.
 pub(crate) fn install_cages(house: &House) -> anyhow::Result<()> {
     unpack(house, CAGES)?;
-    let modules = place(house, "npm")?;
     report::say("installing modules with npm into target/peers/npm");
     for module in MODULES {
-        let mut npm = program::quiet("npm", &modules);
-        npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&modules).arg(module);
-        told(module, program::run(&mut npm));
+        told(module, install_module(house, module));
     }
     Ok(())
+}
+
+/// Gets the agents that are not there yet, and returns a line about each. One that cannot be had is an error.
+pub(crate) fn install_agents(house: &House) -> anyhow::Result<Vec<String>> {
+    let modules = folder(house).join("npm").join("node_modules");
+    AGENTS.iter().map(|agent| have(house, &modules, agent)).collect()
+}
+
+fn have(house: &House, modules: &Path, agent: &Agent) -> anyhow::Result<String> {
+    let Agent { name, module, .. } = agent;
+    let found = || native(modules, agent);
+    let program = match found() {
+        Some(program) => program,
+        None => {
+            install_module(house, module)?;
+            found().with_context(|| format!("`{module}` has no program `{name}` for this platform"))?
+        }
+    };
+    // An agent makes itself at home wherever it is started, and the user's home is not ours.
+    let home = place(house, "home")?;
+    let said = program::output(program::quiet(&program, &home).arg("--version").env("HOME", &home))?;
+    Ok(format!("{name:<12} {}", said.lines().next().unwrap_or("").trim()))
+}
+
+/// Returns where the native program of an agent lies: in a module of its own beside the one that was asked for.
+fn native(modules: &Path, agent: &Agent) -> Option<PathBuf> {
+    let mut folder = modules.join(native_module(agent.module, std::env::consts::OS, std::env::consts::ARCH));
+    for part in agent.place {
+        folder = match *part {
+            "*" => fs::read_dir(&folder).ok()?.find_map(Result::ok)?.path(),
+            name => folder.join(name),
+        };
+    }
+    Some(folder.join(agent.name)).filter(|program| program.is_file())
+}
+
+/// Says what the module of a platform is called, given the names that Rust has for it.
+fn native_module(module: &str, system: &str, machine: &str) -> String {
+    let system = if system == "macos" { "darwin" } else { system };
+    let machine = match machine {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{module}-{system}-{machine}")
+}
+
+fn install_module(house: &House, module: &str) -> anyhow::Result<()> {
+    if program::which("npm").is_none() {
+        bail!("`npm` is missing, which fetches `{module}`: apt-get install npm");
+    }
+    let modules = place(house, "npm")?;
+    let mut npm = program::quiet("npm", &modules);
+    program::run(npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&modules).arg(module))
 }
 
 /// Gets the other proxies, in the same spirit.
@@ -90,5 +154,29 @@ fn place(house: &House, name: &str) -> anyhow::Result<PathBuf> {
 fn told(what: &str, done: anyhow::Result<()>) {
     if let Err(error) = done {
         report::complain(&format!("`{what}` could not be had: {error:#}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_of_platforms() {
+        #[track_caller]
+        fn check(system: &str, machine: &str, want: &str) {
+            assert_eq!(native_module("@a/b", system, machine), want);
+        }
+        check("linux", "x86_64", "@a/b-linux-x64");
+        check("linux", "aarch64", "@a/b-linux-arm64");
+        check("macos", "aarch64", "@a/b-darwin-arm64");
+        check("linux", "riscv64", "@a/b-linux-riscv64");
+    }
+
+    #[test]
+    fn an_agent_that_is_not_there() {
+        for agent in AGENTS {
+            assert_eq!(native(Path::new("no-folder-of-this-name"), agent), None);
+        }
     }
 }

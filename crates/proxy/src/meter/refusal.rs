@@ -67,8 +67,9 @@ fn anthropic(refusal: &Refusal, message: &str) -> (u16, Value) {
 
 fn openai(refusal: &Refusal, message: &str) -> (u16, Value) {
     let (status, kind, code) = match refusal {
-        // The one 429 that OpenAI's clients do not repeat.
-        Refusal::Budget(_) => (429, "insufficient_quota", "insufficient_quota"),
+        // The one status that no client repeats and every client quotes: for a 429 of this code some have words of
+        // their own, and a 402 or 403 is tried again.
+        Refusal::Budget(_) => (400, "invalid_request_error", "insufficient_quota"),
         Refusal::Model(_) => (403, "permission_error", "model_not_allowed"),
         Refusal::Endpoint(_) => (403, "permission_error", "endpoint_not_allowed"),
         Refusal::Credential(_) => (401, "authentication_error", "invalid_api_key"),
@@ -115,9 +116,9 @@ mod tests {
         check(Wire::Anthropic, &spent, 402, &said);
         // The ledger's own words already say it.
         check(Wire::Anthropic, &Refusal::Budget("budget spent: $1.00 of $1.00".into()), 402, &said);
-        let quota = "insufficient_quota";
-        let said = json!({"error": {"message": message, "type": quota, "param": null, "code": quota}});
-        check(Wire::OpenAi, &spent, 429, &said);
+        let (kind, code) = ("invalid_request_error", "insufficient_quota");
+        let said = json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
+        check(Wire::OpenAi, &spent, 400, &said);
         let said = json!({"error": {"code": 429, "message": message, "status": "RESOURCE_EXHAUSTED"}});
         check(Wire::Gemini, &spent, 429, &said);
     }
