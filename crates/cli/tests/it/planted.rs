@@ -1,8 +1,6 @@
 //! A planted credential that a hostile model knows and tells everybody, in every way it can. Afterwards it is looked for
 //! in everything ralph ever wrote or said, as it is and in the forms it may take on the way. What the model keeps in its
 //! own sandbox is the model's; the run ends well here, so no sandbox is left.
-//!
-//! Not tried here: the value as the name of a file, and in the `.ralph` files, which are copied as the model wrote them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -45,8 +43,11 @@ fn base64(bytes: &[u8]) -> String {
 /// Every form that is looked for, by name.
 fn forms() -> Vec<(&'static str, String)> {
     let value = planted();
+    let hex = value.bytes().fold(String::new(), |out, byte| format!("{out}{byte:02x}"));
     let mut forms = vec![
         ("plain", value.clone()),
+        ("hex", hex.clone()),
+        ("hex, upper case", hex.to_uppercase()),
         ("URL", percent(&value)),
         ("URL, lower case", percent(&value).replace("%2B", "%2b").replace("%3D", "%3d")),
     ];
@@ -60,12 +61,10 @@ fn forms() -> Vec<(&'static str, String)> {
 }
 
 fn search(place: &str, bytes: &[u8], found: &mut Vec<String>) {
-    let text = String::from_utf8_lossy(bytes);
     for (name, form) in forms() {
-        if let Some(at) = text.find(&form) {
-            let before: String = text[..at].chars().rev().take(60).collect();
-            let before: String = before.chars().rev().collect();
-            found.push(format!("{name} in {place}, after `{before}`"));
+        if let Some(at) = bytes.windows(form.len()).position(|window| window == form.as_bytes()) {
+            let around = &bytes[at.saturating_sub(120)..(at + form.len() + 40).min(bytes.len())];
+            found.push(format!("{name} in {place}: …{}…", String::from_utf8_lossy(around)));
         }
     }
 }
@@ -129,12 +128,20 @@ fn script() -> Vec<Value> {
         answer_in(1, told, &BOTH),
         // Says it beside an answer that is fine.
         prose,
-        // Has it printed in every form, by commands that work and one that does not.
+        // Has it printed in every form, by commands that work and one that does not; keeps it in its notes.
         answer_in(
             3,
             &[
                 assembled("echo \"$v\"; echo \"$u\"; echo \"$b\"; echo \"$v\" >&2; printf 'x%s' \"$v\" | base64 -w0"),
-                assembled("mkdir -p junk; echo \"$v\" > junk/a.txt; git config user.note \"$v\"; cat junk/*"),
+                assembled(
+                    "h=$(printf %s \"$v\" | od -An -v -tx1 | tr -d ' \\n'); echo \"$h\"; echo \"$h\" | tr a-f A-F",
+                ),
+                assembled(
+                    "for f in notes progress guardrails; do echo \"$v $u $b\" >> .ralph/$f.md; done; echo \"$v\" >> .ralph/errors.log",
+                ),
+                assembled(
+                    "mkdir -p junk; echo \"$v\" > junk/a.txt; echo x > \"junk/$v.txt\"; git config user.note \"$v\"; ls junk",
+                ),
                 write("app.sh", &leaky),
                 assembled("echo \"sorry: $v\" >&2; exit 3"),
             ],
@@ -142,10 +149,15 @@ fn script() -> Vec<Value> {
         ),
         // Has a check print it, and claims that it passed.
         answer_in(4, &[run("rm -rf junk"), write("app.sh", &leaky)], &BOTH),
-        // Commits it, as it is and encoded.
+        // Commits it: in a file, in a name, in words.
         answer_in(
             5,
-            &[assembled("mkdir -p junk; echo \"$v\" > junk/a.txt; echo \"$b\" > junk/b.txt"), commit("ordinary words")],
+            &[
+                assembled(
+                    "mkdir -p junk; echo \"$v\" > junk/a.txt; echo \"$b\" > junk/b.txt; echo x > \"junk/$v.txt\"",
+                ),
+                commit("ordinary words"),
+            ],
             &[],
         ),
         answer_in(
@@ -179,6 +191,10 @@ fn a_planted_secret_is_nowhere() {
         one
     };
     ralph_says(&["run", "--no-baseline"], Some(3));
+    // A person's slip.
+    let slip = format!("use {}, please", planted());
+    ralph_says(&["note", "@", &slip], Some(0));
+    ralph_says(&["guardrail", "@", &slip], Some(0));
     ralph_says(&["resume", "@", "--add-iterations", "1"], Some(5));
     // Some have nothing to show yet; whatever they say must not be it.
     let looks: [&[&str]; 17] = [
@@ -237,7 +253,7 @@ fn control(ralph: &Ralph, own: &[PathBuf]) {
         let path = folder.join("control");
         fs::write(&path, format!("x{form}y")).unwrap();
         let mut found = Vec::new();
-        search_all(ralph, &folder, own, &mut found);
+        search_all(ralph, &ralph.root(), own, &mut found);
         assert!(found.iter().any(|told| told.starts_with(name) && told.contains("/control")), "{name}: {found:?}");
         fs::remove_file(path).unwrap();
     }

@@ -1,4 +1,4 @@
-//! The ways one secret is written: as it is, in base 64, in a URL, in JSON.
+//! The ways one secret is written: as it is, in base 64, in hexadecimal digits, in a URL, in JSON.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -23,6 +23,9 @@ pub fn forms(secret: &str) -> BTreeSet<String> {
             forms.insert(standard);
         }
     }
+    for digits in [hex(secret), hex(secret).to_uppercase()] {
+        forms.insert(digits);
+    }
     let url = percent(secret);
     forms.insert(url.replace("%20", "+"));
     forms.insert(lower_hex(&url));
@@ -46,6 +49,13 @@ fn base64_within(secret: &[u8], shift: usize) -> String {
             Some(char::from(DIGITS[value]))
         })
         .collect()
+}
+
+fn hex(secret: &str) -> String {
+    secret.bytes().fold(String::with_capacity(2 * secret.len()), |mut out, byte| {
+        write!(out, "{byte:02x}").expect("writing to a String cannot fail");
+        out
+    })
 }
 
 fn percent(secret: &str) -> String {
@@ -84,6 +94,9 @@ mod tests {
             // In URLs.
             "pa%22ss%2Fw%C3%B6rd%2B1",
             "pa%22ss%2fw%c3%b6rd%2b1",
+            // In hexadecimal digits.
+            "70612273732f77c3b672642b31",
+            "70612273732F77C3B672642B31",
             // Base 64 after 0, 1 and 2 bytes, in both alphabets.
             "cGEic3Mvd8O2cmQrM",
             "BhInNzL3fDtnJkKz",

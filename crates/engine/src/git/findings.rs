@@ -50,6 +50,9 @@ impl FindingKind {
     }
 }
 
+/// No link leads further; what is longer was never one.
+const LINK_CAP: usize = 4096;
+
 /// What the judging needs to know about blobs.
 #[derive(Debug, Default)]
 pub(crate) struct Blobs {
@@ -135,7 +138,7 @@ fn by_content(change: &Change, blobs: &Blobs, large: u64, add: &mut dyn FnMut(&s
     if *mode == LINK {
         let target = content.map_or_else(|| "?".to_owned(), |bytes| String::from_utf8_lossy(bytes).into_owned());
         if content.is_none() || leads_out(&change.path, &target) {
-            let target = ralph_core::text::plain(ralph_core::text::head(&target, 200));
+            let target = ralph_core::text::plain(ralph_core::text::head(&target, LINK_CAP));
             add(&change.path, FindingKind::LinkOut { target });
         }
     }

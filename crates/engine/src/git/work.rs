@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use ralph_core::event::{Finding as Told, Identity, Started};
 use ralph_core::redact::Redactor;
 use ralph_core::run::State;
+use ralph_core::text::{head, plain};
 use ralph_sandbox::Sandbox;
 
 use super::import::{Import, Limits, Refusal, Rules};
@@ -19,8 +20,7 @@ pub(crate) struct Taken {
     pub(crate) sha: String,
     pub(crate) commits: u32,
     pub(crate) findings: Vec<Told>,
-    /// The branch left the run's history; nothing of it can ever be handed over.
-    /// The branch no longer contains the commit the run started from.
+    /// The branch no longer contains the commit the run started from: nothing of it can ever be handed over.
     pub(crate) astray: bool,
     /// Protected paths that are not in the commit as they were at the start.
     pub(crate) protected: Vec<String>,
@@ -28,6 +28,9 @@ pub(crate) struct Taken {
 
 /// How large a diff may be that is shown to a person.
 const DIFF_CAP: usize = 32 << 20;
+
+/// So much of where a link leads is told.
+const TARGET_SHOWN: usize = 200;
 
 /// Returns who and when of a commit made now.
 pub(crate) fn stamp(identity: &Identity) -> Stamp {
@@ -85,7 +88,7 @@ pub(crate) async fn take_out(
         match imported {
             Import::Kept { sha, commits: _, findings } => {
                 let commits = bare.odb().commit_count(&start, &sha).await?;
-                let findings = findings.iter().map(tell).collect();
+                let findings = findings.iter().map(|finding| tell(finding, redactor)).collect();
                 // What the clone says of itself is not believed: the commit is compared with the start on the host.
                 let changed = bare.odb().changed_paths(&start, &sha).await?.into_iter().map(|change| change.path);
                 let hit = changed.filter(|path| *path != started.task_path && protected.is_match(path)).collect();
@@ -94,12 +97,12 @@ pub(crate) async fn take_out(
             // History was rewritten inside: everything since the start is judged anew.
             Import::Refused { why: Refusal::NotDescended, .. } if base != start => base = start.clone(),
             Import::Refused { why, findings } => {
-                let mut told: Vec<Told> = findings.iter().map(tell).collect();
+                let mut told: Vec<Told> = findings.iter().map(|finding| tell(finding, redactor)).collect();
                 if !told.iter().any(|finding| finding.stop) {
                     told.push(Told {
                         rule: "refused".to_owned(),
                         path: String::new(),
-                        detail: why.to_string(),
+                        detail: safe(&why.to_string(), redactor),
                         stop: true,
                     });
                 }
@@ -147,9 +150,14 @@ async fn import(
     outcome
 }
 
-fn tell(finding: &Finding) -> Told {
+/// Puts a finding into words that may be printed and kept: names in the tree are the model's own, and may hold anything.
+fn tell(finding: &Finding, redactor: &Redactor) -> Told {
     let (rule, detail) = match &finding.kind {
-        FindingKind::LinkOut { target } => ("link-out", format!("a link that may leave the tree: {target}")),
+        FindingKind::LinkOut { target } => {
+            // Cut last, or half a secret could be left.
+            let target = safe(target, redactor);
+            ("link-out", format!("a link that may leave the tree: {}", head(&target, TARGET_SHOWN)))
+        }
         FindingKind::Protected => ("protected", "a protected path was changed on the way".to_owned()),
         FindingKind::Submodule => ("submodule", "submodules are changed".to_owned()),
         FindingKind::DotGit => ("dot-git", "a name some file systems take for `.git`".to_owned()),
@@ -158,14 +166,19 @@ fn tell(finding: &Finding) -> Told {
         FindingKind::LargeFile { bytes } => ("large-file", format!("{bytes} bytes, not searched for secrets")),
         FindingKind::Secret { what } => ("secret", format!("what looks like a credential ({what})")),
     };
-    let path = ralph_core::text::plain(&finding.path);
+    let path = safe(&finding.path, redactor);
     let place = if path.is_empty() { "a commit message".to_owned() } else { path.clone() };
     Told {
         rule: rule.to_owned(),
-        detail: format!("{place}: {}", ralph_core::text::plain(&detail)),
+        detail: format!("{place}: {}", safe(&detail, redactor)),
         path,
         stop: finding.kind.stops(),
     }
+}
+
+/// Masks what is left when everything is gone that could hide a secret from the search.
+fn safe(text: &str, redactor: &Redactor) -> String {
+    redactor.redact(&plain(text)).into_owned()
 }
 
 /// Compiles globs; `dir` and `dir/` protect what is below them too.
@@ -230,4 +243,36 @@ pub async fn diffstat(
 ) -> Result<Vec<FileStat>, Error> {
     let bare = Bare::open(tool, &folder.bare_path()).await?;
     Ok(bare.odb().diffstat(&Sha::parse(from)?, &Sha::parse(to)?).await?.files)
+}
+
+#[cfg(test)]
+mod tests {
+    use ralph_core::secret::Secret;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, kind: FindingKind, want: (&str, &str)) {
+        let redactor = Redactor::new([("KEY".to_owned(), Secret::new("planted-value"))]);
+        let finding = Finding { commit: Sha::parse(&"c".repeat(40)).unwrap(), path: path.to_owned(), kind };
+        let told = tell(&finding, &redactor);
+        assert_eq!((told.path.as_str(), told.detail.as_str()), want);
+    }
+
+    #[test]
+    fn findings_hold_no_secret() {
+        let secret = || FindingKind::Secret { what: "KEY".to_owned() };
+        let told = "what looks like a credential (KEY)";
+        check("a/b.txt", secret(), ("a/b.txt", &format!("a/b.txt: {told}")));
+        check("", secret(), ("", &format!("a commit message: {told}")));
+        check("a/planted-value", secret(), ("a/[redacted:KEY]", &format!("a/[redacted:KEY]: {told}")));
+        // Taken apart by what a terminal does not show.
+        check("plan\u{1b}[0mted-value", secret(), ("[redacted:KEY]", &format!("[redacted:KEY]: {told}")));
+        let link = |target: &str| FindingKind::LinkOut { target: target.to_owned() };
+        check("l", link("/x/planted-value"), ("l", "l: a link that may leave the tree: /x/[redacted:KEY]"));
+        // Where the words are cut, no half of it is left.
+        let far = format!("{}planted-value", "x".repeat(TARGET_SHOWN - 7));
+        let shown = format!("l: a link that may leave the tree: {}[redact", "x".repeat(TARGET_SHOWN - 7));
+        check("l", link(&far), ("l", &shown));
+    }
 }

@@ -80,9 +80,9 @@ impl Runner {
         let acted = self.acted(n)?;
         let sample = sample(n, survey, &acted, &open, &outputs, newly_verified);
         let outcome = outcome(&open, &sample, &closing, changed);
-        let summary = summary(reply.as_ref().map(|reply| reply.summary.as_str()), &open);
+        let said = reply.as_ref().map(|reply| self.redactor.redact(&text::plain(&reply.summary)).into_owned());
+        let summary = summary(said.as_deref(), &open);
         self.write_down(n, &open, &claimed, &verified, &acted, &outputs, &closing, &judged, &survey_after).await?;
-        let summary = self.redactor.redact(&summary).into_owned();
         self.events.append(Event::IterationFinished {
             n,
             outcome,
@@ -153,7 +153,7 @@ impl Runner {
         for name in ["errors.log", "activity.log"] {
             logs.insert(name.to_owned(), self.files.length(name)?);
         }
-        let judged = Judged { look, logs };
+        let judged = Judged::new(look, logs, &self.redactor);
         closing.judged = Some(judged.clone());
         closing.save(&self.folder, n)?;
         Ok(judged)
@@ -169,8 +169,9 @@ impl Runner {
             closing.save(&self.folder, n)?;
             inside::stand_on(&*self.sandbox()?, &branch).await?;
         }
-        for path in self.protected_hit(&look).await? {
-            Closing::note(&mut closing.protected, path);
+        let hit = self.protected_hit(&look).await?;
+        for path in &hit {
+            Closing::note(&mut closing.protected, self.redactor.redact(path).into_owned());
         }
         if closing.protected.is_empty() {
             return Ok(look);
@@ -178,7 +179,9 @@ impl Runner {
         closing.save(&self.folder, n)?;
         let sandbox = self.sandbox()?;
         let start = Sha::parse(&self.state().started.start_commit)?;
-        let paths: Vec<&str> = closing.protected.iter().map(String::as_str).collect();
+        // What is written down may be masked: the path itself is known only here.
+        let paths: BTreeSet<&str> = closing.protected.iter().chain(&hit).map(String::as_str).collect();
+        let paths: Vec<&str> = paths.into_iter().collect();
         inside::forget_index(&*sandbox).await?;
         inside::revert_paths(&*sandbox, &start, &paths).await?;
         // Where a commit held the change, a commit takes it back; otherwise there is nothing to commit.
@@ -593,9 +596,9 @@ fn outcome(open: &Open, sample: &Sample, closing: &Closing, changed: bool) -> En
 fn summary(said: Option<&str>, open: &Open) -> String {
     match (said, &open.failed) {
         (Some(said), Some(failed)) => {
-            format!("{} — then failed: {}", text::first_line(&text::plain(said), 400), text::first_line(failed, 200))
+            format!("{} — then failed: {}", text::first_line(said, 400), text::first_line(failed, 200))
         }
-        (Some(said), None) => text::first_line(&text::plain(said), 600).to_owned(),
+        (Some(said), None) => text::first_line(said, 600).to_owned(),
         (None, _) => "no valid answer from the model".to_owned(),
     }
 }

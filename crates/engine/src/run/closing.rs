@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use ralph_core::redact::Redactor;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,7 @@ use crate::store::{Folder, write_atomic};
 pub(super) struct Closing {
     /// Files of ralph's own that were cut or changed, in words. Written down before they are put back.
     pub(super) restored: Vec<String>,
-    /// Protected paths that were changed. Written down before they are put back.
+    /// Protected paths that were changed, as they may be told. Written down before they are put back.
     pub(super) protected: Vec<String>,
     /// All is put right, and this is what the checks are about.
     pub(super) judged: Option<Judged>,
@@ -30,6 +31,21 @@ pub(super) struct Judged {
     pub(super) look: Look,
     /// How long the logs were before this iteration was written into them.
     pub(super) logs: BTreeMap<String, u64>,
+}
+
+impl Judged {
+    /// Keeps what was seen; names in the tree are the model's own, and what they hold of a secret is masked.
+    pub(super) fn new(look: Look, logs: BTreeMap<String, u64>, redactor: &Redactor) -> Self {
+        let mask = |text: &str| redactor.redact(text).into_owned();
+        let look = Look {
+            branch: mask(&look.branch),
+            files: look.files.iter().map(|(path, hash)| (mask(path), hash.clone())).collect(),
+            status: mask(&look.status),
+            diffstat: mask(&look.diffstat),
+            ..look
+        };
+        Self { look, logs }
+    }
 }
 
 impl Closing {
@@ -125,4 +141,30 @@ fn read<T: DeserializeOwned>(folder: &Folder, n: u32, name: &str) -> Result<Opti
 fn write(folder: &Folder, n: u32, name: &str, what: &impl Serialize) -> Result<(), Error> {
     let bytes = serde_json::to_vec(what).expect("plain data with string keys");
     write_atomic(&folder.iteration(n).join(name), &bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use ralph_core::secret::Secret;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_holds_no_secret() {
+        let redactor = Redactor::new([("KEY".to_owned(), Secret::new("planted-value"))]);
+        let look = |name: &str| Look {
+            head: "h".to_owned(),
+            index: "i".to_owned(),
+            branch: format!("refs/heads/{name}"),
+            tree: "t".to_owned(),
+            from: "f".to_owned(),
+            changed_lines: 3,
+            files: BTreeMap::from([(format!("a/{name}.txt"), "1".to_owned()), ("b".to_owned(), "2".to_owned())]),
+            status: format!("A a/{name}.txt\n"),
+            diffstat: format!("3\t0\ta/{name}.txt\n"),
+        };
+        for (name, want) in [("planted-value", "[redacted:KEY]"), ("ordinary", "ordinary")] {
+            assert_eq!(Judged::new(look(name), BTreeMap::new(), &redactor).look, look(want));
+        }
+    }
 }

@@ -4,6 +4,7 @@ use ralph_core::control::Control;
 use ralph_core::event::{Event, Level, Reason, Verdict};
 use ralph_core::policy::{self, Policy};
 use ralph_core::prompt::templates;
+use ralph_core::redact::Redactor;
 use ralph_core::run::Status;
 use ralph_sandbox::Error as SandboxError;
 
@@ -39,11 +40,12 @@ pub async fn at_rest(
             Err(error) => return Err(error.into()),
         }
     }
-    if let Err(why) = runner.carry_out(&control).await? {
+    let asked = runner.without_secrets(&control)?;
+    if let Err(why) = runner.carry_out(&asked).await? {
         return Err(refused(why));
     }
-    runner.events.append(Event::ControlApplied { control: control.clone(), by: by.to_owned() })?;
-    match control {
+    runner.events.append(Event::ControlApplied { control: asked.clone(), by: by.to_owned() })?;
+    match asked {
         Control::Stop => runner.stop().await,
         Control::Pause if runner.state().status.active() => runner.pause(Reason::Asked),
         _ => Ok(()),
@@ -63,6 +65,26 @@ fn may_allow(policy: &Policy, host: &str) -> Result<(), String> {
         Ok(None) => Ok(()),
         Ok(Some((rule, by))) => Err(format!("`{rule}` is denied by the rule `{by}`, and deny beats allow")),
         Err(error) => Err(chain(&error)),
+    }
+}
+
+/// Masks every word of a control.
+fn masked(control: &Control, redactor: &Redactor) -> Control {
+    let mask = |text: &String| redactor.redact(text).into_owned();
+    match control {
+        Control::Rotate { why } => Control::Rotate { why: why.as_ref().map(mask) },
+        Control::SetProfile { name } => Control::SetProfile { name: mask(name) },
+        Control::Note { text } => Control::Note { text: mask(text) },
+        Control::Guardrail { text } => Control::Guardrail { text: mask(text) },
+        Control::EditTask { text } => Control::EditTask { text: mask(text) },
+        Control::AllowHost { host } => Control::AllowHost { host: mask(host) },
+        Control::DenyHost { host } => Control::DenyHost { host: mask(host) },
+        Control::Pause
+        | Control::Resume
+        | Control::Stop
+        | Control::Diagnose
+        | Control::ApplyProposal { .. }
+        | Control::RaiseBudget { .. } => control.clone(),
     }
 }
 
@@ -88,6 +110,7 @@ impl Runner {
 
     pub(super) async fn control(&mut self, asked: Asked) -> Result<(), Error> {
         let Asked { control, by, answer } = asked;
+        let control = self.without_secrets(&control)?;
         let told = match self.carry_out(&control).await? {
             Ok(()) => {
                 self.events.append(Event::ControlApplied { control: control.clone(), by: by.clone() })?;
@@ -99,6 +122,15 @@ impl Runner {
         // Whoever asked may have hung up; the event tells the rest.
         let _ = answer.send(told);
         Ok(())
+    }
+
+    /// Takes secrets out of what a person said, which is written down and shown to the model, and says so.
+    fn without_secrets(&mut self, control: &Control) -> Result<Control, Error> {
+        let asked = masked(control, &self.redactor);
+        if asked != *control {
+            self.log(Level::Warn, format!("what was said with `{}` held a secret, which was masked", control.kind()))?;
+        }
+        Ok(asked)
     }
 
     /// Does what must be done before the acknowledgement; the inner `Err` is a refusal in words.
@@ -151,5 +183,45 @@ impl Runner {
             _ => (),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ralph_core::secret::Secret;
+
+    use super::*;
+
+    #[test]
+    fn what_is_asked_holds_no_secret() {
+        let redactor = Redactor::new([("KEY".to_owned(), Secret::new("planted-value"))]);
+        let words = |word: &str| {
+            let text = || format!("use {word}");
+            [
+                Control::Note { text: text() },
+                Control::Guardrail { text: text() },
+                Control::EditTask { text: text() },
+                Control::Rotate { why: Some(text()) },
+                Control::SetProfile { name: text() },
+                Control::AllowHost { host: text() },
+                Control::DenyHost { host: text() },
+            ]
+        };
+        for (asked, want) in words("planted-value").iter().zip(words("[redacted:KEY]")) {
+            assert_eq!(masked(asked, &redactor), want);
+            assert_eq!(masked(&want, &redactor), want);
+        }
+        let rest = [
+            Control::Pause,
+            Control::Resume,
+            Control::Stop,
+            Control::Diagnose,
+            Control::Rotate { why: None },
+            Control::ApplyProposal { number: 3 },
+            Control::RaiseBudget { iterations: 1, minutes: 2, cost_usd: 0.5, tokens: 3 },
+        ];
+        for control in rest {
+            assert_eq!(masked(&control, &redactor), control);
+        }
     }
 }

@@ -57,7 +57,8 @@ impl Runner {
 
     /// Ends the iteration as failed and makes the sandbox anew from the last commit that was handed over.
     async fn start_over(&mut self, why: &str) -> Result<(), Error> {
-        let why = text::first_line(&text::plain(why), 300).to_owned();
+        // Masked before it is cut, or half a secret could be left.
+        let why = text::first_line(&self.redactor.redact(&text::plain(why)), 300).to_owned();
         let told = format!("the sandbox was made anew from the last commit that was handed over: {why}");
         self.give_up_iteration(&told)?;
         let state = self.state();

@@ -1,10 +1,14 @@
 //! The `.ralph` files in the sandbox and their mirror on the host.
 //!
 //! The agent may read and extend them; what is append-only stays so. The mirror is what a restore and a resume go by.
+//! No secret gets into it. Where an append-only file holds one, the file itself is masked too: whether a file still
+//! begins like its mirror can be told only as long as both hold the same bytes.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use ralph_core::prompt::templates;
+use ralph_core::redact::Redactor;
 use ralph_sandbox::{Error as SandboxError, Sandbox};
 
 use crate::error::Error;
@@ -25,6 +29,7 @@ const CAP: u64 = 8 << 20;
 #[derive(Debug)]
 pub(super) struct Files {
     folder: Folder,
+    redactor: Redactor,
 }
 
 /// Returns where a `.ralph` file stands in the workspace.
@@ -33,8 +38,8 @@ pub(super) fn inside(name: &str) -> PathBuf {
 }
 
 impl Files {
-    pub(super) fn new(folder: Folder) -> Self {
-        Self { folder }
+    pub(super) fn new(folder: Folder, redactor: Redactor) -> Self {
+        Self { folder, redactor }
     }
 
     /// Writes the starting templates, or what the mirror holds when a sandbox is made anew.
@@ -55,12 +60,12 @@ impl Files {
         Ok(())
     }
 
-    /// Takes the files of an adopted sandbox over as they are; nothing else is left of them.
+    /// Takes the files of an adopted sandbox over; nothing else is left of them.
     pub(super) async fn recover(&self, sandbox: &dyn Sandbox) -> Result<(), Error> {
         for name in APPEND_ONLY.into_iter().chain(FREE) {
             let content =
                 sandbox.read(&inside(name), CAP).await.unwrap_or_else(|_| templates::start(name).into_bytes());
-            write_atomic(&self.folder.mirror(name), &content)?;
+            write_atomic(&self.folder.mirror(name), &self.masked(&content))?;
         }
         Ok(())
     }
@@ -78,6 +83,7 @@ impl Files {
 
     /// Appends to a file as the agent might do, and follows it on the host.
     pub(super) async fn append(&self, sandbox: &dyn Sandbox, name: &str, text: &str) -> Result<(), Error> {
+        let text = &*self.redactor.redact(text);
         let appended = match sandbox.append(&inside(name), text.as_bytes()).await {
             Ok(()) => true,
             // What stands in the way there is found by `astray` and put right from here.
@@ -98,6 +104,7 @@ impl Files {
 
     /// Appends one step's own lines to a log that was `at` bytes long before that step; doing it twice is doing it once.
     pub(super) async fn append_at(&self, sandbox: &dyn Sandbox, name: &str, at: u64, text: &str) -> Result<(), Error> {
+        let text = &*self.redactor.redact(text);
         let mirror = self.mirror(name)?;
         let at = usize::try_from(at).unwrap_or(usize::MAX).min(mirror.len());
         let again = at < mirror.len();
@@ -117,6 +124,7 @@ impl Files {
 
     /// The same for a step that always has the same to say: its lines may be the last ones already.
     pub(super) async fn append_last(&self, sandbox: &dyn Sandbox, name: &str, text: &str) -> Result<(), Error> {
+        let text = &*self.redactor.redact(text);
         let mirror = self.mirror(name)?;
         let said = if mirror.ends_with(text.as_bytes()) { text.len() } else { 0 };
         self.append_at(sandbox, name, mirror.len().saturating_sub(said) as u64, text).await
@@ -124,6 +132,7 @@ impl Files {
 
     /// Appends to the host's copy alone, unless that ends so already; a sandbox that is made anew gets it from there.
     pub(super) fn remember(&self, name: &str, text: &str) -> Result<(), Error> {
+        let text = &*self.redactor.redact(text);
         let mirror = self.mirror(name)?;
         if mirror.ends_with(text.as_bytes()) {
             return Ok(());
@@ -140,29 +149,49 @@ impl Files {
         Ok(self.folder.read(&self.folder.mirror(name))?.unwrap_or_default())
     }
 
+    /// Returns what may be written on the host; bytes that are no text stay as they are unless a secret is among them.
+    fn masked<'b>(&self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
+        let text = String::from_utf8_lossy(bytes);
+        match self.redactor.redact(&text) {
+            Cow::Borrowed(_) => Cow::Borrowed(bytes),
+            Cow::Owned(masked) => Cow::Owned(masked.into_bytes()),
+        }
+    }
+
     /// Takes over what an append-only file has more than its copy; false when it does not begin like its copy any more.
     async fn follow(&self, sandbox: &dyn Sandbox, name: &str) -> Result<bool, Error> {
         let mirror = self.mirror(name)?;
-        match sandbox.read(&inside(name), CAP).await {
-            Ok(content) if content == mirror => Ok(true),
-            Ok(content) if content.starts_with(&mirror) => {
-                write_atomic(&self.folder.mirror(name), &content)?;
-                Ok(true)
+        let content = match sandbox.read(&inside(name), CAP).await {
+            Ok(content) => content,
+            Err(SandboxError::Refused { .. } | SandboxError::File { .. } | SandboxError::TooLarge { .. }) => {
+                return Ok(false);
             }
-            Ok(_) | Err(SandboxError::Refused { .. } | SandboxError::File { .. } | SandboxError::TooLarge { .. }) => {
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
+            Err(error) => return Err(error.into()),
+        };
+        let masked = self.masked(&content);
+        // A process that died between the two writes below left a file that begins like its copy only once it is masked.
+        if !content.starts_with(&mirror) && !masked.starts_with(&mirror) {
+            return Ok(false);
         }
+        if *masked != *mirror {
+            write_atomic(&self.folder.mirror(name), &masked)?;
+        }
+        if *masked != *content {
+            match sandbox.write(&inside(name), &masked, None).await {
+                // One that cannot be written is masked again the next time.
+                Ok(()) | Err(SandboxError::Refused { .. } | SandboxError::File { .. }) => (),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
     }
 
     /// Takes over a file the agent writes as it likes.
     async fn copy(&self, sandbox: &dyn Sandbox, name: &str) -> Result<(), Error> {
-        match sandbox.read(&inside(name), CAP).await {
-            Ok(content) if content != self.mirror(name)? => write_atomic(&self.folder.mirror(name), &content),
-            // One that cannot be read is the agent's own loss.
-            Ok(_) | Err(_) => Ok(()),
-        }
+        // One that cannot be read is the agent's own loss.
+        let Ok(content) = sandbox.read(&inside(name), CAP).await else { return Ok(()) };
+        let masked = self.masked(&content);
+        if *masked == *self.mirror(name)? { Ok(()) } else { write_atomic(&self.folder.mirror(name), &masked) }
     }
 
     /// Follows the files that grew and returns the append-only ones that were cut or overwritten.
@@ -227,4 +256,168 @@ async fn clear_way(sandbox: &dyn Sandbox, path: &Path) -> Result<(), Error> {
     let exec = ralph_sandbox::Exec::new(argv, std::time::Duration::from_secs(30));
     ralph_sandbox::capture(sandbox, &exec, 4096).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::sync::Arc;
+
+    use ralph_core::config::Toolchains;
+    use ralph_core::secret::Secret;
+    use ralph_sandbox::local::Local;
+    use ralph_sandbox::{Backend as _, Network, Resources, Spec};
+
+    use super::*;
+
+    struct Place {
+        dir: tempfile::TempDir,
+        sandbox: Arc<dyn Sandbox>,
+        files: Files,
+    }
+
+    impl Place {
+        async fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let spec = Spec {
+                name: "one".to_owned(),
+                labels: BTreeMap::new(),
+                env: BTreeMap::new(),
+                image: None,
+                resources: Resources::default(),
+                network: Network::None,
+                toolchains: Toolchains::default(),
+            };
+            let sandbox = Local::new(dir.path().join("sandboxes")).create(&spec).await.unwrap();
+            let files = Self::knowing(&dir, &["planted-value"]);
+            fs::create_dir_all(dir.path().join("run/state")).unwrap();
+            for name in APPEND_ONLY.into_iter().chain(FREE) {
+                fs::write(files.folder.mirror(name), "begin\n").unwrap();
+            }
+            files.start(&*sandbox).await.unwrap();
+            Self { dir, sandbox, files }
+        }
+
+        fn knowing(dir: &tempfile::TempDir, secrets: &[&str]) -> Files {
+            let named = secrets.iter().map(|value| ("KEY".to_owned(), Secret::new(*value)));
+            Files::new(Folder::at(dir.path().join("run")), Redactor::new(named))
+        }
+
+        async fn put(&self, name: &str, text: &[u8]) {
+            self.sandbox.write(&inside(name), text, None).await.unwrap();
+        }
+
+        /// The file and its mirror.
+        async fn both(&self, name: &str) -> (String, String) {
+            let mirror = String::from_utf8_lossy(&self.files.mirror(name).unwrap()).into_owned();
+            (self.files.read(&*self.sandbox, name).await, mirror)
+        }
+    }
+
+    #[tokio::test]
+    async fn append_only_files() {
+        for (case, mirror, content, want) in [
+            ("nothing new", "a\n", "a\n", Some("a\n")),
+            ("more", "a\n", "a\nb\n", Some("a\nb\n")),
+            ("cut", "a\nb\n", "a\n", None),
+            ("overwritten", "a\n", "b\n", None),
+            ("more that holds a secret", "a\n", "a\nplanted-value b\n", Some("a\n[redacted:KEY] b\n")),
+            ("a secret in two steps", "a\nplanted-", "a\nplanted-value\n", Some("a\n[redacted:KEY]\n")),
+            (
+                "one that was masked before",
+                "a\n[redacted:KEY]\n",
+                "a\n[redacted:KEY]\nb\n",
+                Some("a\n[redacted:KEY]\nb\n"),
+            ),
+            ("masked on the host alone", "a [redacted:KEY]\n", "a planted-value\n", Some("a [redacted:KEY]\n")),
+            ("that, and more", "a [redacted:KEY]\n", "a planted-value\nb\n", Some("a [redacted:KEY]\nb\n")),
+            ("a secret that became known since", "planted-value\n", "planted-value\n", Some("[redacted:KEY]\n")),
+            ("a secret that was taken out", "a [redacted:KEY]\n", "a \n", None),
+        ] {
+            let place = Place::new().await;
+            fs::write(place.files.folder.mirror("errors.log"), mirror).unwrap();
+            place.put("errors.log", content.as_bytes()).await;
+            let astray = place.files.astray(&*place.sandbox).await.unwrap();
+            assert_eq!(astray, if want.is_some() { vec![] } else { vec!["errors.log"] }, "{case}");
+            let held = match want {
+                Some(want) => (want.to_owned(), want.to_owned()),
+                None => (content.to_owned(), mirror.to_owned()),
+            };
+            assert_eq!(place.both("errors.log").await, held, "{case}");
+            // A second look finds nothing to do, and what is put back is what the mirror says.
+            for name in astray {
+                place.files.put_back(&*place.sandbox, name).await.unwrap();
+            }
+            assert_eq!(place.files.astray(&*place.sandbox).await.unwrap(), Vec::<&str>::new(), "{case}");
+            let mirror = want.unwrap_or(mirror).to_owned();
+            assert_eq!(place.both("errors.log").await, (mirror.clone(), mirror), "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn steps_that_are_done_twice_are_done_once() {
+        let place = Place::new().await;
+        let sandbox = &*place.sandbox;
+        place.put("errors.log", b"begin\nplanted-value\n").await;
+        assert_eq!(place.files.astray(sandbox).await.unwrap(), Vec::<&str>::new());
+        let at = place.files.length("errors.log").unwrap();
+        for _ in 0..2 {
+            place.files.append_at(sandbox, "errors.log", at, "say planted-value\n").await.unwrap();
+            let want = "begin\n[redacted:KEY]\nsay [redacted:KEY]\n".to_owned();
+            assert_eq!(place.both("errors.log").await, (want.clone(), want));
+        }
+        for _ in 0..2 {
+            place.files.append_last(sandbox, "activity.log", "planted-value\n").await.unwrap();
+            place.files.remember("diagnostics.md", "planted-value\n").unwrap();
+            let want = "begin\n[redacted:KEY]\n".to_owned();
+            assert_eq!(place.both("activity.log").await, (want.clone(), want.clone()));
+            assert_eq!(place.both("diagnostics.md").await, ("begin\n".to_owned(), want));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_people_and_agents_note() {
+        let place = Place::new().await;
+        place.put("notes.md", b"planted-value\n").await;
+        for name in ["notes.md", "guardrails.md"] {
+            place.files.append(&*place.sandbox, name, "use planted-value\n").await.unwrap();
+        }
+        // What is the agent's own stays as it is, in its sandbox.
+        let want =
+            ("planted-value\nuse [redacted:KEY]\n".to_owned(), "[redacted:KEY]\nuse [redacted:KEY]\n".to_owned());
+        assert_eq!(place.both("notes.md").await, want);
+        let want = "begin\nuse [redacted:KEY]\n".to_owned();
+        assert_eq!(place.both("guardrails.md").await, (want.clone(), want));
+    }
+
+    #[tokio::test]
+    async fn a_sandbox_that_is_taken_over() {
+        let place = Place::new().await;
+        for name in APPEND_ONLY.into_iter().chain(FREE) {
+            place.put(name, b"planted-value\n").await;
+        }
+        place.files.recover(&*place.sandbox).await.unwrap();
+        assert_eq!(place.files.astray(&*place.sandbox).await.unwrap(), Vec::<&str>::new());
+        for name in APPEND_ONLY.into_iter().chain(FREE) {
+            assert_eq!(place.both(name).await.1, "[redacted:KEY]\n", "{name}");
+        }
+        // A secret that is forgotten changes nothing any more.
+        let forgot = Place::knowing(&place.dir, &[]);
+        assert_eq!(forgot.astray(&*place.sandbox).await.unwrap(), Vec::<&str>::new());
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_no_text() {
+        let place = Place::new().await;
+        for (content, want) in [
+            (&b"begin\n\xff\xfe\n"[..], &b"begin\n\xff\xfe\n"[..]),
+            (b"begin\n\xff\xfe\nplanted-value\n", "begin\n\u{fffd}\u{fffd}\n[redacted:KEY]\n".as_bytes()),
+        ] {
+            place.put("errors.log", content).await;
+            assert_eq!(place.files.astray(&*place.sandbox).await.unwrap(), Vec::<&str>::new());
+            assert_eq!(place.files.mirror("errors.log").unwrap(), want);
+            assert_eq!(place.sandbox.read(&inside("errors.log"), CAP).await.unwrap(), want);
+        }
+    }
 }

@@ -11,6 +11,7 @@ use ralph_core::event::{Event, Level, Reason};
 use ralph_core::gutter::{self, Rung};
 use ralph_core::redact::Redactor;
 use ralph_core::run::{State, Status};
+use ralph_core::text;
 use ralph_proxy::ledger::{Caps, Ledger};
 use ralph_sandbox::Sandbox;
 use tokio::sync::mpsc;
@@ -101,7 +102,7 @@ impl Runner {
         let ledger = Ledger::new(Caps { cost: None, tokens: None }, ralph_core::money::Micros::ZERO, 0);
         Ok(Self {
             host,
-            files: Files::new(folder.clone()),
+            files: Files::new(folder.clone(), redactor.clone()),
             folder,
             events,
             bare,
@@ -252,13 +253,13 @@ impl Runner {
     }
 
     pub(super) fn log(&mut self, level: Level, text: impl Into<String>) -> Result<(), Error> {
-        let text = self.redactor.redact(&text.into()).into_owned();
+        let text = self.redactor.redact(&text::plain(&text.into())).into_owned();
         self.events.append(Event::Log { level, text })
     }
 
     /// Logs what belongs to the open iteration, unless a process before this one did.
     pub(super) fn log_once(&mut self, level: Level, text: impl Into<String>) -> Result<(), Error> {
-        let text = self.redactor.redact(&text.into()).into_owned();
+        let text = self.redactor.redact(&text::plain(&text.into())).into_owned();
         let told = self.state().open.as_ref().is_some_and(|open| open.told.contains(&text));
         if told { Ok(()) } else { self.events.append(Event::Log { level, text }) }
     }
