@@ -122,11 +122,13 @@ impl Passing {
         self.scan.pass(piece).map_err(|leak| self.cut(leak))
     }
 
-    fn last(&mut self) -> io::Result<Bytes> {
+    /// Adds what was held back to the last piece, and ends.
+    fn end_with(&mut self, piece: Bytes) -> io::Result<Bytes> {
         let held = self.metered().map_or_else(Bytes::new, |metered| metered.tee.rest());
         let passed = self.scan.pass(held).map_err(|leak| self.cut(leak))?;
         let rest = self.scan.rest();
-        if passed.is_empty() { Ok(rest) } else { Ok([passed, rest].concat().into()) }
+        self.whole();
+        if passed.is_empty() && rest.is_empty() { Ok(piece) } else { Ok([piece, passed, rest].concat().into()) }
     }
 
     fn cut(&mut self, Leak(credential): Leak) -> io::Error {
@@ -148,7 +150,11 @@ impl Body for Passing {
             let piece = match std::task::ready!(Pin::new(body).poll_frame(cx)) {
                 // Trailers are about the connection that the answer came by.
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => self.pass(data),
+                    Ok(data) => {
+                        // Whoever knows how long an answer is does not ask for its end, so it is told with the last piece.
+                        let last = self.body.as_ref().is_some_and(Body::is_end_stream);
+                        self.pass(data).and_then(|piece| if last { self.end_with(piece) } else { Ok(piece) })
+                    }
                     Err(_) => continue,
                 },
                 Some(Err(error)) => {
@@ -156,14 +162,7 @@ impl Body for Passing {
                     self.ending = None;
                     return Poll::Ready(Some(Err(io::Error::other(error))));
                 }
-                None => {
-                    let last = self.last();
-                    self.whole();
-                    match last {
-                        Ok(last) if last.is_empty() => return Poll::Ready(None),
-                        last => return Poll::Ready(Some(last.map(Frame::data))),
-                    }
-                }
+                None => self.end_with(Bytes::new()),
             };
             match piece {
                 Ok(piece) if piece.is_empty() => (),

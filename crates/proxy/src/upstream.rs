@@ -32,7 +32,7 @@ const KEPT: Duration = Duration::from_secs(50);
 /// And no more than this many to one endpoint.
 const MOST_KEPT: usize = 128;
 /// A connection whose last answer has just ended is free in no time, or it is not waited for.
-const SOON: Duration = Duration::from_millis(20);
+const SOON: Duration = Duration::from_millis(250);
 
 /// Speaks to endpoints, over connections it keeps.
 #[derive(Debug)]

@@ -97,7 +97,7 @@ struct Borrowed {
 }
 
 async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool) -> Result<Borrowed, Failure> {
-    if !doors && !(args.profile.is_empty() && args.lend.is_empty()) {
+    if !doors && (!args.profile.is_empty() || !args.lend.is_empty()) {
         let failure = Failure::usage("this backend has no way out at which anything could be lent");
         return Err(failure.hint("leave `--backend` away"));
     }

@@ -67,7 +67,7 @@ fn anthropic(refusal: &Refusal, message: &str) -> (u16, Value) {
 
 fn openai(refusal: &Refusal, message: &str) -> (u16, Value) {
     let (status, kind, code) = match refusal {
-        // The one status that no client repeats and every client quotes: for a 429 of this code some have words of
+        // A status that codex quotes and does not repeat: for a 429 of this code some clients have words of
         // their own, and a 402 or 403 is tried again.
         Refusal::Budget(_) => (400, "invalid_request_error", "insufficient_quota"),
         Refusal::Model(_) => (403, "permission_error", "model_not_allowed"),
