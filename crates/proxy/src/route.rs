@@ -37,6 +37,13 @@ pub(crate) struct Upstream {
     base: String,
 }
 
+impl Upstream {
+    /// Says whether a connection to one is a connection to the other.
+    pub(crate) fn is_at(&self, other: &Self) -> bool {
+        self.https == other.https && self.target == other.target
+    }
+}
+
 /// What is known about a model that may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Model {

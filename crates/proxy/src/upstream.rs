@@ -93,7 +93,7 @@ impl Shelf {
     fn take(&self, upstream: &Upstream) -> Option<Sender> {
         let mut shelf = self.lock();
         shelf.retain(|(_, sender, since)| since.elapsed() < KEPT && !sender.is_closed());
-        let at = shelf.iter().rposition(|(known, ..)| known == upstream)?;
+        let at = shelf.iter().rposition(|(known, ..)| known.is_at(upstream))?;
         Some(shelf.remove(at).1)
     }
 }

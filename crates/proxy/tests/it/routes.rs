@@ -89,7 +89,8 @@ async fn every_wire_over_every_way_to_the_provider() {
         let seen = server.requests();
         assert_eq!(seen.len(), 8);
         let peers: std::collections::HashSet<_> = seen.iter().map(|request| request.peer).collect();
-        assert_eq!(peers.len(), 1, "connections are kept");
+        let trail: Vec<_> = seen.iter().map(|request| (request.path.clone(), request.peer)).collect();
+        assert_eq!(peers.len(), 1, "connections are kept: {trail:?}");
         for request in &seen {
             assert!(!request.http2, "measured: it does not pay");
             let text = format!("{request:?}");
