@@ -8,6 +8,8 @@ pub mod address;
 pub mod authority;
 pub mod credential;
 pub mod door;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod ledger;
 pub mod limits;
 pub mod meter;

@@ -158,6 +158,17 @@ fn wish(host: &[u8], kind: u8, port: u16) -> Wish {
     }
 }
 
+/// Reads a greeting and then a request: how many bytes each took, and the target if there is one. Nothing as long as
+/// something is missing.
+pub fn read(bytes: &[u8]) -> Option<(usize, usize, Option<Target>)> {
+    let Step::Done(_, greeted) = greeting(bytes) else { return None };
+    match request(bytes.get(greeted..)?) {
+        Ok(Step::Done(wish, asked)) => Some((greeted, asked, wish.target.ok())),
+        Ok(Step::More) => None,
+        Err(_) => Some((greeted, 0, None)),
+    }
+}
+
 /// Writes an answer. The address in it is nobody's: ours is not the client's business.
 fn answer(code: Code) -> Vec<u8> {
     vec![VERSION, code as u8, 0, 1, 0, 0, 0, 0, 0, 0]

@@ -6,6 +6,7 @@ mod packet;
 mod serve;
 mod table;
 
+pub use packet::answered;
 pub(crate) use serve::{tcp, udp};
 pub(crate) use table::Table;
 

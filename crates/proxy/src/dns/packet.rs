@@ -110,6 +110,19 @@ fn name(message: &[u8]) -> Option<(Option<String>, usize)> {
     Some((text.and_then(|text| String::from_utf8(text).ok()), at))
 }
 
+/// Answers any message as if every name were allowed: the name that was asked for, if it was one, and the answer.
+pub fn answered(message: &[u8]) -> Option<(Option<String>, Vec<u8>)> {
+    match read(message) {
+        Message::Question(question) if question.kind == Kind::V4 => {
+            let answer = address(message, &question, Ipv4Addr::new(198, 18, 1, 0));
+            Some((question.name, answer))
+        }
+        Message::Question(question) => Some((question.name, answer(message, Code::Fine))),
+        Message::Wrong(code) => Some((None, answer(message, code))),
+        Message::Ignored => None,
+    }
+}
+
 /// Writes an answer without an address.
 pub(super) fn answer(message: &[u8], code: Code) -> Vec<u8> {
     // Only a question that was read can be repeated.

@@ -77,7 +77,7 @@ async fn trial(seed: u64) -> u64 {
     ];
     let stage = Arc::new(Stage::open(terms(routes, ledger.clone()), World::new(&[])));
 
-    let many = if chance.one_in(25) { 50 } else { chance.between(2, 9) };
+    let many = if chance.one_in(25) { 50 } else { chance.between(2, 7) };
     let parallel = many == 50 || chance.one_in(2);
     let mut calls = JoinSet::new();
     for _ in 0..many {

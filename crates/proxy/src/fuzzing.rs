@@ -1,0 +1,108 @@
+//! What the fuzz targets need of the readers of hostile bytes. For nobody else.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::LazyLock;
+use std::task::{Context, Poll};
+
+use rustls::server::Acceptor;
+use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::gate::Gate;
+use crate::head;
+use crate::hello::{self, Hello};
+use crate::limits::Limits;
+
+pub use crate::dns::answered as dns;
+pub use crate::socks::read as socks;
+
+/// Reads a request head; the texts are its method, its target and its host.
+pub fn head(bytes: &[u8]) -> Option<(String, String, Option<String>)> {
+    head::parse(bytes).ok().map(|head| (head.method, head.target, head.host))
+}
+
+/// What a gate let through: the bytes, unless the stream broke, and how many heads there were among them.
+pub type Passed = (Option<Vec<u8>>, u64);
+
+/// Sends a stream through a gate, in pieces of so many bytes.
+pub fn gate(bytes: &[u8], step: usize) -> Passed {
+    static RUNTIME: LazyLock<io::Result<Runtime>> =
+        LazyLock::new(|| Builder::new_current_thread().enable_time().build());
+    let Ok(runtime) = &*RUNTIME else { return (None, 0) };
+    runtime.block_on(async {
+        let mut gate = Gate::new(Pieces { bytes, step: step.max(1) }, &[], Limits::default());
+        let mut out = Vec::new();
+        let end = gate.read_to_end(&mut out).await;
+        (end.is_ok().then_some(out), gate.log().heads().0)
+    })
+}
+
+struct Pieces<'a> {
+    bytes: &'a [u8],
+    step: usize,
+}
+
+impl AsyncRead for Pieces<'_> {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let some = self.step.min(self.bytes.len()).min(buf.remaining());
+        let (piece, rest) = self.bytes.split_at(some);
+        buf.put_slice(piece);
+        self.bytes = rest;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// What a TLS hello was found to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heard {
+    More,
+    Refused,
+    Whole(Option<String>),
+}
+
+/// Reads the beginning of a TLS connection.
+pub fn hello(bytes: &[u8]) -> Heard {
+    match hello::read(bytes) {
+        Hello::More => Heard::More,
+        Hello::Other | Hello::Bad => Heard::Refused,
+        Hello::Whole(name) => Heard::Whole(name),
+    }
+}
+
+/// The name that a real TLS server reads out of the same bytes.
+pub fn name_for_a_server(bytes: &[u8]) -> Option<String> {
+    let mut acceptor = Acceptor::default();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        acceptor.read_tls(&mut rest).ok().filter(|read| *read > 0)?;
+        if let Some(accepted) = acceptor.accept().ok()? {
+            return accepted.client_hello().server_name().map(str::to_owned);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hello::tests::hello as written;
+
+    #[test]
+    fn a_server_reads_the_same_name() {
+        for name in ["x.io", "a-long.name.example.org"] {
+            let bytes = written(Some(name));
+            assert_eq!(hello(&bytes), Heard::Whole(Some(name.to_owned())));
+        }
+        assert_eq!(hello(b"GET / "), Heard::Refused);
+        assert_eq!(name_for_a_server(b"GET / HTTP/1.1\r\n\r\n"), None);
+    }
+
+    #[test]
+    fn pieces_make_no_difference() {
+        let bytes = b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HT";
+        assert_eq!(gate(bytes, 1), gate(bytes, 999));
+        assert_eq!(gate(bytes, 1).1, 1);
+        assert_eq!(head(b"GET /x HTTP/1.1\r\n\r\n"), Some(("GET".to_owned(), "/x".to_owned(), None)));
+    }
+}

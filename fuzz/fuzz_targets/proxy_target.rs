@@ -1,0 +1,26 @@
+//! Any text as a target: what is one has one spelling, and reads the same when it comes again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ralph_proxy::target::Target;
+
+fuzz_target!(|text: &str| {
+    for usual in [None, Some(443)] {
+        let target = match Target::authority(text, usual) {
+            Ok(target) => target,
+            Err(refused) => {
+                assert!(!refused.to_string().is_empty(), "refused without a reason");
+                continue;
+            }
+        };
+        let shown = target.to_string();
+        assert_eq!(Target::authority(&shown, None).as_ref(), Ok(&target), "{shown}");
+        assert_eq!(Target::new(target.host(), target.port()).as_ref(), Ok(&target), "{shown}");
+        let odd = |c: char| !c.is_ascii_graphic() || c.is_ascii_uppercase() || "@/\\?#%".contains(c);
+        assert!(!shown.contains(odd), "{shown:?}");
+        // Two spellings of one address would be judged apart and dialled together.
+        if let Some(address) = target.literal() {
+            assert_eq!(address.to_canonical(), address, "{shown}");
+        }
+    }
+});
