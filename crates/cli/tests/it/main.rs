@@ -11,6 +11,7 @@ mod look;
 mod lying;
 mod planted;
 mod policy;
+mod profiles;
 mod resume;
 mod secrets;
 mod stage;
