@@ -14,7 +14,7 @@ use ralph_core::gutter::Rung;
 use ralph_core::lint::{self, Context, Finding, Maxima, Pricing};
 use ralph_core::money::Micros;
 use ralph_core::policy::{Mode, Policy};
-use ralph_core::price::Table;
+use ralph_core::price::{self, Table};
 use ralph_core::profile::{Profiles, Source, Trust};
 use ralph_core::task::{self, EngineKind, Front, Task};
 use ralph_engine::git::Repo;
@@ -75,6 +75,10 @@ impl Setup {
 
     pub(crate) fn user_models(&self) -> PathBuf {
         self.host.home.config_dir().join("models.yaml")
+    }
+
+    pub(crate) fn prices_file(&self) -> PathBuf {
+        self.host.home.config_dir().join("prices.json")
     }
 
     pub(crate) fn trust_file(&self) -> PathBuf {
@@ -162,6 +166,28 @@ impl Setup {
         Profiles::load(&sources, &self.trust()).map_err(|error| told(Exit::Usage, &error, error.hint()))
     }
 
+    /// Returns the prices in force: what a person imported over what ships with ralph.
+    pub(crate) fn prices(&self) -> Result<Table, Failure> {
+        Ok(Table::shipped().overlaid(self.imported_prices()?))
+    }
+
+    /// Reads the prices a person imported; none when nobody did. A damaged file is told and never passed over: a run
+    /// would be priced by another list than its owner believes.
+    pub(crate) fn imported_prices(&self) -> Result<Table, Failure> {
+        let path = self.prices_file();
+        let unusable = |why: String| {
+            Failure::usage(format!("the imported prices in `{}` cannot be used: {why}", path.display())).hint(format!(
+                "import them again with `ralph profile prices --import FILE`, or remove them: rm {}",
+                quoted(&path)
+            ))
+        };
+        match std::fs::read_to_string(&path) {
+            Ok(text) => price::read_kept(&text).map_err(|error| unusable(error.to_string())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Table::default()),
+            Err(error) => Err(unusable(error.to_string())),
+        }
+    }
+
     pub(crate) fn trust(&self) -> Trust {
         let text = std::fs::read_to_string(self.trust_file()).unwrap_or_default();
         let sha256: BTreeSet<String> =
@@ -211,7 +237,7 @@ impl Setup {
             // The linter would blame the task for a profile the task does not name.
             profiles.get(&config.model.default.value).map_err(|error| told(Exit::Usage, &error, error.hint()))?;
         }
-        let table = Table::shipped();
+        let table = self.prices()?;
         let priced = profiles
             .iter()
             .map(|(name, entry)| {
@@ -279,13 +305,12 @@ impl Setup {
 
     /// Resolves profiles by name, with their prices, as they stand now.
     pub(crate) fn pinned(&self, top: &Path, names: &[String]) -> Result<Vec<PinnedProfile>, Failure> {
-        let profiles = self.profiles(top)?;
-        names.iter().map(|name| pin(&profiles, &Table::shipped(), name, top)).collect()
+        let (profiles, table) = (self.profiles(top)?, self.prices()?);
+        names.iter().map(|name| pin(&profiles, &table, name, top)).collect()
     }
 
     fn pin(&self, top: &Path, config: &config::Config) -> Result<PinnedProfiles, Failure> {
-        let profiles = self.profiles(top)?;
-        let table = Table::shipped();
+        let (profiles, table) = (self.profiles(top)?, self.prices()?);
         let pin = |name: &str| pin(&profiles, &table, name, top);
         let optional = |name: &Option<String>| name.as_deref().map(pin).transpose();
         Ok(PinnedProfiles {

@@ -12,6 +12,8 @@ mod lint;
 mod logs;
 mod ls;
 mod policy;
+mod profile;
+mod profile_prices;
 mod redteam;
 mod resume;
 mod rewind;
@@ -76,6 +78,7 @@ pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) ->
         Command::CheckToken(args) => secret::secret(&setup, crate::args::secret::Secret::Check(args), ui).await,
         Command::GetToken(args) => secret::get_token(&setup, &args, ui),
         Command::PruneSandboxes(args) => sandbox::prune(&setup, &args, ui).await,
+        Command::Profile(args) => profile::profile(&setup, &args, ui).await,
         Command::Policy(args) => policy::policy(&setup, &args, ui).await,
         Command::Audit(args) => audit::audit(&setup, &args, ui).await,
         Command::Trust(args) => trust::trust(&setup, &args, ui).await,

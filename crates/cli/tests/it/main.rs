@@ -15,6 +15,7 @@ mod look;
 mod lying;
 mod planted;
 mod policy;
+mod profiles;
 #[cfg(target_os = "linux")]
 mod registries;
 mod resume;

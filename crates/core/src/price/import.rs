@@ -1,13 +1,15 @@
-//! Reads LiteLLM's `model_prices_and_context_window.json`.
+//! Reads LiteLLM's `model_prices_and_context_window.json`, and writes and reads what is kept of it.
 //!
 //! Tiers by speed (batch, flex, priority) are not read: ralph asks for none of them.
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::rate::{Price, Rates};
 use super::table::{Table, free_by_nature};
+use crate::text;
 
 /// More than a dollar per token is a mistake in the file, not a price.
 const ABSURD_USD_PER_TOKEN: f64 = 1.0;
@@ -26,12 +28,64 @@ impl Error {
     }
 }
 
+/// The version of the file an import is kept in.
+const FORMAT: u32 = 1;
+
+/// Why a kept import cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BadKept {
+    #[error("it is no price list of ralph's, at line {line}, column {column}")]
+    Json { line: usize, column: usize, source: serde_json::Error },
+    #[error("it has format {found}, and this ralph reads {FORMAT}")]
+    Format { found: u32 },
+    #[error("`{model}` costs nothing in it, which would lift the cost cap")]
+    Free { model: String },
+    #[error("it names no model")]
+    Empty,
+}
+
+/// The version stands apart, so that one that is newer is told as that and not as a mistake.
+#[derive(Deserialize)]
+struct Head {
+    format: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    format: u32,
+    models: Table,
+}
+
 /// What a price file gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
     pub table: Table,
     /// Entries without a usable price per token: pictures, speech, free trials, mistakes.
     pub skipped: usize,
+}
+
+impl Imported {
+    /// Returns the text it is kept as; [`read_kept`] reads it.
+    pub fn kept(&self) -> String {
+        let kept = Kept { format: FORMAT, models: self.table.clone() };
+        serde_json::to_string_pretty(&kept).expect("plain data with string keys") + "\n"
+    }
+}
+
+/// Reads a kept import. It was made from sane prices, so whatever is odd in it makes all of it doubtful.
+pub fn read_kept(json: &str) -> Result<Table, BadKept> {
+    let bad = |source: serde_json::Error| BadKept::Json { line: source.line(), column: source.column(), source };
+    let Head { format } = serde_json::from_str(json).map_err(bad)?;
+    if format != FORMAT {
+        return Err(BadKept::Format { found: format });
+    }
+    let Kept { models, .. } = serde_json::from_str(json).map_err(bad)?;
+    let free =
+        |(_, provider, price): &(&str, &str, Price)| price.input == 0 && price.output == 0 && !free_by_nature(provider);
+    if let Some((model, ..)) = models.rows().find(free) {
+        return Err(BadKept::Free { model: text::plain(text::first_line(model, 80)) });
+    }
+    if models.is_empty() { Err(BadKept::Empty) } else { Ok(models) }
 }
 
 /// Reads a price file; entries that make no sense are counted, not fatal.
@@ -176,7 +230,56 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_is_kept_is_read_again() {
+        let json = r#"{
+            "a": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06, "litellm_provider": "x",
+                  "input_cost_per_token_above_200k_tokens": 2e-06},
+            "b": {"input_cost_per_token": 5e-06, "output_cost_per_token": 2e-05, "litellm_provider": "anthropic"},
+            "ollama/c": {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "litellm_provider": "ollama"}
+        }"#;
+        let imported = import_litellm(json).expect("a price file");
+        assert_eq!(read_kept(&imported.kept()).expect("what was kept"), imported.table);
+        assert!(imported.kept().starts_with("{\n  \"format\": 1,\n"), "{}", imported.kept());
+    }
+
+    #[test]
+    fn what_was_kept_and_spoilt() {
+        let one = |price: &str, provider: &str| {
+            format!(r#"{{"format": 1, "models": {{"m\u001b": {{"provider": "{provider}", "price": {price}}}}}}}"#)
+        };
+        let price = r#"{"input": 1, "output": 0, "cached_input": 0, "cache_write": 0}"#;
+        let free = r#"{"input": 0, "output": 0, "cached_input": 0, "cache_write": 0}"#;
+        for (json, want) in [
+            (one(price, "x"), None),
+            (one(free, "ollama"), None),
+            (one(free, "x"), Some("`m` costs nothing in it, which would lift the cost cap")),
+            (one("7", "x"), Some("it is no price list of ralph's, at line 1, column 64")),
+            (one(price, "x").replace(": 1,", ": 2,"), Some("it has format 2, and this ralph reads 1")),
+            (String::new(), Some("it is no price list of ralph's, at line 1, column 0")),
+            ("{}".to_owned(), Some("it is no price list of ralph's, at line 1, column 2")),
+            (r#"{"format": 1, "models": {}}"#.to_owned(), Some("it names no model")),
+        ] {
+            assert_eq!(read_kept(&json).err().map(|bad| bad.to_string()).as_deref(), want, "{json}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn what_was_kept_never_panics(json in "\\PC{0,60}", at in any::<prop::sample::Index>(), byte in any::<char>()) {
+            let _ = read_kept(&json);
+            let entry = r#"{"m": {"input_cost_per_token": 1e-6, "output_cost_per_token": 1e-6, "litellm_provider": "x"}}"#;
+            let kept = import_litellm(entry).expect("a price file").kept();
+            let mut chars: Vec<char> = kept.chars().collect();
+            let at = at.index(chars.len());
+            chars[at] = byte;
+            if let Ok(table) = read_kept(&chars.into_iter().collect::<String>()) {
+                for (_, provider, price) in table.rows() {
+                    prop_assert!(price.input > 0 || price.output > 0 || free_by_nature(provider));
+                }
+            }
+        }
+
         #[test]
         fn never_panics_and_never_zero(json in "\\PC{0,60}", number in any::<f64>(), other in any::<f64>()) {
             let _ = import_litellm(&json);

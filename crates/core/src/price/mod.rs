@@ -9,7 +9,7 @@ mod table;
 mod usage;
 
 pub use estimate::estimate_tokens;
-pub use import::{Error, Imported, import_litellm};
+pub use import::{BadKept, Error, Imported, import_litellm, read_kept};
 pub use rate::{CacheWrites, Price, Rates};
 pub use table::{Table, free_by_nature};
 pub use usage::Usage;

@@ -1,0 +1,27 @@
+//! The arguments of `ralph profile`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Profile {
+    /// List the model profiles: model, price, origin, key and whether they need trust
+    #[command(after_help = "Examples:\n  ralph profile ls\n  ralph profile ls --json")]
+    Ls,
+    /// Show the prices in force, or import LiteLLM's price file over those that ship with ralph
+    #[command(
+        after_help = "Examples:\n  ralph profile prices\n  ralph profile prices zai/glm gpt-5 --json\n  ralph profile prices --import model_prices_and_context_window.json"
+    )]
+    Prices(Prices),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Prices {
+    /// Only models whose name holds one of these [default: all]
+    #[arg(value_name = "MODEL")]
+    pub(crate) models: Vec<String>,
+    /// Take the prices of LiteLLM's model_prices_and_context_window.json, for all runs from now on
+    #[arg(long, value_name = "FILE")]
+    pub(crate) import: Option<PathBuf>,
+}

@@ -1,0 +1,273 @@
+//! `ralph profile`: what models cost and what is missing before they can be used.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::stage::{Said, Stage};
+
+/// A small price file: two that are sold, one that is free by nature, three that make no sense as a price per token.
+const PRICES: &str = r#"{
+  "sample_spec": {"input_cost_per_token": "dollars", "litellm_provider": "one of them"},
+  "gpt-5": {"input_cost_per_token": 2e-06, "output_cost_per_token": 2e-05, "litellm_provider": "openai"},
+  "groq/new-one": {"input_cost_per_token": 3e-07, "output_cost_per_token": 9e-07,
+    "cache_read_input_token_cost": 1.5e-07, "litellm_provider": "groq"},
+  "ollama/llama3": {"input_cost_per_token": 0, "output_cost_per_token": 0, "litellm_provider": "ollama"},
+  "picture": {"output_cost_per_image": 0.04, "litellm_provider": "openai"},
+  "trial": {"input_cost_per_token": 0, "output_cost_per_token": 0, "litellm_provider": "groq"},
+  "words": 7
+}"#;
+
+fn kept(stage: &Stage) -> PathBuf {
+    stage.repo.home().join(".config/ralph/prices.json")
+}
+
+#[track_caller]
+fn data(said: &Said) -> Value {
+    assert_eq!(said.code, 0, "{said}");
+    serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error} in {said}"))
+}
+
+/// One row of a list by the value of a field.
+#[track_caller]
+fn row(list: &Value, field: &str, value: &str) -> Value {
+    let rows = list.as_array().expect("a list");
+    rows.iter().find(|row| row[field] == value).unwrap_or_else(|| panic!("no {value} in {list}")).clone()
+}
+
+#[track_caller]
+fn import(stage: &Stage, text: &str, more: &[&str]) -> Said {
+    let file = stage.repo.home().join("prices-of-today.json");
+    fs::write(&file, text).unwrap();
+    stage.ralph(&[&["profile", "prices", "--import", file.to_str().unwrap()], more].concat())
+}
+
+#[test]
+fn profiles_are_listed() {
+    let stage = Stage::new();
+    stage.config(
+        "models.yaml",
+        "profiles:\n  own: {litellm_model: groq/new-one}\n  nowhere: {litellm_model: azure/gpt-5}\n  played: {litellm_model: scripted/a.jsonl}\n",
+    );
+    let said = stage.ralph_with(&[("ZAI_API_KEY", "not-a-real-key-1")], &["profile", "ls", "--json"]);
+    let listed = data(&said);
+    assert_eq!(listed["format"], 1);
+    let built_in = "built-in";
+    let user = "user HOME/.config/ralph/models.yaml";
+    let found = |name: &str| json!({"state": "found", "name": name, "source": "environment"});
+    let missing = |name: &str| json!({"state": "missing", "name": name});
+    for (name, model, input, output, cached, origin, key) in [
+        ("default-cheap", "zai/glm-4.7", json!(0.6), json!(2.2), json!(0.11), built_in, found("ZAI_API_KEY")),
+        ("own", "groq/new-one", Value::Null, Value::Null, Value::Null, user, missing("GROQ_API_KEY")),
+        ("played", "scripted/a.jsonl", json!(0.0), json!(0.0), json!(0.0), user, json!({"state": "not-needed"})),
+    ] {
+        let row = row(&listed["profiles"], "name", name);
+        let price = &row["price"];
+        assert_eq!(
+            (&row["model"], &price["input_per_mtok"], &price["output_per_mtok"], &price["cached_input_per_mtok"]),
+            (&json!(model), &input, &output, &cached),
+            "{row}"
+        );
+        assert_eq!((&row["origin"], &row["key"], &row["needs_trust"]), (&json!(origin), &key, &json!(false)), "{row}");
+    }
+    assert_eq!(row(&listed["profiles"], "name", "nowhere")["key"]["state"], "trouble");
+
+    let said = stage.ralph_with(&[("ZAI_API_KEY", "not-a-real-key-1")], &["profile", "ls"]);
+    assert_eq!(said.code, 0, "{said}");
+    let line = |name: &str| {
+        let line = said.stdout.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap_or_default();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for (name, want) in [
+        ("NAME", "NAME MODEL IN OUT CACHED ORIGIN KEY TRUST"),
+        ("default-cheap", "default-cheap zai/glm-4.7 0.60 2.20 0.11 built-in ZAI_API_KEY (environment) -"),
+        ("own", "own groq/new-one ? ? ? user HOME/.config/ralph/models.yaml no GROQ_API_KEY -"),
+        ("played", "played scripted/a.jsonl 0.00 0.00 0.00 user HOME/.config/ralph/models.yaml not needed -"),
+    ] {
+        assert_eq!(line(name), want);
+    }
+    for want in [
+        "prices are dollars per million tokens",
+        "own: nobody knows its price, so a run with it needs a token cap; next: ralph profile prices --import FILE",
+        "nowhere: provider `azure` has no base URL of its own; set AZURE_API_BASE",
+    ] {
+        assert!(said.stderr.contains(want), "no `{want}` in {said}");
+    }
+    assert!(!said.to_string().contains("not-a-real-key"), "{said}");
+}
+
+#[test]
+fn the_profiles_of_a_stranger_need_trust() {
+    let stage = Stage::new();
+    stage.repo.write(
+        "models.yaml",
+        "profiles:\n  odd: {litellm_model: openai/gpt-5, base_url: 'https://other.example', api_key_env: PATH}\n  fine: {litellm_model: openai/gpt-5}\n",
+    );
+    let listed = data(&stage.ralph(&["profile", "ls", "--json"]));
+    let odd = row(&listed["profiles"], "name", "odd");
+    assert_eq!((&odd["needs_trust"], &odd["key"]), (&json!(true), &json!({"state": "untrusted"})));
+    assert_eq!(odd["untrusted"], json!(["base_url", "api_key_env"]));
+    assert_eq!(row(&listed["profiles"], "name", "fine")["needs_trust"], false);
+    let said = stage.ralph(&["profile", "ls"]);
+    let told = "odd: models.yaml sets base_url, api_key_env; read it, then run `ralph trust`";
+    assert!(said.stderr.contains(told), "{said}");
+
+    assert_eq!(stage.ralph(&["trust", "--yes"]).code, 0);
+    let listed = data(&stage.ralph(&["profile", "ls", "--json"]));
+    let odd = row(&listed["profiles"], "name", "odd");
+    assert_eq!((&odd["needs_trust"], &odd["untrusted"]), (&json!(false), &json!([])));
+}
+
+#[test]
+fn prices_are_shown() {
+    let stage = Stage::new();
+    let all = data(&stage.ralph(&["profile", "prices", "--json"]));
+    assert_eq!((&all["format"], &all["imported"]), (&json!(1), &Value::Null));
+    assert_eq!(row(&all["prices"], "model", "gemini/gemini-2.5-pro")["price"]["above_200k"]["output_per_mtok"], 15.0);
+    assert_eq!(row(&all["prices"], "model", "claude-opus-4-5")["price"]["cache_write_long_per_mtok"], 10.0);
+    for (wanted, want) in [
+        (&["gpt-5-codex"][..], &["gpt-5-codex"][..]),
+        (&["openai/gpt-5-codex"], &["gpt-5-codex"]),
+        (&["azure", "glm-5"], &["azure/gpt-5", "zai/glm-5"]),
+    ] {
+        let said = stage.ralph(&[&["profile", "prices", "--json"], wanted].concat());
+        let models: Vec<String> = data(&said)["prices"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["model"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(models, want, "{wanted:?}");
+    }
+    let said = stage.ralph(&["profile", "prices", "deepseek"]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, "prices are dollars per million tokens\n"));
+    let lines: Vec<String> =
+        said.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(
+        lines,
+        ["MODEL PROVIDER IN OUT CACHED ORIGIN", "deepseek/deepseek-chat deepseek 0.28 0.42 0.028 built-in"]
+    );
+    for (wanted, hint) in [("gpt5", "ralph profile prices gpt-5"), ("zzz", "ralph profile prices --import FILE")] {
+        let said = stage.ralph(&["profile", "prices", wanted]);
+        assert_eq!(
+            (said.code, said.stdout.as_str(), said.stderr.as_str()),
+            (1, "", format!("ralph: no price is known for `{wanted}`\n\nhint: {hint}\n").as_str())
+        );
+    }
+}
+
+#[test]
+fn an_import_counts_from_then_on() {
+    let stage = Stage::ready();
+    stage.config("models.yaml", "profiles: {default-cheap: {litellm_model: groq/new-one}}\n");
+    let unknown = || {
+        let said = stage.ralph(&["lint"]);
+        format!("{}{}", said.stdout, said.stderr).contains("price")
+    };
+    assert!(unknown(), "a price that nobody knows is told");
+    let said = import(&stage, PRICES, &[]);
+    assert_eq!((said.code, said.stdout.as_str()), (0, ""), "{said}");
+    assert_eq!(
+        said.stderr,
+        "the prices of 3 models were taken; 3 entries without a price per token were skipped\n\
+         they are in `HOME/.config/ralph/prices.json` and count for every run that starts from now on\n"
+    );
+    assert!(!unknown());
+    let shown = data(&stage.ralph(&["profile", "prices", "--json"]));
+    for (model, origin, output) in
+        [("gpt-5", "imported", 20.0), ("groq/new-one", "imported", 0.9), ("zai/glm-4.7", "built-in", 2.2)]
+    {
+        let row = row(&shown["prices"], "model", model);
+        assert_eq!((&row["origin"], &row["price"]["output_per_mtok"]), (&json!(origin), &json!(output)), "{model}");
+    }
+    let listed = data(&stage.ralph(&["profile", "ls", "--json"]));
+    assert_eq!(row(&listed["profiles"], "name", "default-cheap")["price"]["cached_input_per_mtok"], 0.15);
+
+    // An import replaces the one before, and shows what is asked for.
+    let other = PRICES.replace("9e-07", "8e-07").replace("\"gpt-5\"", "\"gpt-5-codex\"");
+    let said = data(&import(&stage, &other, &["new-one", "--json"]));
+    assert_eq!(
+        said["imported"],
+        json!({"models": 3, "skipped": 3, "file": "HOME/.config/ralph/prices.json"}),
+        "{said}"
+    );
+    assert_eq!(said["prices"].as_array().map(Vec::len), Some(1));
+    assert_eq!(said["prices"][0]["price"]["output_per_mtok"], 0.8);
+    let shown = data(&stage.ralph(&["profile", "prices", "gpt-5", "--json"]));
+    assert_eq!(row(&shown["prices"], "model", "gpt-5")["origin"], "built-in");
+
+    // What stands in a file from elsewhere is not to drive a terminal.
+    assert_eq!(import(&stage, &PRICES.replace("new-one", "new\\u001b[31m-\\none"), &[]).code, 0);
+    let said = stage.ralph(&["profile", "prices", "groq"]);
+    assert!(said.stdout.contains("\ngroq/new- ") && !said.stdout.contains('\u{1b}'), "{said}");
+}
+
+#[test]
+fn nonsense_is_not_imported() {
+    let stage = Stage::new();
+    let empty = PRICES.replace("e-0", "e+0").replace("ollama", "openai");
+    let cases = [
+        ("", "the price file is not a JSON object, at line 1, column 0"),
+        ("[1, 2]", "the price file is not a JSON object, at line 1, column 0"),
+        ("{}", "the price file has no model with a price"),
+        (r#"{"format": 1, "models": {}}"#, "the price file has no model with a price"),
+        (empty.as_str(), "the price file has no model with a price"),
+    ];
+    for before in [None, Some(PRICES)] {
+        if let Some(good) = before {
+            assert_eq!(import(&stage, good, &[]).code, 0);
+        }
+        let held = fs::read(kept(&stage)).ok();
+        for (text, why) in cases {
+            let said = import(&stage, text, &[]);
+            let refused = "ralph: `HOME/prices-of-today.json` was not imported, and the prices are what they were";
+            assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{said}");
+            assert!(said.stderr.starts_with(&format!("{refused}\n  caused by: {why}\n")), "{said}");
+            assert!(
+                said.stderr.ends_with("\n\nhint: use LiteLLM's `model_prices_and_context_window.json`\n"),
+                "{said}"
+            );
+            assert_eq!(fs::read(kept(&stage)).ok(), held, "{text}");
+        }
+        for path in ["nothing-here.json", "."] {
+            let said = stage.ralph(&["profile", "prices", "--import", path]);
+            assert_eq!(said.code, 2, "{said}");
+            assert!(said.stderr.contains("was not imported, and the prices are what they were"), "{said}");
+            assert_eq!(fs::read(kept(&stage)).ok(), held, "{path}");
+        }
+    }
+}
+
+#[test]
+fn damaged_prices_are_told() {
+    let stage = Stage::ready();
+    for (text, why) in [
+        ("{\"format\": 1, \"mod", "it is no price list of ralph's, at line 1, column 18"),
+        ("{\"format\": 9}", "it has format 9, and this ralph reads 1"),
+        (
+            "{\"format\":1,\"models\":{\"m\":{\"provider\":\"zai\",\"price\":{\"input\":0,\"output\":0,\"cached_input\":0,\"cache_write\":0}}}}",
+            "`m` costs nothing in it, which would lift the cost cap",
+        ),
+    ] {
+        stage.config("prices.json", text);
+        for args in [
+            &["run"][..],
+            &["lint"],
+            &["profile", "ls"],
+            &["profile", "prices"],
+            &["sandbox", "exec", "--profile", "default-cheap", "--", "true"],
+        ] {
+            let said = stage.ralph(args);
+            let told = format!(
+                "ralph: the imported prices in `HOME/.config/ralph/prices.json` cannot be used: {why}\n\n\
+                 hint: import them again with `ralph profile prices --import FILE`, or remove them: \
+                 rm HOME/.config/ralph/prices.json\n"
+            );
+            assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (2, "", told.as_str()), "{args:?}");
+        }
+        assert_eq!(stage.runs(), Vec::<String>::new());
+    }
+    assert_eq!(import(&stage, PRICES, &[]).code, 0);
+    assert_eq!(stage.ralph(&["profile", "prices"]).code, 0);
+}
