@@ -49,6 +49,19 @@ impl Egress {
         Pass { egress: Arc::clone(self), sandbox: sandbox.to_owned(), agreed }
     }
 
+    /// Ends whoever serves the doors of a sandbox, as its death would: all is cut, and they are served anew.
+    pub fn fail(&self, sandbox: &str) {
+        let agreed = self.agreed().get(sandbox).cloned();
+        if let Some(guard) = agreed.and_then(|agreed| lock(&agreed.guard).upgrade()) {
+            guard.fail();
+        }
+    }
+
+    /// Returns how often the doors of a sandbox had to be served anew.
+    pub fn restarts(&self, sandbox: &str) -> u64 {
+        self.agreed().get(sandbox).map_or(0, |agreed| agreed.restarts.load(Ordering::Relaxed))
+    }
+
     fn agreed(&self) -> MutexGuard<'_, HashMap<String, Arc<Agreed>>> {
         self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,13 +87,6 @@ impl Pass {
     /// Returns how often the doors had to be served anew: what was under way then was cut.
     pub fn restarts(&self) -> u64 {
         self.agreed.restarts.load(Ordering::Relaxed)
-    }
-
-    /// Ends whoever serves the doors, as its death would.
-    pub fn fail(&self) {
-        if let Some(guard) = lock(&self.agreed.guard).upgrade() {
-            guard.fail();
-        }
     }
 }
 

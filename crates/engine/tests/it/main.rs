@@ -7,3 +7,5 @@ mod git;
 mod hostile;
 mod model;
 mod support;
+#[cfg(target_os = "linux")]
+mod way_out;

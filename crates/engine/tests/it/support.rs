@@ -218,6 +218,11 @@ impl Case {
         }
     }
 
+    /// Returns what the run is begun with, for a runner in this process.
+    pub(crate) fn wish(&self) -> Begin {
+        wish(&Plan { root: self.root(), run: None, kill: Kill::Never })
+    }
+
     fn launch(&self, kill: Kill) -> Child {
         let plan = Plan { root: self.root(), run: self.folder().map(|folder| folder.id()), kill };
         let mut command = hermetic(std::env::current_exe().unwrap().to_str().unwrap(), &self.repo.home());
