@@ -120,7 +120,11 @@ impl Visit<'_> {
                 // Nothing that was sent may have been worked on only where there was no connection.
                 self.charge(if error.is_connect() { Pending::nothing } else { Pending::worst });
                 tracing::debug!(route = self.route.name(), error = %root(&error), "an endpoint could not be asked");
-                return Err(Refusal::Upstream(format!("`{}` does not answer: {}", self.route.upstream.target.host(), root(&error))));
+                return Err(Refusal::Upstream(format!(
+                    "`{}` does not answer: {}",
+                    self.route.upstream.target.host(),
+                    root(&error)
+                )));
             }
         };
         self.answer(response, call)

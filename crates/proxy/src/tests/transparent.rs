@@ -111,9 +111,11 @@ async fn requests_behind_tls_are_judged_where_rules_are_about_requests() {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(config));
-    for (host, sni, spoken_for) in
-        [("allowed.test", "allowed.test", true), ("allowed.test", "other.test", false), ("other.test", "other.test", false)]
-    {
+    for (host, sni, spoken_for) in [
+        ("allowed.test", "allowed.test", true),
+        ("allowed.test", "other.test", false),
+        ("other.test", "other.test", false),
+    ] {
         let (stream, _serving) = inside.dial(inside.address(host, 443)).await;
         let tls = connector.connect(sni.try_into().unwrap(), stream).await;
         assert_eq!(tls.is_ok(), spoken_for, "{host} {sni}");

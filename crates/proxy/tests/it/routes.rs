@@ -118,7 +118,11 @@ async fn keys() {
         (vec![format!("X_Api_Key: {own}")], 200, vec![]),
         (vec![format!("Authorization: Bearer {own}")], 200, vec![]),
         (vec![format!("Authorization: Bearer {own}"), "x-api-key: mine".to_owned()], 200, vec![]),
-        (vec![format!("x-api-key: {own}"), "Authorization: Bearer mine".to_owned(), "Cookie: a=b".to_owned()], 200, vec![]),
+        (
+            vec![format!("x-api-key: {own}"), "Authorization: Bearer mine".to_owned(), "Cookie: a=b".to_owned()],
+            200,
+            vec![],
+        ),
         (vec![format!("x-other: {own}")], 401, vec![]),
         (vec![format!("x-api-key: {other}")], 401, astray()),
         (vec![format!("x-api-key: {own}"), format!("x-note: {other}")], 401, astray()),
@@ -317,8 +321,16 @@ async fn a_key_does_not_come_back_in_any_form() {
         ("in base 64", vec![ok(&[], &BASE64.encode(format!("user:{REAL}")))], 200),
         ("as JSON", vec![ok(&[], &json!({"text": format!("{REAL}\n")}).to_string())], 200),
         ("in gzip", vec![ok(&["Content-Encoding: gzip"], "xxxx")], 502),
-        ("in gzip behind a good word", vec![ok(&["Content-Encoding: identity", "Content-Encoding: gzip"], "xxxx")], 502),
-        ("by another protocol", vec![b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n".to_vec()], 502),
+        (
+            "in gzip behind a good word",
+            vec![ok(&["Content-Encoding: identity", "Content-Encoding: gzip"], "xxxx")],
+            502,
+        ),
+        (
+            "by another protocol",
+            vec![b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n".to_vec()],
+            502,
+        ),
     ] {
         let (host, keys, stage) = told_to(answer).await;
         let got = ask(stage.door, &Ask::Messages.call(keys.phantom(Ask::Messages), None, false)).await;
@@ -335,7 +347,8 @@ async fn a_key_does_not_come_back_in_any_form() {
 
 #[tokio::test]
 async fn redirects_are_the_clients_to_follow() {
-    let (host, keys, stage) = told_to(vec![answer("307 Temporary Redirect", &["Location: http://127.0.0.1:1/x"], "")]).await;
+    let (host, keys, stage) =
+        told_to(vec![answer("307 Temporary Redirect", &["Location: http://127.0.0.1:1/x"], "")]).await;
     let got = ask(stage.door, &Ask::Chat.call(keys.phantom(Ask::Chat), None, false)).await;
     assert_eq!((got.status, got.header("location")), (307, Some("http://127.0.0.1:1/x")));
     assert_eq!((host.heard().len(), stage.world.dials().len()), (1, 1));
@@ -368,7 +381,11 @@ async fn a_provider_that_cannot_prove_its_name_is_not_spoken_to() {
 #[tokio::test]
 async fn a_key_does_not_travel_in_the_clear() {
     let host = Host::saying(None, ok(&[], "{}")).await;
-    for (address, url) in [([93, 184, 215, 14], "http://api.test"), ([10, 0, 0, 5], "http://api.test:8080"), ([169, 254, 169, 254], "https://api.test")] {
+    for (address, url) in [
+        ([93, 184, 215, 14], "http://api.test"),
+        ([10, 0, 0, 5], "http://api.test:8080"),
+        ([169, 254, 169, 254], "https://api.test"),
+    ] {
         let keys = Keys::new();
         let world = World::new(&[]).with_at("api.test", address.into(), host.address);
         let stage = Stage::open(keys.terms(url, rich()), world);

@@ -181,12 +181,8 @@ impl Stage {
         };
         let ((explicit, door), (listener, transparent)) = (listen("127.0.0.1:0"), listen(transparent));
         let (dns_tcp, dns) = listen("127.0.0.1:0");
-        let doors = Doors {
-            explicit: Some(explicit),
-            transparent: vec![listener],
-            dns_tcp: Some(dns_tcp),
-            ..Doors::default()
-        };
+        let doors =
+            Doors { explicit: Some(explicit), transparent: vec![listener], dns_tcp: Some(dns_tcp), ..Doors::default() };
         let (notes, world) = (Arc::new(Notes::default()), Arc::new(world));
         let ledger = terms.ledger.clone();
         let guard = serve_within(limits, doors, terms, world.clone(), notes.clone()).unwrap();

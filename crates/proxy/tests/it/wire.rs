@@ -127,9 +127,11 @@ impl Got {
 
     /// Returns a header by its name in small letters.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let line = self.head.lines().skip(1).find(|line| {
-            line.split_once(':').is_some_and(|(own, _)| own.eq_ignore_ascii_case(name))
-        })?;
+        let line = self
+            .head
+            .lines()
+            .skip(1)
+            .find(|line| line.split_once(':').is_some_and(|(own, _)| own.eq_ignore_ascii_case(name)))?;
         line.split_once(':').map(|(_, value)| value.trim())
     }
 }

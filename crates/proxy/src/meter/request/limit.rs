@@ -14,7 +14,9 @@ const LEAST_THINKING: u64 = 1024;
 pub(super) fn wanted(call: &Call, fields: &Map<String, Value>) -> Result<(Option<u64>, u64), BadRequest> {
     match call {
         Call::Messages => Ok((whole(fields, "max_tokens", "max_tokens")?, 1)),
-        Call::Responses => Ok((some(whole(fields, "max_output_tokens", "max_output_tokens")?, "max_output_tokens")?, 1)),
+        Call::Responses => {
+            Ok((some(whole(fields, "max_output_tokens", "max_output_tokens")?, "max_output_tokens")?, 1))
+        }
         Call::Chat => {
             let old = some(whole(fields, "max_tokens", "max_tokens")?, "max_tokens")?;
             let new = some(whole(fields, "max_completion_tokens", "max_completion_tokens")?, "max_completion_tokens")?;
