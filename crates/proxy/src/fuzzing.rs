@@ -85,14 +85,33 @@ pub fn name_for_a_server(bytes: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use rustls::crypto::aws_lc_rs;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
     use super::*;
-    use crate::hello::tests::hello as written;
+
+    /// The first words of a real client.
+    fn written(name: &'static str) -> Vec<u8> {
+        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let mut client = ClientConnection::new(Arc::new(config), name.try_into().unwrap()).unwrap();
+        let mut bytes = Vec::new();
+        client.write_tls(&mut bytes).unwrap();
+        bytes
+    }
 
     #[test]
     fn a_server_reads_the_same_name() {
         for name in ["x.io", "a-long.name.example.org"] {
-            let bytes = written(Some(name));
+            let bytes = written(name);
             assert_eq!(hello(&bytes), Heard::Whole(Some(name.to_owned())));
+            assert_eq!(name_for_a_server(&bytes).as_deref(), Some(name));
         }
         assert_eq!(hello(b"GET / "), Heard::Refused);
         assert_eq!(name_for_a_server(b"GET / HTTP/1.1\r\n\r\n"), None);
@@ -104,5 +123,41 @@ mod tests {
         assert_eq!(gate(bytes, 1), gate(bytes, 999));
         assert_eq!(gate(bytes, 1).1, 1);
         assert_eq!(head(b"GET /x HTTP/1.1\r\n\r\n"), Some(("GET".to_owned(), "/x".to_owned(), None)));
+    }
+
+    proptest! {
+        /// Whatever is done to a hello: where a real server reads a name, we read no other.
+        #[test]
+        fn no_hello_has_two_names(
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut bytes = written("example.org");
+            for (place, byte) in changes {
+                let at = place.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let heard = hello(&bytes);
+            if let (Heard::Whole(ours), Some(theirs)) = (&heard, name_for_a_server(&bytes)) {
+                prop_assert!(ours.as_deref().is_some_and(|ours| ours.eq_ignore_ascii_case(&theirs)), "{ours:?} {theirs}");
+            }
+            match hello(&bytes[..cut.index(bytes.len())]) {
+                Heard::More => (),
+                early => prop_assert_eq!(early, heard),
+            }
+        }
+
+        #[test]
+        fn what_is_taken_was_there(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            if let Some((greeted, asked, _)) = socks(&[&[5, 1, 0, 5, 1, 0][..], &bytes].concat()) {
+                prop_assert!(greeted + asked <= bytes.len() + 6);
+            }
+            let question = [&[1, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], &bytes].concat();
+            if let Some((_, answer)) = dns(&question) {
+                prop_assert_eq!(&answer[..2], &[1, 2]);
+                prop_assert!(answer.len() <= question.len() + 16);
+                prop_assert_eq!(dns(&answer), None);
+            }
+        }
     }
 }

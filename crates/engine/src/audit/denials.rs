@@ -43,7 +43,7 @@ impl Denials {
     }
 
     fn log(&mut self, level: Level, text: &str) -> Option<Event> {
-        let text = bounded(text, 300, &self.redactor);
+        let text = bounded(&ralph_core::text::plain(text), 300, &self.redactor);
         let known = self.alarms.contains_key(&text) || self.alarms.len() < APART;
         let count = self.alarms.entry(if known { text.clone() } else { OTHERS.to_owned() }).or_insert(0);
         *count = count.saturating_add(1);

@@ -31,13 +31,14 @@ fn refused(stage: &Stage, why: &Why) -> usize {
 async fn whoever_takes_too_long_to_speak_is_not_waited_for() {
     let stage = Stage::within(hasty(), allowing(&["git.test"]).into(), World::new(&[]));
     let connect = "CONNECT git.test:443 HTTP/1.1\r\n";
-    let cases: [(SocketAddr, &[u8]); 8] = [
+    let cases: [(SocketAddr, &[u8]); 9] = [
         (stage.door, b""),
         (stage.door, b"G"),
         (stage.door, b"GET /health HTTP/1.1\r\nHost: x\r\nA: "),
         (stage.door, connect.as_bytes()),
         (stage.door, &[5]),
         (stage.door, &[5, 1, 0, 5, 1, 0, 3, 200, b'x']),
+        (stage.transparent, b""),
         (stage.dns, &[0]),
         (stage.dns, &[0, 200, 1, 2, 3]),
     ];

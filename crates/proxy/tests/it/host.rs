@@ -103,8 +103,9 @@ pub(crate) fn ok(headers: &[&str], body: &str) -> Vec<u8> {
 }
 
 pub(crate) fn answer(status: &str, headers: &[&str], body: &str) -> Vec<u8> {
-    let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
-    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    let length = format!("Content-Length: {}", body.len());
+    let lines = headers.iter().copied().chain([length.as_str()]).collect::<Vec<_>>().join("\r\n");
+    format!("HTTP/1.1 {status}\r\n{lines}\r\n\r\n{body}").into_bytes()
 }
 
 /// A certificate that was good once, and the authority that says so.

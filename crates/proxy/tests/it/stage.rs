@@ -169,18 +169,12 @@ impl Stage {
     }
 
     pub(crate) fn within(limits: Limits, terms: Terms, world: World) -> Self {
-        Self::at("127.0.0.1:0", limits, terms, world)
-    }
-
-    /// With the door for clients that know of no proxy at an address of the caller's choice.
-    pub(crate) fn at(transparent: &str, limits: Limits, terms: Terms, world: World) -> Self {
-        let listen = |place: &str| {
-            let listener = std::net::TcpListener::bind(place).unwrap();
+        let listen = || {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
             (listener, address)
         };
-        let ((explicit, door), (listener, transparent)) = (listen("127.0.0.1:0"), listen(transparent));
-        let (dns_tcp, dns) = listen("127.0.0.1:0");
+        let ((explicit, door), (listener, transparent), (dns_tcp, dns)) = (listen(), listen(), listen());
         let doors =
             Doors { explicit: Some(explicit), transparent: vec![listener], dns_tcp: Some(dns_tcp), ..Doors::default() };
         let (notes, world) = (Arc::new(Notes::default()), Arc::new(world));

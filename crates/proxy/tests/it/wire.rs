@@ -1,5 +1,6 @@
 //! Clients that write their requests by hand, and requests in the words of each provider.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
@@ -98,7 +99,7 @@ pub(crate) fn request(method: &str, path: &str, host: &str, headers: &[&str], bo
     if let Some(body) = body {
         text.push_str("Content-Type: application/json\r\n");
         if !headers.iter().any(|header| header.to_ascii_lowercase().starts_with("transfer-encoding")) {
-            text.push_str(&format!("Content-Length: {}\r\n", body.len()));
+            write!(text, "Content-Length: {}\r\n", body.len()).unwrap();
         }
     }
     text.push_str("\r\n");

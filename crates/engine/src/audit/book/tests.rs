@@ -146,7 +146,14 @@ fn what_is_told() {
     assert!(
         matches!(
             &events[..],
-            [Event::PolicyDenied { count: 1, .. }, Event::PolicyDenied { .. }, Event::PolicyDenied { .. }]
+            [
+                Event::PolicyDenied { count: 1, .. },
+                Event::PolicyDenied { .. },
+                Event::PolicyDenied { .. },
+                Event::Log { level: Level::Error, .. },
+                Event::Log { level: Level::Warn, .. },
+                Event::Log { level: Level::Warn, .. },
+            ]
         ),
         "{events:?}"
     );
