@@ -149,8 +149,10 @@ impl Credential {
     /// Says whether the stand-in stands anywhere in a text, plainly or as the user or password of a `Basic` value.
     pub(crate) fn is_held_by(&self, value: &HeaderValue) -> bool {
         let phantom = self.phantom.as_str();
-        let Ok(text) = value.to_str() else { return false };
-        text.contains(phantom) || basic(text).is_some_and(|(user, word)| user == phantom || word == phantom)
+        // A byte that is no text must not hide the ones beside it.
+        let plainly = value.as_bytes().windows(phantom.len()).any(|window| window == phantom.as_bytes());
+        let pair = || value.to_str().ok().and_then(basic);
+        plainly || pair().is_some_and(|(user, word)| user == phantom || word == phantom)
     }
 
     pub(crate) fn stands_in(&self, text: &str) -> bool {
@@ -268,6 +270,17 @@ mod tests {
         let user = |phantom: &str| vec![("authorization", format!("basic {}", BASE64.encode(format!("{phantom}:"))))];
         let want = format!("authorization: Basic {}", BASE64.encode(format!("x-access-token:{REAL}")));
         assert_eq!(lent(Place::Basic, &user), [want]);
+    }
+
+    #[test]
+    fn nothing_beside_it_hides_it() {
+        let credential = Credential::new("T", &Secret::new(REAL), Place::Bearer).unwrap();
+        let held = |bytes: &[u8]| credential.is_held_by(&HeaderValue::from_bytes(bytes).unwrap());
+        let phantom = credential.phantom().as_bytes();
+        assert!(held(phantom));
+        assert!(held(&[b"a ", phantom, b"\xff"].concat()));
+        assert!(!held(&phantom[1..]));
+        assert!(!held(b""));
     }
 
     #[test]
