@@ -240,6 +240,8 @@ fn look_at(
         wash::framed(&mut parts.headers, parts.version);
     }
     parts.version = hyper::Version::HTTP_11;
+    // The words of the status came from outside as well, and nobody reads them.
+    parts.extensions.clear();
     let ending = Ending::new(Arc::clone(&pipeline.notice), told, None);
     let scan = Scan::new(pipeline.forbidden.clone());
     Ok(Response::from_parts(parts, Passing::new(body, Some(running), scan, ending)))

@@ -251,6 +251,8 @@ impl Visit<'_> {
             parts.headers.remove(hyper::header::CONTENT_LENGTH);
         }
         parts.version = hyper::Version::HTTP_11;
+        // The words of the status came from outside as well, and nobody reads them.
+        parts.extensions.clear();
         let ending = Ending::new(Arc::clone(&self.pipeline.notice), self.told.clone(), metered);
         let scan = Scan::new(self.pipeline.forbidden.clone());
         Ok(Response::from_parts(parts, Either::Right(Passing::new(body, None, scan, ending))))
