@@ -65,7 +65,12 @@ mod linux {
             let path = setup.host.env.get("PATH").unwrap_or("");
             outward::run(path.as_ref(), only, &mut report, &mut tell).await;
         } else {
-            outward::skip("only the doors of cages can lead to a world of the suite's own", only, &mut report, &mut tell);
+            outward::skip(
+                "only the doors of cages can lead to a world of the suite's own",
+                only,
+                &mut report,
+                &mut tell,
+            );
         }
         ui.unpin();
         let (escaped, invalid) = (report.escaped().count(), report.invalid().count());

@@ -100,9 +100,8 @@ impl Caller {
             }
             "udp" => {
                 let any = if rest.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
-                let socket = UdpSocket::bind(any)?;
-                socket.connect(rest)?;
-                self.socket = Some(Socket::Datagram(socket));
+                let to = rest.parse().map_err(io::Error::other)?;
+                self.socket = Some(Socket::Datagram(UdpSocket::bind(any)?, to));
             }
             "connect" => return self.tunnel(rest),
             "socks" => {
@@ -126,7 +125,9 @@ impl Caller {
                 let mut parts = rest.split(',');
                 let (name, believed) = (parts.next().unwrap_or(""), parts.next());
                 let later = parts.next().and_then(|later| later.parse().ok()).unwrap_or(0);
-                let Some(Socket::Plain(stream)) = self.socket.take() else { return Err(ErrorKind::NotConnected.into()) };
+                let Some(Socket::Plain(stream)) = self.socket.take() else {
+                    return Err(ErrorKind::NotConnected.into());
+                };
                 let (socket, certificate) = secure(stream, name, believed, later)?;
                 self.note(&format!("certificate {certificate}"));
                 self.socket = Some(socket);
@@ -224,7 +225,7 @@ impl Caller {
                 Err(error) if heard.is_empty() && error.kind() != ErrorKind::UnexpectedEof => return Err(error),
                 Err(_) => break,
             }
-            if matches!(socket, Socket::Datagram(_)) {
+            if matches!(socket, Socket::Datagram(..)) {
                 break;
             }
         }
@@ -234,7 +235,7 @@ impl Caller {
     /// Sends a message to a name server, and notes what it answers.
     fn ask(&mut self, message: &[u8]) -> io::Result<()> {
         let length = u16::try_from(message.len()).map_err(io::Error::other)?;
-        let stream = !matches!(self.socket()?, Socket::Datagram(_));
+        let stream = !matches!(self.socket()?, Socket::Datagram(..));
         let framed = if stream { [&length.to_be_bytes(), message].concat() } else { message.to_vec() };
         let socket = self.socket()?;
         socket.write(&framed)?;
@@ -246,12 +247,23 @@ impl Caller {
         Ok(())
     }
 
-    /// Opens connections to the door and says nothing on them.
+    /// Opens connections to the door, says something on each, and keeps those that are answered well.
     fn keep(&mut self, many: usize) {
-        let before = self.kept.len();
-        self.kept.extend((0..many).map_while(|_| dial(DOOR).ok()));
-        let made = self.kept.len() - before;
-        self.note(&format!("kept {made}"));
+        let mut refused = 0;
+        for _ in 0..many {
+            let answer = dial(DOOR).and_then(|mut stream| {
+                stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")?;
+                let mut start = [0; 12];
+                stream.read_exact(&mut start)?;
+                Ok((stream, start))
+            });
+            match answer {
+                Ok((stream, start)) if start.ends_with(b"200") => self.kept.push(stream),
+                _ => refused += 1,
+            }
+        }
+        let made = self.kept.len();
+        self.note(&format!("kept {made} refused {refused}"));
     }
 }
 

@@ -108,7 +108,7 @@ impl Case {
 
 /// Stops a case whose control does not work.
 pub(super) fn control(what: impl fmt::Display, works: bool) -> Result<(), Verdict> {
-    if works { Ok(()) } else { Err(Verdict::Invalid(format!("the control does not work: {what}"))) }
+    if works { Ok(()) } else { Err(Verdict::Invalid(short(&format!("the control does not work: {what}")))) }
 }
 
 /// Judges an attack whose control has worked.
@@ -118,5 +118,5 @@ pub(super) fn judged(escaped: bool, how: impl fmt::Display) -> Result<Verdict, V
 }
 
 pub(super) fn short(told: &str) -> String {
-    ralph_core::text::head(told.trim(), 400).to_string()
+    ralph_core::text::head(told.trim(), 300).to_string()
 }

@@ -74,7 +74,9 @@ impl Cage {
     pub(super) fn phantom(&self, short: &str) -> String {
         let name = LENT.iter().find(|(known, ..)| *known == short).map_or(KEY, |(_, name, _)| name);
         let lent = self.lent.terms.lent();
-        lent.iter().find(|credential| credential.name() == name).map_or_else(String::new, |one| one.phantom().to_owned())
+        lent.iter()
+            .find(|credential| credential.name() == name)
+            .map_or_else(String::new, |one| one.phantom().to_owned())
     }
 
     /// Does something with the agreement, while there is one.

@@ -27,12 +27,7 @@ pub fn skip(why: &str, only: Option<&str>, report: &mut Report, on_case: &mut (d
 
 /// Runs the cases a choice means (all without one), telling each as soon as it is known. `path` is where the host's
 /// programs are.
-pub async fn run(
-    path: &OsStr,
-    only: Option<&str>,
-    report: &mut Report,
-    on_case: &mut (dyn FnMut(&CaseReport) + Send),
-) {
+pub async fn run(path: &OsStr, only: Option<&str>, report: &mut Report, on_case: &mut (dyn FnMut(&CaseReport) + Send)) {
     if meant(only).next().is_none() {
         return;
     }
@@ -123,7 +118,8 @@ mod tests {
 
     #[test]
     fn numbers_are_unique_and_there_are_many() {
-        let mut ids: Vec<&str> = cases().map(|case| case.id).chain(ralph_sandbox::redteam::cases().map(|case| case.id)).collect();
+        let mut ids: Vec<&str> =
+            cases().map(|case| case.id).chain(ralph_sandbox::redteam::cases().map(|case| case.id)).collect();
         let count = ids.len();
         ids.sort_unstable();
         ids.dedup();

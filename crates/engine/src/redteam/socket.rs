@@ -1,7 +1,7 @@
 //! What the caller speaks over: plain, behind TLS, or in datagrams.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,8 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStor
 pub(super) enum Socket {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
-    Datagram(UdpSocket),
+    /// To this address; whoever answers is heard.
+    Datagram(UdpSocket, SocketAddr),
 }
 
 impl Socket {
@@ -24,7 +25,7 @@ impl Socket {
         match self {
             Self::Plain(stream) => stream.write_all(bytes),
             Self::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
-            Self::Datagram(socket) => socket.send(bytes).map(drop),
+            Self::Datagram(socket, to) => socket.send_to(bytes, *to).map(drop),
         }
     }
 
@@ -32,9 +33,9 @@ impl Socket {
         match self {
             Self::Plain(stream) => stream.read(room),
             Self::Tls(stream) => stream.read(room),
-            Self::Datagram(socket) => {
+            Self::Datagram(socket, _) => {
                 socket.set_read_timeout(Some(Duration::from_millis(300)))?;
-                socket.recv(room)
+                socket.recv_from(room).map(|(got, _)| got)
             }
         }
     }
@@ -49,9 +50,10 @@ pub(super) fn secure(
     later: u64,
 ) -> io::Result<(Socket, String)> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(Later(Duration::from_secs(later))))
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?;
+    let builder =
+        ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(Later(Duration::from_secs(later))))
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?;
     let mut config = match believed {
         Some(file) => {
             let mut roots = RootCertStore::empty();
@@ -61,10 +63,9 @@ pub(super) fn secure(
             }
             builder.with_root_certificates(roots).with_no_client_auth()
         }
-        None => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Everybody(provider)))
-            .with_no_client_auth(),
+        None => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Everybody(provider))).with_no_client_auth()
+        }
     };
     // `-` names nobody.
     config.enable_sni = name != "-";

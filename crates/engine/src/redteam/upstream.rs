@@ -113,7 +113,8 @@ pub(super) fn granted(request: &str) -> Option<u64> {
 async fn answer(stream: &mut (impl AsyncWrite + Unpin), request: &str) -> io::Result<()> {
     let path = request.split(' ').nth(1).unwrap_or("");
     let secret = credential(request);
-    let plain = |head: &str, body: &str| format!("HTTP/1.1 200 OK\r\n{head}Content-Length: {}\r\n\r\n{body}", body.len());
+    let plain =
+        |head: &str, body: &str| format!("HTTP/1.1 200 OK\r\n{head}Content-Length: {}\r\n\r\n{body}", body.len());
     // A path says what is wished for, or a query where the path is given.
     let wish = path.split_once('?').map_or(path, |(_, query)| query);
     let text = match wish {
@@ -128,15 +129,18 @@ async fn answer(stream: &mut (impl AsyncWrite + Unpin), request: &str) -> io::Re
         }
         "/echo" => plain("", request),
         "/base64" => plain("", &BASE64.encode(format!("xy{secret}"))),
-        "/url" => plain("", &secret.bytes().fold(String::new(), |mut out, byte| {
-            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                out.push(char::from(byte));
-            } else {
-                // Writing to a string cannot fail.
-                let _ = write!(out, "%{byte:02X}");
-            }
-            out
-        })),
+        "/url" => plain(
+            "",
+            &secret.bytes().fold(String::new(), |mut out, byte| {
+                if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                    out.push(char::from(byte));
+                } else {
+                    // Writing to a string cannot fail.
+                    let _ = write!(out, "%{byte:02X}");
+                }
+                out
+            }),
+        ),
         "/header" => plain(&format!("X-Echo: a{secret}b\r\n"), "hello"),
         "/name" => plain(&format!("{secret}: hello\r\n"), "hello"),
         "/reason" => format!("HTTP/1.1 200 {secret}\r\nContent-Length: 5\r\n\r\nhello"),
@@ -151,7 +155,9 @@ async fn answer(stream: &mut (impl AsyncWrite + Unpin), request: &str) -> io::Re
         "/early" => format!("HTTP/1.1 103 Early Hints\r\nLink: <{secret}>\r\n\r\n{}", plain("", "hello")),
         "/split" => {
             let (one, other) = secret.split_at(secret.len() / 2);
-            stream.write_all(plain("", &format!("a{secret}b")).split_once(secret).map_or("", |(a, _)| a).as_bytes()).await?;
+            stream
+                .write_all(plain("", &format!("a{secret}b")).split_once(secret).map_or("", |(a, _)| a).as_bytes())
+                .await?;
             for piece in [one, other, "b"] {
                 stream.flush().await?;
                 tokio::time::sleep(Duration::from_millis(20)).await;

@@ -41,10 +41,11 @@ pub(super) fn shown(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-/// Says whether bytes are a whole answer of HTTP.
+/// Says whether bytes are a whole answer.
 pub(super) fn is_whole(bytes: &[u8]) -> bool {
     if !bytes.starts_with(b"HTTP/1.") {
-        return false;
+        // All that a recorder says to what is no request.
+        return bytes == b"heard";
     }
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
     let head = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).to_ascii_lowercase();
@@ -97,13 +98,9 @@ mod tests {
 
     #[test]
     fn bytes_as_text() {
-        for (text, want) in [
-            (r"a\r\n\t\\b", &b"a\r\n\t\\b"[..]),
-            (r"\x00\xff", &[0, 255]),
-            (r"\x0", &[0]),
-            (r"\", &[]),
-            (r"\q", b"q"),
-        ] {
+        for (text, want) in
+            [(r"a\r\n\t\\b", &b"a\r\n\t\\b"[..]), (r"\x00\xff", &[0, 255]), (r"\x0", &[0]), (r"\", &[]), (r"\q", b"q")]
+        {
             assert_eq!(unescaped(text), want, "{text}");
         }
     }

@@ -131,9 +131,8 @@ async fn unlisted(ground: &Ground) -> Result<Verdict, Verdict> {
 /// The authority is over soon after any run is.
 async fn lifetime(ground: &Ground) -> Result<Verdict, Verdict> {
     let cage = ground.cage(Strict).await?;
-    let words = |days: u64| {
-        ["connect:api.test:443".to_owned(), format!("tls:api.test,{BUNDLE},{}", days * 24 * 60 * 60)]
-    };
+    let words =
+        |days: u64| ["connect:api.test:443".to_owned(), format!("tls:api.test,{BUNDLE},{}", days * 24 * 60 * 60)];
     let now = ground.call(&cage, &words(0)).await?;
     control(&now, now.contains("done"))?;
     let later = ground.call(&cage, &words(60)).await?;

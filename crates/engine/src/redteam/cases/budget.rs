@@ -31,9 +31,8 @@ pub(super) fn book(cap: u64) -> Ledger {
 }
 
 fn call(last: &str) -> Vec<String> {
-    let body = format!(
-        r#"{{"model":"canary-model","max_tokens":{OUTPUT},"messages":[{{"role":"user","content":"hello"}}]}}"#
-    );
+    let body =
+        format!(r#"{{"model":"canary-model","max_tokens":{OUTPUT},"messages":[{{"role":"user","content":"hello"}}]}}"#);
     let head = format!(
         r"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {{model}}\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
@@ -79,7 +78,13 @@ async fn spent(ground: &Ground) -> Result<Verdict, Verdict> {
 async fn hung_up(ground: &Ground) -> Result<Verdict, Verdict> {
     let ledger = book(CAP);
     let cage = ground.fresh(Strict, ledger.clone()).await?;
-    let (told, mut happened) = ground.attack(&cage, &many("pause:40")).await?;
+    let (mut told, mut happened) = (String::new(), Happened::default());
+    // Long enough for a call to be made, and short enough for none to be answered; a busy machine takes longer.
+    for pause in ["pause:40", "pause:80", "pause:160", "pause:320", "pause:640"] {
+        if happened.heard.is_empty() {
+            (told, happened) = ground.attack(&cage, &many(pause)).await?;
+        }
+    }
     let until = Instant::now() + Duration::from_secs(10);
     while ledger.reserved().cost.0 > 0 && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(20)).await;

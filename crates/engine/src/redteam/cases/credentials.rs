@@ -69,21 +69,33 @@ pub(super) const CASES: &[Case] = &[
     Case::nothing(
         "PC-03.route-both",
         "a host's stand-in beside the model's",
-        &["door", r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nX-A: {git}\r\n\r\n", "hear"],
+        &[
+            "door",
+            r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nX-A: {git}\r\n\r\n",
+            "hear",
+        ],
         "HTTP/1.1 401",
         Other(Strict, ROUTE),
     ),
     Case::nothing(
         "PC-11.absolute",
         "a stand-in to its own host without TLS",
-        &["door", r"say:GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
+        &[
+            "door",
+            r"say:GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
+            "hear",
+        ],
         "HTTP/1.1 403",
         Other(Strict, API_PLAIN),
     ),
     Case::nothing(
         "PC-11.tunnel",
         "the same in a tunnel",
-        &["connect:api.test:80", r"say:GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
+        &[
+            "connect:api.test:80",
+            r"say:GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
+            "hear",
+        ],
         "HTTP/1.1 403",
         Other(Strict, API_PLAIN),
     ),
@@ -144,9 +156,7 @@ async fn body(ground: &Ground) -> Result<Verdict, Verdict> {
     let cage = ground.cage(Strict).await?;
     let phantom = cage.phantom("git");
     let (one, two) = phantom.split_at(phantom.len() / 2);
-    let head = |length: usize| {
-        format!(r"say:POST / HTTP/1.1\r\nHost: api.test\r\nContent-Length: {length}\r\n\r\n")
-    };
+    let head = |length: usize| format!(r"say:POST / HTTP/1.1\r\nHost: api.test\r\nContent-Length: {length}\r\n\r\n");
     let start = ["connect:api.test:443".to_owned(), "tls:api.test".to_owned()];
     let whole = vec![head(phantom.len()), format!("say:{phantom}"), "hear".to_owned()];
     let halves =
@@ -235,7 +245,8 @@ async fn other_cage(ground: &Ground) -> Result<Verdict, Verdict> {
     swapped(ground, &cage).await?;
     let mut verdict = judged(false, "");
     let line = |short: &str| format!("Authorization: Bearer {}", cage.phantom(short));
-    let route = format!(r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {}\r\n\r\n", cage.phantom("model"));
+    let route =
+        format!(r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {}\r\n\r\n", cage.phantom("model"));
     for words in [
         get("api.test", "/", &line("api")).to_vec(),
         get("git.test", "/", &password(&cage, "git")).to_vec(),
@@ -266,5 +277,5 @@ async fn hop(ground: &Ground) -> Result<Verdict, Verdict> {
     let (_, happened) = ground.attack(&cage, &get("api.test", "/", lines)).await?;
     swapped(ground, &cage).await?;
     // Losing the stand-in is the client's own loss; sending it on would be ours.
-    judged(happened.heard(&cage.phantom("api")) || !happened.heard("host: api.test") , happened.shown())
+    judged(happened.heard(&cage.phantom("api")) || !happened.heard("host: api.test"), happened.shown())
 }

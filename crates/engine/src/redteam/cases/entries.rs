@@ -6,12 +6,8 @@ use super::super::case::Control::{Host, Other, Same};
 use super::super::rules::Rules::{Denying, Listing, Open, Strict};
 
 /// Words that reach a recorder under the strict rules: the door is there and works.
-const ALLOWED: &[&str] = &[
-    "connect:allowed.test:443",
-    "tls:allowed.test",
-    r"say:GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n",
-    "hear",
-];
+const ALLOWED: &[&str] =
+    &["connect:allowed.test:443", "tls:allowed.test", r"say:GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "hear"];
 const PLAIN: &[&str] = &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n\r\n", "hear"];
 const CONNECT: &[&str] =
     &["connect:evil.test:443", "tls:evil.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"];
@@ -29,14 +25,9 @@ pub(super) const CASES: &[Case] = &[
     Case::nothing("NE-02.absolute", "an unlisted name in an absolute address", ABSOLUTE, "HTTP/1.1 403", Same(Open)),
     Case::nothing("NE-02.socks", "an unlisted name by SOCKS", SOCKS, "socks 2", Same(Open)),
     Case::nothing("NE-02.named", "an unlisted name, as if there were no proxy", NAMED, "failed at name", Same(Open)),
-    Case::nothing(
-        "NE-02.named-plain",
-        "the same without TLS",
-        NAMED_PLAIN,
-        "failed at name",
-        Same(Open),
-    ),
-    Case::nothing("NE-02.deny-connect", "a denied name by `CONNECT`", CONNECT, "HTTP/1.1 403", Same(Open)).under(Denying),
+    Case::nothing("NE-02.named-plain", "the same without TLS", NAMED_PLAIN, "failed at name", Same(Open)),
+    Case::nothing("NE-02.deny-connect", "a denied name by `CONNECT`", CONNECT, "HTTP/1.1 403", Same(Open))
+        .under(Denying),
     Case::nothing("NE-02.deny-absolute", "a denied name in an absolute address", ABSOLUTE, "HTTP/1.1 403", Same(Open))
         .under(Denying),
     Case::nothing("NE-02.deny-socks", "a denied name by SOCKS", SOCKS, "socks 2", Same(Open)).under(Denying),
@@ -75,7 +66,12 @@ pub(super) const CASES: &[Case] = &[
     Case::nothing(
         "NE-02.nested",
         "a tunnel within a tunnel",
-        &["connect:api.test:443", "tls:api.test", r"say:CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n", "hear"],
+        &[
+            "connect:api.test:443",
+            "tls:api.test",
+            r"say:CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n",
+            "hear",
+        ],
         "HTTP/1.1 40",
         Other(Open, CONNECT),
     ),

@@ -12,12 +12,8 @@ use super::super::rules::Rules::Strict;
 use crate::audit;
 
 const PLAIN: &[&str] = &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n\r\n", "hear"];
-const ALLOWED: &[&str] = &[
-    "connect:allowed.test:443",
-    "tls:allowed.test",
-    r"say:GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n",
-    "hear",
-];
+const ALLOWED: &[&str] =
+    &["connect:allowed.test:443", "tls:allowed.test", r"say:GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "hear"];
 const HEALTH: &[&str] = &["door", r"say:GET /health HTTP/1.1\r\nHost: x\r\n\r\n", "hear"];
 /// So much more may this process hold at the end of a flood than before it.
 const MOST_GROWTH: u64 = 96 << 20;
@@ -75,22 +71,37 @@ pub(super) const CASES: &[Case] = &[
     Case::nothing(
         "PC-26.count",
         "a thousand small headers",
-        &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n", r"pad:1000:A: b\r\n", r"say:\r\n", "hear"],
+        &[
+            "door",
+            r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n",
+            r"pad:1000:A: b\r\n",
+            r"say:\r\n",
+            "hear",
+        ],
         "HTTP/1.1 400",
         Other(Strict, PLAIN),
     ),
     Case::nothing(
         "PC-26.chunk",
         "a chunk whose size never ends",
-        &["connect:api.test:443", "tls:api.test", r"say:POST / HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n", "pad:100000:0", "hear"],
-        "HTTP/1.1 400|HTTP/1.1 502|cut|failed at hear|heard \n",
+        &[
+            "door",
+            r"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "pad:100000:0",
+            "hear",
+        ],
+        "HTTP/1.1 400|cut|failed at hear",
         Other(Strict, PLAIN),
-    )
-    .silent(),
+    ),
     Case::nothing(
         "PC-26.body",
         "a call without end",
-        &["door", r"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 100000000\r\n\r\n", "pad:100000000:a", "hear"],
+        &[
+            "door",
+            r"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 100000000\r\n\r\n",
+            "pad:100000000:a",
+            "hear",
+        ],
         "HTTP/1.1 413|cut",
         Other(Strict, PLAIN),
     ),
@@ -123,10 +134,10 @@ async fn idle(ground: &Ground) -> Result<Verdict, Verdict> {
     let after = ground.call(&cage, HEALTH).await?;
     let _ = cage.sandbox.destroy().await;
     let (crowded, neighbour, took) = told?;
-    control(&kept, kept.contains("kept 300"))?;
-    let refused = crowded.contains("HTTP/1.1 503") || crowded.contains("failed");
+    control(&kept, kept.contains("kept 2"))?;
+    let refused = kept.contains("kept 256 refused 44") && crowded.contains("HTTP/1.1 503");
     let fine = neighbour.contains("HTTP/1.1 200") && took < Duration::from_secs(5) && after.contains("HTTP/1.1 200");
-    judged(!refused || !fine, format!("{crowded} {neighbour} after {took:?} {after}"))
+    judged(!refused || !fine, format!("{kept} {crowded} {neighbour} after {took:?} {after}"))
 }
 
 /// Floods must not stay in the memory of the host.
@@ -166,9 +177,8 @@ async fn dies(ground: &Ground) -> Result<Verdict, Verdict> {
 }
 
 async fn dies_inside(ground: &Ground) -> Result<Verdict, Verdict> {
-    let get = |path: &str| {
-        format!(r"say:GET /{path} HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {{api}}\r\n\r\n")
-    };
+    let get =
+        |path: &str| format!(r"say:GET /{path} HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {{api}}\r\n\r\n");
     let start = ["connect:api.test:443".to_owned(), "tls:api.test".to_owned(), get("one"), "hear".to_owned()];
     interrupted(ground, &start, &[get("two"), "hear".to_owned()]).await
 }
@@ -177,7 +187,7 @@ async fn interrupted(ground: &Ground, first: &[String], then: &[String]) -> Resu
     let cage = ground.fresh(Strict, plenty()).await?;
     let (kept, before) = ground.interrupted(&cage, first, then, async || ()).await?;
     let fail = async || {
-        cage.agreed(ralph_fail);
+        cage.agreed(crate::egress::Pass::fail);
     };
     let (told, after) = ground.interrupted(&cage, first, then, fail).await?;
     let restarts = cage.agreed(crate::egress::Pass::restarts);
@@ -187,10 +197,6 @@ async fn interrupted(ground: &Ground, first: &[String], then: &[String]) -> Resu
     control(&told, after.heard("GET /one"))?;
     control(&again, !served.heard.is_empty() && restarts == Some(1))?;
     judged(after.heard("GET /two"), told)
-}
-
-fn ralph_fail(pass: &crate::egress::Pass) {
-    pass.fail();
 }
 
 /// No socket that this process listens with can be reached from the host's network.
@@ -238,11 +244,25 @@ async fn forged(ground: &Ground) -> Result<Verdict, Verdict> {
     let cage = ground.audited(Strict).await?;
     let forged = r#"{\"kind\":\"decided\",\"allowed\":true,\"forged\":1}"#;
     for words in [
+        vec!["connect:evil.test:443".to_owned()],
+        PLAIN.iter().map(ToString::to_string).collect(),
         vec![format!(r"connect:evil.test\x0a{forged}:443")],
         vec![format!(r"socks:evil.test\x0a{forged}:443")],
         vec!["socks:evil\\x1b[31m.test:443".to_owned()],
-        vec!["door".to_owned(), format!(r"say:GET http://evil.test/%0a{forged} HTTP/1.1\r\nHost: evil.test\r\nUser-Agent: \x1b[2J{forged}\r\n\r\n"), "hear".to_owned()],
-        vec!["door".to_owned(), format!(r"say:GET http://plain.test/%0a%0d?{forged} HTTP/1.1\r\nHost: plain.test\r\nUser-Agent: \x1b]0;x\x07\r\n\r\n"), "hear".to_owned()],
+        vec![
+            "door".to_owned(),
+            format!(
+                r"say:GET http://evil.test/%0a{forged} HTTP/1.1\r\nHost: evil.test\r\nUser-Agent: \x1b[2J{forged}\r\n\r\n"
+            ),
+            "hear".to_owned(),
+        ],
+        vec![
+            "door".to_owned(),
+            format!(
+                r"say:GET http://plain.test/%0a%0d?{forged} HTTP/1.1\r\nHost: plain.test\r\nUser-Agent: \x1b]0;x\x07\r\n\r\n"
+            ),
+            "hear".to_owned(),
+        ],
         vec!["udp:127.0.0.53:53".to_owned(), r"ask:1:evil\x0aforged.test".to_owned()],
     ] {
         ground.call(&cage, &words).await?;
@@ -267,8 +287,8 @@ async fn hidden(ground: &Ground) -> Result<Verdict, Verdict> {
     ground.call(&cage, PLAIN).await?;
     let path = audit::path(&ground.run());
     let (shown, folder) = (path.display().to_string(), ground.run().path().display().to_string());
-    let line = "for f in \"$1\" \"$2\"; do [ -e \"$f\" ] && echo SEEN; done; echo x >> \"$1\" && echo WRITTEN; \
-                mkdir -p \"$2\" && echo MADE; echo ended";
+    let line =
+        "for f in \"$1\" \"$2\"; do [ -e \"$f\" ] && echo SEEN; done; echo x >> \"$1\" && echo WRITTEN; echo ended";
     let exec = ralph_sandbox::Exec::new(["sh", "-c", line, "sh", &shown, &folder], Duration::from_secs(10));
     let output = ralph_sandbox::capture(&*cage.sandbox, &exec, 1 << 16).await.map_err(broken)?;
     let _ = cage.sandbox.destroy().await;
@@ -276,7 +296,7 @@ async fn hidden(ground: &Ground) -> Result<Verdict, Verdict> {
     control("the book is not there", there.contains("plain.test"))?;
     control(output.stderr_text(), output.stdout_text().contains("ended"))?;
     let told = output.stdout_text();
-    let touched = ["SEEN", "WRITTEN", "MADE"].iter().any(|word| told.contains(word)) || there.contains("\nx\n");
+    let touched = ["SEEN", "WRITTEN"].iter().any(|word| told.contains(word)) || there.contains("\nx\n");
     judged(touched, told)
 }
 

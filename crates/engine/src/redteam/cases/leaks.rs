@@ -55,7 +55,17 @@ fn holds(ground: &Ground, told: &str) -> bool {
 async fn inside(ground: &Ground) -> Result<Verdict, Verdict> {
     let cage = ground.cage(Strict).await?;
     // Everything is in use at least once before it is looked for.
-    ground.call(&cage, &["connect:api.test:443", "tls:api.test", r"say:GET /echo HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"]).await?;
+    ground
+        .call(
+            &cage,
+            &[
+                "connect:api.test:443",
+                "tls:api.test",
+                r"say:GET /echo HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
+                "hear",
+            ],
+        )
+        .await?;
     let search = |needle: &str| format!("search:{}", escaped(&turned(needle.as_bytes())));
     for secret in ground.secrets() {
         // The random part alone: a prefix could be cut off.
@@ -86,7 +96,8 @@ async fn inside(ground: &Ground) -> Result<Verdict, Verdict> {
 async fn answers(ground: &Ground) -> Result<Verdict, Verdict> {
     let cage = ground.cage(Strict).await?;
     let mut all = String::new();
-    for path in ["/health", "/", "/r/", "/r/anthropic", "/r/none/v1/models", "/debug", "/metrics", "/r/anthropic/v1/x"] {
+    for path in ["/health", "/", "/r/", "/r/anthropic", "/r/none/v1/models", "/debug", "/metrics", "/r/anthropic/v1/x"]
+    {
         for method in ["GET", "POST", "OPTIONS"] {
             let line = format!(r"say:{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
             all.push_str(&ground.call(&cage, &["door".to_owned(), line, "hear".to_owned()]).await?);
@@ -100,8 +111,27 @@ async fn answers(ground: &Ground) -> Result<Verdict, Verdict> {
 /// Nothing that the suite's own ralph wrote on the host holds a credential.
 async fn on_host(ground: &Ground) -> Result<Verdict, Verdict> {
     let cage = ground.audited(Strict).await?;
-    ground.call(&cage, &["connect:api.test:443", "tls:api.test", r"say:GET /echo HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"]).await?;
-    ground.call(&cage, &["door", r"say:GET /r/anthropic/v1/models?/echo HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\n\r\n", "hear"]).await?;
+    ground
+        .call(
+            &cage,
+            &[
+                "connect:api.test:443",
+                "tls:api.test",
+                r"say:GET /echo HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
+                "hear",
+            ],
+        )
+        .await?;
+    ground
+        .call(
+            &cage,
+            &[
+                "door",
+                r"say:GET /r/anthropic/v1/models?/echo HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\n\r\n",
+                "hear",
+            ],
+        )
+        .await?;
     let _ = cage.sandbox.destroy().await;
     let decoy = ground.path().join("state/decoy");
     std::fs::write(&decoy, DECOY).map_err(broken)?;

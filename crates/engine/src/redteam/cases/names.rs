@@ -194,12 +194,13 @@ fn ways(host: &str) -> [Vec<String>; 3] {
 /// A listed name is public at first, and then is not.
 async fn rebind(ground: &Ground, inside: &[&str]) -> Result<Verdict, Verdict> {
     let cage = ground.cage(Strict).await?;
-    for host in ["rebind.test", "rebind-api.test"] {
-        for words in ways(host) {
-            ground.world.tell(host, &[&["93.184.215.14"], inside]);
-            let (told, happened) = ground.attack(&cage, &words).await?;
-            control(&told, !happened.heard.is_empty())?;
-            let (told, happened) = ground.attack(&cage, &words).await?;
+    for (host, words) in [("rebind.test", ways("rebind.test")), ("rebind-api.test", ways("rebind-api.test"))] {
+        let [first, ..] = &words;
+        ground.world.tell(host, &[&["93.184.215.14"], inside]);
+        let (told, happened) = ground.attack(&cage, first).await?;
+        control(&told, !happened.heard.is_empty())?;
+        for words in &words {
+            let (told, happened) = ground.attack(&cage, words).await?;
             if !happened.dials.is_empty() {
                 return judged(true, format!("{words:?}: {} and was told {told}", happened.shown()));
             }
@@ -232,7 +233,8 @@ async fn between(ground: &Ground) -> Result<Verdict, Verdict> {
     let host = "rebind-api.test";
     ground.world.tell(host, &[&["93.184.215.14"], &["169.254.169.254"]]);
     let get = |path: &str| format!(r"say:GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-    let words = [format!("connect:{host}:443"), format!("tls:{host}"), get("one"), "hear".into(), get("two"), "hear".into()];
+    let words =
+        [format!("connect:{host}:443"), format!("tls:{host}"), get("one"), "hear".into(), get("two"), "hear".into()];
     let (told, happened) = ground.attack(&cage, &words).await?;
     control(&told, happened.heard("GET /one"))?;
     judged(happened.dials.len() != 1, happened.shown())
@@ -246,8 +248,7 @@ fn address(told: &str) -> String {
 async fn stale(ground: &Ground) -> Result<Verdict, Verdict> {
     let cage = ground.fresh(Strict, plenty()).await?;
     let old = address(&ground.call(&cage, &["lookup:allowed.test"]).await?);
-    let words =
-        [format!("tcp:{old}:443"), "tls:allowed.test".to_owned(), "say:hello".to_owned(), "hear".to_owned()];
+    let words = [format!("tcp:{old}:443"), "tls:allowed.test".to_owned(), "say:hello".to_owned(), "hear".to_owned()];
     let (told, reached) = ground.attack(&cage, &words).await?;
     control(&told, !reached.heard.is_empty())?;
     cage.agreed(|pass| Listing("other.test").policy().map(|policy| pass.set_policy(policy)));

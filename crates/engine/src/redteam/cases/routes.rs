@@ -13,7 +13,7 @@ use super::budget::book;
 /// A call that is fine.
 const FINE: &[&str] = &[
     "door",
-    r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 89\r\n\r\n{"model":"canary-model","max_tokens":10,"messages":[{"role":"user","content":"hello you"}]}"#,
+    r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 91\r\n\r\n{"model":"canary-model","max_tokens":10,"messages":[{"role":"user","content":"hello you"}]}"#,
     "hear",
 ];
 
@@ -49,14 +49,23 @@ pub(super) const CASES: &[Case] = &[
     Case::nothing(
         "PC-16.around",
         "the model's host around its route",
-        &["connect:model.test:443", "tls:model.test", r"say:GET /v1/files HTTP/1.1\r\nHost: model.test\r\nX-Api-Key: {model}\r\n\r\n", "hear"],
+        &[
+            "connect:model.test:443",
+            "tls:model.test",
+            r"say:GET /v1/files HTTP/1.1\r\nHost: model.test\r\nX-Api-Key: {model}\r\n\r\n",
+            "hear",
+        ],
         "HTTP/1.1 403",
         Other(Strict, FINE),
     ),
     Case::nothing(
         "PC-16.absolute",
         "a route as an absolute address",
-        &["door", r"say:GET http://127.0.0.1:3128/r/anthropic/v1/models HTTP/1.1\r\nHost: 127.0.0.1:3128\r\nX-Api-Key: {model}\r\n\r\n", "hear"],
+        &[
+            "door",
+            r"say:GET http://127.0.0.1:3128/r/anthropic/v1/models HTTP/1.1\r\nHost: 127.0.0.1:3128\r\nX-Api-Key: {model}\r\n\r\n",
+            "hear",
+        ],
         "HTTP/1.1 403",
         Other(Strict, FINE),
     ),
@@ -77,35 +86,55 @@ pub(super) const CASES: &[Case] = &[
     Case::nothing(
         "PC-21.own",
         "a route with a key of the caller's own",
-        &["door", r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: sk-ant-api03-mine\r\n\r\n", "hear"],
+        &[
+            "door",
+            r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: sk-ant-api03-mine\r\n\r\n",
+            "hear",
+        ],
         "HTTP/1.1 401",
         Other(Strict, FINE),
     ),
     Case::nothing(
         "PC-31.model",
         "a model that nobody allowed",
-        &["door", r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 84\r\n\r\n{"model":"dear-model","max_tokens":10,"messages":[{"role":"user","content":"hello"}]}"#, "hear"],
+        &[
+            "door",
+            r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 85\r\n\r\n{"model":"dear-model","max_tokens":10,"messages":[{"role":"user","content":"hello"}]}"#,
+            "hear",
+        ],
         "HTTP/1.1 403",
         Other(Strict, FINE),
     ),
     Case::nothing(
         "PC-31.twice",
         "two models in one call",
-        &["door", r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 107\r\n\r\n{"model":"canary-model","model":"dear-model","max_tokens":10,"messages":[{"role":"user","content":"hello"}]}"#, "hear"],
+        &[
+            "door",
+            r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 108\r\n\r\n{"model":"canary-model","model":"dear-model","max_tokens":10,"messages":[{"role":"user","content":"hello"}]}"#,
+            "hear",
+        ],
         "HTTP/1.1 40",
         Other(Strict, FINE),
     ),
     Case::nothing(
         "PC-31.escaped",
         "a second model under an escaped name",
-        &["door", r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 112\r\n\r\n{"model":"canary-model","mod\\u0065l":"dear-model","max_tokens":10,"messages":[{"role":"user","content":"hello"}]}"#, "hear"],
+        &[
+            "door",
+            r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 113\r\n\r\n{"model":"canary-model","mod\\u0065l":"dear-model","max_tokens":10,"messages":[{"role":"user","content":"hello"}]}"#,
+            "hear",
+        ],
         "HTTP/1.1 40",
         Other(Strict, FINE),
     ),
     Case::nothing(
         "PC-31.path",
         "a call that is no text",
-        &["door", r"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 4\r\n\r\n\xff\xfe\x00{", "hear"],
+        &[
+            "door",
+            r"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 4\r\n\r\n\xff\xfe\x00{",
+            "hear",
+        ],
         "HTTP/1.1 400",
         Other(Strict, FINE),
     ),

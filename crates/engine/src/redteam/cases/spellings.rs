@@ -110,7 +110,11 @@ pub(super) const OTHERS: &[Case] = &[
     Case::nothing(
         "NE-21.body",
         "a `CONNECT` with a body",
-        &["door", r"say:CONNECT allowed.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\nContent-Length: 5\r\n\r\nhello", "hear"],
+        &[
+            "door",
+            r"say:CONNECT allowed.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\nContent-Length: 5\r\n\r\nhello",
+            "hear",
+        ],
         "HTTP/1.1 400",
         Other(Open, CONNECT),
     ),
