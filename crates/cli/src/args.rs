@@ -480,7 +480,7 @@ pub(crate) struct Redteam {
     /// The backend to attack
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
-    /// Only these cases: an area (FS, PR, KS, NE, RX, PE), a case (FS-01) or a start of one (KS-04*)
+    /// Only these cases: an area (FS, PR, KS, NE, DN, PC, RX, PE), a case (FS-01) or a start of one (KS-04*)
     #[arg(long, value_name = "CASES")]
     pub(crate) only: Option<String>,
     /// Also print what held

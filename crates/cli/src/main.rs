@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         return code;
     }
     #[cfg(target_os = "linux")]
-    if let Some(code) = ralph_sandbox::redteam::probe_entry() {
+    if let Some(code) = ralph_sandbox::redteam::probe_entry().or_else(ralph_engine::redteam::caller_entry) {
         return code;
     }
     let environment = environment::read();

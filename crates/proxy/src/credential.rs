@@ -272,6 +272,17 @@ mod tests {
     }
 
     #[test]
+    fn nothing_beside_it_hides_it() {
+        let credential = Credential::new("T", &Secret::new(REAL), Place::Bearer).unwrap();
+        let held = |bytes: &[u8]| credential.is_held_by(&HeaderValue::from_bytes(bytes).unwrap());
+        let phantom = credential.phantom().as_bytes();
+        assert!(held(phantom));
+        assert!(held(&[b"a ", phantom, b"\xff"].concat()));
+        assert!(!held(&phantom[1..]));
+        assert!(!held(b""));
+    }
+
+    #[test]
     fn a_subscription_says_so() {
         for (sent, want) in [
             (&[][..], "oauth-2025-04-20"),

@@ -30,6 +30,12 @@ impl Forbidden {
         self.0.iter().find(|(text, _)| contains(bytes, text)).map(|(_, name)| name.as_str())
     }
 
+    /// Finds one of the texts where capitals were lost, as they are in the name of a header.
+    pub(crate) fn found_in_small_letters(&self, small: &str) -> Option<&str> {
+        let found = |(text, _): &&(Vec<u8>, String)| contains(small.as_bytes(), &text.to_ascii_lowercase());
+        self.0.iter().find(found).map(|(_, name)| name.as_str())
+    }
+
     /// Returns how many bytes at the end could be the beginning of one of the texts.
     fn begun(&self, bytes: &[u8]) -> usize {
         self.0.iter().map(|(text, _)| begun(bytes, text)).max().unwrap_or(0)

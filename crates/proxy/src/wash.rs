@@ -69,12 +69,13 @@ pub(crate) fn framed(headers: &mut HeaderMap, version: Version) {
     clean(headers);
 }
 
-/// Finds a text that must not pass in the headers of an answer, and returns its name.
+/// Finds a text that must not pass in the headers of an answer, in their values or their names, and returns its name.
 pub(crate) fn leak<'f>(headers: &HeaderMap, forbidden: &'f Forbidden) -> Option<&'f str> {
     if forbidden.is_empty() {
         return None;
     }
-    headers.iter().find_map(|(_, value)| forbidden.found(value.as_bytes()))
+    let names = || headers.keys().find_map(|name| forbidden.found_in_small_letters(name.as_str()));
+    headers.iter().find_map(|(_, value)| forbidden.found(value.as_bytes())).or_else(names)
 }
 
 #[cfg(test)]
@@ -139,5 +140,9 @@ mod tests {
         let forbidden = Forbidden::new([("real-key".to_owned(), "KEY".to_owned())]);
         assert_eq!(leak(&headers(&[("x", "a real-key b")]), &forbidden), Some("KEY"));
         assert_eq!(leak(&headers(&[("x", "a key b")]), &forbidden), None);
+        // The name of a header has no capitals, whatever it had when it came.
+        let capitals = Forbidden::new([("Real-KEY".to_owned(), "KEY".to_owned())]);
+        assert_eq!(leak(&headers(&[("x-real-key", "a")]), &capitals), Some("KEY"));
+        assert_eq!(leak(&headers(&[("x-key", "a")]), &capitals), None);
     }
 }

@@ -18,6 +18,7 @@ mod linux {
 
     use ralph_core::exit::Exit;
     use ralph_engine::host::DEFAULT_BACKEND;
+    use ralph_engine::redteam as outward;
     use ralph_sandbox::embedded::Options;
     use ralph_sandbox::redteam::{CaseReport, Target, Verdict, cases, run};
     use serde_json::json;
@@ -34,9 +35,10 @@ mod linux {
         warn_of(&backend.capabilities(), ui);
         if let Some(only) = &args.only
             && !cases().any(|case| case.is_meant(only))
+            && !outward::cases().any(|case| case.is_meant(only))
         {
             return Err(Failure::usage(format!("no case is meant by `{only}`"))
-                .hint("use an area (FS, PR, KS, NE, RX, PE), a case like FS-01, or `KS-04*`"));
+                .hint("use an area (FS, PR, KS, NE, DN, PC, RX, PE), a case like FS-01, or `KS-04*`"));
         }
         let dir = setup.host.home.state_dir().join("redteam");
         let target = match name {
@@ -57,7 +59,19 @@ mod linux {
                 ui.pin(&format!("▸ {} {}", case.id, case.name));
             }
         };
-        let report = run(&target, args.only.as_deref(), &mut tell).await;
+        let only = args.only.as_deref();
+        let mut report = run(&target, only, &mut tell).await;
+        if name == "embedded" {
+            let path = setup.host.env.get("PATH").unwrap_or("");
+            outward::run(path.as_ref(), only, &mut report, &mut tell).await;
+        } else {
+            outward::skip(
+                "only the doors of cages can lead to a world of the suite's own",
+                only,
+                &mut report,
+                &mut tell,
+            );
+        }
         ui.unpin();
         let (escaped, invalid) = (report.escaped().count(), report.invalid().count());
         let skipped = report.skipped().count();

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ralph_core::policy::Policy;
 use ralph_proxy::door::{self, Doors, Guard};
+use ralph_proxy::limits::Limits;
 use ralph_proxy::notice::{Notice, Told};
-use ralph_proxy::resolve::System;
+use ralph_proxy::resolve::{Resolve, System};
 use ralph_proxy::terms::Terms;
 use ralph_sandbox::Label;
 use ralph_sandbox::embedded::{self, Door, Keeper};
@@ -23,6 +24,8 @@ use crate::store::Home;
 pub struct Egress {
     home: Home,
     secrets: Store,
+    outside: Arc<dyn Resolve>,
+    limits: Limits,
     /// Terms that were agreed on before a sandbox was made, by its name.
     agreed: Mutex<HashMap<String, Arc<Agreed>>>,
 }
@@ -38,7 +41,12 @@ struct Agreed {
 
 impl Egress {
     pub(crate) fn new(home: Home, secrets: Store) -> Arc<Self> {
-        Arc::new(Self { home, secrets, agreed: Mutex::default() })
+        Self::with_outside(home, secrets, Arc::new(System), Limits::default())
+    }
+
+    /// Leads to a world of the caller's making instead of the one outside, within limits of its choice.
+    pub(crate) fn with_outside(home: Home, secrets: Store, outside: Arc<dyn Resolve>, limits: Limits) -> Arc<Self> {
+        Arc::new(Self { home, secrets, outside, limits, agreed: Mutex::default() })
     }
 
     /// Agrees on the terms of a sandbox that is going to be made, for as long as the pass is held.
@@ -82,6 +90,11 @@ impl Pass {
         if let Some(guard) = lock(&self.agreed.guard).upgrade() {
             guard.set_policy(policy);
         }
+    }
+
+    /// As [`Egress::fail`], for this sandbox.
+    pub fn fail(&self) {
+        self.egress.fail(&self.sandbox);
     }
 
     /// Returns how often the doors had to be served anew: what was under way then was cut.
@@ -128,7 +141,8 @@ impl Door for Egress {
         let ears = Arc::new(Ears { sandbox: sandbox.to_owned(), book, agreed: agreed.clone() });
         let embedded::Doors { explicit, transparent, dns_udp, dns_tcp } = doors;
         let doors = Doors { explicit, transparent, dns_udp, dns_tcp };
-        let guard = Arc::new(door::serve(doors, terms, Arc::new(System), Arc::clone(&ears) as Arc<dyn Notice>)?);
+        let (outside, notice) = (Arc::clone(&self.outside), Arc::clone(&ears) as Arc<dyn Notice>);
+        let guard = Arc::new(door::serve_within(self.limits, doors, terms, outside, notice)?);
         if let Some(agreed) = &agreed {
             *lock(&agreed.guard) = Arc::downgrade(&guard);
         }

@@ -105,12 +105,17 @@ impl Case {
         if let Some(wall) = only.strip_prefix("wall:") {
             return self.walls().iter().any(|one| name(*one) == wall);
         }
-        let start = only.strip_suffix('*').unwrap_or(only);
-        let whole = !only.ends_with('*') && start.len() > 2;
-        match self.id.strip_prefix(start) {
-            Some(rest) => !whole || rest.is_empty() || rest.starts_with('.'),
-            None => false,
-        }
+        is_meant(self.id, only)
+    }
+}
+
+/// Returns whether a choice means a case of this number: an area, a number, or a number's beginning with `*`.
+pub fn is_meant(id: &str, only: &str) -> bool {
+    let start = only.strip_suffix('*').unwrap_or(only);
+    let whole = !only.ends_with('*') && start.len() > 2;
+    match id.strip_prefix(start) {
+        Some(rest) => !whole || rest.is_empty() || rest.starts_with('.'),
+        None => false,
     }
 }
 

@@ -15,7 +15,7 @@ mod report;
 mod run;
 mod target;
 
-pub use case::Case;
+pub use case::{Case, is_meant};
 pub use probe::entry as probe_entry;
 pub use report::{Area, CaseReport, Report, Verdict};
 pub use run::{cases, run};

@@ -19,6 +19,8 @@ pub enum Area {
     NE,
     /// Names.
     DN,
+    /// The way out, and the credentials that are lent there.
+    PC,
     /// Resources.
     RX,
     /// What stays behind.
@@ -27,12 +29,13 @@ pub enum Area {
 
 impl Area {
     /// Reads the area a case's number begins with.
-    pub(super) fn of(id: &str) -> Self {
+    pub fn of(id: &str) -> Self {
         match id.get(..2) {
             Some("PR") => Self::PR,
             Some("KS") => Self::KS,
             Some("NE") => Self::NE,
             Some("DN") => Self::DN,
+            Some("PC") => Self::PC,
             Some("RX") => Self::RX,
             Some("PE") => Self::PE,
             _ => Self::FS,

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 
 use ralph_core::audit::{DENIED, Fault, Report};
+use ralph_core::event::Level;
 use ralph_core::money::Micros;
 use ralph_core::policy::Mode;
 use ralph_core::price::Usage;

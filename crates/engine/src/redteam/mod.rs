@@ -1,0 +1,23 @@
+//! The attacks on the way out of a sandbox: on its network, its names, its proxy and the credentials that are lent there.
+//!
+//! They are made inside real cages whose doors are served by the real proxy, on terms the engine really lends. Outside
+//! there is a world of the suite's own that leads nowhere but to recorders on this machine's loopback. A refusal is worth
+//! what its counterpart shows: the words of every attack reach a recorder where the policy allows them, and a case whose
+//! words do not is *invalid*, never held. What needs no proxy to be refused is tested beside the cage.
+
+mod caller;
+mod case;
+mod cases;
+mod certificates;
+mod ground;
+mod rules;
+mod run;
+mod search;
+mod socket;
+mod upstream;
+mod words;
+mod world;
+
+pub use caller::entry as caller_entry;
+pub use case::Case;
+pub use run::{cases, run, skip};
