@@ -205,7 +205,8 @@ impl Ground {
         let words = words.iter().map(|word| self.filled(Some(cage), word.as_ref()));
         let exec = Exec::new(std::iter::once(self.caller().display().to_string()).chain(words), LONG);
         let output = capture(&*cage.sandbox, &exec, CAP).await.map_err(broken)?;
-        Ok(format!("{}{}", output.stdout_text(), output.stderr_text()))
+        let told = format!("{}{}", output.stdout_text(), output.stderr_text());
+        Ok(told.trim_end().trim_end_matches(caller::NEXT).to_owned())
     }
 
     /// The same, and returns what happened in the world meanwhile, too.
