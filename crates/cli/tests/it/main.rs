@@ -11,6 +11,8 @@ mod look;
 mod lying;
 mod planted;
 mod policy;
+#[cfg(target_os = "linux")]
+mod redteam;
 mod resume;
 mod secrets;
 mod stage;
