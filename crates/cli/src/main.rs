@@ -45,6 +45,7 @@ fn main() -> ExitCode {
     if let Some(filter) = environment.env.get("RALPH_LOG") {
         log_to_stderr(filter, &mut ui);
     }
+    raise_open_files();
     let outcome = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => {
             let outcome = runtime.block_on(commands::dispatch(cli, environment, &mut ui));
@@ -88,4 +89,12 @@ fn log_to_stderr(filter: &str, ui: &mut Ui) {
     let subscriber = tracing_subscriber::registry().with(lines.with_filter(targets));
     // A second subscriber cannot be set; there is only ever this one.
     let _ = tracing::subscriber::set_global_default(subscriber);
+}
+
+/// Lets ralph open as many files as the system would let it: each connection of a sandbox takes two.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // With fewer it works as well, only for fewer connections at the same time.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

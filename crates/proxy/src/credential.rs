@@ -23,6 +23,8 @@ pub enum Place {
     Bearer,
     /// `Authorization: Basic …`, as the password; git does this.
     Basic,
+    /// `Basic` where the client sent it so, else `Bearer`: GitHub takes a token both ways.
+    AsSent,
     /// A header of its own, such as `x-api-key`.
     Header(HeaderName),
 }
@@ -162,8 +164,12 @@ impl Credential {
     pub(crate) fn lend(&self, headers: &mut HeaderMap) {
         let user = headers.get(AUTHORIZATION).and_then(|value| basic(value.to_str().ok()?)).map(|(user, _)| user);
         strip(headers);
-        let (name, text) = match &self.place {
-            Place::Bearer => (AUTHORIZATION, format!("Bearer {}", self.secret.expose())),
+        let place = match &self.place {
+            Place::AsSent if user.is_some() => &Place::Basic,
+            place => place,
+        };
+        let (name, text) = match place {
+            Place::Bearer | Place::AsSent => (AUTHORIZATION, format!("Bearer {}", self.secret.expose())),
             Place::Basic => {
                 let user = user.filter(|user| user != self.phantom.as_str());
                 let pair = format!("{}:{}", user.as_deref().unwrap_or("x-access-token"), self.secret.expose());
@@ -266,6 +272,11 @@ mod tests {
         let git = |phantom: &str| vec![("authorization", format!("Basic {}", BASE64.encode(format!("me:{phantom}"))))];
         let want = format!("authorization: Basic {}", BASE64.encode(format!("me:{REAL}")));
         assert_eq!(lent(Place::Basic, &git), [want]);
+        assert_eq!(lent(Place::AsSent, &bearer), ["accept: x", &format!("authorization: Bearer {REAL}")]);
+        assert_eq!(
+            lent(Place::AsSent, &git),
+            [format!("authorization: Basic {}", BASE64.encode(format!("me:{REAL}")))]
+        );
         let user = |phantom: &str| vec![("authorization", format!("basic {}", BASE64.encode(format!("{phantom}:"))))];
         let want = format!("authorization: Basic {}", BASE64.encode(format!("x-access-token:{REAL}")));
         assert_eq!(lent(Place::Basic, &user), [want]);

@@ -164,6 +164,13 @@ impl Ledger {
         self.lock().reserved
     }
 
+    /// Begins a new page: caps and spend as the run's events add up to; what open calls reserved stays reserved.
+    pub fn renew(&self, caps: Caps, spent_cost: Micros, spent_tokens: u64) {
+        let mut book = self.lock();
+        book.caps = caps;
+        book.settled = Spend { cost: spent_cost, tokens: spent_tokens };
+    }
+
     /// Raises the caps and returns them. A cap is never lowered and never taken away: a smaller figure, and `None`,
     /// leave it as it is.
     pub fn raise(&self, caps: Caps) -> Caps {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -19,6 +20,9 @@ use crate::upstream::Lease;
 
 /// How long an answer that its client no longer wants is read to its end, because it is paid for.
 const PATIENCE: Duration = Duration::from_mins(5);
+
+/// How many such answers are read on at the same time; the worst case of any more is charged at once.
+static DRAINS: Semaphore = Semaphore::const_new(64);
 
 /// What has to be told and charged when an exchange ends, however it ends.
 #[derive(Debug)]
@@ -190,9 +194,9 @@ impl Drop for Passing {
         let keep = self.keep.take();
         // The client hung up. The provider goes on and charges for all of it, so its count is waited for; when it does
         // not come, dropping the ending charges the worst case.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        if let (Ok(runtime), Ok(one)) = (tokio::runtime::Handle::try_current(), DRAINS.try_acquire()) {
             runtime.spawn(async move {
-                let _keep = keep;
+                let (_keep, _one) = (keep, one);
                 drain(body, ending).await;
             });
         }

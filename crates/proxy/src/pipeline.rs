@@ -3,13 +3,14 @@
 //! Name before DNS, one resolution, the address filter, then a dial of exactly the checked address. What a request is
 //! lent and what it costs is decided where requests are read; here is what they share.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::header::HeaderMap;
 use ralph_core::policy::{Mode, Policy, decide};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::address::{self, Kind};
@@ -50,7 +51,16 @@ pub(crate) struct Pipeline {
     bound: Vec<Arc<Credential>>,
     policy: watch::Sender<Arc<Policy>>,
     names: Mutex<Table>,
+    /// The room for bodies that are read as a whole, in pieces of [`PIECE`].
+    bodies: Arc<Semaphore>,
+    /// How many names may be looked up at the same time: a look-up that nobody waits for any more still holds a thread.
+    lookups: Arc<Semaphore>,
 }
+
+/// All bodies of a sandbox that are read as a whole have so much room together.
+const ROOM: usize = 64 << 20;
+const PIECE: usize = 64 << 10;
+const LOOKUPS: usize = 16;
 
 /// An open way to a target, and the leave to use it.
 #[derive(Debug)]
@@ -117,6 +127,8 @@ impl Pipeline {
         let phantom = |credential: &Arc<Credential>| (credential.phantom().to_owned(), credential.name().to_owned());
         let phantoms = Forbidden::new(lent.iter().map(phantom));
         let names = Mutex::default();
+        let bodies = Arc::new(Semaphore::new(ROOM / PIECE));
+        let lookups = Arc::new(Semaphore::new(LOOKUPS));
         Self {
             limits,
             notice,
@@ -131,7 +143,17 @@ impl Pipeline {
             bound,
             policy,
             names,
+            bodies,
+            lookups,
         }
+    }
+
+    /// Waits for room for a body; one that does not say how long it is may be as long as any.
+    pub(crate) async fn room(&self, length: Option<u64>) -> Option<OwnedSemaphorePermit> {
+        let most = self.limits.body_bytes;
+        let bytes = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(most).min(most);
+        let pieces = u32::try_from(bytes.div_ceil(PIECE).clamp(1, ROOM / PIECE)).unwrap_or(1);
+        Arc::clone(&self.bodies).acquire_many_owned(pieces).await.ok()
     }
 
     /// Makes every stand-in worthless.
@@ -231,9 +253,18 @@ impl Pipeline {
         if let Some(address) = target.literal() {
             return Ok(vec![address]);
         }
-        match timeout(self.limits.resolve_time, self.resolver.resolve(target.host())).await {
+        let (resolver, host, lookups) =
+            (Arc::clone(&self.resolver), target.host().to_owned(), Arc::clone(&self.lookups));
+        let look_up = async move {
+            let _one = lookups.acquire_owned().await.map_err(io::Error::other)?;
+            resolver.resolve(&host).await
+        };
+        // In a task of its own, so that a look-up is counted until it ends, not until nobody waits for it.
+        match timeout(self.limits.resolve_time, tokio::spawn(look_up)).await {
             // A mapped address is dialled as the one it maps, so it is judged as that one too.
-            Ok(Ok(found)) if !found.is_empty() => Ok(found.into_iter().map(|address| address.to_canonical()).collect()),
+            Ok(Ok(Ok(found))) if !found.is_empty() => {
+                Ok(found.into_iter().map(|address| address.to_canonical()).collect())
+            }
             _ => Err(Why::Unresolved.into()),
         }
     }
@@ -244,8 +275,13 @@ impl Pipeline {
         let mut names = self.lock_names();
         let policy = Arc::clone(&self.policy.borrow());
         let judged = judge_name(&policy, host);
+        let known = names.knows(host);
         let address = judged.is_ok().then(|| names.give(host));
         drop(names);
+        if let (true, Some(address)) = (known, address) {
+            // Asked again and answered the same: it was told the first time.
+            return Ok(address);
+        }
         let (allowed, why) = match &judged {
             Ok(why) => (true, why),
             Err(why) => (false, why),

@@ -10,6 +10,7 @@ use hyper::header::{
 };
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use ralph_core::price::CacheWrites;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::charge::Pending;
@@ -23,6 +24,9 @@ use crate::route::{self, Route};
 use crate::scan::Scan;
 use crate::upstream::{Failed, Lease};
 use crate::wash;
+
+/// A body that takes noticeably long to read.
+const LONG: usize = 256 * 1024;
 
 /// What the client gets back.
 pub(crate) type Answer = Response<Either<Full<Bytes>, Passing>>;
@@ -101,7 +105,7 @@ impl Visit<'_> {
         let query = request.uri().query().and_then(|query| kept(self.route.wire(), query));
         let (mut parts, body) = request.into_parts();
         self.lend(&mut parts.headers, parts.uri.query())?;
-        let body = self.read(body).await?;
+        let (body, room) = self.read(body).await?;
         let path = match query {
             Some(query) => format!("{}?{query}", self.route.path(rest)),
             None => self.route.path(rest),
@@ -109,13 +113,18 @@ impl Visit<'_> {
         let (body, call) = match endpoint {
             Endpoint::Free => (body, None),
             Endpoint::Call(call) => {
-                let (body, usage_added) = self.reserve(&call, &body)?;
+                // A long body takes a while to read and write anew, and others are served by the same thread.
+                let long = body.len() > LONG;
+                let mut reserve = || self.reserve(&call, &body);
+                let (body, usage_added) = if long { crowd_out(reserve) } else { reserve() }?;
                 (body, Some((call, usage_added)))
             }
         };
         self.note(|told| told.sent = body.len() as u64);
         let request = self.write(parts.method, &path, parts.headers, body)?;
-        let (response, lease) = match self.pipeline.endpoints.send(&self.route.upstream, request).await {
+        let sent = self.pipeline.endpoints.send(&self.route.upstream, request).await;
+        drop(room);
+        let (response, lease) = match sent {
             Ok(answered) => answered,
             Err(failed) => {
                 // The provider may have worked on what it was asked, and charge for that.
@@ -162,11 +171,16 @@ impl Visit<'_> {
         Ok(())
     }
 
-    async fn read(&self, body: Incoming) -> Result<Bytes, Refusal> {
+    /// Reads a body as a whole, in the room that all bodies of the sandbox have together.
+    async fn read(&self, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), Refusal> {
         let limits = &self.pipeline.limits;
-        let whole = timeout(limits.body_time, Limited::new(body, limits.body_bytes).collect()).await;
-        match whole {
-            Ok(Ok(body)) => Ok(body.to_bytes()),
+        let whole = async {
+            let room = self.pipeline.room(hyper::body::Body::size_hint(&body).exact()).await;
+            Limited::new(body, limits.body_bytes).collect().await.map(|body| (body, room))
+        };
+        match timeout(limits.body_time, whole).await {
+            Ok(Ok((body, Some(room)))) => Ok((body.to_bytes(), room)),
+            Ok(Ok((_, None))) => Err(Refusal::Unavailable("the sandbox is being closed".to_owned())),
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
                 Err(Refusal::TooLarge(format!("a request has at most {} MiB", limits.body_bytes >> 20)))
             }
@@ -234,10 +248,7 @@ impl Visit<'_> {
         let uri: Uri = path.parse().map_err(|_| wrong())?;
         let host = HeaderValue::from_str(&upstream.target.host_header(upstream.https)).map_err(|_| wrong())?;
         wash::clean(&mut headers);
-        wash::steering(&mut headers);
-        for name in [ACCEPT_ENCODING, CONTENT_LENGTH, HeaderName::from_static("forwarded")] {
-            headers.remove(name);
-        }
+        wash::of_a_call(&mut headers);
         headers.insert(HOST, host);
         // An answer in another encoding could be neither metered nor looked through.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -259,9 +270,12 @@ impl Visit<'_> {
         if let Some(pending) = &mut self.pending {
             pending.limits = limits(&parts.headers);
         }
-        if !parts.status.is_success() && parts.status != StatusCode::SWITCHING_PROTOCOLS {
+        match parts.status.as_u16() {
+            101 | 200..=299 => (),
+            // Somebody on the way gave up waiting; the provider may have gone on, and charge for it.
+            408 | 499 | 504 | 520..=524 => self.charge(Pending::worst),
             // The provider refused it, and nobody charges for that.
-            self.charge(Pending::nothing);
+            _ => self.charge(Pending::nothing),
         }
         if parts.headers.get_all(CONTENT_ENCODING).iter().any(|coding| coding != "identity") {
             self.charge(Pending::worst);
@@ -319,6 +333,14 @@ fn kept(wire: Wire, query: &str) -> Option<String> {
     let name = |pair: &str| pair.split_once('=').map_or(pair, |(name, _)| name).to_owned();
     let kept: Vec<&str> = query.split('&').filter(|pair| known.contains(&name(pair).as_str())).collect();
     (!kept.is_empty()).then(|| kept.join("&"))
+}
+
+/// Does something that takes a while, where others are let onto another thread meanwhile if there can be one.
+fn crowd_out<T>(work: impl FnOnce() -> T) -> T {
+    match tokio::runtime::Handle::current().runtime_flavor() {
+        tokio::runtime::RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
+    }
 }
 
 /// Returns what a provider says about its rate limits.

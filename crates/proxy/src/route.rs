@@ -109,6 +109,16 @@ impl Route {
         self
     }
 
+    /// Says whether another route leads to the same place in the same way.
+    pub fn leads_where(&self, other: &Self) -> bool {
+        self.wire == other.wire && self.upstream == other.upstream
+    }
+
+    /// Says whether a model is either not known here yet, or known as just this.
+    pub fn allows(&self, name: &str, model: Model) -> bool {
+        self.models.get(name).is_none_or(|known| *known == model)
+    }
+
     pub fn name(&self) -> &str {
         &self.name
     }

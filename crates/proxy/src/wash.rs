@@ -36,6 +36,41 @@ pub(crate) fn steering(headers: &mut HeaderMap) {
     }
 }
 
+/// What a call of a model may say beside its body: what the providers' own libraries and known agents send. A gateway
+/// may be told by other headers to send the call, and the key with it, somewhere else.
+const OF_A_CALL: [&str; 16] = [
+    "accept",
+    "accept-language",
+    "content-type",
+    "conversation_id",
+    "idempotency-key",
+    "openai-beta",
+    "originator",
+    "session_id",
+    "traceparent",
+    "user-agent",
+    "version",
+    "x-api-key",
+    "x-app",
+    "x-client-request-id",
+    "x-goog-api-client",
+    "x-goog-api-key",
+];
+const OF_A_CALL_BEGINS: [&str; 4] = ["anthropic-", "x-claude-code-", "x-codex-", "x-stainless-"];
+
+/// Leaves only what a call of a model may say; `authorization` is ours by then.
+pub(crate) fn of_a_call(headers: &mut HeaderMap) {
+    let known = |name: &str| {
+        name == "authorization"
+            || OF_A_CALL.contains(&name)
+            || OF_A_CALL_BEGINS.iter().any(|begin| name.starts_with(begin))
+    };
+    let others: Vec<HeaderName> = headers.keys().filter(|name| !known(name.as_str())).cloned().collect();
+    for name in others {
+        headers.remove(name);
+    }
+}
+
 /// Removes what belongs to the connection the message came by, and not to the message.
 pub(crate) fn clean(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
@@ -129,6 +164,20 @@ mod tests {
         ]);
         steering(&mut headers);
         assert_eq!(left(&headers), ["x-one"]);
+    }
+
+    #[test]
+    fn a_call_says_what_is_known() {
+        let mut headers = headers(&[
+            ("x-portkey-custom-host", "https://evil.test"),
+            ("x-litellm-timeout", "1"),
+            ("openai-organization", "org-other"),
+            ("anthropic-version", "2023-06-01"),
+            ("x-stainless-retry-count", "0"),
+            ("content-type", "application/json"),
+        ]);
+        of_a_call(&mut headers);
+        assert_eq!(left(&headers), ["anthropic-version", "content-type", "x-stainless-retry-count"]);
     }
 
     #[test]

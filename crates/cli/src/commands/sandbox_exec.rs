@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ralph_core::config::Toolchains;
+use ralph_core::event::Event;
 use ralph_core::exit::Exit;
 use ralph_core::money::Micros;
 use ralph_core::policy::{Mode, Policy};
 use ralph_engine::Error;
 #[cfg(target_os = "linux")]
 use ralph_engine::egress::Pass;
-use ralph_engine::egress::{Lent, Loan};
+use ralph_engine::egress::{Doors, Lent, Loan};
 use ralph_engine::host::DEFAULT_BACKEND;
 use ralph_proxy::ledger::{Caps, Ledger};
 use ralph_sandbox::{Exec, Limit, Sandbox, Sink, Spec, Status, Stream};
@@ -93,7 +94,7 @@ struct Borrowed {
     lent: Lent,
     ledger: Ledger,
     #[cfg(target_os = "linux")]
-    _pass: Pass,
+    pass: Pass,
 }
 
 async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool) -> Result<Borrowed, Failure> {
@@ -116,13 +117,15 @@ async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool) -> Result<Borrow
     let cap = Micros::from_usd(args.max_cost);
     let ledger = Ledger::new(Caps { cost: Some(cap), tokens: None }, Micros::ZERO, 0);
     let mut policy = policy(args)?;
-    if policy.mode == Mode::Deny && !loans.is_empty() {
+    if policy.mode != Mode::Open && !loans.is_empty() {
         // Whoever lends a secret to a host means it to be reached.
-        let hosts: Vec<&str> = loans.iter().map(|loan| loan.host.as_str()).collect();
+        let lent = loans.iter().map(|loan| loan.host.as_str());
+        let hosts: Vec<&str> = args.allow_host.iter().map(String::as_str).chain(lent).collect();
         policy = parsed(Mode::Allowlist, &hosts)?;
     }
     let profiles: Vec<_> = profiles.iter().collect();
-    let lent = ralph_engine::egress::lend(&setup.host, &name, policy, &profiles, &loans, ledger.clone())?;
+    let lent =
+        ralph_engine::egress::lend(&setup.host, &name, policy, &profiles, &loans, ledger.clone(), Doors::AsNeeded)?;
     #[cfg(target_os = "linux")]
     let pass = setup.host.egress().agree(&name, lent.terms.clone());
     Ok(Borrowed {
@@ -130,7 +133,7 @@ async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool) -> Result<Borrow
         lent,
         ledger,
         #[cfg(target_os = "linux")]
-        _pass: pass,
+        pass,
     })
 }
 
@@ -163,9 +166,18 @@ impl Borrowed {
 
     /// Says what the calls of lent models cost.
     fn tell(&self, args: &SandboxExec, ui: &mut Ui) {
+        #[cfg(target_os = "linux")]
+        for event in self.pass.heard() {
+            match event {
+                Event::PolicyDenied { host, port, rule, .. } => ui.say(&format!("{host}:{port} was refused: {rule}")),
+                Event::Log { text, .. } => ui.say(&text),
+                _ => (),
+            }
+        }
         if !args.profile.is_empty() {
-            let (spent, cap) = (self.ledger.settled(), Micros::from_usd(args.max_cost));
-            ui.say(&format!("calls cost {} of {cap}, {} tokens", spent.cost, spent.tokens));
+            let (spent, open) = (self.ledger.settled(), self.ledger.reserved());
+            let (cost, tokens) = (spent.cost + open.cost, spent.tokens.saturating_add(open.tokens));
+            ui.say(&format!("calls cost {cost} of {}, {tokens} tokens", Micros::from_usd(args.max_cost)));
         }
     }
 }

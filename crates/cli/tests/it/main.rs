@@ -17,6 +17,8 @@ mod planted;
 mod policy;
 mod profiles;
 #[cfg(target_os = "linux")]
+mod redteam;
+#[cfg(target_os = "linux")]
 mod registries;
 mod resume;
 mod secrets;

@@ -22,6 +22,8 @@ impl Class {
         match record.kind {
             Kind::Decision if record.is_denial() => Self::Denied,
             Kind::Exchange if record.tokens.is_some() => Self::Kept,
+            // Of these an agent can cause many as well, but nothing else it causes may crowd them out.
+            Kind::Alarm | Kind::Exchange if record.credential.is_some() => Self::Denied,
             Kind::Decision | Kind::Exchange | Kind::Alarm | Kind::Spent => Self::Other,
             Kind::Calling | Kind::Restarted | Kind::Closed | Kind::Skipped | Kind::Damaged => Self::Kept,
         }

@@ -11,6 +11,9 @@ use ralph_sandbox::{Entry, Error, Exec, Exit, Sandbox, Sink};
 pub(super) struct Dressed {
     pub(super) inner: Arc<dyn Sandbox>,
     pub(super) env: Vec<(String, String)>,
+    /// What was agreed on for it, where nobody else keeps that.
+    #[cfg(target_os = "linux")]
+    pub(super) _pass: Option<super::Pass>,
 }
 
 #[async_trait]

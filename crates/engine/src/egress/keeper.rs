@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use ralph_core::event::Event;
 use ralph_core::policy::Policy;
+use ralph_core::redact::Redactor;
 use ralph_proxy::door::{self, Doors, Guard};
 use ralph_proxy::limits::Limits;
 use ralph_proxy::notice::{Notice, Told};
@@ -15,7 +17,7 @@ use ralph_sandbox::Label;
 use ralph_sandbox::embedded::{self, Door, Keeper};
 
 use super::POLICY;
-use crate::audit::Book;
+use crate::audit::{Book, Denials};
 use crate::secret::Store;
 use crate::store::Home;
 
@@ -24,6 +26,8 @@ use crate::store::Home;
 pub struct Egress {
     home: Home,
     secrets: Store,
+    /// Knows every secret of the user. Asking for them can take a while, so it is done once.
+    redactor: OnceLock<Redactor>,
     outside: Arc<dyn Resolve>,
     limits: Limits,
     /// Terms that were agreed on before a sandbox was made, by its name.
@@ -37,7 +41,12 @@ struct Agreed {
     guard: Mutex<Weak<Guard>>,
     /// How often the doors had to be served anew.
     restarts: AtomicU64,
+    /// What was refused and what raised an alarm, for a sandbox that has no file to write it to.
+    heard: Mutex<(Denials, Vec<Event>)>,
 }
+
+/// More than this nobody reads.
+const HEARD: usize = 20;
 
 impl Egress {
     pub(crate) fn new(home: Home, secrets: Store) -> Arc<Self> {
@@ -46,13 +55,18 @@ impl Egress {
 
     /// Leads to a world of the caller's making instead of the one outside, within limits of its choice.
     pub(crate) fn with_outside(home: Home, secrets: Store, outside: Arc<dyn Resolve>, limits: Limits) -> Arc<Self> {
-        Arc::new(Self { home, secrets, outside, limits, agreed: Mutex::default() })
+        let (redactor, agreed) = (OnceLock::new(), Mutex::default());
+        Arc::new(Self { home, secrets, redactor, outside, limits, agreed })
     }
 
     /// Agrees on the terms of a sandbox that is going to be made, for as long as the pass is held.
     pub fn agree(self: &Arc<Self>, sandbox: &str, terms: Terms) -> Pass {
-        let agreed =
-            Arc::new(Agreed { terms: Mutex::new(terms), guard: Mutex::new(Weak::new()), restarts: AtomicU64::new(0) });
+        let agreed = Arc::new(Agreed {
+            terms: Mutex::new(terms),
+            guard: Mutex::new(Weak::new()),
+            restarts: AtomicU64::new(0),
+            heard: Mutex::new((Denials::new(Redactor::new([])), Vec::new())),
+        });
         self.agreed().insert(sandbox.to_owned(), Arc::clone(&agreed));
         Pass { egress: Arc::clone(self), sandbox: sandbox.to_owned(), agreed }
     }
@@ -90,6 +104,11 @@ impl Pass {
         if let Some(guard) = lock(&self.agreed.guard).upgrade() {
             guard.set_policy(policy);
         }
+    }
+
+    /// Returns what was refused and what raised an alarm since this was last asked.
+    pub fn heard(&self) -> Vec<Event> {
+        std::mem::take(&mut lock(&self.agreed.heard).1)
     }
 
     /// As [`Egress::fail`], for this sandbox.
@@ -134,8 +153,8 @@ impl Door for Egress {
         // What cannot be written down is not let out.
         let book = folder
             .map(|folder| {
-                let redactor = ralph_core::redact::Redactor::new(self.secrets.all_values());
-                Book::open(&folder, redactor).map_err(|error| io::Error::other(error.to_string()))
+                let redactor = self.redactor.get_or_init(|| Redactor::new(self.secrets.all_values()));
+                Book::open(&folder, redactor.clone()).map_err(|error| io::Error::other(error.to_string()))
             })
             .transpose()?;
         let ears = Arc::new(Ears { sandbox: sandbox.to_owned(), book, agreed: agreed.clone() });
@@ -145,6 +164,9 @@ impl Door for Egress {
         let guard = Arc::new(door::serve_within(self.limits, doors, terms, outside, notice)?);
         if let Some(agreed) = &agreed {
             *lock(&agreed.guard) = Arc::downgrade(&guard);
+            // The policy may have changed while the doors were opened.
+            let policy = lock(&agreed.terms).policy.clone();
+            guard.set_policy(policy);
         }
         Ok(Keeper::new((guard, Closing(ears))))
     }
@@ -166,6 +188,11 @@ impl Notice for Ears {
         }
         if let Some(book) = &self.book {
             book.write(&self.sandbox, &told);
+        } else if let Some(agreed) = &self.agreed {
+            let mut heard = lock(&agreed.heard);
+            let event = heard.0.hear_all(&told);
+            heard.1.extend(event);
+            heard.1.truncate(HEARD);
         }
     }
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use ralph_core::egress::Door;
 use ralph_core::env::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
 use ralph_core::event::PinnedProfile;
-use ralph_core::policy::Policy;
+use ralph_core::policy::{Mode, Policy};
 use ralph_core::profile::{Endpoint, Wire};
 use ralph_core::secret::Kind;
 use ralph_proxy::authority::Authority;
@@ -66,6 +66,15 @@ impl std::str::FromStr for Loan {
     }
 }
 
+/// When a sandbox has doors to the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doors {
+    /// When its policy allows anything at all.
+    AsNeeded,
+    /// From its start, since its policy may change.
+    Always,
+}
+
 /// What a sandbox is lent.
 #[derive(Debug)]
 pub struct Lent {
@@ -83,17 +92,27 @@ pub fn lend(
     profiles: &[&PinnedProfile],
     loans: &[Loan],
     ledger: Ledger,
+    doors: Doors,
 ) -> Result<Lent, Error> {
     let (mut routes, mut env) = (Vec::new(), BTreeMap::new());
     for profile in profiles {
         routes_of(host, profile, &mut routes, &mut env)?;
     }
     let mut credentials = Vec::new();
-    for loan in loans {
-        credentials.push(Arc::new(credential_of(host, loan, &mut env)?));
+    let mut names: Vec<&str> = loans.iter().map(|loan| loan.secret.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        let hosts: Vec<&str> = loans.iter().filter(|loan| loan.secret == name).map(|loan| loan.host.as_str()).collect();
+        let other = |loan: &&Loan| loan.secret != name && hosts.contains(&loan.host.as_str());
+        if let Some(loan) = loans.iter().find(other) {
+            let why = format!("`{}` is lent to {} already, and a request carries one", loan.secret, loan.host);
+            return Err(Error::Lend { what: name.to_owned(), why });
+        }
+        credentials.push(Arc::new(credential_of(host, name, &hosts, &mut env)?));
     }
-    let looked_into = policy.allow.iter().chain(&policy.deny).any(ralph_core::policy::Rule::needs_request);
-    let authority = (!credentials.is_empty() || looked_into)
+    // Wherever hosts may be reached, a rule about single requests may be among the rules, or join them later.
+    let authority = (!credentials.is_empty() || policy.mode != Mode::Deny || doors == Doors::Always)
         .then(|| Authority::new(sandbox).map(Arc::new))
         .transpose()
         .map_err(|error| Error::Lend { what: sandbox.to_owned(), why: error.to_string() })?;
@@ -122,7 +141,23 @@ impl Lent {
         };
         let mut env = Door { url: DOOR.to_owned(), trusted }.environment();
         env.extend(self.env.clone());
-        Ok(Arc::new(Dressed { inner: sandbox, env }))
+        Ok(Arc::new(Dressed {
+            inner: sandbox,
+            env,
+            #[cfg(target_os = "linux")]
+            _pass: None,
+        }))
+    }
+
+    /// As [`Self::put_in`], for a sandbox whose agreement ends with it.
+    #[cfg(target_os = "linux")]
+    pub(crate) async fn put_in_with(
+        &self,
+        sandbox: Arc<dyn Sandbox>,
+        pass: super::Pass,
+    ) -> Result<Arc<dyn Sandbox>, Error> {
+        let inner = self.put_in(sandbox).await?;
+        Ok(Arc::new(Dressed { inner, env: Vec::new(), _pass: Some(pass) }))
     }
 }
 
@@ -149,12 +184,19 @@ fn routes_of(
         (_, None) => None,
     };
     let model = Model { price: profile.price, most_output: MOST_OUTPUT };
+    let key = credential.as_ref().map(|credential| credential.name().to_owned());
     for name in [profile.name.as_str(), provider.as_str()] {
-        if let Some(route) = routes.iter_mut().find(|route| route.name() == name) {
-            *route = route.clone().with_model(&endpoint.model, model);
+        let mut route = Route::new(name, wire, &endpoint.base_url).map_err(|error| refuse(error.to_string()))?;
+        if let Some(known) = routes.iter_mut().find(|known| known.name() == name) {
+            let same = known.leads_where(&route) && known.credential().map(|one| one.name()) == key.as_deref();
+            if same && known.allows(&endpoint.model, model) {
+                *known = known.clone().with_model(&endpoint.model, model);
+            } else if name == profile.name {
+                return Err(refuse(format!("another profile has the route `{name}`; use one of them at a time")));
+            }
+            // Its provider's route leads elsewhere already; the one under its own name is enough.
             continue;
         }
-        let mut route = Route::new(name, wire, &endpoint.base_url).map_err(|error| refuse(error.to_string()))?;
         route = route.with_model(&endpoint.model, model);
         if provider != "openai" || profile.base_url.is_some() {
             route = route.with_old_limit();
@@ -164,7 +206,7 @@ fn routes_of(
         }
         routes.push(route);
     }
-    if let Some(route) = routes.iter().find(|route| route.name() == provider) {
+    if let Some(route) = routes.iter().find(|route| route.name() == profile.name) {
         let url = route.base_url(DOOR);
         let phantom = credential.as_ref().map_or("none", |credential| credential.phantom());
         let key = credential.as_ref().map_or("", |credential| credential.name());
@@ -231,23 +273,25 @@ fn told(wire: meter::Wire, key: &str, url: &str, phantom: &str, model: &str) -> 
     }
 }
 
-fn credential_of(host: &Host, loan: &Loan, env: &mut BTreeMap<String, String>) -> Result<Credential, Error> {
-    let refuse = |why: String| Error::Lend { what: loan.secret.clone(), why };
-    let Some(found) = host.secrets().find(&loan.secret)? else {
-        return Err(Error::NoSecret { name: loan.secret.clone() });
+fn credential_of(
+    host: &Host,
+    name: &str,
+    hosts: &[&str],
+    env: &mut BTreeMap<String, String>,
+) -> Result<Credential, Error> {
+    let Some(found) = host.secrets().find(name)? else {
+        return Err(Error::NoSecret { name: name.to_owned() });
     };
-    // GitHub takes a token as a password for git, and as a bearer for its API.
-    let git = found.kind == Kind::GithubPat && !loan.host.starts_with("api.");
-    let place = if git { Place::Basic } else { Place::Bearer };
-    let made = Credential::new(&found.name, &found.secret, place)
-        .and_then(|credential| credential.for_hosts([&loan.host]))
-        .map_err(|error| refuse(error.to_string()))?;
+    let made = Credential::new(&found.name, &found.secret, Place::AsSent)
+        .and_then(|credential| credential.for_hosts(hosts))
+        .map_err(|error| Error::Lend { what: name.to_owned(), why: error.to_string() })?;
     env.insert(found.name.clone(), made.phantom().to_owned());
-    if git {
-        // git asks for a password only after it was refused once, and there is nobody to ask: it is told beforehand.
+    // git asks for a password only after it was refused once, and there is nobody to ask: it is told beforehand.
+    let git = |host: &&&str| found.kind == Kind::GithubPat && !host.starts_with("api.");
+    for host in hosts.iter().filter(git) {
         let n: usize = env.get("GIT_CONFIG_COUNT").and_then(|n| n.parse().ok()).unwrap_or(0);
         let pair = BASE64.encode(format!("x-access-token:{}", made.phantom()));
-        env.insert(format!("GIT_CONFIG_KEY_{n}"), format!("http.https://{}/.extraHeader", loan.host));
+        env.insert(format!("GIT_CONFIG_KEY_{n}"), format!("http.https://{host}/.extraHeader"));
         env.insert(format!("GIT_CONFIG_VALUE_{n}"), format!("Authorization: Basic {pair}"));
         env.insert("GIT_CONFIG_COUNT".to_owned(), (n + 1).to_string());
     }

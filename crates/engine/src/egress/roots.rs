@@ -1,10 +1,19 @@
 //! Whom a sandbox believes: everybody the host believes, and the authority of its own.
 
+use std::sync::OnceLock;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 /// Writes a bundle of certificates as PEM: the host's, then the sandbox's own.
 pub(super) fn bundle(own: &str) -> String {
+    static HOST: OnceLock<String> = OnceLock::new();
+    let mut out = HOST.get_or_init(host).clone();
+    out.push_str(own);
+    out
+}
+
+fn host() -> String {
     let mut out = String::new();
     // A certificate that cannot be read is one that nobody is asked to believe.
     for certificate in rustls_native_certs::load_native_certs().certs {
@@ -16,7 +25,6 @@ pub(super) fn bundle(own: &str) -> String {
         }
         out.push_str("-----END CERTIFICATE-----\n");
     }
-    out.push_str(own);
     out
 }
 

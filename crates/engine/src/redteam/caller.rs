@@ -18,6 +18,9 @@ use super::words::{is_whole, question, shown, told, unescaped};
 /// The name the caller is started under.
 pub(super) const NAME: &str = "ralph-caller";
 
+/// Stands between scripts that have nothing to do with one another, and between what was heard in each.
+pub(super) const NEXT: &str = "--next--";
+
 const DOOR: &str = "127.0.0.1:3128";
 const PATIENCE: Duration = Duration::from_secs(4);
 /// The most that is heard at once.
@@ -32,7 +35,9 @@ pub fn entry() -> Option<ExitCode> {
     }
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     // Whoever asked may be gone, and then nobody wants the answer.
-    let _ = write!(io::stdout(), "{}", act(&words));
+    for script in words.split(|word| word == NEXT) {
+        let _ = writeln!(io::stdout(), "{}{NEXT}", act(script));
+    }
     Some(ExitCode::SUCCESS)
 }
 

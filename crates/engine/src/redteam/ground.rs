@@ -24,7 +24,7 @@ use ralph_sandbox::{Backend as _, Exec, Label, Sandbox, Spec, capture};
 use super::caller;
 use super::rules::Rules;
 use super::world::{Happened, World, lock};
-use crate::egress::{Egress, Lent, Loan, Pass, lend, network_on};
+use crate::egress::{Doors, Egress, Lent, Loan, Pass, lend, network_on};
 use crate::host::Host;
 use crate::secret::Store;
 use crate::store::{Folder, Home};
@@ -176,7 +176,7 @@ impl Ground {
     async fn make(&self, policy: Policy, ledger: Ledger, label: &str) -> Result<Cage, Verdict> {
         let name = format!("redteam-{}-{}", std::process::id(), self.made.fetch_add(1, Ordering::Relaxed));
         let loans = LENT.map(|(_, secret, host)| Loan { secret: secret.to_owned(), host: host.to_owned() });
-        let lent = lend(&self.host, &name, policy, &[&profile()], &loans, ledger).map_err(broken)?;
+        let lent = lend(&self.host, &name, policy, &[&profile()], &loans, ledger, Doors::AsNeeded).map_err(broken)?;
         let pass = self.egress.agree(&name, lent.terms.clone());
         let mut labels = BTreeMap::from([(label.to_owned(), RUN.to_owned())]);
         let network = network_on(&lent.terms, &mut labels);
@@ -205,7 +205,8 @@ impl Ground {
         let words = words.iter().map(|word| self.filled(Some(cage), word.as_ref()));
         let exec = Exec::new(std::iter::once(self.caller().display().to_string()).chain(words), LONG);
         let output = capture(&*cage.sandbox, &exec, CAP).await.map_err(broken)?;
-        Ok(format!("{}{}", output.stdout_text(), output.stderr_text()))
+        let told = format!("{}{}", output.stdout_text(), output.stderr_text());
+        Ok(told.trim_end().trim_end_matches(caller::NEXT).to_owned())
     }
 
     /// The same, and returns what happened in the world meanwhile, too.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use ralph_sandbox::redteam::{CaseReport, Report, Verdict};
 
+use super::caller::NEXT;
 use super::case::{Attack, Case, Control, Want, control, judged, short};
 use super::cases::ALL;
 use super::ground::Ground;
@@ -12,6 +13,8 @@ use super::world::Happened;
 
 /// A case that takes longer hangs, and must not stop the others.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// So many attacks are made in one go.
+const TOGETHER: usize = 12;
 
 /// Returns every attack on the way out.
 pub fn cases() -> impl Iterator<Item = &'static Case> {
@@ -40,13 +43,22 @@ pub async fn run(path: &OsStr, only: Option<&str>, report: &mut Report, on_case:
             return;
         }
     };
-    for case in meant(only) {
+    let meant: Vec<&Case> = meant(only).collect();
+    for cases in meant.chunk_by(|one, other| is_alike(one, other)).flat_map(|alike| alike.chunks(TOGETHER)) {
         let began = Instant::now();
-        let verdict = match tokio::time::timeout(PATIENCE, attempt(&ground, case)).await {
-            Ok(verdict) => verdict.unwrap_or_else(|verdict| verdict),
-            Err(_) => Verdict::Invalid(format!("did not end within {PATIENCE:?}")),
-        };
-        tell(case, verdict, began, report, on_case);
+        let mut told = together(&ground, cases).await;
+        // What each of them took is not known; all of them together did.
+        let share = began.elapsed() / u32::try_from(cases.len()).unwrap_or(1);
+        told.reverse();
+        for case in cases {
+            let began = Instant::now();
+            let attempt = attempt(&ground, case, told.pop());
+            let verdict = match tokio::time::timeout(PATIENCE, attempt).await {
+                Ok(verdict) => verdict.unwrap_or_else(|verdict| verdict),
+                Err(_) => Verdict::Invalid(format!("did not end within {PATIENCE:?}")),
+            };
+            tell(case, verdict, began.checked_sub(share).unwrap_or(began), report, on_case);
+        }
     }
     ground.close().await;
 }
@@ -68,13 +80,52 @@ fn tell(
     report.cases.push(told);
 }
 
-async fn attempt(ground: &Ground, case: &Case) -> Result<Verdict, Verdict> {
+/// Says whether two attacks are made under the same rules, and must both come to nothing.
+fn is_alike(one: &Case, other: &Case) -> bool {
+    let rules = |case: &Case| match case.attack {
+        Attack::Words { rules, want: Want::Nothing(_), .. } => Some(rules),
+        _ => None,
+    };
+    rules(one).is_some() && rules(one) == rules(other)
+}
+
+/// Makes attacks that must come to nothing one after the other in one go, and returns what each was told. Where
+/// anything at all happened in the world nothing is returned: each has to be made on its own.
+async fn together(ground: &Ground, cases: &[&Case]) -> Vec<String> {
+    let (Some(Attack::Words { rules, .. }), true) = (cases.first().map(|case| case.attack), cases.len() > 1) else {
+        return Vec::new();
+    };
+    let mut words = Vec::new();
+    for case in cases {
+        if let Attack::Words { words: own, .. } = case.attack {
+            words.extend_from_slice(own);
+            words.push(NEXT);
+        }
+    }
+    words.pop();
+    let all = async {
+        let cage = ground.cage(rules).await?;
+        ground.attack(&cage, &words).await
+    };
+    match tokio::time::timeout(PATIENCE, all).await {
+        Ok(Ok((told, happened))) if happened.is_nothing() => {
+            let told: Vec<String> = told.split(NEXT).map(str::to_owned).collect();
+            if told.len() == cases.len() { told } else { Vec::new() }
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Makes an attack and judges it; `told` is what it was told when it was made with others and came to nothing.
+async fn attempt(ground: &Ground, case: &Case, told: Option<String>) -> Result<Verdict, Verdict> {
     let (rules, words, want, proof) = match case.attack {
         Attack::Own(steps) => return steps(ground).await,
         Attack::Words { rules, words, want, control } => (rules, words, want, control),
     };
-    let cage = ground.cage(rules).await?;
-    let (told, happened) = ground.attack(&*cage, words).await?;
+    let (told, happened) = match told {
+        Some(told) => (told, Happened::default()),
+        None => ground.attack(&*ground.cage(rules).await?, words).await?,
+    };
     let (escaped, says) = match want {
         Want::Nothing(says) => (!happened.is_nothing(), says),
         Want::Silence(says) => (!happened.heard.is_empty(), says),

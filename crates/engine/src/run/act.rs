@@ -22,6 +22,9 @@ use crate::git::{self, Sha};
 /// The largest file a model may patch or extend.
 const FILE_CAP: u64 = 16 << 20;
 
+/// How often is looked at what the way out refused while a command runs.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// How an action went; `Err` is only for trouble that is not the model's.
 #[derive(Debug)]
 struct Done {
@@ -171,10 +174,10 @@ impl Runner {
             },
         };
         let sandbox = self.sandbox()?;
-        let timeout = Duration::from_secs(u64::from(timeout_s)).min(self.time_left());
         let mut begun = begun;
         let mut retried = false;
-        let ran = loop {
+        let (ran, timeout) = loop {
+            let timeout = Duration::from_secs(u64::from(timeout_s)).min(self.time_left());
             match begun.take() {
                 Some(Begun { before: Before::Tree { head, tree, index }, .. }) => {
                     // It had been begun when the process died: from the same tree, it is done as if for the first time.
@@ -188,17 +191,23 @@ impl Runner {
             }
             self.survey = None;
             let restarts = self.restarts();
-            let (halt, now) = (self.halt.clone(), self.stops.now.clone());
-            let ran = tokio::select! {
-                ran = check::run(&*sandbox, command, &cwd, timeout, &self.redactor) => ran,
-                () = halt.cancelled() => return Ok(None),
-                () = now.cancelled() => return Ok(None),
+            let (halt, now, redactor) = (self.halt.clone(), self.stops.now.clone(), self.redactor.clone());
+            let running = check::run(&*sandbox, command, &cwd, timeout, &redactor);
+            tokio::pin!(running);
+            let ran = loop {
+                tokio::select! {
+                    ran = &mut running => break ran,
+                    () = halt.cancelled() => return Ok(None),
+                    () = now.cancelled() => return Ok(None),
+                    Some(asked) = self.controls.recv() => self.meanwhile(asked).await?,
+                    () = tokio::time::sleep(LOOK) => self.tell_of_refusals()?,
+                }
             };
             // A command that failed while its way out was cut failed by no fault of its own. Once is enough: what cuts
             // it every time is the command itself.
             let cut = self.restarts() != restarts && matches!(&ran, Ok(ran) if !ran.passed());
             if !cut || retried {
-                break ran;
+                break (ran, timeout);
             }
             retried = true;
             self.log(Level::Warn, "the way out was served anew meanwhile: the command is run again".to_owned())?;

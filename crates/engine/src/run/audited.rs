@@ -6,12 +6,18 @@ use super::runner::Runner;
 use crate::error::Error;
 
 impl Runner {
-    /// Tells of what was refused since the last step, and anchors the audit file when an iteration ended or the run
-    /// rests: from then on nobody can shorten the file or write it anew without being noticed.
-    pub(super) fn audited(&mut self) -> Result<(), Error> {
+    /// Tells of what was refused and what raised an alarm since this was last done.
+    pub(super) fn tell_of_refusals(&mut self) -> Result<(), Error> {
         for told in self.book.denied() {
             self.events.append(told)?;
         }
+        Ok(())
+    }
+
+    /// Tells of what was refused since the last step, and anchors the audit file when an iteration ended or the run
+    /// rests: from then on nobody can shorten the file or write it anew without being noticed.
+    pub(super) fn audited(&mut self) -> Result<(), Error> {
+        self.tell_of_refusals()?;
         if let Some(why) = self.book.trouble() {
             self.log(Level::Warn, format!("the audit file lacks records that could not be written: {why}"))?;
         }

@@ -102,9 +102,21 @@ impl Runner {
 
     /// Carries out whatever was asked since the last step.
     pub(super) async fn take_controls(&mut self) -> Result<(), Error> {
+        for asked in std::mem::take(&mut self.waiting) {
+            self.control(asked).await?;
+        }
         while let Ok(asked) = self.controls.try_recv() {
             self.control(asked).await?;
         }
+        Ok(())
+    }
+
+    /// Hears what somebody asks while a command runs: what the sandbox may reach is changed at once, all else waits.
+    pub(super) async fn meanwhile(&mut self, asked: Asked) -> Result<(), Error> {
+        if asked.control.is_policy() {
+            return Box::pin(self.control(asked)).await;
+        }
+        self.waiting.push(asked);
         Ok(())
     }
 

@@ -7,11 +7,13 @@ use std::path::Path;
 
 use ralph_core::event::{Event, Level, Started};
 use ralph_core::lint::Severity;
+use ralph_core::money::Micros;
 use ralph_core::name;
+use ralph_proxy::ledger::{Caps, Ledger};
 use ralph_sandbox::{Backend, Error as SandboxError, Isolation, Label, Network, Resources, Sandbox, Spec};
 
 use super::runner::Runner;
-use crate::egress;
+use crate::egress::{self, Doors};
 use crate::error::Error;
 use crate::git::inside::KeepState;
 use crate::git::{self, Bare};
@@ -146,7 +148,23 @@ pub(crate) async fn fresh(
 ) -> Result<Arc<dyn Sandbox>, Error> {
     let backend = host.backend(&started.backend)?;
     let name = name_for(&*backend, started, Role::Proof).await?;
-    let sandbox = make(&*backend, started, name, Role::Proof).await?;
+    // A proof is lent nothing, but held to the same rules, those about single requests among them.
+    let nothing = Ledger::new(Caps::default(), Micros::ZERO, 0);
+    let lent = egress::lend(host, &name, started.policy.clone(), &[], &[], nothing, Doors::AsNeeded)?;
+    #[cfg(target_os = "linux")]
+    let pass = host.egress().agree(&name, lent.terms.clone());
+    let made = make(&*backend, started, name, Role::Proof).await?;
+    #[cfg(target_os = "linux")]
+    let put_in = lent.put_in_with(Arc::clone(&made), pass).await;
+    #[cfg(not(target_os = "linux"))]
+    let put_in = lent.put_in(Arc::clone(&made)).await;
+    let sandbox = match put_in {
+        Ok(sandbox) => sandbox,
+        Err(error) => {
+            discard(&*made).await;
+            return Err(error);
+        }
+    };
     if let Err(error) = put_commit_in(&*sandbox, bare, scratch, started, sha).await {
         discard(&*sandbox).await;
         return Err(error);

@@ -71,6 +71,8 @@ pub struct Runner {
     /// Cancelled by a `stop` that somebody asked for.
     pub(super) halt: CancellationToken,
     pub(super) controls: mpsc::Receiver<Asked>,
+    /// What was asked while a command ran, and waits for its end.
+    pub(super) waiting: Vec<Asked>,
     pub(super) pause_asked: bool,
     pub(super) stop_asked: bool,
     pub(super) keep: Keep,
@@ -118,6 +120,7 @@ impl Runner {
             stops,
             halt,
             controls,
+            waiting: Vec::new(),
             pause_asked: false,
             stop_asked: false,
             keep,
@@ -293,7 +296,9 @@ impl Runner {
         if self.events.begun() {
             let state = self.state();
             let caps = Caps { cost: state.budget.cost, tokens: state.budget.tokens };
-            self.ledger = Ledger::new(caps, state.spent.cost, state.spent.tokens);
+            let spent = state.spent;
+            // The same book, since whoever serves the way out holds it too.
+            self.ledger.renew(caps, spent.cost, spent.tokens);
         }
     }
 

@@ -43,6 +43,11 @@ impl Table {
         Self { most, addresses: HashMap::new(), names: HashMap::new(), ages: BTreeMap::new(), uses: 0, next: FIRST }
     }
 
+    /// Says whether a name has an address.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        self.addresses.contains_key(name)
+    }
+
     /// Returns the address of a name, a new one if it has none.
     pub(crate) fn give(&mut self, name: &str) -> Ipv4Addr {
         if let Some(address) = self.addresses.get(name).copied() {

@@ -148,7 +148,7 @@ pub(super) const CASES: &[Case] = &[
     Case::nothing(
         "NE-18.smtp",
         "an allowed name on the port of mail",
-        &["connect:allowed.test:25", "say:EHLO x\r\n", "hear"],
+        &["connect:allowed.test:25", "say:hello", "hear"],
         "HTTP/1.1 403",
         Same(Listing("allowed.test:25")),
     ),

@@ -35,6 +35,16 @@ const DEAR: &[&str] = &[
     "fallbacks",
     "best_of",
     "audio",
+    // What gateways merge into the request they make of it, over what was read here.
+    "extra_body",
+    "extra_headers",
+    "extra_query",
+    "api_base",
+    "base_url",
+    "api_key",
+    "timeout",
+    "num_retries",
+    "custom_llm_provider",
 ];
 
 /// Fields whose prompt, or whose answer, lies at the provider.
@@ -62,16 +72,24 @@ const KNOWN: &[&str] = &[
     "context_management",
 ];
 
+/// The most fields of a request.
+const MOST_FIELDS: usize = 256;
+const MOST_FIELDS_TOLD: u32 = 256;
+
 const TIERS: &[&str] = &["default", "standard", "standard_only", "flex", "auto"];
 
 /// Takes out what costs extra; refuses what cannot be taken out without changing the question.
 pub(super) fn strip(call: &Call, draft: &mut Draft) -> Result<(), BadRequest> {
+    // No honest request has so many, and each is compared with all that are known.
+    if draft.fields.len() > MOST_FIELDS {
+        return Err(BadRequest::TooMany { most: MOST_FIELDS_TOLD });
+    }
     if let Call::Gemini { .. } = call {
         return super::gemini::strip(draft);
     }
-    for meant in DEAR.iter().chain(ELSEWHERE).chain(KNOWN) {
-        let other = draft.fields.keys().find(|name| name.as_str() != *meant && loose(name) == loose(meant));
-        if let Some(name) = other {
+    for (name, loosely) in draft.fields.keys().map(|name| (name, loose(name))) {
+        let known = DEAR.iter().chain(ELSEWHERE).chain(KNOWN);
+        if let Some(meant) = known.into_iter().find(|meant| name.as_str() != **meant && loosely == loose(meant)) {
             return Err(BadRequest::Spelling { name: shown(name), meant });
         }
     }
@@ -171,7 +189,7 @@ fn keep(call: &Call, tools: &[Value], gone: &mut Vec<String>) -> Vec<Value> {
             None | Some(Value::Null) => None,
             Some(kind) => Some(kind.as_str().unwrap_or("?")),
         };
-        if !tool.is_object() || !runs_here(call, kind) {
+        if !tool.is_object() || !runs_here(call, kind) || is_hosted_shell(kind, tool) {
             gone.push(shown(kind.unwrap_or("?")));
             continue;
         }
@@ -185,6 +203,12 @@ fn keep(call: &Call, tools: &[Value], gone: &mut Vec<String>) -> Vec<Value> {
         kept.push(tool);
     }
     kept
+}
+
+/// The same tool is a container of the provider's, with a network of its own, unless it is said to be here.
+fn is_hosted_shell(kind: Option<&str>, tool: &Value) -> bool {
+    let place = tool.get("environment").and_then(|place| place.get("type")).and_then(Value::as_str);
+    kind == Some("shell") && place != Some("local")
 }
 
 /// Tells whether a tool is run by the client, at no cost beyond its words.
