@@ -368,7 +368,7 @@ fn models() {
     --- stderr
     ralph: `ZAI_API_KEY` is not set, and profile `default-cheap` needs it
 
-    hint: export ZAI_API_KEY=…, or put it into `.env`
+    hint: ralph secret set ZAI_API_KEY, or export it, or put it into `.env`
     ");
     assert_snapshot!(refused(&stage, &["run", "--profile", "nope"]), @"
     exit 2

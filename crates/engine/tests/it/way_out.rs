@@ -50,7 +50,7 @@ async fn a_command_whose_way_out_was_cut_is_run_again() {
     let mut runner = begin(&host, case.wish(), Box::new(Quiet), Stops::default(), Keep::Always).await.unwrap().runner;
     let folder = case.folder().unwrap();
     let watching = tokio::spawn(cut(host.clone(), folder));
-    let ended = timeout(Duration::from_secs(60), runner.drive()).await.expect("the run ends").unwrap().clone();
+    let ended = timeout(Duration::from_mins(1), runner.drive()).await.expect("the run ends").unwrap().clone();
     let workspace = watching.await.unwrap();
     let lines = case.lines();
     assert_eq!(ended.status, Status::Succeeded, "{lines:?}");
