@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use ralph_core::event::Event;
@@ -157,7 +157,8 @@ impl Door for Egress {
                 Book::open(&folder, redactor.clone()).map_err(|error| io::Error::other(error.to_string()))
             })
             .transpose()?;
-        let ears = Arc::new(Ears { sandbox: sandbox.to_owned(), book, agreed: agreed.clone() });
+        let ears =
+            Arc::new(Ears { sandbox: sandbox.to_owned(), book, agreed: agreed.clone(), told: AtomicBool::new(false) });
         let embedded::Doors { explicit, transparent, dns_udp, dns_tcp } = doors;
         let doors = Doors { explicit, transparent, dns_udp, dns_tcp };
         let (outside, notice) = (Arc::clone(&self.outside), Arc::clone(&ears) as Arc<dyn Notice>);
@@ -178,6 +179,8 @@ struct Ears {
     sandbox: String,
     book: Option<Arc<Book>>,
     agreed: Option<Arc<Agreed>>,
+    /// Something was told, so its end is worth telling too.
+    told: AtomicBool,
 }
 
 impl Notice for Ears {
@@ -187,6 +190,7 @@ impl Notice for Ears {
             agreed.restarts.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(book) = &self.book {
+            self.told.store(true, Ordering::Relaxed);
             book.write(&self.sandbox, &told);
         } else if let Some(agreed) = &self.agreed {
             let mut heard = lock(&agreed.heard);
@@ -203,7 +207,7 @@ struct Closing(Arc<Ears>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        if let Some(book) = &self.0.book {
+        if let Some(book) = self.0.book.as_ref().filter(|_| self.0.told.load(Ordering::Relaxed)) {
             book.close(&self.0.sandbox);
         }
     }

@@ -23,10 +23,17 @@ impl Runner {
         }
         let state = self.state();
         let ended = state.last.as_ref().map_or(0, |last| last.n);
-        if state.status.active() && ended == self.anchored_after {
+        // The end of a run is its last word; the file was anchored just before it.
+        if state.status.ended() || (state.status.active() && ended == self.anchored_after) {
             return Ok(());
         }
         self.anchored_after = ended;
+        self.anchor()
+    }
+
+    /// Writes down how far the audit file goes and what it comes to.
+    pub(super) fn anchor(&mut self) -> Result<(), Error> {
+        self.tell_of_refusals()?;
         let head = self.book.settle()?;
         if head.lines > 0 && self.state().audited.as_ref() != Some(&head) {
             self.events.append(Event::AuditAnchored { lines: head.lines, head: head.hash })?;

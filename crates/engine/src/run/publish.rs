@@ -137,6 +137,7 @@ impl Runner {
         {
             discard(&*sandbox).await;
         }
+        self.anchor()?;
         self.events.append(Event::RunFinished { verdict, next })
     }
 
