@@ -221,7 +221,8 @@ impl Why {
     /// Returns the command that would allow the target, where a rule can.
     pub(crate) fn hint(&self, target: Option<&Target>, address: Option<IpAddr>) -> Option<String> {
         let rule = match self {
-            Self::Mode(_) | Self::Inspect | Self::Revoked => target?.rule(),
+            // A rule for the whole host would allow more than those about its requests meant to.
+            Self::Mode(_) | Self::Revoked => target?.rule(),
             // Only the address itself opens an inner address, never a name.
             Self::Inner(kind) if kind.may_be_listed() => Target::address(address?, target?.port()).rule(),
             _ => return None,

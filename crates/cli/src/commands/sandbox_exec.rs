@@ -154,7 +154,7 @@ impl Borrowed {
         let (name, image) = (self.name.clone(), args.image.clone());
         let spec = Spec { name, labels, image, network, toolchains, ..Spec::default() };
         let sandbox = backend.create(&spec).await.map_err(Error::from)?;
-        match self.lent.put_in(Arc::clone(&sandbox)).await {
+        match self.lent.put_in(&backend.capabilities(), Arc::clone(&sandbox)).await {
             Ok(dressed) => Ok(dressed),
             Err(error) => {
                 // It was made for this alone; what stays is told by `ralph sandbox ls`.

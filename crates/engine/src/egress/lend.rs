@@ -17,7 +17,7 @@ use ralph_proxy::ledger::Ledger;
 use ralph_proxy::meter;
 use ralph_proxy::route::{Model, Route};
 use ralph_proxy::terms::Terms;
-use ralph_sandbox::Sandbox;
+use ralph_sandbox::{Capabilities, Sandbox};
 
 use super::dressed::Dressed;
 use super::{DOOR, roots};
@@ -126,9 +126,14 @@ impl Lent {
         self.env.is_empty() && self.authority.is_none()
     }
 
-    /// Puts in what the sandbox has to have, and returns it with commands that are told of it.
-    pub async fn put_in(&self, sandbox: Arc<dyn Sandbox>) -> Result<Arc<dyn Sandbox>, Error> {
-        if self.is_nothing() {
+    /// Puts in what the sandbox has to have, and returns it with commands that are told of it. Where a backend has no
+    /// doors there is nothing to tell, and nothing can be lent.
+    pub async fn put_in(&self, backend: &Capabilities, sandbox: Arc<dyn Sandbox>) -> Result<Arc<dyn Sandbox>, Error> {
+        if !backend.network_policy && !self.env.is_empty() {
+            let why = format!("backend `{}` has no door at which anything could be lent", backend.name);
+            return Err(Error::Lend { what: sandbox.id().to_owned(), why });
+        }
+        if !backend.network_policy || self.is_nothing() {
             return Ok(sandbox);
         }
         let trusted = match &self.authority {
@@ -153,10 +158,11 @@ impl Lent {
     #[cfg(target_os = "linux")]
     pub(crate) async fn put_in_with(
         &self,
+        backend: &Capabilities,
         sandbox: Arc<dyn Sandbox>,
         pass: super::Pass,
     ) -> Result<Arc<dyn Sandbox>, Error> {
-        let inner = self.put_in(sandbox).await?;
+        let inner = self.put_in(backend, sandbox).await?;
         Ok(Arc::new(Dressed { inner, env: Vec::new(), _pass: Some(pass) }))
     }
 }

@@ -181,7 +181,7 @@ impl Ground {
         let mut labels = BTreeMap::from([(label.to_owned(), RUN.to_owned())]);
         let network = network_on(&lent.terms, &mut labels);
         let sandbox = self.embedded.create(&Spec { name, labels, network, ..Spec::default() }).await.map_err(broken)?;
-        let sandbox = lent.put_in(sandbox).await.map_err(broken)?;
+        let sandbox = lent.put_in(&self.embedded.capabilities(), sandbox).await.map_err(broken)?;
         Ok(Cage { sandbox, lent, pass: Mutex::new(Some(pass)) })
     }
 

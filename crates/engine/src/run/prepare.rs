@@ -54,7 +54,7 @@ impl Runner {
         let name = name_for(&*backend, started, Role::Work).await?;
         let lent = self.agree(&name)?;
         let made = make(&*backend, started, name, Role::Work).await?;
-        let sandbox = lent.put_in(made).await?;
+        let sandbox = lent.put_in(&backend.capabilities(), made).await?;
         put_commit_in(&*sandbox, &self.bare, self.folder.path(), started, head).await?;
         self.files.start(&*sandbox).await?;
         self.survey = None;
@@ -155,9 +155,9 @@ pub(crate) async fn fresh(
     let pass = host.egress().agree(&name, lent.terms.clone());
     let made = make(&*backend, started, name, Role::Proof).await?;
     #[cfg(target_os = "linux")]
-    let put_in = lent.put_in_with(Arc::clone(&made), pass).await;
+    let put_in = lent.put_in_with(&backend.capabilities(), Arc::clone(&made), pass).await;
     #[cfg(not(target_os = "linux"))]
-    let put_in = lent.put_in(Arc::clone(&made)).await;
+    let put_in = lent.put_in(&backend.capabilities(), Arc::clone(&made)).await;
     let sandbox = match put_in {
         Ok(sandbox) => sandbox,
         Err(error) => {

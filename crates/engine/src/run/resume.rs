@@ -57,7 +57,7 @@ pub async fn resume(
             (Ok(sandbox), Recreate::No) => {
                 sandbox.start().await?;
                 inside::unlock(&*sandbox).await?;
-                runner.sandbox = Some(lent.put_in(sandbox).await?);
+                runner.sandbox = Some(lent.put_in(&backend.capabilities(), sandbox).await?);
             }
             // Asked for by name: what is left of the old one goes, and with it what was never handed over.
             (Ok(_) | Err(SandboxError::Gone { .. }), Recreate::Yes) => {
