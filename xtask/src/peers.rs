@@ -44,6 +44,10 @@ const PROXIES: &[&str] = &["nginx", "nginx-common"];
 /// Python programs, each with the folder that has its libraries to itself.
 const PYTHONS: &[(&str, &str)] = &[("mitmproxy", "mitmproxy"), ("litellm", "litellm[proxy]")];
 
+const NODE_TRUST: &str = "NODE_EXTRA_CA_CERTS";
+/// Where systems keep the certificates they believe.
+const SYSTEM_TRUST: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
+
 /// Where they are put.
 pub(crate) fn folder(house: &House) -> PathBuf {
     house.root.join("target").join("peers")
@@ -110,8 +114,18 @@ fn install_module(house: &House, module: &str) -> anyhow::Result<()> {
         bail!("`npm` is missing, which fetches `{module}`: apt-get install npm");
     }
     let modules = place(house, "npm")?;
-    let mut npm = program::quiet("npm", &modules);
-    program::run(npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&modules).arg(module))
+    let install = || {
+        let mut npm = program::quiet("npm", &modules);
+        // Node believes a list of its own and not the system's, which may hold one more that stands before the registry.
+        if std::env::var_os(NODE_TRUST).is_none()
+            && let Some(bundle) = SYSTEM_TRUST.iter().find(|bundle| Path::new(bundle).exists())
+        {
+            npm.env(NODE_TRUST, bundle);
+        }
+        program::run(npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&modules).arg(module))
+    };
+    // Registries stumble now and then.
+    install().or_else(|_| install())
 }
 
 /// Gets the other proxies, in the same spirit.
