@@ -48,7 +48,9 @@ fn act(words: &[&str]) -> String {
         ["loopback-down"] => answer(loopback_down()),
         ["forks", most] => forks(count(most)),
         ["orphans", many] => orphans(parse(many).unwrap_or(0)),
-        ["eat", bytes] => eat(count(bytes)),
+        ["eat", bytes] => eat(count(bytes), Duration::ZERO),
+        // Held, so that many of them have it at the same time however busy the machine is.
+        ["eat", bytes, seconds] => eat(count(bytes), Duration::from_secs(count(seconds) as u64)),
         ["eat-shared", bytes] => eat_shared(count(bytes)),
         ["processors"] => processors(),
         ["pipes", most] => pipes(count(most)),
@@ -293,7 +295,7 @@ fn orphans(many: i64) -> String {
 }
 
 /// Takes memory and uses it.
-fn eat(bytes: usize) -> String {
+fn eat(bytes: usize, held: Duration) -> String {
     let mut kept: Vec<Vec<u8>> = Vec::new();
     let piece = 16 << 20;
     while kept.len() * piece < bytes {
@@ -301,6 +303,7 @@ fn eat(bytes: usize) -> String {
     }
     // Looked at, so that it cannot be left out.
     let sum: usize = kept.iter().map(|piece| usize::from(piece.last().copied().unwrap_or(0))).sum();
+    std::thread::sleep(held);
     format!("GOT {} MiB {sum}", (kept.len() * piece) >> 20)
 }
 

@@ -17,7 +17,7 @@ pub(super) const CASES: &[Case] = &[
     Case::own("RX-02.many", "more memory than allowed, by many small ones", &[Limits], |r, _| {
         Box::pin(memory(
             r,
-            r#"for i in 1 2 3 4 5 6 7 8; do { "$PROBE" eat 83886080; sleep 3; } & done; wait; echo done; ls /proc | grep -c '^[0-9]' >/dev/null"#,
+            r#"for i in 1 2 3 4 5 6 7 8; do "$PROBE" eat 83886080 4 & done; wait; echo done; ls /proc | grep -c '^[0-9]' >/dev/null"#,
         ))
     }),
     Case::own("RX-02.shared", "more memory than allowed, of the kind that is shared", &[Limits], |r, _| {
