@@ -3,6 +3,7 @@
 //! Nothing here reads a file, a clock, the environment or the network, and nothing waits: `tests/it/pure.rs` holds that.
 
 pub mod action;
+pub mod agent;
 pub mod audit;
 pub mod budget;
 pub mod config;

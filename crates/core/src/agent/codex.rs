@@ -1,0 +1,191 @@
+//! Codex. Verified with the real program. It speaks only OpenAI's newer protocol.
+
+use serde_json::Value;
+
+use super::contract::{Agent, Guarantee, Package, Session, Start, Tested};
+use super::ear::{self, Ear, count_at, str_at};
+use super::said::{Finished, Reader, Said};
+use super::words;
+use crate::price::Usage;
+use crate::profile::Wire;
+
+#[derive(Debug)]
+pub(super) struct Codex;
+
+impl Agent for Codex {
+    fn name(&self) -> &'static str {
+        "codex"
+    }
+
+    fn program(&self) -> &'static str {
+        "codex"
+    }
+
+    fn package(&self) -> Option<Package> {
+        Some(Package::Npm("@openai/codex"))
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::BaseUrl
+    }
+
+    fn wires(&self) -> &'static [Wire] {
+        &[Wire::Responses]
+    }
+
+    fn tested(&self) -> Tested {
+        Tested::Real("0.166.0")
+    }
+
+    fn start(&self, session: &Session<'_>) -> Start {
+        Start::new(&[
+            session.program,
+            "exec",
+            "--json",
+            "--color",
+            "never",
+            "--skip-git-repo-check",
+            "--dangerously-bypass-approvals-and-sandbox",
+            "-",
+        ])
+        .env("CODEX_HOME", session.folder)
+        .env("OPENAI_API_KEY", session.key)
+        .file("config.toml", settings(session))
+        .stdin(session.prompt)
+    }
+
+    fn reader(&self) -> Box<dyn Reader> {
+        Box::new(Turns::default())
+    }
+}
+
+/// A provider of its own: the built-in one tries another transport for a while before it asks.
+fn settings(session: &Session<'_>) -> String {
+    let text = |text: &str| toml::Value::String(text.to_owned());
+    let provider = toml::Table::from_iter([
+        ("name".to_owned(), text("lent")),
+        ("base_url".to_owned(), text(session.base_url)),
+        ("env_key".to_owned(), text("OPENAI_API_KEY")),
+        ("wire_api".to_owned(), text("responses")),
+        ("request_max_retries".to_owned(), toml::Value::Integer(2)),
+        ("stream_max_retries".to_owned(), toml::Value::Integer(2)),
+    ]);
+    let providers = toml::Table::from_iter([("lent".to_owned(), toml::Value::Table(provider))]);
+    let analytics = toml::Table::from_iter([("enabled".to_owned(), toml::Value::Boolean(false))]);
+    toml::Table::from_iter([
+        ("model".to_owned(), text(session.model)),
+        ("model_provider".to_owned(), text("lent")),
+        ("check_for_update_on_startup".to_owned(), toml::Value::Boolean(false)),
+        ("analytics".to_owned(), toml::Value::Table(analytics)),
+        ("model_providers".to_owned(), toml::Value::Table(providers)),
+    ])
+    .to_string()
+}
+
+/// Reads `codex exec --json`: items within a turn.
+#[derive(Debug, Default)]
+struct Turns {
+    ear: Ear,
+    /// What it said went wrong last; it ends without a result when it cannot even begin.
+    last_error: Option<String>,
+}
+
+impl Reader for Turns {
+    fn line(&mut self, line: &str) -> Vec<Said> {
+        let Some(event) = ear::object(line) else { return Vec::new() };
+        let said = match str_at(&event, "/type") {
+            "item.started" => self.started(&event),
+            "item.completed" => self.completed(&event),
+            "turn.completed" => {
+                let text = self.ear.words();
+                self.ear.finish(Finished { ok: true, text, usage: usage(&event), ..Finished::default() });
+                None
+            }
+            "turn.failed" => {
+                self.fail(str_at(&event, "/error/message"));
+                None
+            }
+            "error" => Some(self.error(str_at(&event, "/message"))),
+            _ => None,
+        };
+        said.into_iter().collect()
+    }
+
+    fn finished(&self) -> Option<&Finished> {
+        self.ear.finished.as_ref()
+    }
+
+    fn text(&self) -> String {
+        self.ear.words()
+    }
+}
+
+impl Turns {
+    fn started(&mut self, event: &Value) -> Option<Said> {
+        let item = event.get("item")?;
+        let (name, brief) = tool(item)?;
+        Some(self.ear.tool(str_at(item, "/id"), &name, &brief))
+    }
+
+    fn completed(&mut self, event: &Value) -> Option<Said> {
+        let item = event.get("item")?;
+        let id = str_at(item, "/id");
+        match str_at(item, "/type") {
+            "agent_message" => self.ear.text(str_at(item, "/text")),
+            // Not fatal: what ends the session is a failed turn.
+            "error" => Some(ear::trouble(str_at(item, "/message"))),
+            _ => {
+                tool(item)?;
+                let code = item.get("exit_code").and_then(Value::as_i64);
+                let failed = code.is_some_and(|code| code != 0)
+                    || str_at(item, "/status") == "failed"
+                    || item.get("error").is_some_and(|error| !error.is_null());
+                Some(self.ear.tool_done(id, !failed, str_at(item, "/aggregated_output")))
+            }
+        }
+    }
+
+    fn error(&mut self, message: &str) -> Said {
+        self.last_error = Some(ear::one_line(message));
+        let again = message.starts_with("Reconnecting") || message.contains("retrying");
+        if again {
+            Said::Retry { status: words::status(message), why: ear::one_line(message) }
+        } else {
+            ear::trouble(message)
+        }
+    }
+
+    fn fail(&mut self, message: &str) {
+        let why = if message.is_empty() { self.last_error.clone().unwrap_or_default() } else { message.to_owned() };
+        let status = words::status(&why);
+        self.ear.finish(Finished { ok: false, status, why: Some(why), ..Finished::default() });
+    }
+}
+
+/// Returns name and purpose of an item that is a tool.
+fn tool(item: &Value) -> Option<(String, String)> {
+    let owned = |name: &str, brief: &str| Some((name.to_owned(), brief.to_owned()));
+    match str_at(item, "/type") {
+        "command_execution" => owned("command", str_at(item, "/command")),
+        "file_change" => owned("file_change", str_at(item, "/changes/0/path")),
+        "mcp_tool_call" => owned(str_at(item, "/tool"), str_at(item, "/server")),
+        "collab_tool_call" => owned(str_at(item, "/tool"), ""),
+        "web_search" => owned("web_search", str_at(item, "/query")),
+        _ => None,
+    }
+}
+
+/// Its input includes what was read from a cache, and what was written to one.
+fn usage(event: &Value) -> Option<Usage> {
+    let usage = event.get("usage").filter(|usage| usage.is_object())?;
+    let cached_input = count_at(usage, "/cached_input_tokens");
+    let cache_write = count_at(usage, "/cache_write_input_tokens");
+    Some(Usage {
+        input: count_at(usage, "/input_tokens").saturating_sub(cached_input).saturating_sub(cache_write),
+        cached_input,
+        cache_write,
+        output: count_at(usage, "/output_tokens"),
+        reasoning: count_at(usage, "/reasoning_output_tokens"),
+        ..Usage::default()
+    })
+}

@@ -1,0 +1,226 @@
+//! An agent that only the user knows: a command line from the host's own configuration.
+
+use super::contract::{Agent, Guarantee, Package, Session, Start, Tested};
+use super::plain::Plain;
+use super::said::Reader;
+use crate::profile::Wire;
+
+/// A command line with places for what a session is started with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Custom {
+    template: Vec<String>,
+}
+
+/// Why a command line cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadTemplate {
+    #[error("the custom agent has no command")]
+    Empty,
+    #[error("the custom agent's command begins with `{word}`, which is no program")]
+    Program { word: String },
+    #[error("the custom agent's command has the place `{{{place}}}`, which is none")]
+    Place { place: String },
+}
+
+impl BadTemplate {
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Empty | Self::Program { .. } => {
+                "write a program and its words, for example `[\"my-agent\", \"--model\", \"{model}\"]`".to_owned()
+            }
+            Self::Place { place } => {
+                let meant = crate::text::did_you_mean(place, PLACES);
+                let all = PLACES.map(|place| format!("{{{place}}}")).join(", ");
+                meant.map_or_else(|| format!("the places are {all}"), |meant| format!("did you mean `{{{meant}}}`?"))
+            }
+        })
+    }
+}
+
+/// What a word of the command line may name. The key is not among them: a command line can be seen by others.
+const PLACES: [&str; 5] = ["prompt", "prompt_file", "folder", "model", "base_url"];
+
+impl Custom {
+    /// Takes a program and its words. Without a place for the prompt it comes on standard input.
+    pub fn new(template: &[String]) -> Result<Self, BadTemplate> {
+        let program = template.first().ok_or(BadTemplate::Empty)?;
+        if program.is_empty() || program.contains(['{', '}', '\0']) || program.starts_with('-') {
+            let word = crate::text::plain(crate::text::first_line(program, 40));
+            return Err(BadTemplate::Program { word });
+        }
+        for word in template {
+            if let Some(place) = places(word).find(|place| !PLACES.contains(place)) {
+                return Err(BadTemplate::Place { place: place.to_owned() });
+            }
+        }
+        Ok(Self { template: template.to_vec() })
+    }
+
+    fn names(&self, place: &str) -> bool {
+        self.template.iter().any(|word| places(word).any(|one| one == place))
+    }
+}
+
+impl Agent for Custom {
+    fn name(&self) -> &'static str {
+        "custom"
+    }
+
+    fn program(&self) -> &str {
+        self.template.first().map_or("", String::as_str)
+    }
+
+    fn package(&self) -> Option<Package> {
+        None
+    }
+
+    fn by_hand(&self) -> &'static str {
+        "it is yours: put its program on PATH"
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::BaseUrl
+    }
+
+    fn wires(&self) -> &'static [Wire] {
+        &[Wire::Chat, Wire::Responses, Wire::Anthropic, Wire::Gemini]
+    }
+
+    fn tested(&self) -> Tested {
+        Tested::Documentation
+    }
+
+    fn start(&self, session: &Session<'_>) -> Start {
+        let words = self.template.iter().skip(1).map(|word| filled(word, session));
+        let argv = std::iter::once(session.program.to_owned()).chain(words).collect();
+        let mut start = Start { argv, ..Start::default() };
+        start = match session.wire {
+            Wire::Anthropic => start.env("ANTHROPIC_BASE_URL", session.base_url).env("ANTHROPIC_API_KEY", session.key),
+            Wire::Gemini => start.env("GOOGLE_GEMINI_BASE_URL", session.base_url).env("GEMINI_API_KEY", session.key),
+            Wire::Chat | Wire::Responses | Wire::Azure | Wire::Scripted => start
+                .env("OPENAI_BASE_URL", session.base_url)
+                .env("OPENAI_API_BASE", session.base_url)
+                .env("OPENAI_API_KEY", session.key),
+        };
+        start = start.env("RALPH_AGENT_MODEL", session.model).env("RALPH_AGENT_PROMPT", session.prompt_file);
+        if self.names("prompt") || self.names("prompt_file") { start } else { start.stdin(session.prompt) }
+    }
+
+    fn reader(&self) -> Box<dyn Reader> {
+        Box::new(Plain::default())
+    }
+}
+
+/// Returns the places a word names: lower-case names in braces. Other braces are only braces.
+fn places(word: &str) -> impl Iterator<Item = &str> {
+    word.split('{')
+        .skip(1)
+        .filter_map(|rest| rest.split_once('}'))
+        .map(|(place, _)| place)
+        .filter(|place| is_name(place))
+}
+
+fn is_name(place: &str) -> bool {
+    !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+/// Fills a word in one pass, so that what is put in is not looked at again.
+fn filled(word: &str, session: &Session<'_>) -> String {
+    let mut out = String::new();
+    let mut rest = word;
+    while let Some((before, after)) = rest.split_once('{') {
+        out.push_str(before);
+        let place = after.split_once('}').filter(|(place, _)| PLACES.contains(place));
+        let Some((place, after_place)) = place else {
+            out.push('{');
+            rest = after;
+            continue;
+        };
+        match place {
+            "prompt" => out.push_str(&session.word()),
+            "prompt_file" => out.push_str(session.prompt_file),
+            "folder" => out.push_str(session.folder),
+            "model" => out.push_str(session.model),
+            _ => out.push_str(session.base_url),
+        }
+        rest = after_place;
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(template: &[&str], prompt: &str, want: Result<(&[&str], Option<&str>), &str>) {
+        let template: Vec<String> = template.iter().map(|word| (*word).to_owned()).collect();
+        let got = Custom::new(&template).map(|custom| {
+            let session = Session {
+                program: "/opt/a",
+                prompt,
+                prompt_file: "/x/prompt.md",
+                folder: "/x",
+                model: "m",
+                base_url: "http://d",
+                key: "k",
+                key_variable: "K",
+                wire: Wire::Chat,
+            };
+            let start = custom.start(&session);
+            (start.argv, start.stdin)
+        });
+        let got = got.map_err(|error| format!("{error} | {}", error.hint().unwrap_or_default()));
+        let want = want
+            .map(|(argv, stdin)| (argv.iter().map(|word| (*word).to_owned()).collect(), stdin.map(str::to_owned)))
+            .map_err(str::to_owned);
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn command_lines() {
+        check(&["a"], "do", Ok((&["/opt/a"], Some("do"))));
+        check(&["a", "-m", "{model}", "{prompt}"], "{model}", Ok((&["/opt/a", "-m", "m", "{model}"], None)));
+        check(
+            &["a", "--file={prompt_file}", "{\"a\":1}"],
+            "do",
+            Ok((&["/opt/a", "--file=/x/prompt.md", "{\"a\":1}"], None)),
+        );
+        check(&["a", "{folder}{base_url}", "{{model}}"], "do", Ok((&["/opt/a", "/xhttp://d", "{m}"], Some("do"))));
+        check(&["a", "{"], "do", Ok((&["/opt/a", "{"], Some("do"))));
+        check(
+            &[],
+            "",
+            Err(
+                "the custom agent has no command | write a program and its words, for example `[\"my-agent\", \"--model\", \"{model}\"]`",
+            ),
+        );
+        check(
+            &["{model}"],
+            "",
+            Err(
+                "the custom agent's command begins with `{model}`, which is no program | write a program and its words, for example `[\"my-agent\", \"--model\", \"{model}\"]`",
+            ),
+        );
+        check(
+            &["a", "{promt}"],
+            "",
+            Err("the custom agent's command has the place `{promt}`, which is none | did you mean `{prompt}`?"),
+        );
+        check(
+            &["a", "{key}"],
+            "",
+            Err(
+                "the custom agent's command has the place `{key}`, which is none | the places are {prompt}, {prompt_file}, {folder}, {model}, {base_url}",
+            ),
+        );
+    }
+
+    #[test]
+    fn a_long_prompt_is_read_from_its_file() {
+        let long = "x".repeat(200 << 10);
+        let word = "Read the file /x/prompt.md in full. It holds your instructions: follow them exactly.";
+        check(&["a", "{prompt}"], &long, Ok((&["/opt/a", word], None)));
+    }
+}

@@ -1,0 +1,147 @@
+//! What every reader keeps: the last words, the result, and which tools are at work. All of it is bounded.
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+
+use super::said::{Finished, Said};
+use crate::text;
+
+/// Most bytes of one text that is told.
+const TEXT: usize = 16 << 10;
+/// Most bytes of what is told about a tool.
+const BRIEF: usize = 200;
+/// Most tools that are remembered as being at work.
+const TOOLS: usize = 256;
+
+/// The memory of a reader.
+#[derive(Debug, Default)]
+pub(super) struct Ear {
+    words: String,
+    tools: VecDeque<(String, String)>,
+    pub(super) finished: Option<Finished>,
+}
+
+impl Ear {
+    /// Keeps a text as the last words.
+    pub(super) fn text(&mut self, text: &str) -> Option<Said> {
+        let text = clean(text);
+        if text.trim().is_empty() {
+            return None;
+        }
+        self.words.clone_from(&text);
+        Some(Said::Text(text))
+    }
+
+    pub(super) fn tool(&mut self, id: &str, name: &str, brief: &str) -> Said {
+        let name = one_line(name);
+        if self.tools.len() == TOOLS {
+            self.tools.pop_front();
+        }
+        self.tools.push_back((text::head(id, BRIEF).to_owned(), name.clone()));
+        Said::Tool { name, brief: one_line(brief) }
+    }
+
+    pub(super) fn tool_done(&mut self, id: &str, ok: bool, brief: &str) -> Said {
+        let id = text::head(id, BRIEF);
+        let at = self.tools.iter().position(|(known, _)| known == id);
+        let name = at.and_then(|at| self.tools.remove(at)).map_or_else(|| "tool".to_owned(), |(_, name)| name);
+        Said::ToolDone { name, ok, brief: one_line(brief) }
+    }
+
+    pub(super) fn finish(&mut self, finished: Finished) {
+        let finished = Finished { text: clean(&finished.text), why: finished.why.as_deref().map(clean), ..finished };
+        if !finished.text.trim().is_empty() {
+            self.words.clone_from(&finished.text);
+        }
+        self.finished = Some(finished);
+    }
+
+    pub(super) fn words(&self) -> String {
+        self.words.clone()
+    }
+}
+
+/// Cuts a text to what is kept and takes out what could drive a terminal.
+pub(super) fn clean(text: &str) -> String {
+    text::plain(text::head(text, TEXT))
+}
+
+/// Returns the first line that says anything, cut short.
+pub(super) fn one_line(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    text::plain(text::head(line, BRIEF)).replace(['\n', '\t'], " ")
+}
+
+pub(super) fn trouble(why: &str) -> Said {
+    Said::Trouble(one_line(why))
+}
+
+/// Reads a line as a JSON object.
+pub(super) fn object(line: &str) -> Option<Value> {
+    let line = line.trim();
+    if !line.starts_with('{') {
+        return None;
+    }
+    serde_json::from_str::<Value>(line).ok().filter(Value::is_object)
+}
+
+/// Returns the text at a path of keys; `""` where there is none.
+pub(super) fn str_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns the number at a path of keys; 0 where there is none.
+pub(super) fn count_at(value: &Value, pointer: &str) -> u64 {
+    value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+}
+
+pub(super) fn status_at(value: &Value, pointer: &str) -> Option<u16> {
+    let found = value.pointer(pointer)?;
+    let number = found.as_u64().or_else(|| found.as_str()?.parse().ok())?;
+    u16::try_from(number).ok().filter(|status| (100..1000).contains(status))
+}
+
+/// Says in a few words what a tool was asked to do: the argument that a person would look at first.
+pub(super) fn brief(arguments: &Value) -> String {
+    const FIRST: [&str; 16] = [
+        "command",
+        "cmd",
+        "file_path",
+        "filePath",
+        "absolute_path",
+        "path",
+        "pattern",
+        "query",
+        "url",
+        "prompt",
+        "description",
+        "title",
+        "name",
+        "dir_path",
+        "task",
+        "text",
+    ];
+    let Some(map) = arguments.as_object() else {
+        return arguments.as_str().map(str::to_owned).unwrap_or_default();
+    };
+    let first = FIRST.iter().find_map(|key| map.get(*key)).or_else(|| map.values().next());
+    match first {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(words)) => words.iter().filter_map(Value::as_str).take(16).collect::<Vec<_>>().join(" "),
+        _ => String::new(),
+    }
+}
+
+/// Returns the text of a content that may be a text or a list of parts.
+pub(super) fn content_text(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            let texts: Vec<&str> =
+                parts.iter().map(|part| str_at(part, "/text")).filter(|text| !text.is_empty()).collect();
+            texts.join("\n")
+        }
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,256 @@
+//! When a limit ends: from the headers the door saw, or from what an agent printed.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// No honest limit is longer than a month.
+const LONGEST: SignedDuration = SignedDuration::from_hours(31 * 24);
+
+/// Returns when the provider will answer again, by the headers of an answer that came at `at`.
+pub(super) fn by_headers(headers: &[(String, String)], at: Timestamp) -> Option<Timestamp> {
+    let get = |name: &str| {
+        headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    };
+    let ms = get("retry-after-ms").and_then(number).and_then(|ms| after(at, ms / 1000.0));
+    ms.or_else(|| moment(get("retry-after")?, at)).or_else(|| used_up(headers, at))
+}
+
+/// Reads the windows that are used up; one that has something left is not what stopped us.
+fn used_up(headers: &[(String, String)], at: Timestamp) -> Option<Timestamp> {
+    let left = |reset: &str| {
+        let remaining = reset.replace("reset", "remaining");
+        headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(&remaining)).and_then(|(_, value)| number(value))
+    };
+    let resets = headers.iter().filter(|(name, _)| {
+        let name = name.to_ascii_lowercase();
+        name.contains("ratelimit") && name.contains("reset") && !name.contains("overage")
+    });
+    let over = |name: &str| {
+        // A subscription says of each window whether it is the one that refuses.
+        let status = name.replace("reset", "status");
+        let status =
+            headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(&status)).map(|(_, value)| value.as_str());
+        match status {
+            Some(status) => status == "rejected",
+            None => left(name).is_none_or(|left| left <= 0.0),
+        }
+    };
+    resets.filter(|(name, _)| over(name)).filter_map(|(_, value)| moment(value, at)).max()
+}
+
+/// Reads seconds, a duration like `6m0s`, a Unix time in seconds or milliseconds, or a date.
+fn moment(value: &str, at: Timestamp) -> Option<Timestamp> {
+    let value = value.trim();
+    match number(value) {
+        #[expect(clippy::cast_possible_truncation, reason = "float casts saturate, and the timestamp checks its range")]
+        Some(unix) if unix >= 1e12 => bounded(Timestamp::from_millisecond(unix as i64).ok()?, at),
+        #[expect(clippy::cast_possible_truncation, reason = "float casts saturate, and the timestamp checks its range")]
+        Some(unix) if unix >= 1e9 => bounded(Timestamp::from_second(unix as i64).ok()?, at),
+        Some(wait) => after(at, wait),
+        None => duration(value).and_then(|wait| after(at, wait)).or_else(|| {
+            let date = value.parse::<Timestamp>().ok();
+            bounded(date.or_else(|| Some(jiff::fmt::rfc2822::parse(value).ok()?.timestamp()))?, at)
+        }),
+    }
+}
+
+/// Finds when a limit ends in what an agent printed: `…limit reached|1760000000`, `try again in 3 hours 20 minutes`,
+/// `reset after 2h14m3s`, `resets at 2026-01-02T03:04:05Z`, `resets 3pm`, `try again at 3:05 PM`. Hours of a day
+/// without a zone, or in one that is only named, are taken as UTC's and never lie in the past.
+pub(super) fn by_words(text: &str, now: Timestamp) -> Option<Timestamp> {
+    // What stands beyond this is no message of a limit.
+    let text = crate::text::head(text, 16 << 10).to_ascii_lowercase();
+    if let Some((_, rest)) = text.split_once("limit reached|") {
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+        if digits.len() >= 10 {
+            return moment(digits, now);
+        }
+    }
+    for lead in ["try again in ", "retry in ", "retry after ", "reset after ", "resets in ", "reset in "] {
+        if let Some(wait) = text.match_indices(lead).find_map(|(at, _)| spoken(text.get(at + lead.len()..)?)) {
+            return after(now, wait);
+        }
+    }
+    for lead in ["resets at ", "reset at ", "try again at ", "resets "] {
+        let found = text.match_indices(lead).find_map(|(at, _)| {
+            let rest = text.get(at + lead.len()..)?;
+            let word = rest.split_whitespace().next()?.trim_end_matches(['.', ',', ';', ')', '|']);
+            let date = word.to_ascii_uppercase().parse::<Timestamp>().ok().and_then(|date| bounded(date, now));
+            date.or_else(|| hour(rest, now))
+        });
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+/// Reads `3 hours 20 minutes`, `2h14m3s`, `5 days`, `20s`; returns seconds.
+fn spoken(text: &str) -> Option<f64> {
+    let mut words = text.split_whitespace().map(|word| word.trim_matches([',', '.', ';', ')', '(']));
+    let mut total = None;
+    let mut next = words.next();
+    while let Some(word) = next {
+        if let Some(amount) = number(word) {
+            let Some(scale) = words.next().and_then(unit) else { break };
+            total = Some(total.unwrap_or(0.0) + amount * scale);
+        } else if let Some(wait) = duration(word) {
+            total = Some(total.unwrap_or(0.0) + wait);
+        } else if word != "and" || total.is_none() {
+            break;
+        }
+        next = words.next();
+    }
+    total
+}
+
+/// Reads durations like `6m0s`, `1h2m3.5s` and `20ms`; returns seconds.
+fn duration(text: &str) -> Option<f64> {
+    let mut rest = text;
+    let mut total = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (amount, tail) = rest.split_at_checked(digits)?;
+        let end = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let (name, after) = tail.split_at_checked(end)?;
+        total += number(amount)? * unit(name)?;
+        rest = after;
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+fn unit(word: &str) -> Option<f64> {
+    Some(match word {
+        "ms" | "millisecond" | "milliseconds" => 0.001,
+        "s" | "sec" | "secs" | "second" | "seconds" => 1.0,
+        "m" | "min" | "mins" | "minute" | "minutes" => 60.0,
+        "h" | "hr" | "hrs" | "hour" | "hours" => 3600.0,
+        "d" | "day" | "days" => 86_400.0,
+        _ => return None,
+    })
+}
+
+/// Reads an hour of the day, `3pm` or `3:05 pm`, as the next time it comes.
+fn hour(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != ':')?;
+    let (clock, rest) = text.split_at_checked(end)?;
+    let noon = match rest.trim_start().get(..2)? {
+        "am" => 0,
+        "pm" => 12,
+        _ => return None,
+    };
+    let (hour, minute) = clock.split_once(':').unwrap_or((clock, "0"));
+    let hour = hour.parse::<i64>().ok().filter(|hour| (1..=12).contains(hour))?;
+    let minute = minute.parse::<i64>().ok().filter(|minute| (0..60).contains(minute))?;
+    let midnight = now.as_second() - now.as_second().rem_euclid(86_400);
+    let then = midnight + (hour % 12 + noon) * 3600 + minute * 60;
+    let then = if then < now.as_second() { then + 86_400 } else { then };
+    Timestamp::from_second(then).ok()
+}
+
+fn after(at: Timestamp, seconds: f64) -> Option<Timestamp> {
+    let wait = SignedDuration::try_from_secs_f64(seconds).ok()?.min(LONGEST);
+    at.checked_add(wait).ok()
+}
+
+/// A moment that has passed means "now".
+fn bounded(then: Timestamp, at: Timestamp) -> Option<Timestamp> {
+    let wait = then.duration_since(at).max(SignedDuration::ZERO).min(LONGEST);
+    at.checked_add(wait).ok()
+}
+
+/// `f64` would also take "inf", "nan" and exponents, which nobody means.
+fn number(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let plain = !text.is_empty() && text.len() < 20 && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: &str = "2026-01-02T10:00:00Z";
+
+    fn now() -> Timestamp {
+        NOW.parse().unwrap()
+    }
+
+    #[track_caller]
+    fn headers(all: &[(&str, &str)], want: Option<&str>) {
+        let all: Vec<(String, String)> = all.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        assert_eq!(by_headers(&all, now()).map(|then| then.to_string()).as_deref(), want, "{all:?}");
+    }
+
+    #[test]
+    fn of_headers() {
+        headers(&[("retry-after", "30")], Some("2026-01-02T10:00:30Z"));
+        headers(&[("Retry-After-Ms", "1500"), ("retry-after", "30")], Some("2026-01-02T10:00:01.5Z"));
+        headers(&[("retry-after", "Fri, 02 Jan 2026 11:00:00 GMT")], Some("2026-01-02T11:00:00Z"));
+        headers(&[("retry-after", "Fri, 02 Jan 2026 09:00:00 GMT")], Some(NOW));
+        headers(
+            &[("x-ratelimit-reset-requests", "6m0s"), ("x-ratelimit-remaining-requests", "0")],
+            Some("2026-01-02T10:06:00Z"),
+        );
+        headers(&[("x-ratelimit-reset-requests", "6m0s"), ("x-ratelimit-remaining-requests", "7")], None);
+        headers(
+            &[
+                ("anthropic-ratelimit-tokens-reset", "2026-01-02T10:00:41Z"),
+                ("anthropic-ratelimit-tokens-remaining", "0"),
+                ("anthropic-ratelimit-requests-reset", "2026-01-02T12:00:00Z"),
+                ("anthropic-ratelimit-requests-remaining", "9"),
+            ],
+            Some("2026-01-02T10:00:41Z"),
+        );
+        headers(
+            &[
+                ("anthropic-ratelimit-unified-5h-status", "allowed"),
+                ("anthropic-ratelimit-unified-5h-reset", "1767351600"),
+                ("anthropic-ratelimit-unified-7d-status", "rejected"),
+                ("anthropic-ratelimit-unified-7d-reset", "1767355200"),
+            ],
+            Some("2026-01-02T12:00:00Z"),
+        );
+        headers(&[("x-ratelimit-reset", "99999999999")], Some("2026-02-02T10:00:00Z"));
+        headers(&[("server", "x")], None);
+    }
+
+    #[test]
+    fn of_words() {
+        for (text, want) in [
+            ("Claude AI usage limit reached|1767355200", Some("2026-01-02T12:00:00Z")),
+            ("You've hit your limit · resets 3pm (UTC)", Some("2026-01-02T15:00:00Z")),
+            ("5-hour limit reached ∙ resets 9am", Some("2026-01-03T09:00:00Z")),
+            ("usage limit reached, resets at 2026-01-02T13:00:00Z.", Some("2026-01-02T13:00:00Z")),
+            ("You've hit your usage limit. Try again in 3 hours 20 minutes.", Some("2026-01-02T13:20:00Z")),
+            ("try again in 1 day 2 hours and 3 minutes", Some("2026-01-03T12:03:00Z")),
+            ("hit your usage limit… or try again at 3:05 PM.", Some("2026-01-02T15:05:00Z")),
+            ("Your quota will reset after 2h14m3s.", Some("2026-01-02T12:14:03Z")),
+            ("Please retry in 20.5s.", Some("2026-01-02T10:00:20.5Z")),
+            ("12am means: resets 12am", Some("2026-01-03T00:00:00Z")),
+            ("try again in a while", None),
+            ("resets soon", None),
+            ("resets 13pm", None),
+            ("", None),
+        ] {
+            assert_eq!(by_words(text, now()).map(|then| then.to_string()).as_deref(), want, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_calmly(
+            text in "(.{0,20}(try again in|resets at|resets|limit reached[|])[ 0-9a-z:.TZ-]{0,24}){0,3}",
+            value in "[ -~]{0,30}",
+        ) {
+            for then in [
+                by_words(&text, now()),
+                by_headers(&[("retry-after".into(), value.clone())], now()),
+                by_headers(&[("x-ratelimit-reset".into(), value.clone())], now()),
+            ].into_iter().flatten() {
+                prop_assert!(then >= now() && then.duration_since(now()) <= LONGEST);
+            }
+        }
+    }
+}
