@@ -15,6 +15,7 @@ use ralph_core::redact::forms;
 use ralph_core::secret::Secret;
 
 use crate::phantom::{NoRandom, Phantom};
+use crate::wash;
 
 /// Where in a request a credential stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -208,8 +209,7 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
 
 /// Servers read `X_Api_Key` and `x.api.key` as `x-api-key`.
 fn carries(name: &HeaderName) -> bool {
-    let name = name.as_str().replace(['_', '.'], "-");
-    CARRIERS.contains(&name.as_str())
+    CARRIERS.iter().any(|carrier| wash::is_spelt(name, carrier))
 }
 
 fn basic(value: &str) -> Option<(String, String)> {

@@ -3,11 +3,22 @@
 use std::fmt;
 use std::sync::Arc;
 
+use aho_corasick::AhoCorasick;
 use bytes::{Bytes, BytesMut};
 
 /// Texts that must not pass, each with the name of what it is. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Forbidden(Arc<[(Vec<u8>, String)]>);
+pub(crate) struct Forbidden(Option<Arc<Known>>);
+
+struct Known {
+    texts: Vec<(Vec<u8>, String)>,
+    /// All texts at once, as they are and without capitals.
+    plain: AhoCorasick,
+    small: AhoCorasick,
+    /// The bytes that a text begins with.
+    first: [bool; 256],
+    longest: usize,
+}
 
 impl fmt::Debug for Forbidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -15,48 +26,68 @@ impl fmt::Debug for Forbidden {
     }
 }
 
-impl Forbidden {
-    pub(crate) fn new(texts: impl IntoIterator<Item = (String, String)>) -> Self {
-        let named = texts.into_iter().filter(|(text, _)| !text.is_empty());
-        Self(named.map(|(text, name)| (text.into_bytes(), name)).collect())
+impl Known {
+    /// `None` when there are none.
+    fn new(texts: Vec<(Vec<u8>, String)>) -> Option<Self> {
+        let longest = texts.iter().map(|(text, _)| text.len()).max()?;
+        let all = |text: fn(&[u8]) -> Vec<u8>| {
+            AhoCorasick::new(texts.iter().map(|(known, _)| text(known))).expect("credentials are not gigabytes long")
+        };
+        let (plain, small) = (all(<[u8]>::to_vec), all(<[u8]>::to_ascii_lowercase));
+        let mut first = [false; 256];
+        for byte in texts.iter().filter_map(|(text, _)| text.first()) {
+            if let Some(known) = first.get_mut(usize::from(*byte)) {
+                *known = true;
+            }
+        }
+        Some(Self { texts, plain, small, first, longest })
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Finds one of the texts and returns its name.
-    pub(crate) fn found(&self, bytes: &[u8]) -> Option<&str> {
-        self.0.iter().find(|(text, _)| contains(bytes, text)).map(|(_, name)| name.as_str())
-    }
-
-    /// Finds one of the texts where capitals were lost, as they are in the name of a header.
-    pub(crate) fn found_in_small_letters(&self, small: &str) -> Option<&str> {
-        let found = |(text, _): &&(Vec<u8>, String)| contains(small.as_bytes(), &text.to_ascii_lowercase());
-        self.0.iter().find(found).map(|(_, name)| name.as_str())
+    fn name(&self, at: usize) -> Option<&str> {
+        self.texts.get(at).map(|(_, name)| name.as_str())
     }
 
     /// Returns how many bytes at the end could be the beginning of one of the texts.
     fn begun(&self, bytes: &[u8]) -> usize {
-        self.0.iter().map(|(text, _)| begun(bytes, text)).max().unwrap_or(0)
-    }
-}
-
-fn contains(bytes: &[u8], text: &[u8]) -> bool {
-    let Some(first) = text.first() else { return false };
-    let mut from = 0;
-    while let Some(at) = bytes.get(from..).and_then(|rest| rest.iter().position(|byte| byte == first)) {
-        if bytes.get(from + at..).is_some_and(|rest| rest.starts_with(text)) {
-            return true;
+        let tail = bytes.get(bytes.len().saturating_sub(self.longest - 1)..).unwrap_or_default();
+        let begins = |byte: &u8| self.first.get(usize::from(*byte)).copied().unwrap_or(false);
+        let mut from = 0;
+        while let Some(at) = tail.get(from..).and_then(|rest| rest.iter().position(begins)) {
+            let rest = tail.get(from + at..).unwrap_or_default();
+            if self.texts.iter().any(|(text, _)| text.len() > rest.len() && text.starts_with(rest)) {
+                return rest.len();
+            }
+            from += at + 1;
         }
-        from += at + 1;
+        0
     }
-    false
 }
 
-fn begun(bytes: &[u8], text: &[u8]) -> usize {
-    let most = text.len().saturating_sub(1).min(bytes.len());
-    (1..=most).rev().find(|n| bytes.ends_with(text.get(..*n).unwrap_or_default())).unwrap_or(0)
+impl Forbidden {
+    pub(crate) fn new(texts: impl IntoIterator<Item = (String, String)>) -> Self {
+        let named = texts.into_iter().filter(|(text, _)| !text.is_empty());
+        Self(Known::new(named.map(|(text, name)| (text.into_bytes(), name)).collect()).map(Arc::new))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Finds one of the texts and returns its name.
+    pub(crate) fn found(&self, bytes: &[u8]) -> Option<&str> {
+        let known = self.0.as_ref()?;
+        known.plain.find(bytes).and_then(|found| known.name(found.pattern().as_usize()))
+    }
+
+    /// Finds one of the texts where capitals were lost, as they are in the name of a header.
+    pub(crate) fn found_in_small_letters(&self, small: &str) -> Option<&str> {
+        let known = self.0.as_ref()?;
+        known.small.find(small.as_bytes()).and_then(|found| known.name(found.pattern().as_usize()))
+    }
+
+    fn begun(&self, bytes: &[u8]) -> usize {
+        self.0.as_ref().map_or(0, |known| known.begun(bytes))
+    }
 }
 
 /// A text that must not pass was about to: its name.

@@ -89,11 +89,15 @@ impl Shelf {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the connection that was used last; those that were left for too long are closed.
+    /// Takes the connection that was used last, of those that are free already; those that were left for too long are
+    /// closed.
     fn take(&self, upstream: &Upstream) -> Option<Sender> {
+        let now = Instant::now();
         let mut shelf = self.lock();
-        shelf.retain(|(_, sender, since)| since.elapsed() < KEPT && !sender.is_closed());
-        let at = shelf.iter().rposition(|(known, ..)| known.is_at(upstream))?;
+        shelf.retain(|(_, sender, since)| now.duration_since(*since) < KEPT && !sender.is_closed());
+        let leads = |(known, ..): &&(Upstream, Sender, Instant)| known.is_at(upstream);
+        let free = shelf.iter().rposition(|kept| leads(&kept) && kept.1.is_ready());
+        let at = free.or_else(|| shelf.iter().rposition(|kept| leads(&kept)))?;
         Some(shelf.remove(at).1)
     }
 }

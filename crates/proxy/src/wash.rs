@@ -29,11 +29,17 @@ const STEERING: [&str; 5] =
 
 /// Removes what would have a server do something else than what was judged, however it is spelt.
 pub(crate) fn steering(headers: &mut HeaderMap) {
-    let steers = |name: &&HeaderName| STEERING.contains(&name.as_str().replace(['_', '.'], "-").as_str());
+    let steers = |name: &&HeaderName| STEERING.iter().any(|known| is_spelt(name, known));
     let named: Vec<HeaderName> = headers.keys().filter(steers).cloned().collect();
     for name in named {
         headers.remove(name);
     }
+}
+
+/// Says whether a server could read a header by this name, which is written with dashes.
+pub(crate) fn is_spelt(name: &HeaderName, known: &str) -> bool {
+    let dashes = |byte: u8| if matches!(byte, b'_' | b'.') { b'-' } else { byte };
+    name.as_str().len() == known.len() && name.as_str().bytes().map(dashes).eq(known.bytes())
 }
 
 /// What a call of a model may say beside its body: what the providers' own libraries and known agents send. A gateway

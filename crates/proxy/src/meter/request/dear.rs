@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::super::endpoint::Call;
 use super::error::{BadRequest, shown};
-use super::weigh::loose;
+use super::weigh::alike;
 
 /// A request on its way through our hands.
 #[derive(Debug)]
@@ -87,9 +87,9 @@ pub(super) fn strip(call: &Call, draft: &mut Draft) -> Result<(), BadRequest> {
     if let Call::Gemini { .. } = call {
         return super::gemini::strip(draft);
     }
-    for (name, loosely) in draft.fields.keys().map(|name| (name, loose(name))) {
-        let known = DEAR.iter().chain(ELSEWHERE).chain(KNOWN);
-        if let Some(meant) = known.into_iter().find(|meant| name.as_str() != **meant && loosely == loose(meant)) {
+    for name in draft.fields.keys() {
+        let mut known = DEAR.iter().chain(ELSEWHERE).chain(KNOWN);
+        if let Some(meant) = known.find(|meant| name.as_str() != **meant && alike(name, meant)) {
             return Err(BadRequest::Spelling { name: shown(name), meant });
         }
     }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::dear::Draft;
 use super::error::{BadRequest, shown};
-use super::weigh::loose;
+use super::weigh::alike;
 
 /// Fields with two spellings that are read here.
 const KNOWN: &[&str] = &["contents", "system_instruction", "tools", "tool_config", "generation_config", "service_tier"];
@@ -35,7 +35,7 @@ pub(super) fn strip(draft: &mut Draft) -> Result<(), BadRequest> {
 
 /// Returns how a field is spelled here, if it is here; two spellings of one field are two readings of one request.
 pub(super) fn named(map: &Map<String, Value>, name: &str) -> Result<Option<String>, BadRequest> {
-    let mut found = map.keys().filter(|own| loose(own) == loose(name));
+    let mut found = map.keys().filter(|own| alike(own, name));
     match (found.next(), found.next()) {
         (_, Some(second)) => Err(BadRequest::Twice { name: shown(second) }),
         (first, None) => Ok(first.cloned()),
@@ -75,7 +75,7 @@ fn tools(draft: &mut Draft) -> Result<(), BadRequest> {
     for tool in tools {
         let mut functions = Map::new();
         for (kind, value) in tool.as_object().into_iter().flatten() {
-            if loose(kind) == "functiondeclarations" {
+            if alike(kind, "functionDeclarations") {
                 functions.insert(kind.clone(), value.clone());
             } else {
                 gone.push(format!("tool `{}` taken out", shown(kind)));

@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::error::{BadRequest, shown};
-use super::weigh::loose;
+use super::weigh::alike;
 
 /// A body of as many values takes some hundred megabytes of memory; no conversation needs as many.
 const MOST_VALUES: u32 = 1_000_000;
@@ -157,7 +157,7 @@ impl Body {
 
     /// Returns how a field is spelled here whose spelling the provider does not care about.
     pub(super) fn like(&self, wanted: &str) -> Option<String> {
-        self.fields.iter().find(|(name, _)| loose(name) == loose(wanted)).map(|(name, _)| name.clone())
+        self.fields.iter().find(|(name, _)| alike(name, wanted)).map(|(name, _)| name.clone())
     }
 
     pub(super) fn write(&self) -> Vec<u8> {

@@ -28,9 +28,7 @@ pub(super) fn weigh(call: &Call, fields: &Map<String, Value>) -> Result<u64, Bad
             (Call::Messages, "messages" | "system") | (Call::Chat, "messages") | (Call::Responses, "input") => {
                 content(value)?
             }
-            (Call::Gemini { .. }, _) if matches!(loose(name).as_str(), "contents" | "systeminstruction") => {
-                gemini(value)?
-            }
+            (Call::Gemini { .. }, _) if alike(name, "contents") || alike(name, "systemInstruction") => gemini(value)?,
             (_, "tools" | "functions") => TOOLS.saturating_add(tools(value)),
             _ => text(value),
         };
@@ -41,7 +39,16 @@ pub(super) fn weigh(call: &Call, fields: &Map<String, Value>) -> Result<u64, Bad
 
 /// Returns a name without what some parsers do not care about.
 pub(super) fn loose(name: &str) -> String {
-    name.chars().filter(|c| !matches!(c, '_' | '-')).map(|c| c.to_ascii_lowercase()).collect()
+    loosely(name).collect()
+}
+
+/// Says whether two names are one for parsers that care less about spelling.
+pub(super) fn alike(one: &str, other: &str) -> bool {
+    loosely(one).eq(loosely(other))
+}
+
+fn loosely(name: &str) -> impl Iterator<Item = char> {
+    name.chars().filter(|c| !matches!(c, '_' | '-')).map(|c| c.to_ascii_lowercase())
 }
 
 /// Counts a value as the text that a model gets to read.
@@ -194,7 +201,7 @@ fn gemini(value: &Value) -> Result<u64, BadRequest> {
 fn inline_data(value: &Value) -> Result<u64, BadRequest> {
     let field = |wanted: &str| {
         let fields = value.as_object().into_iter().flatten();
-        let mut found = fields.filter(|(name, _)| loose(name) == wanted).map(|(_, value)| value.as_str());
+        let mut found = fields.filter(|(name, _)| alike(name, wanted)).map(|(_, value)| value.as_str());
         // Two spellings of one field are two readings of one request.
         found.next().flatten().filter(|_| found.next().is_none())
     };
