@@ -75,13 +75,28 @@ pub struct Spec {
     pub network: Network,
     /// Which of the host's toolchains can be seen, read-only.
     pub toolchains: Toolchains,
+    /// Further files of the host that can be seen, read-only: the programs of agents.
+    pub layers: Vec<Layer>,
+}
+
+/// A file or directory of the host that is seen inside, read-only and with nothing beside it. Where a backend runs its
+/// commands on the host itself, it is where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    pub host: PathBuf,
+    /// An absolute path of at least two parts that nothing else of the sandbox has.
+    pub inside: PathBuf,
 }
 
 impl Spec {
     /// Returns a hash of everything that, when different, means another sandbox.
     pub fn fingerprint(&self) -> String {
-        let parts = serde_json::to_vec(&(&self.env, &self.image, &self.resources, &self.network, &self.toolchains))
-            .expect("strings serialise");
+        let parts = (&self.env, &self.image, &self.resources, &self.network, &self.toolchains);
+        let mut parts = serde_json::to_vec(&parts).expect("strings serialise");
+        // One without layers is what it was before there were any.
+        if !self.layers.is_empty() {
+            parts.extend(serde_json::to_vec(&self.layers).expect("paths that can be written down"));
+        }
         ralph_core::hash::sha256(&parts)
     }
 }

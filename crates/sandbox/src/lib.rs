@@ -20,7 +20,8 @@ mod token;
 pub mod toolchain;
 
 pub use contract::{
-    Backend, Capabilities, Entry, EntryKind, Isolation, Label, Listed, Network, Prune, Pruned, Resources, Sandbox, Spec,
+    Backend, Capabilities, Entry, EntryKind, Isolation, Label, Layer, Listed, Network, Prune, Pruned, Resources,
+    Sandbox, Spec,
 };
 pub use error::Error;
 pub use exec::{Capture, Exec, Exit, Kept, Limit, Output, Sink, Status, Stream, capture};

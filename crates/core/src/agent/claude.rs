@@ -22,6 +22,10 @@ impl Agent for Claude {
         Some(Package::Npm("@anthropic-ai/claude-code"))
     }
 
+    fn native(&self) -> Option<&'static str> {
+        Some("@anthropic-ai/claude-code-linux-{arch}/claude")
+    }
+
     fn guarantee(&self) -> Guarantee {
         Guarantee::BaseUrl
     }

@@ -25,6 +25,10 @@ impl Agent for Codex {
         Some(Package::Npm("@openai/codex"))
     }
 
+    fn native(&self) -> Option<&'static str> {
+        Some("@openai/codex-linux-{arch}/vendor/*/bin/codex")
+    }
+
     fn guarantee(&self) -> Guarantee {
         Guarantee::BaseUrl
     }

@@ -16,6 +16,11 @@ pub trait Agent: fmt::Debug + Send + Sync {
     fn by_hand(&self) -> &str {
         ""
     }
+    /// The program within its package's `node_modules` that needs no installation script, with `{arch}` for the
+    /// processor and `*` for one part of the path; `None` where it is what `.bin` names.
+    fn native(&self) -> Option<&str> {
+        None
+    }
     /// What keeps the real credential away from it.
     fn guarantee(&self) -> Guarantee;
     /// The protocols of providers it can be pointed at, the best first. Empty where it only talks to its maker.

@@ -67,6 +67,11 @@ pub(super) fn clean(text: &str) -> String {
     text::plain(text::head(text, TEXT))
 }
 
+/// Adds a piece to a text that comes in pieces.
+pub(super) fn add(text: &mut String, piece: &str) {
+    text.push_str(text::head(piece, TEXT.saturating_sub(text.len())));
+}
+
 /// Returns the first line that says anything, cut short.
 pub(super) fn one_line(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();

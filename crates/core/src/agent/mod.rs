@@ -2,16 +2,23 @@
 //!
 //! Nothing is run here. `engine::agent` finds and installs the programs, `engine::run` starts them in a sandbox.
 
+mod aider;
 mod catalogue;
 mod claude;
 mod codex;
 mod contract;
+mod copilot;
+mod cursor;
 mod custom;
 mod ear;
+mod gemini;
+mod goose;
 mod judge;
 mod lines;
 mod messages;
+mod opencode;
 mod plain;
+mod qwen;
 mod reset;
 mod said;
 mod words;

@@ -8,6 +8,7 @@
 mod bench;
 mod exec;
 mod files;
+mod layers;
 mod life;
 mod processes;
 mod suite;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::bench::{Bench, Verdict};
-use super::{exec, files, life, processes};
+use super::{exec, files, layers, life, processes};
 use crate::Backend;
 
 /// A case that takes longer hangs, which is a failure and must not stop the others.
@@ -102,6 +102,7 @@ pub async fn suite(backend: &dyn Backend) -> Vec<CaseResult> {
         "files: copy in and out" => files::copies,
         "files: copy out refuses" => files::copy_out_refusals,
         "files: the exchange directory" => files::exchange,
+        "layers: are seen, alone, and stay as they are" => layers::layers,
         "end: nothing of the suite is left" => Bench::clean_up,
     }
 }

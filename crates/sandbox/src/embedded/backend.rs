@@ -344,6 +344,7 @@ impl Shared {
             let shown = tools.shown(&place, shared.share_caches, &shared.ids);
             let mut shown = shown.map_err(failed("show the toolchains"))?;
             shown.add(&shared.binds, &shared.masks).map_err(failed("find what is to be shown"))?;
+            shown.layers(&meta.shown).map_err(failed("show a layer of the host"))?;
             let wish = Wish {
                 meta: &meta,
                 folder: &place,

@@ -1,7 +1,7 @@
 //! The user's toolchains inside a cage: what was found on the host, as mounts, files and variables.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use ralph_core::config::Toolchains;
 
@@ -9,10 +9,10 @@ use super::backend::User;
 use super::layout;
 use super::plan::{Bind, Ids, Volume};
 use super::{HOME, system};
-use crate::Error;
 use crate::files::{self, Root};
 use crate::image::ImageConfig;
 use crate::toolchain::{self, Found, Host};
+use crate::{Error, Layer};
 
 /// Where programs are in every base.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -121,6 +121,21 @@ impl Shown {
             self.binds.push(system::bind(&system::plain(path)?, &path.to_string_lossy())?);
         }
         self.masks.extend(masks.iter().map(|path| path.to_string_lossy().into_owned()));
+        Ok(())
+    }
+
+    /// Shows files and directories of the host at a place of their own. One that is gone is told: whoever asked for it
+    /// cannot do without.
+    pub(super) fn layers(&mut self, layers: &[Layer]) -> io::Result<()> {
+        for layer in layers {
+            let parts: Vec<Component<'_>> = layer.inside.components().collect();
+            let plain = parts.iter().skip(1).all(|part| matches!(part, Component::Normal(_)));
+            let target = layer.inside.to_str().filter(|_| layer.inside.is_absolute() && plain && parts.len() > 2);
+            let target = target.ok_or_else(|| {
+                io::Error::new(io::ErrorKind::InvalidInput, format!("{} is no place for it", layer.inside.display()))
+            })?;
+            self.binds.push(system::bind(&system::plain(&layer.host)?, target)?);
+        }
         Ok(())
     }
 

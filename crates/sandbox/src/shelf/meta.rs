@@ -10,7 +10,7 @@ use ralph_core::config::Toolchains;
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, Root};
-use crate::{Error, Listed, Network, Resources, Spec, token};
+use crate::{Error, Layer, Listed, Network, Resources, Spec, token};
 
 pub(crate) const FILE: &str = "meta.json";
 const FORMAT: u64 = 1;
@@ -32,6 +32,9 @@ pub(crate) struct Meta {
     pub(crate) network: Network,
     #[serde(default)]
     pub(crate) toolchains: Toolchains,
+    /// What of the host is shown beside the toolchains.
+    #[serde(default)]
+    pub(crate) shown: Vec<Layer>,
     /// The snapshots this sandbox stands on, the nearest first.
     #[serde(default)]
     pub(crate) layers: Vec<String>,
@@ -55,6 +58,7 @@ impl Meta {
             resources: spec.resources,
             network: spec.network,
             toolchains: spec.toolchains.clone(),
+            shown: spec.layers.clone(),
             layers: Vec::new(),
         }
     }
@@ -185,6 +189,7 @@ mod tests {
             resources: Resources::default(),
             network: Network::default(),
             toolchains: Toolchains::default(),
+            shown: Vec::new(),
             layers: Vec::new(),
         };
         assert_eq!(Meta::read("a", folder.path()).unwrap(), want);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ralph_sandbox::conformance::{Outcome, suite};
 use ralph_sandbox::embedded::{Embedded, Options};
-use ralph_sandbox::{Backend, Exec, Spec, capture};
+use ralph_sandbox::{Backend, Exec, Layer, Spec, capture};
 
 pub(crate) fn options(dir: &Path) -> Options {
     Options { dir: dir.to_owned(), program: Some(crate::ordinary::program()), ..Options::default() }
@@ -43,4 +43,36 @@ async fn conforms() {
     let failed: Vec<String> =
         results.iter().filter(|one| one.outcome != Outcome::Passed).map(ToString::to_string).collect();
     assert!(failed.is_empty() && results.len() > 40, "{failed:#?}");
+}
+
+#[tokio::test]
+async fn layers_that_cannot_be_shown() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let backend = Embedded::new(options(&dir.path().join("state")));
+    std::fs::write(dir.path().join("file"), "").expect("a file");
+    for (n, (host, inside, want)) in [
+        ("gone", "/opt/a/b", "No such file"),
+        ("file", "opt/a", "is no place for it"),
+        ("file", "/opt", "is no place for it"),
+        ("file", "/opt/../etc/passwd", "is no place for it"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let layer = Layer { host: dir.path().join(host), inside: inside.into() };
+        let spec = Spec { layers: vec![layer], ..spec(&format!("layer-{n}")) };
+        let sandbox = backend.create(&spec).await.expect("a folder for it");
+        let error = capture(&*sandbox, &Exec::new(["true"], Duration::from_secs(20)), 99).await.expect_err("a refusal");
+        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        assert!(error.to_string().contains("show a layer of the host") && source.contains(want), "{error}: {source}");
+        sandbox.destroy().await.expect("the end");
+    }
+}
+
+#[test]
+fn a_layer_makes_another_sandbox_and_none_does_not() {
+    let one = Spec { layers: vec![Layer { host: "/a".into(), inside: "/opt/a".into() }], ..spec("x") };
+    let other = Spec { layers: vec![Layer { host: "/b".into(), inside: "/opt/a".into() }], ..spec("x") };
+    assert_ne!(one.fingerprint(), spec("x").fingerprint());
+    assert_ne!(one.fingerprint(), other.fingerprint());
 }
