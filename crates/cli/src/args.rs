@@ -192,9 +192,12 @@ pub(crate) struct Run {
     /// The model profile to use
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// The engine: actions
+    /// Who works: `actions` (ralph's own engine) or `agent` (an agent program in the sandbox)
     #[arg(long, value_name = "NAME")]
     pub(crate) engine: Option<String>,
+    /// The agent program to work with, such as `claude` or `codex`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
     /// Stop after this many iterations
     #[arg(long, value_name = "N", value_parser = at_least_one::<u32>)]
     pub(crate) max_iterations: Option<u32>,

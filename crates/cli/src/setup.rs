@@ -8,7 +8,7 @@ use ralph_core::config::{
     self, Backend, BudgetValues, Layer, ModelValues, NetworkValues, Origin, SandboxValues, TaskAsk, Values,
 };
 use ralph_core::env::RALPH_STATE_DIR;
-use ralph_core::event::{Identity, PinnedProfile, Profiles as PinnedProfiles, Resources};
+use ralph_core::event::{Identity, PinnedAgent, PinnedProfile, Profiles as PinnedProfiles, Resources};
 use ralph_core::exit::Exit;
 use ralph_core::gutter::Rung;
 use ralph_core::lint::{self, Context, Finding, Maxima, Pricing};
@@ -41,6 +41,7 @@ pub(crate) struct Flags {
     pub(crate) backend: Option<String>,
     pub(crate) profile: Option<String>,
     pub(crate) engine: Option<String>,
+    pub(crate) agent: Option<String>,
     pub(crate) max_iterations: Option<u32>,
     pub(crate) max_cost: Option<f64>,
     pub(crate) max_minutes: Option<u32>,
@@ -255,6 +256,7 @@ impl Setup {
             backends: Some(backends),
             default_backend: Some(config.sandbox.backend.value.as_str().to_owned()),
             files: Some(files.into_iter().map(|entry| entry.path).collect()),
+            agents: Some(agents().map(str::to_owned).collect()),
             ..Context::default()
         };
         Ok(lint::lint(read.source.as_deref(), &context))
@@ -264,15 +266,10 @@ impl Setup {
     pub(crate) fn begin(&self, read: &Read, flags: &Flags) -> Result<Begin, Failure> {
         let source = read.source.clone().unwrap_or_default();
         let task = parse(&source)?;
-        let engine = flags.engine.as_deref();
-        if task.front.engine != EngineKind::Actions && engine.is_none() || engine.is_some_and(|name| name != "actions")
-        {
-            return Err(Failure::usage("this version runs the `actions` engine only")
-                .hint("set `engine: actions` in the task file, or use `--engine actions`"));
-        }
         let path = read.shown.display().to_string();
         let config = self.resolve(Some(read.repo.top()), flags, Some((ask(&task.front, flags), &path)))?;
         let profiles = self.pin(read.repo.top(), &config)?;
+        let agent = agent(&task.front, flags, &config.agent)?;
         let budget = Budget {
             iterations: config.budget.max_iterations.value,
             wall_ms: u64::from(config.budget.max_wall_time_minutes.value).saturating_mul(60_000),
@@ -291,6 +288,7 @@ impl Setup {
             resources: resources(&config.sandbox.resources),
             toolchains: config.sandbox.toolchains.value.clone(),
             lent: flags.lend.clone(),
+            agent,
             profiles,
             budget,
             policy: config.sandbox.network.policy(),
@@ -335,6 +333,56 @@ fn pin(profiles: &Profiles, table: &Table, name: &str, top: &Path) -> Result<Pin
         price: profile.price(table),
         extra: profile.extra.clone(),
     })
+}
+
+/// The name of the agent whose command line is the user's own.
+const CUSTOM: &str = "custom";
+
+/// The agents a task may name.
+fn agents() -> impl Iterator<Item = &'static str> {
+    ralph_core::agent::all().iter().map(|agent| agent.name()).chain([CUSTOM])
+}
+
+/// Returns the agent that works in the sandbox; `None` where ralph's own engine does.
+fn agent(front: &Front, flags: &Flags, config: &config::Agent) -> Result<Option<PinnedAgent>, Failure> {
+    let engine = match flags.engine.as_deref() {
+        Some("actions") if flags.agent.is_some() => {
+            return Err(Failure::usage("`--agent` names an agent, and `--engine actions` uses none")
+                .hint("leave one of them out"));
+        }
+        Some("actions") => EngineKind::Actions,
+        Some("agent") => EngineKind::Agent,
+        Some(other) => {
+            return Err(Failure::usage(format!("there is no engine `{}`", ralph_core::text::plain(other)))
+                .hint("use `--engine actions` or `--engine agent`"));
+        }
+        None if flags.agent.is_some() => EngineKind::Agent,
+        None => front.engine,
+    };
+    if engine == EngineKind::Actions {
+        return Ok(None);
+    }
+    let name = flags.agent.as_deref().unwrap_or(front.agent());
+    if !agents().any(|known| known == name) {
+        let shown = ralph_core::text::plain(ralph_core::text::head(name, 64));
+        let hint = ralph_core::text::did_you_mean(&shown, agents())
+            .map_or_else(|| "ralph agent ls".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        return Err(Failure::usage(format!("there is no agent `{shown}`")).hint(hint));
+    }
+    let template = (name == CUSTOM).then(|| config.command.value.clone());
+    if let Some(template) = &template {
+        ralph_core::agent::Custom::new(template).map_err(|error| {
+            Failure::usage(format!("the agent `custom` cannot be started: {error}"))
+                .hint("set `agent.command` in your `config.toml`, for example [\"my-agent\", \"--prompt-file\", \"{prompt_file}\"]")
+        })?;
+    }
+    Ok(Some(PinnedAgent {
+        name: name.to_owned(),
+        template,
+        session_s: u64::from(config.session_s.value),
+        idle_s: u64::from(config.idle_s.value),
+        grace_s: u64::from(config.grace_s.value),
+    }))
 }
 
 /// A path as people would type it here.

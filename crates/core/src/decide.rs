@@ -26,6 +26,11 @@ pub enum Step {
         call: u32,
         reask: Option<String>,
     },
+    /// Have the agent work for one session; `cut` says how often it was cut short by others before.
+    Session {
+        n: u32,
+        cut: u32,
+    },
     /// Do the next action; `again` when it was begun before and never reported.
     Act {
         n: u32,
@@ -59,6 +64,9 @@ pub enum Step {
     Rest,
 }
 
+/// The share of a budget that is told when nothing more can be bought with the rest.
+pub const SPENT: u8 = 100;
+
 /// How often a model may answer with something invalid in one iteration.
 const ANSWERS: usize = 2;
 
@@ -88,6 +96,9 @@ pub fn next(state: &State) -> Step {
 
 fn within(state: &State, open: &Open) -> Step {
     let n = open.n;
+    if state.started.agent.is_some() {
+        return with_agent(state, open);
+    }
     if open.answer.is_none() {
         if open.invalid.len() >= ANSWERS {
             return Step::Close { n };
@@ -104,6 +115,23 @@ fn within(state: &State, open: &Open) -> Step {
         Some(begun) => Step::Act { n, index: begun.index, again: true },
         None => Step::Act { n, index: open.next_action, again: false },
     }
+}
+
+/// An iteration of an agent is one session. What it did is looked at even when the session has spent the budget.
+fn with_agent(state: &State, open: &Open) -> Step {
+    if open.next_action > 0 {
+        return Step::Close { n: open.n };
+    }
+    match state.budget.forbids_call(&state.spent).or_else(|| spent_up(state)) {
+        Some(_) if open.calls > 0 => Step::Close { n: open.n },
+        Some(limit) => over(limit),
+        None => Step::Session { n: open.n, cut: open.cut },
+    }
+}
+
+/// Returns the budget of which so little is left that not one call can be made.
+fn spent_up(state: &State) -> Option<Limit> {
+    state.warned.iter().find(|(_, percent)| **percent >= SPENT).map(|(limit, _)| *limit)
 }
 
 fn between(state: &State) -> Step {
@@ -137,7 +165,7 @@ fn between(state: &State) -> Step {
             return Step::Pause { reason: Reason::Gutter };
         }
     }
-    if let Some(limit) = state.budget.exhausted(&state.spent) {
+    if let Some(limit) = state.budget.exhausted(&state.spent).or_else(|| spent_up(state)) {
         return end(state, Verdict::Failed { reason: Reason::Budget { limit } });
     }
     Step::StartIteration { n: state.next_iteration(), profile: state.profile.clone() }

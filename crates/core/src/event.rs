@@ -315,6 +315,9 @@ pub struct Started {
     pub start_commit: String,
     pub branch: String,
     pub engine: String,
+    /// The agent that works in the sandbox, where one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<PinnedAgent>,
     pub backend: String,
     pub image: Option<String>,
     /// What the sandbox may use and see; missing in older runs, which left it to the backend.
@@ -401,6 +404,21 @@ pub struct PinnedProfile {
     pub extra: BTreeMap<String, serde_json::Value>,
 }
 
+/// The agent of a run as it was when the run started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinnedAgent {
+    pub name: String,
+    /// How it is started, for one that ralph does not know by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Vec<String>>,
+    /// How long a session may take.
+    pub session_s: u64,
+    /// How long it may say nothing.
+    pub idle_s: u64,
+    /// How long it may go on after it said it is done.
+    pub grace_s: u64,
+}
+
 /// A checkbox with the proof that counts, whatever the work tree says later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinnedBox {
@@ -444,6 +462,8 @@ pub enum Answer {
     Invalid { error: String },
     /// The process died while the call was under way: charged by estimate, asked again.
     Lost,
+    /// An agent's own call, seen at the door; what was said is between the two.
+    Through { status: Option<u16> },
 }
 
 /// What stood before an action, so that a resume can tell "not begun" from "done".
@@ -470,6 +490,8 @@ pub enum Outcome {
     Failed,
     /// Refused before it touched anything.
     Refused,
+    /// Cut short by trouble that is not its own: it is begun again.
+    Cut,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -120,6 +120,8 @@ pub struct Open {
     pub calls: u32,
     /// Why each answer so far was not valid.
     pub invalid: Vec<String>,
+    /// How often the session under way was cut short by others.
+    pub cut: u32,
     /// The valid answer: how many actions, and the hash of its text.
     pub answer: Option<(u32, String)>,
     pub next_action: u32,
@@ -164,6 +166,9 @@ pub struct PullRequest {
     /// Its text carries the final proof of that commit.
     pub proved: bool,
 }
+
+/// The kind of the one action of an agent's iteration.
+pub const SESSION: &str = "session";
 
 /// The word an update of a pull request is given when it carries the final proof.
 pub const PROVED: &str = "proved";
@@ -211,6 +216,8 @@ pub struct State {
     pub policy: Policy,
     /// How many hosts and ports were refused.
     pub denied: u32,
+    /// How many calls of agents were told of: those the door has seen since are still to be told.
+    pub through: u64,
     /// How far the audit file is anchored.
     pub audited: Option<Head>,
     pub started_at: Timestamp,
@@ -278,6 +285,7 @@ impl State {
             proof: BTreeMap::new(),
             policy: started.policy.clone(),
             denied: 0,
+            through: 0,
             audited: None,
             started_at: line.at,
             last_at: line.at,
@@ -324,6 +332,7 @@ impl State {
             Event::ModelCalled { answer, usage, cost, .. } => {
                 self.spent.cost += *cost;
                 self.spent.tokens = self.spent.tokens.saturating_add(usage.total());
+                self.through += u64::from(matches!(answer, Answer::Through { .. }));
                 if let Some(open) = &mut self.open {
                     open.called(answer, *cost);
                 }
@@ -428,6 +437,7 @@ impl State {
             tree: tree.to_owned(),
             calls: 0,
             invalid: Vec::new(),
+            cut: 0,
             answer: None,
             next_action: 0,
             begun: None,
@@ -563,6 +573,9 @@ impl State {
             Some(Reason::Baseline { .. }) => self.baseline_refused = None,
             _ => (),
         }
+        if let Some(open) = &mut self.open {
+            open.cut = 0;
+        }
         self.status = if self.workplace.is_some() { Status::Running } else { Status::Preparing };
     }
 
@@ -652,13 +665,20 @@ impl Open {
         match answer {
             Answer::Actions { count, response } => self.answer = Some((*count, response.clone())),
             Answer::Invalid { error } => self.invalid.push(error.clone()),
-            Answer::Lost => (),
+            Answer::Lost | Answer::Through { .. } => (),
         }
     }
 
     fn acted(&mut self, index: u32, outcome: Outcome, detail: &str) {
         let begun = self.begun.take();
+        if outcome == Outcome::Cut {
+            self.cut = self.cut.saturating_add(1);
+            return;
+        }
         self.next_action = index.saturating_add(1);
+        if begun.as_ref().is_some_and(|begun| begun.kind == SESSION) {
+            self.answer = Some((1, String::new()));
+        }
         if outcome != Outcome::Ok {
             self.failed = Some(detail.to_owned());
             return;

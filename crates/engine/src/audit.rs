@@ -3,11 +3,13 @@
 //! What a line says and whether a file is as it was written is judged in `ralph_core::audit`.
 
 mod book;
+mod calls;
 mod denials;
 mod read;
 mod told;
 
 pub use book::Book;
+pub use calls::{Calls, Charged};
 pub use denials::Denials;
 pub use read::{Entry, Reader, verify};
 

@@ -43,6 +43,8 @@ pub enum Error {
     NoSecret { name: String },
     #[error("profile `{profile}` cannot be used: {why}")]
     Profile { profile: String, why: String },
+    #[error("agent `{name}` cannot be used: {why}")]
+    Agent { name: String, why: String },
     #[error("the clone in the sandbox cannot be used any more: {why}")]
     Spoilt { why: String },
     #[error("the receipt cannot be trusted: {0}")]
@@ -96,6 +98,7 @@ impl Error {
                 Some(format!("ralph secret set {variable}, or export it, or put it into `.env`"))
             }
             Self::NoSecret { name } => Some(format!("ralph secret set {name}")),
+            Self::Agent { .. } => Some("ralph agent ls".to_owned()),
             Self::Lend { .. } => Some("ralph secret ls".to_owned()),
             Self::Profile { .. } => {
                 Some("choose another with `--profile NAME`, or correct it in `models.yaml`".to_owned())
@@ -114,6 +117,7 @@ impl Error {
             | Self::Ambiguous { .. }
             | Self::Refused(_)
             | Self::Profile { .. }
+            | Self::Agent { .. }
             | Self::ControlRefused { .. }
             | Self::NoReceipt { .. }
             | Self::CannotRewind { .. }

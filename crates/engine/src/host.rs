@@ -5,14 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ralph_core::env::{CLAUDE_CODE_OAUTH_TOKEN, Env};
-use ralph_core::event::PinnedProfile;
-use ralph_core::event::Started;
+use ralph_core::event::{PinnedAgent, PinnedProfile, Started};
 use ralph_core::profile::{self, Endpoint, Wire};
 use ralph_core::redact::Redactor;
-use ralph_sandbox::Backend;
 #[cfg(target_os = "linux")]
 use ralph_sandbox::embedded::{Embedded, Options, User};
 use ralph_sandbox::local::Local;
+use ralph_sandbox::{Backend, Layer};
 
 #[cfg(target_os = "linux")]
 use crate::egress::Egress;
@@ -195,6 +194,29 @@ impl Host {
         }
     }
 
+    /// Finds the program of a run's agent, and what of the host a sandbox has to see to run it.
+    pub(crate) fn agent(&self, pinned: &PinnedAgent, backend: &str) -> Result<Installed, Error> {
+        let chosen = crate::run::Chosen::of(pinned)?;
+        let agent = chosen.get();
+        if pinned.template.is_some() {
+            return Ok(Installed { program: agent.program().to_owned(), layer: None });
+        }
+        let path = self.env.get("PATH").unwrap_or("");
+        let found = std::env::split_paths(path).map(|folder| folder.join(agent.program())).find(|path| path.is_file());
+        let found = found.and_then(|path| path.canonicalize().ok());
+        let Some(folder) = found.as_deref().and_then(Path::parent) else {
+            return Err(Error::Agent { name: pinned.name.clone(), why: "it is not installed".to_owned() });
+        };
+        let program = found.as_deref().unwrap_or(folder);
+        if backend == "local" {
+            return Ok(Installed { program: program.display().to_string(), layer: None });
+        }
+        let inside = Path::new("/opt/agents").join(agent.name());
+        let name = program.file_name().unwrap_or_default();
+        let layer = Layer { host: folder.to_owned(), inside: inside.clone() };
+        Ok(Installed { program: inside.join(name).display().to_string(), layer: Some(layer) })
+    }
+
     /// Returns the secrets of the user.
     pub fn secrets(&self) -> Store {
         Store::open(&self.home, &self.env)
@@ -210,6 +232,14 @@ impl Host {
     pub fn redactor(&self) -> Redactor {
         Redactor::new(Store::open(&self.home, &self.env).all_values())
     }
+}
+
+/// The program of an agent.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    /// As commands inside call it.
+    pub(crate) program: String,
+    pub(crate) layer: Option<Layer>,
 }
 
 /// Returns the pinned profile in the words of `models.yaml`.

@@ -1,5 +1,7 @@
 //! A call of a model between its reservation and its bill.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use ralph_core::money::Micros;
 use ralph_core::price::{Price, Usage};
 
@@ -10,6 +12,7 @@ use crate::notice::{Call, Charge};
 /// A call that was let through, and what was set aside for it.
 #[derive(Debug)]
 pub(crate) struct Pending {
+    pub(crate) id: u64,
     pub(crate) reservation: Reservation,
     pub(crate) price: Option<Price>,
     pub(crate) route: String,
@@ -20,7 +23,15 @@ pub(crate) struct Pending {
     pub(crate) limits: Vec<(String, String)>,
 }
 
+/// How many calls this process has let through.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
 impl Pending {
+    /// Returns a number that no other call of this process has.
+    pub(crate) fn next_id() -> u64 {
+        CALLS.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Charges what an answer said it used, or the worst case when nobody saw the final count. `begun` says whether the
     /// model had begun to answer.
     pub(crate) fn settle(self, seen: &Seen, begun: bool) -> Call {
@@ -35,24 +46,24 @@ impl Pending {
 
     /// Charges nothing: the provider refused the call, or was never reached.
     pub(crate) fn nothing(self) -> Call {
-        let Self { reservation, route, model, limits, .. } = self;
+        let Self { id, reservation, route, model, limits, .. } = self;
         reservation.release();
-        Call { route, model, usage: Usage::default(), cost: Micros::ZERO, charge: Charge::Nothing, limits }
+        Call { id, route, model, usage: Usage::default(), cost: Micros::ZERO, charge: Charge::Nothing, limits }
     }
 
     /// Charges all that was set aside.
     pub(crate) fn worst(self) -> Call {
-        let Self { reservation, route, model, input, output, limits, .. } = self;
+        let Self { id, reservation, route, model, input, output, limits, .. } = self;
         let worst = reservation.worst();
         reservation.settle(worst.cost, worst.tokens);
         let usage = Usage { input, output, ..Usage::default() };
-        Call { route, model, usage, cost: worst.cost, charge: Charge::Worst, limits }
+        Call { id, route, model, usage, cost: worst.cost, charge: Charge::Worst, limits }
     }
 
     fn reported(self, usage: Usage) -> Call {
-        let Self { reservation, price, route, model, limits, .. } = self;
+        let Self { id, reservation, price, route, model, limits, .. } = self;
         let cost = price.map_or(Micros::ZERO, |price| price.cost(&usage));
         reservation.settle(cost, usage.total());
-        Call { route, model, usage, cost, charge: Charge::Reported, limits }
+        Call { id, route, model, usage, cost, charge: Charge::Reported, limits }
     }
 }

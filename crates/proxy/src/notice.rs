@@ -94,6 +94,8 @@ pub struct Exchanged {
 /// A call of a model, as it was charged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
+    /// The same as when it was about to be dialled.
+    pub id: u64,
     pub route: String,
     pub model: String,
     pub usage: Usage,
@@ -151,6 +153,8 @@ pub enum Told {
     Exchanged(Exchanged),
     /// A call is about to be dialled and may cost so much. What follows is the exchange that says what it did cost.
     Calling {
+        /// The same as in the exchange that follows; no two calls of a process share one.
+        id: u64,
         route: String,
         model: String,
         cost: Micros,

@@ -230,9 +230,10 @@ impl Visit<'_> {
         let worst = reservation.worst();
         let route = self.route.name().to_owned();
         let (cost, tokens) = (worst.cost, worst.tokens);
-        self.pipeline.notice.tell(Told::Calling { route: route.clone(), model: name.clone(), cost, tokens });
+        let id = Pending::next_id();
+        self.pipeline.notice.tell(Told::Calling { id, route: route.clone(), model: name.clone(), cost, tokens });
         let (price, limits) = (model.price, Vec::new());
-        self.pending = Some(Pending { reservation, price, route, model: name, input, output, limits });
+        self.pending = Some(Pending { id, reservation, price, route, model: name, input, output, limits });
         Ok((written.body.into(), written.usage_added))
     }
 

@@ -24,6 +24,7 @@ pub(crate) async fn run(setup: &Setup, args: Run, ui: &mut Ui) -> Outcome {
         backend: args.backend,
         profile: args.profile,
         engine: args.engine,
+        agent: args.agent,
         max_iterations: args.max_iterations,
         max_cost: args.max_cost,
         max_minutes: args.max_wall_time_minutes,

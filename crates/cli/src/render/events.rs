@@ -49,6 +49,10 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
             Answer::Invalid { error } => {
                 format!("  {warn} {model} gave no valid answer ({cost}): {}", one_line(error, 100))
             }
+            Answer::Through { status: Some(status) } if *status >= 400 => {
+                format!("  {warn} a call to {model} was answered with {status} ({cost})")
+            }
+            Answer::Through { .. } => format!("  {model}: {} tokens ({cost})", usage.total()),
             Answer::Lost => format!("  {warn} a call to {model} was lost and is charged at its worst ({cost})"),
         },
         Event::ActionStarted { .. } | Event::AuditAnchored { .. } => return None,
@@ -57,6 +61,7 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
                 Outcome::Ok => (&ok, ""),
                 Outcome::Failed => (&bad, "failed: "),
                 Outcome::Refused => (&bad, "refused: "),
+                Outcome::Cut => (&warn, "cut short: "),
             };
             format!(
                 "  {mark} action {} {word}{} {}",

@@ -18,19 +18,19 @@ const CONTENT: &str = "written in a cage\n";
 
 /// An agent's program and what it speaks.
 #[derive(Debug, Clone, Copy)]
-struct Agent {
-    name: &'static str,
+pub(crate) struct Agent {
+    pub(crate) name: &'static str,
     /// The package with the native program, and the folder in it that is copied in.
     package: &'static str,
     folder: &'static str,
-    model: (&'static str, &'static str),
+    pub(crate) model: (&'static str, &'static str),
     /// Where the server's calls are.
-    path: &'static str,
+    pub(crate) path: &'static str,
     /// Starts it with a prompt, in a shell inside.
     line: &'static str,
 }
 
-const CLAUDE: Agent = Agent {
+pub(crate) const CLAUDE: Agent = Agent {
     name: "claude",
     package: "@anthropic-ai/claude-code",
     folder: "",
@@ -39,7 +39,7 @@ const CLAUDE: Agent = Agent {
     line: "./claude -p 'make the file' --output-format stream-json --verbose --dangerously-skip-permissions",
 };
 
-const CODEX: Agent = Agent {
+pub(crate) const CODEX: Agent = Agent {
     name: "codex",
     package: "@openai/codex",
     folder: "bin",
@@ -54,7 +54,7 @@ const CODEX: Agent = Agent {
 
 impl Agent {
     /// Returns the folder of the native program; `None`, told loudly, where it was not fetched.
-    fn programs(&self) -> Option<PathBuf> {
+    pub(crate) fn programs(&self) -> Option<PathBuf> {
         let modules = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/npm/node_modules");
         let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
         let package = modules.join(format!("{}-linux-{arch}", self.package));
@@ -83,7 +83,7 @@ impl Agent {
     }
 
     /// What a script of these calls costs, each rounded as it is charged, and its tokens.
-    fn bill(&self, calls: &[Tokens]) -> (Micros, u64) {
+    pub(crate) fn bill(&self, calls: &[Tokens]) -> (Micros, u64) {
         let price = Table::shipped().lookup(self.model.0, self.model.1).unwrap();
         let mut bill = (Micros(0), 0);
         for tokens in calls {
@@ -103,15 +103,15 @@ impl Agent {
 
 /// A key that is lent, and how it has to arrive.
 #[derive(Debug, Clone, Copy)]
-struct Key {
-    variable: &'static str,
-    value: &'static str,
+pub(crate) struct Key {
+    pub(crate) variable: &'static str,
+    pub(crate) value: &'static str,
     /// The part that no stand-in has.
     own: &'static str,
     header: (&'static str, &'static str),
 }
 
-const API_KEY: Key = Key {
+pub(crate) const API_KEY: Key = Key {
     variable: "ANTHROPIC_API_KEY",
     value: "sk-ant-api03-w7Tq2Zx9LmB4vKc8RfY1sHd6NpJ3gUa5EoXiQyWtCzVbMnKjHgFdSaPoIuYtReWqLkJh-QwErTyUiAA",
     own: "w7Tq2Zx9LmB4vKc8RfY1sHd6NpJ3gUa5EoXiQyWtCzVbMnKjHgFdSaPoIuYtReWqLkJh-QwErTyUiAA",
@@ -125,7 +125,7 @@ const SUBSCRIPTION: Key = Key {
     header: ("authorization", "Bearer "),
 };
 
-const PROJECT_KEY: Key = Key {
+pub(crate) const PROJECT_KEY: Key = Key {
     variable: "OPENAI_API_KEY",
     value: "sk-proj-h5Yt2Rw8QpN4mKx7LcZ1vBg6JdF3sTa9EuHiXoWyMzCnVbLkPqRsTuVwXyZaBcDeFgHiJkLmNoPqRsTuVwX",
     own: "h5Yt2Rw8QpN4mKx7LcZ1vBg6JdF3sTa9EuHiXoWyMzCnVbLkPqRsTuVwXyZaBcDeFgHiJkLmNoPqRsTuVwX",

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[cfg(target_os = "linux")]
+mod agent_runs;
 mod agents;
 mod audit;
 mod budget;

@@ -4,7 +4,7 @@ use super::error::{Error, Widens};
 use super::layer::Layer;
 use super::network;
 use super::origin::{Origin, Resolved};
-use super::resolved::{Budget, Check, Config, Git, Lint, Models, Resources, Sandbox};
+use super::resolved::{Agent, Budget, Check, Config, Git, Lint, Models, Resources, Sandbox};
 use super::stack::{Capped, Stack};
 use super::units::{Backend, Enforcement, Toolchains};
 use super::values::Values;
@@ -53,6 +53,7 @@ pub fn resolve(layers: &[Layer], built_in_backend: Backend) -> Result<Config, Er
         check: Check {
             timeout_s: or(stack.capped(&number("check.timeout_s", |values| values.check.timeout_s, None))?, 900),
         },
+        agent: agent(&stack)?,
     })
 }
 
@@ -73,6 +74,20 @@ fn optional<T>(said: Option<Resolved<T>>) -> Resolved<Option<T>> {
         Some(Resolved { value, origin }) => Resolved { value: Some(value), origin },
         None => Resolved::built_in(None),
     }
+}
+
+fn agent(stack: &Stack<'_>) -> Result<Agent, Error> {
+    let seconds = |key, get, built_in| Ok::<_, Error>(or(stack.capped(&number::<u32>(key, get, None))?, built_in));
+    // What is started with a stand-in is for the user to say, and for no checkout.
+    let mut own: Vec<&Layer> = stack.lowest_first().filter(|layer| layer.origin.is_trusted()).collect();
+    own.reverse();
+    let command = own.iter().find_map(|layer| Some((layer.values.agent.command.clone()?, layer.origin.clone())));
+    Ok(Agent {
+        command: or(command.map(|(value, origin)| Resolved { value, origin }), Vec::new()),
+        session_s: seconds("agent.session_s", |values| values.agent.session_s, 3600)?,
+        idle_s: seconds("agent.idle_s", |values| values.agent.idle_s, 900)?,
+        grace_s: seconds("agent.grace_s", |values| values.agent.grace_s, 20)?,
+    })
 }
 
 fn budget(stack: &Stack<'_>) -> Result<Budget, Error> {
@@ -305,6 +320,10 @@ mod tests {
                 "git.email ralph@localhost",
                 "lint.min_checkboxes 2",
                 "check.timeout_s 900",
+                "agent.command -",
+                "agent.session_s 3600",
+                "agent.idle_s 900",
+                "agent.grace_s 20",
             ]
         );
     }

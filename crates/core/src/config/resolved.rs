@@ -15,6 +15,7 @@ pub struct Config {
     pub git: Git,
     pub lint: Lint,
     pub check: Check,
+    pub agent: Agent,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -82,6 +83,16 @@ pub struct Git {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Lint {
     pub min_checkboxes: Resolved<u32>,
+}
+
+/// How agents are run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Agent {
+    /// The command line of the agent `custom`; only the user's own files count.
+    pub command: Resolved<Vec<String>>,
+    pub session_s: Resolved<u32>,
+    pub idle_s: Resolved<u32>,
+    pub grace_s: Resolved<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -17,7 +17,7 @@ pub struct Row {
 
 /// Lists every option with its value and origin, in the order of the file.
 pub fn rows(config: &Config) -> Vec<Row> {
-    let Config { sandbox, budget, model, git, lint, check } = config;
+    let Config { sandbox, budget, model, git, lint, check, agent } = config;
     let (network, resources) = (&sandbox.network, &sandbox.resources);
     vec![
         row("sandbox.backend", &sandbox.backend),
@@ -50,6 +50,10 @@ pub fn rows(config: &Config) -> Vec<Row> {
         row("git.email", &git.email),
         row("lint.min_checkboxes", &lint.min_checkboxes),
         row("check.timeout_s", &check.timeout_s),
+        list("agent.command", &agent.command),
+        row("agent.session_s", &agent.session_s),
+        row("agent.idle_s", &agent.idle_s),
+        row("agent.grace_s", &agent.grace_s),
     ]
 }
 

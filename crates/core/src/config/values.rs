@@ -18,6 +18,7 @@ pub struct Values {
     pub git: GitValues,
     pub lint: LintValues,
     pub check: CheckValues,
+    pub agent: AgentValues,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -121,8 +122,22 @@ pub struct CheckValues {
     pub timeout_s: Option<u32>,
 }
 
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentValues {
+    /// The command line of the agent `custom`; `{prompt}`, `{prompt_file}`, `{folder}`, `{model}` and `{base_url}` are
+    /// filled in.
+    pub command: Option<Vec<String>>,
+    /// Longest time of one session, in seconds.
+    pub session_s: Option<u32>,
+    /// Longest silence of an agent, in seconds.
+    pub idle_s: Option<u32>,
+    /// How long an agent may go on after it said it is done, in seconds.
+    pub grace_s: Option<u32>,
+}
+
 /// Every key of the file, sections spelled out: what `config show` lists and "did you mean" chooses from.
-pub(super) const KEYS: [&str; 26] = [
+pub(super) const KEYS: [&str; 30] = [
     "sandbox.backend",
     "sandbox.image",
     "sandbox.reuse_container",
@@ -149,6 +164,10 @@ pub(super) const KEYS: [&str; 26] = [
     "git.email",
     "lint.min_checkboxes",
     "check.timeout_s",
+    "agent.command",
+    "agent.session_s",
+    "agent.idle_s",
+    "agent.grace_s",
 ];
 
 fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Rule>>, D::Error> {

@@ -30,6 +30,11 @@ pub fn tick(source: &str, ids: &BTreeSet<String>) -> String {
     apply(source, edits)
 }
 
+/// Returns the boxes that a text has ticked, whoever did it.
+pub fn ticked(source: &str) -> BTreeSet<String> {
+    boxes(source, Opening::Task).into_iter().filter(|checkbox| checkbox.done).map(|checkbox| checkbox.id).collect()
+}
+
 /// Returns the issue body with the named steps and checkboxes marked, and not one other byte changed.
 pub fn mark(source: &str, marks: &BTreeMap<String, Mark>) -> String {
     let edits = boxes(source, Opening::Issue)

@@ -15,7 +15,7 @@ mod step;
 mod yaml;
 
 pub use checkbox::{Checkbox, Form};
-pub use edit::{Mark, mark, tick};
+pub use edit::{Mark, mark, tick, ticked};
 pub use error::{Error, Problem, ProblemKind};
 pub use frame::{MAX_BYTES, MAX_FRONT_BYTES, MAX_NESTING};
 pub use front::{Apply, Diagnose, EngineKind, FORMAT, Front, Mode, Network, PullRequest, Resources, TestEvery};

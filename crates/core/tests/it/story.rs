@@ -56,6 +56,7 @@ pub(crate) fn started() -> Started {
         start_commit: "start".to_owned(),
         branch: "ralph/t1/title".to_owned(),
         engine: "actions".to_owned(),
+        agent: None,
         backend: "local".to_owned(),
         image: None,
         resources: ralph_core::event::Resources::default(),

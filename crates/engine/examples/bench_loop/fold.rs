@@ -187,6 +187,7 @@ fn started(start: &str) -> Started {
         start_commit: start.to_owned(),
         branch: "ralph/bench-001/long".to_owned(),
         engine: "actions".to_owned(),
+        agent: None,
         backend: "local".to_owned(),
         image: None,
         resources: ralph_core::event::Resources::default(),

@@ -17,6 +17,7 @@ use ralph_core::event::Event;
 use ralph_core::redact::Redactor;
 use ralph_proxy::notice::Told;
 
+use super::calls::Calls;
 use super::denials::Denials;
 use super::told::{now, record};
 use crate::error::{Error, file};
@@ -36,6 +37,7 @@ static OPEN: Mutex<BTreeMap<PathBuf, Weak<Book>>> = Mutex::new(BTreeMap::new());
 #[derive(Debug)]
 pub struct Book {
     shared: Arc<Shared>,
+    calls: Calls,
     redactor: Redactor,
     flusher: Option<JoinHandle<()>>,
 }
@@ -87,19 +89,21 @@ impl Book {
             .map_err(file("open", &path))?;
         lock(&file, &path, folder)?;
         let pages = Pages::take_up(file, &path, folder, &redactor)?;
+        let calls = Calls::open(folder)?;
         let shared = Arc::new(Shared { path: path.clone(), pages: Mutex::new(pages), bell: Condvar::new() });
         let flushing = shared.clone();
         let flusher = std::thread::Builder::new()
             .name("audit".to_owned())
             .spawn(move || flushing.flush())
             .map_err(self::file("start the thread that flushes", &path))?;
-        let book = Arc::new(Self { shared, redactor, flusher: Some(flusher) });
+        let book = Arc::new(Self { shared, calls, redactor, flusher: Some(flusher) });
         open.insert(path, Arc::downgrade(&book));
         Ok(book)
     }
 
     /// Writes down what the way out of a sandbox told. It never waits for the disk.
     pub fn write(&self, sandbox: &str, told: &Told) {
+        self.calls.hear(told, &self.redactor);
         let record = record(sandbox, told, &self.redactor);
         let mut pages = self.shared.pages();
         let event = pages.denials.hear_all(told);
@@ -114,6 +118,11 @@ impl Book {
         let record = Record { kind: Kind::Closed, at: now(), sandbox: sandbox.to_owned(), ..Record::default() };
         self.shared.pages().put(record);
         self.shared.bell.notify_one();
+    }
+
+    /// Returns what agents asked of models.
+    pub fn calls(&self) -> &Calls {
+        &self.calls
     }
 
     /// Returns the refusals and alarms that are worth an event and were not taken yet.

@@ -32,7 +32,7 @@ pub(super) fn record(sandbox: &str, told: &Told, redactor: &Redactor) -> Record 
             ..base
         },
         Told::Exchanged(exchanged) => Record { kind: Kind::Exchange, ..exchange(exchanged, base, redactor) },
-        Told::Calling { route, model, cost, tokens } => Record {
+        Told::Calling { route, model, cost, tokens, .. } => Record {
             kind: Kind::Calling,
             route: some(route),
             model: some(model),

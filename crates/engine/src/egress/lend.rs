@@ -81,7 +81,22 @@ pub struct Lent {
     pub terms: Terms,
     /// Variables for the commands inside; the door's own are not among them.
     env: BTreeMap<String, String>,
+    /// The way to each profile's model.
+    ways: Vec<Way>,
     authority: Option<Arc<Authority>>,
+}
+
+/// The way to the model of a profile, as a program inside is told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way {
+    pub profile: String,
+    pub base_url: String,
+    /// The stand-in.
+    pub key: String,
+    /// The name of the secret that it stands in for.
+    pub key_name: String,
+    pub model: String,
+    pub wire: Wire,
 }
 
 /// Gathers what a sandbox is lent: the models of profiles by routes, secrets by host.
@@ -94,9 +109,9 @@ pub fn lend(
     ledger: Ledger,
     doors: Doors,
 ) -> Result<Lent, Error> {
-    let (mut routes, mut env) = (Vec::new(), BTreeMap::new());
+    let (mut routes, mut env, mut ways) = (Vec::new(), BTreeMap::new(), Vec::new());
     for profile in profiles {
-        routes_of(host, profile, &mut routes, &mut env)?;
+        ways.extend(routes_of(host, profile, &mut routes, &mut env)?);
     }
     let mut credentials = Vec::new();
     let mut names: Vec<&str> = loans.iter().map(|loan| loan.secret.as_str()).collect();
@@ -117,10 +132,15 @@ pub fn lend(
         .transpose()
         .map_err(|error| Error::Lend { what: sandbox.to_owned(), why: error.to_string() })?;
     let terms = Terms { policy, routes, credentials, authority: authority.clone(), ledger };
-    Ok(Lent { terms, env, authority })
+    Ok(Lent { terms, env, ways, authority })
 }
 
 impl Lent {
+    /// Returns the ways to the models of profiles.
+    pub fn ways(&self) -> &[Way] {
+        &self.ways
+    }
+
     /// Says whether there is anything to be told to the commands inside.
     pub fn is_nothing(&self) -> bool {
         self.env.is_empty() && self.authority.is_none()
@@ -173,7 +193,7 @@ fn routes_of(
     profile: &PinnedProfile,
     routes: &mut Vec<Route>,
     env: &mut BTreeMap<String, String>,
-) -> Result<(), Error> {
+) -> Result<Option<Way>, Error> {
     let refuse = |why: String| Error::Profile { profile: profile.name.clone(), why };
     let endpoint = host.endpoint(profile)?;
     let wire = match endpoint.wire {
@@ -212,16 +232,26 @@ fn routes_of(
         }
         routes.push(route);
     }
-    if let Some(route) = routes.iter().find(|route| route.name() == profile.name) {
-        let url = route.base_url(DOOR);
-        let phantom = credential.as_ref().map_or("none", |credential| credential.phantom());
-        let key = credential.as_ref().map_or("", |credential| credential.name());
+    let way = routes.iter().find(|route| route.name() == profile.name).map(|route| {
+        let base_url = route.base_url(DOOR);
+        // A route that is there already has a stand-in of its own.
+        let credential = route.credential();
+        Way {
+            profile: profile.name.clone(),
+            base_url,
+            key: credential.map_or("none", |credential| credential.phantom()).to_owned(),
+            key_name: credential.map_or("", |credential| credential.name()).to_owned(),
+            model: endpoint.model.clone(),
+            wire: endpoint.wire,
+        }
+    });
+    if let Some(Way { base_url: url, key: phantom, key_name: key, .. }) = &way {
         // The first profile is the one that programs are told of; the others are reached by the names of their routes.
-        for (name, value) in told(wire, key, &url, phantom, &endpoint.model) {
+        for (name, value) in told(wire, key, url, phantom, &endpoint.model) {
             env.entry(name.to_owned()).or_insert(value);
         }
     }
-    Ok(())
+    Ok(way)
 }
 
 fn credential(found: &Found, wire: meter::Wire, endpoint: &Endpoint) -> Result<Credential, Error> {

@@ -1,8 +1,9 @@
 //! What the way out told, as events of the run, and the anchors of its audit file.
 
-use ralph_core::event::{Event, Level};
+use ralph_core::event::{Answer, Event, Level};
 
 use super::runner::Runner;
+use crate::audit::Charged;
 use crate::error::Error;
 
 impl Runner {
@@ -14,10 +15,36 @@ impl Runner {
         Ok(())
     }
 
+    /// Tells of what agents asked of models and was charged since this was last done.
+    pub(super) fn tell_of_calls(&mut self) -> Result<(), Error> {
+        if !self.events.begun() {
+            return Ok(());
+        }
+        let state = self.state();
+        let open = state.open.as_ref();
+        let n = open.map_or_else(|| state.last.as_ref().map_or(0, |last| last.n), |open| open.n);
+        let mut call = open.map_or(0, |open| open.calls);
+        let profile = open.map_or_else(|| state.profile.clone(), |open| open.profile.clone());
+        let charged = self.book.calls().since(state.through);
+        let any = !charged.is_empty();
+        for Charged { model, status, usage, cost, .. } in charged {
+            let (answer, profile) = (Answer::Through { status }, profile.clone());
+            self.events.append(Event::ModelCalled { n, call, profile, model, answer, usage, cost, duration_ms: 0 })?;
+            call += 1;
+        }
+        if let Some(why) = self.book.calls().trouble() {
+            self.log(Level::Warn, format!("a call of the agent could not be written down: {why}"))?;
+        }
+        if any { self.warn_of_budgets() } else { Ok(()) }
+    }
+
     /// Tells of what was refused since the last step, and anchors the audit file when an iteration ended or the run
     /// rests: from then on nobody can shorten the file or write it anew without being noticed.
     pub(super) fn audited(&mut self) -> Result<(), Error> {
         self.tell_of_refusals()?;
+        if !self.state().status.ended() {
+            self.tell_of_calls()?;
+        }
         if let Some(why) = self.book.trouble() {
             self.log(Level::Warn, format!("the audit file lacks records that could not be written: {why}"))?;
         }

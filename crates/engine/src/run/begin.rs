@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use ralph_core::budget::Budget;
 use ralph_core::config::Toolchains;
-use ralph_core::event::{Carried, Event, FORMAT, Identity, PinnedBox, PrWish, Profiles, Resources, Started, TestEvery};
+use ralph_core::event::{
+    Carried, Event, FORMAT, Identity, PinnedAgent, PinnedBox, PrWish, Profiles, Resources, Started, TestEvery,
+};
 use ralph_core::gutter::Rung;
 use ralph_core::hash::sha256;
 use ralph_core::name::{Branch, RunId};
@@ -16,6 +18,7 @@ use ralph_core::policy::Policy;
 use ralph_core::proof;
 use ralph_core::task::Task;
 
+use super::Chosen;
 use super::runner::{Keep, Runner, Stops};
 use crate::error::{Error, file};
 use crate::git::{self, Bare, Base, Repo};
@@ -38,6 +41,8 @@ pub struct Begin {
     pub toolchains: Toolchains,
     /// Secrets to lend, each as `NAME=HOST`.
     pub lent: Vec<String>,
+    /// The agent that works in the sandbox instead of ralph's own engine.
+    pub agent: Option<PinnedAgent>,
     pub profiles: Profiles,
     pub budget: Budget,
     pub policy: Policy,
@@ -64,6 +69,7 @@ pub async fn begin(
     stops: Stops,
     keep: Keep,
 ) -> Result<Begun, Error> {
+    fit(host, &wish)?;
     clean_up(host)?;
     let repo = Repo::find(&host.tool, &wish.repo).await?;
     let base = repo.base(wish.base_branch.as_deref()).await?;
@@ -87,6 +93,19 @@ pub async fn begin(
     let mut runner = Runner::take(host.clone(), folder, announce, stops, keep).await?;
     runner.events.append(Event::RunStarted(Box::new(started)))?;
     Ok(Begun { runner, remarks })
+}
+
+/// Refuses an agent that cannot speak to the models it is to be given, before anything is made.
+fn fit(host: &Host, wish: &Begin) -> Result<(), Error> {
+    let Some(pinned) = &wish.agent else { return Ok(()) };
+    let chosen = Chosen::of(pinned)?;
+    for profile in std::iter::once(&wish.profiles.default).chain(&wish.profiles.fallback) {
+        let wire = host.endpoint(profile)?.wire;
+        if super::fits(chosen.get(), wire).is_none() {
+            return Err(Error::Profile { profile: profile.name.clone(), why: super::misfit(chosen.get(), wire) });
+        }
+    }
+    host.agent(pinned, &wish.backend).map(drop)
 }
 
 async fn prepare(
@@ -168,7 +187,8 @@ pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Re
         base_commit: places.base.to_owned(),
         start_commit: places.start.to_owned(),
         branch: places.branch.to_owned(),
-        engine: "actions".to_owned(),
+        engine: if wish.agent.is_some() { "agent" } else { "actions" }.to_owned(),
+        agent: wish.agent.clone(),
         backend: wish.backend.clone(),
         image: wish.image.clone(),
         resources: wish.resources,

@@ -268,6 +268,9 @@ impl Runner {
 
     /// Returns the answer the open iteration works through, from memory or from its artefact.
     pub(super) fn reply(&mut self, n: u32) -> Result<Reply, Error> {
+        if self.state().started.agent.is_some() {
+            return self.session_reply(n);
+        }
         if let Some((of, reply)) = &self.reply
             && *of == n
         {
@@ -331,7 +334,7 @@ impl Runner {
         Ok(String::new())
     }
 
-    async fn build_prompt(&mut self, n: u32, survey: &Look) -> Result<Prompt, Error> {
+    pub(super) async fn build_prompt(&mut self, n: u32, survey: &Look) -> Result<Prompt, Error> {
         let sandbox = self.sandbox()?;
         let guardrails = self.files.read(&*sandbox, "guardrails.md").await;
         let progress = self.files.read(&*sandbox, "progress.md").await;
@@ -372,7 +375,10 @@ impl Runner {
             scores: &scores,
             rotated_because: because.as_deref(),
             last_failure: None,
-            ask: Ask::Actions { schema: &SCHEMA, examples: action::examples() },
+            ask: match &state.started.agent {
+                Some(_) => Ask::OneStep,
+                None => Ask::Actions { schema: &SCHEMA, examples: action::examples() },
+            },
             test_command: &state.started.test_command,
             boxes: &boxes,
             protected_paths: &protected,
@@ -380,7 +386,7 @@ impl Runner {
         Ok(prompt::build(&inputs))
     }
 
-    async fn write_prompt(&mut self, n: u32, prompt: &Prompt) -> Result<(), Error> {
+    pub(super) async fn write_prompt(&mut self, n: u32, prompt: &Prompt) -> Result<(), Error> {
         let sandbox = self.sandbox()?;
         let whole = format!("{}\n\n{}", prompt.system, prompt.user);
         let shown = self.redactor.redact(&whole).into_owned();

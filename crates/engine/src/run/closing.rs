@@ -10,6 +10,7 @@ use ralph_core::redact::Redactor;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::session::SESSION;
 use crate::check::Ran;
 use crate::error::{Error, file};
 use crate::git::inside::Look;
@@ -59,7 +60,9 @@ impl Closing {
 
     /// Removes what an earlier attempt at an iteration left: one begins again when its sandbox had to be made anew.
     pub(super) fn forget(folder: &Folder, n: u32) -> Result<(), Error> {
-        remove(folder, n, |name| is_check(name) || name.starts_with("call-") || name == NAME || name == ACTIONS)
+        remove(folder, n, |name| {
+            is_check(name) || name.starts_with("call-") || name == NAME || name == ACTIONS || name == SESSION
+        })
     }
 
     /// Makes the iteration be judged anew: while a run rests, people may work in its sandbox.

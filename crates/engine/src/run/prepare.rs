@@ -53,7 +53,7 @@ impl Runner {
         let backend = self.host.backend(&started.backend)?;
         let name = name_for(&*backend, started, Role::Work).await?;
         let lent = self.agree(&name)?;
-        let made = make(&*backend, started, name, Role::Work).await?;
+        let made = make(&self.host, &*backend, started, name, Role::Work).await?;
         let sandbox = lent.put_in(&backend.capabilities(), made).await?;
         put_commit_in(&*sandbox, &self.bare, self.folder.path(), started, head).await?;
         self.files.start(&*sandbox).await?;
@@ -116,7 +116,13 @@ async fn name_for(backend: &dyn Backend, started: &Started, role: Role) -> Resul
 }
 
 /// Makes a sandbox for a run.
-async fn make(backend: &dyn Backend, started: &Started, name: String, role: Role) -> Result<Arc<dyn Sandbox>, Error> {
+async fn make(
+    host: &Host,
+    backend: &dyn Backend,
+    started: &Started,
+    name: String,
+    role: Role,
+) -> Result<Arc<dyn Sandbox>, Error> {
     let mut labels = BTreeMap::from([
         (Label::RUN.to_owned(), started.run.clone()),
         (Label::ROLE.to_owned(), role.word().to_owned()),
@@ -134,7 +140,11 @@ async fn make(backend: &dyn Backend, started: &Started, name: String, role: Role
     let asked = started.resources;
     let resources = Resources { memory: asked.memory, cpus: asked.cpus, disk: asked.disk, pids: asked.pids };
     let (image, toolchains) = (started.image.clone(), started.toolchains.clone());
-    let spec = Spec { name, labels, env: BTreeMap::new(), image, resources, network, toolchains };
+    let layers = match (&started.agent, role) {
+        (Some(agent), Role::Work) => host.agent(agent, &started.backend)?.layer.into_iter().collect(),
+        _ => Vec::new(),
+    };
+    let spec = Spec { name, labels, env: BTreeMap::new(), image, resources, network, toolchains, layers };
     Ok(backend.create(&spec).await?)
 }
 
@@ -153,7 +163,7 @@ pub(crate) async fn fresh(
     let lent = egress::lend(host, &name, started.policy.clone(), &[], &[], nothing, Doors::AsNeeded)?;
     #[cfg(target_os = "linux")]
     let pass = host.egress().agree(&name, lent.terms.clone());
-    let made = make(&*backend, started, name, Role::Proof).await?;
+    let made = make(host, &*backend, started, name, Role::Proof).await?;
     #[cfg(target_os = "linux")]
     let put_in = lent.put_in_with(&backend.capabilities(), Arc::clone(&made), pass).await;
     #[cfg(not(target_os = "linux"))]

@@ -23,6 +23,7 @@ use crate::audit::Book;
 use crate::control::{Asked, Door};
 #[cfg(target_os = "linux")]
 use crate::egress::Pass;
+use crate::egress::Way;
 use crate::error::Error;
 use crate::git::inside::Look;
 use crate::git::{self, Bare};
@@ -57,6 +58,8 @@ pub struct Runner {
     /// What was agreed on for the way out of the sandbox.
     #[cfg(target_os = "linux")]
     pub(super) pass: Option<Pass>,
+    /// The ways to models that its agent is lent.
+    pub(super) ways: Vec<Way>,
     pub(super) ledger: Ledger,
     pub(super) models: BTreeMap<String, Arc<dyn Model>>,
     pub(super) redactor: Redactor,
@@ -111,6 +114,7 @@ impl Runner {
             sandbox: None,
             #[cfg(target_os = "linux")]
             pass: None,
+            ways: Vec::new(),
             ledger,
             models: BTreeMap::new(),
             redactor,
@@ -178,6 +182,7 @@ impl Runner {
             step,
             Step::StartIteration { .. }
                 | Step::CallModel { .. }
+                | Step::Session { .. }
                 | Step::Act { .. }
                 | Step::Close { .. }
                 | Step::Score { .. }
@@ -196,6 +201,7 @@ impl Runner {
             Step::Baseline => self.baseline().await,
             Step::StartIteration { n, profile } => self.start_iteration(n, profile).await,
             Step::CallModel { n, call, reask } => self.call_model(n, call, reask).await,
+            Step::Session { n, cut } => self.session(n, cut).await,
             Step::Act { n, index, again } => self.act(n, index, again).await,
             Step::Close { n } => self.close(n).await,
             Step::Score { n } => self.score(n).await,
@@ -236,6 +242,7 @@ impl Runner {
             Error::BadEvent { .. } | Error::BadHistory { .. } | Error::Locked { .. } | Error::CannotResume { .. } => {
                 return Err(error);
             }
+            Error::NoKey { profile, .. } => Reason::Auth { profile: profile.clone() },
             Error::Sandbox(ralph_sandbox::Error::Gone { .. }) => Reason::SandboxLost,
             Error::Git(git::Error::Inside { .. } | git::Error::Odd { .. }) => Reason::SandboxBroken { why },
             _ => Reason::Host { why },
@@ -251,8 +258,19 @@ impl Runner {
     }
 
     pub(super) fn pause(&mut self, reason: Reason) -> Result<(), Error> {
-        let next = reason.next(self.state().id());
+        let mut next = reason.next(self.state().id());
+        if let Reason::Auth { profile } = &reason
+            && let Some(key) = self.key_of(profile)
+        {
+            next = format!("ralph secret set {key}, then ralph resume {}", self.state().id());
+        }
         self.events.append(Event::Paused { reason, next })
+    }
+
+    /// Returns the name of the key that a profile's provider takes.
+    fn key_of(&self, profile: &str) -> Option<String> {
+        let profile = self.state().started.profiles.get(profile)?;
+        self.host.endpoint(profile).ok()?.key_envs.first().cloned()
     }
 
     pub(super) fn log(&mut self, level: Level, text: impl Into<String>) -> Result<(), Error> {

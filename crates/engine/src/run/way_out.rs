@@ -1,5 +1,7 @@
 //! What the sandbox at work may reach and is lent, as long as this process holds the run.
 
+use ralph_core::event::PinnedProfile;
+
 use super::runner::Runner;
 use crate::egress::{self, BadLoan, Doors, Lent, Loan};
 use crate::error::Error;
@@ -13,7 +15,14 @@ impl Runner {
         };
         let loans: Vec<Loan> = state.started.lent.iter().map(lend).collect::<Result<_, _>>()?;
         let policy = state.policy().clone();
-        let lent = egress::lend(&self.host, sandbox, policy, &[], &loans, self.ledger.clone(), Doors::Always)?;
+        // The engine of actions asks its models itself; an agent asks from inside.
+        let profiles = state.started.profiles.clone();
+        let asked: Vec<&PinnedProfile> = match &state.started.agent {
+            Some(_) => std::iter::once(&profiles.default).chain(&profiles.fallback).collect(),
+            None => Vec::new(),
+        };
+        let lent = egress::lend(&self.host, sandbox, policy, &asked, &loans, self.ledger.clone(), Doors::Always)?;
+        self.ways = lent.ways().to_vec();
         #[cfg(target_os = "linux")]
         {
             self.pass = Some(self.host.egress().agree(sandbox, lent.terms.clone()));

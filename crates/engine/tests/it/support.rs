@@ -410,6 +410,7 @@ fn call(event: &Event) -> Option<(u32, u32, &'static str, Micros)> {
         Answer::Actions { .. } => "actions",
         Answer::Invalid { .. } => "invalid",
         Answer::Lost => "lost",
+        Answer::Through { .. } => "through",
     };
     Some((*n, *call, answer, *cost))
 }

@@ -69,6 +69,7 @@ fn what_is_told() {
         received: 20,
         credential: Some("anthropic".to_owned()),
         call: Some(Call {
+            id: 1,
             route: "anthropic".to_owned(),
             model: "m".to_owned(),
             usage: Usage { input: 5, output: 6, ..Usage::default() },

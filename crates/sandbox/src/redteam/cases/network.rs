@@ -1,7 +1,5 @@
 //! Ways out of an empty network, and into it.
 
-use std::time::Duration;
-
 use super::super::case::Control::{Host, Maybe, Without};
 use super::super::case::{Case, Trouble, control, judged};
 use super::super::range::Range;
@@ -158,17 +156,16 @@ async fn reach(range: &Range<'_>, case: &Case, line: &str) -> Result<Verdict, Tr
     judged(false, "")
 }
 
-/// Tries to reach an address of the world, which must be refused at once for want of any route. That the same words do
+/// Tries to reach an address of the world, which must be refused for want of any route. That the same words do
 /// reach something where the network is shared is shown on the host's loopback: no control leaves the host.
 async fn leave(range: &Range<'_>, case: &Case, kind: &str, to: &str) -> Result<Verdict, Trouble> {
     if range.options()?.without.contains(&Network) {
         return Err(Trouble::Skip("the target shares the host's network: nothing is sent there".to_owned()));
     }
-    let began = std::time::Instant::now();
     let told = range.inside(case.off, &format!("\"$PROBE\" connect {kind} {to}")).await?;
     let refused = ["ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT"].contains(&told.trim());
-    if !refused || began.elapsed() > Duration::from_secs(2) {
-        return judged(true, format!("answered `{}` after {:?}", told.trim(), began.elapsed()));
+    if !refused {
+        return judged(true, format!("answered `{}`", told.trim()));
     }
     let known = if kind == "tcp" { "$V4" } else { "$UDP" };
     range.recorders.hits();

@@ -1,0 +1,270 @@
+//! What the agents of a run asked of models, written down before each call is made and when it was charged.
+//!
+//! The events of a run are its truth about money, and whoever serves the doors does not write events. So each call stands
+//! in `calls.jsonl` first, and the runner tells of it when it looks. A process that died leaves calls without a charge:
+//! nobody knows what they cost, and they are charged at their worst.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use ralph_core::agent::Seen;
+use ralph_core::money::Micros;
+use ralph_core::price::Usage;
+use ralph_core::redact::Redactor;
+use ralph_core::text;
+use ralph_proxy::notice::{Charge, Entry, Told};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, file};
+use crate::store::Folder;
+
+const NAME: &str = "calls.jsonl";
+/// The longest text that is kept of a call.
+const WORDS: usize = 200;
+
+/// A call that was charged, for what it cost or for nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charged {
+    pub id: u64,
+    pub at: Timestamp,
+    pub model: String,
+    /// What the agent was answered with.
+    pub status: Option<u16>,
+    pub usage: Usage,
+    pub cost: Micros,
+    /// Nobody saw the provider's count.
+    pub worst: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<(String, String)>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+enum Line {
+    Calling(Calling),
+    Charged(Charged),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Calling {
+    id: u64,
+    at: Timestamp,
+    model: String,
+    cost: Micros,
+    tokens: u64,
+}
+
+impl Calling {
+    fn worst(self) -> Charged {
+        let Self { id, model, cost, tokens, .. } = self;
+        let usage = Usage { input: tokens, ..Usage::default() };
+        Charged { id, at: Timestamp::now(), model, status: None, usage, cost, worst: true, limits: Vec::new() }
+    }
+}
+
+/// The calls of one run.
+#[derive(Debug)]
+pub struct Calls(Mutex<Pages>);
+
+#[derive(Debug)]
+struct Pages {
+    file: File,
+    under_way: BTreeMap<u64, Calling>,
+    charged: Vec<Charged>,
+    /// What the doors answered, in order, refusals of our own among them.
+    seen: Vec<Seen>,
+    trouble: Option<String>,
+}
+
+impl Calls {
+    /// Opens the file of a run. Calls that a dead process left without a charge are charged at their worst.
+    pub(super) fn open(folder: &Folder) -> Result<Self, Error> {
+        let path = folder.path().join(NAME);
+        let mut open = OpenOptions::new();
+        let mut file =
+            open.create(true).read(true).append(true).mode(0o600).open(&path).map_err(file("open", &path))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(self::file("read", &path))?;
+        let (mut under_way, mut charged) = (BTreeMap::new(), Vec::new());
+        // A line that a crash cut short tells of a call that was not made yet.
+        for line in String::from_utf8_lossy(&bytes).lines().filter_map(|line| serde_json::from_str(line).ok()) {
+            match line {
+                Line::Calling(calling) => drop(under_way.insert(calling.id, calling)),
+                Line::Charged(one) => {
+                    under_way.remove(&one.id);
+                    charged.push(one);
+                }
+            }
+        }
+        let mut pages = Pages { file, under_way: BTreeMap::new(), charged, seen: Vec::new(), trouble: None };
+        if !bytes.is_empty() && !bytes.ends_with(b"\n") {
+            pages.put(b"\n");
+        }
+        for calling in under_way.into_values() {
+            pages.charge(calling.worst());
+        }
+        Ok(Self(Mutex::new(pages)))
+    }
+
+    /// Hears what the way out tells. It never waits for the disk.
+    pub(super) fn hear(&self, told: &Told, redactor: &Redactor) {
+        let words = |text: &str| text::head(&redactor.redact(text), WORDS).to_owned();
+        let (at, mut pages) = (Timestamp::now(), self.pages());
+        match told {
+            Told::Calling { id, model, cost, tokens, .. } => {
+                let calling = Calling { id: *id, at, model: words(model), cost: *cost, tokens: *tokens };
+                pages.write(&Line::Calling(calling.clone()));
+                pages.under_way.insert(*id, calling);
+            }
+            Told::Exchanged(exchanged) if exchanged.entry == Entry::Route => {
+                let limits = exchanged.call.as_ref().map(|call| call.limits.clone()).unwrap_or_default();
+                pages.seen.push(Seen { at, status: exchanged.status, limits: limits.clone(), spent: false });
+                let Some(call) = &exchanged.call else { return };
+                // One that was given up and charged already is not charged again.
+                if pages.under_way.remove(&call.id).is_some() {
+                    pages.charge(Charged {
+                        id: call.id,
+                        at,
+                        model: words(&call.model),
+                        status: exchanged.status,
+                        usage: call.usage,
+                        cost: call.cost,
+                        worst: call.charge == Charge::Worst,
+                        limits: limits.iter().map(|(name, value)| (words(name), words(value))).collect(),
+                    });
+                }
+            }
+            Told::Spent { .. } => pages.seen.push(Seen { at, status: None, limits: Vec::new(), spent: true }),
+            _ => (),
+        }
+    }
+
+    /// Returns what was charged after the first so many.
+    pub fn since(&self, told: u64) -> Vec<Charged> {
+        let told = usize::try_from(told).unwrap_or(usize::MAX);
+        self.pages().charged.get(told..).unwrap_or_default().to_vec()
+    }
+
+    /// Returns how many answers the doors have given so far.
+    pub fn mark(&self) -> usize {
+        self.pages().seen.len()
+    }
+
+    /// Returns the answers after a mark.
+    pub fn seen(&self, mark: usize) -> Vec<Seen> {
+        self.pages().seen.get(mark..).unwrap_or_default().to_vec()
+    }
+
+    /// Says whether calls are under way.
+    pub fn busy(&self) -> bool {
+        !self.pages().under_way.is_empty()
+    }
+
+    /// Charges what is still under way at its worst: nobody waits for it any longer.
+    pub fn give_up(&self) {
+        let mut pages = self.pages();
+        for calling in std::mem::take(&mut pages.under_way).into_values() {
+            pages.charge(calling.worst());
+        }
+    }
+
+    /// Returns why something could not be written since this was last asked.
+    pub fn trouble(&self) -> Option<String> {
+        self.pages().trouble.take()
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pages {
+    fn charge(&mut self, charged: Charged) {
+        self.write(&Line::Charged(charged.clone()));
+        self.charged.push(charged);
+    }
+
+    fn write(&mut self, line: &Line) {
+        let mut bytes = serde_json::to_vec(line).unwrap_or_default();
+        bytes.push(b'\n');
+        self.put(&bytes);
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        if let Err(error) = self.file.write_all(bytes) {
+            self.trouble = Some(error.to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ralph_proxy::notice::{Call, Exchanged};
+
+    use super::*;
+
+    fn calling(id: u64, cost: u64) -> Told {
+        Told::Calling { id, route: "r".to_owned(), model: "m".to_owned(), cost: Micros(cost), tokens: 7 }
+    }
+
+    fn answered(id: u64, status: u16, cost: u64) -> Told {
+        let charge = if cost == 0 { Charge::Nothing } else { Charge::Reported };
+        let call = Call {
+            id,
+            route: "r".to_owned(),
+            model: "m".to_owned(),
+            usage: Usage::default(),
+            cost: Micros(cost),
+            charge,
+            limits: Vec::new(),
+        };
+        Told::Exchanged(Exchanged {
+            entry: Entry::Route,
+            host: "x.io".to_owned(),
+            port: 443,
+            method: "POST".to_owned(),
+            path: "/".to_owned(),
+            status: Some(status),
+            sent: 0,
+            received: 0,
+            credential: None,
+            call: Some(call),
+        })
+    }
+
+    fn costs(calls: &Calls, told: u64) -> Vec<(u64, u64, bool)> {
+        calls.since(told).iter().map(|charged| (charged.id, charged.cost.0, charged.worst)).collect()
+    }
+
+    #[test]
+    fn every_call_is_charged_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::at(dir.path().to_owned());
+        let redactor = Redactor::new([]);
+        let calls = Calls::open(&folder).unwrap();
+        for told in [calling(1, 50), calling(2, 60), answered(2, 429, 0), answered(1, 200, 9), calling(3, 70)] {
+            calls.hear(&told, &redactor);
+        }
+        assert_eq!(costs(&calls, 0), [(2, 0, false), (1, 9, false)]);
+        assert_eq!(calls.seen(1).len(), 1);
+        assert!(calls.busy());
+        drop(calls);
+        // The process died with one under way, in the middle of writing down another.
+        let mut file = OpenOptions::new().append(true).open(dir.path().join(NAME)).unwrap();
+        file.write_all(b"{\"type\":\"calling\",\"id\":4,\"co").unwrap();
+        let calls = Calls::open(&folder).unwrap();
+        assert_eq!(costs(&calls, 2), [(3, 70, true)]);
+        assert!(!calls.busy());
+        // A process numbers its calls anew.
+        calls.hear(&calling(1, 80), &redactor);
+        calls.give_up();
+        calls.hear(&answered(1, 200, 8), &redactor);
+        assert_eq!(costs(&calls, 3), [(1, 80, true)]);
+        drop(calls);
+        assert_eq!(costs(&Calls::open(&folder).unwrap(), 0).len(), 4);
+    }
+}
