@@ -134,7 +134,7 @@ async fn make(backend: &dyn Backend, started: &Started, name: String, role: Role
     let asked = started.resources;
     let resources = Resources { memory: asked.memory, cpus: asked.cpus, disk: asked.disk, pids: asked.pids };
     let (image, toolchains) = (started.image.clone(), started.toolchains.clone());
-    let spec = Spec { name, labels, env: BTreeMap::new(), image, resources, network, toolchains };
+    let spec = Spec { name, labels, env: BTreeMap::new(), image, resources, network, toolchains, layers: Vec::new() };
     Ok(backend.create(&spec).await?)
 }
 
