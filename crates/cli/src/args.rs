@@ -1,5 +1,6 @@
 //! The command line, as clap reads it. Help, man pages and completions are made from here.
 
+pub(crate) mod agent;
 mod network;
 pub(crate) mod profile;
 pub(crate) mod secret;
@@ -148,6 +149,9 @@ pub(crate) enum Command {
     /// List model profiles and what their tokens cost
     #[command(subcommand, after_help = "Examples:\n  ralph profile ls\n  ralph profile prices gpt-5")]
     Profile(profile::Profile),
+    /// List the coding agents and fetch their programs
+    #[command(subcommand, after_help = "Examples:\n  ralph agent ls\n  ralph agent install codex")]
+    Agent(agent::Agent),
     /// Show and change what runs may reach on the network
     #[command(subcommand, after_help = "Examples:\n  ralph policy ls\n  ralph policy log @ --denied")]
     Policy(Policy),

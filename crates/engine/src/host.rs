@@ -11,7 +11,7 @@ use ralph_core::redact::Redactor;
 #[cfg(target_os = "linux")]
 use ralph_sandbox::embedded::{Embedded, Options, User};
 use ralph_sandbox::local::Local;
-use ralph_sandbox::{Backend, Layer};
+use ralph_sandbox::{Backend, Isolation, Layer};
 
 #[cfg(target_os = "linux")]
 use crate::egress::Egress;
@@ -199,22 +199,18 @@ impl Host {
         let chosen = crate::run::Chosen::of(pinned)?;
         let agent = chosen.get();
         if pinned.template.is_some() {
-            return Ok(Installed { program: agent.program().to_owned(), layer: None });
+            return Ok(Installed { program: agent.program().to_owned(), layer: None, env: Vec::new() });
         }
-        let path = self.env.get("PATH").unwrap_or("");
-        let found = std::env::split_paths(path).map(|folder| folder.join(agent.program())).find(|path| path.is_file());
-        let found = found.and_then(|path| path.canonicalize().ok());
-        let Some(folder) = found.as_deref().and_then(Path::parent) else {
-            return Err(Error::Agent { name: pinned.name.clone(), why: "it is not installed".to_owned() });
-        };
-        let program = found.as_deref().unwrap_or(folder);
-        if backend == "local" {
-            return Ok(Installed { program: program.display().to_string(), layer: None });
+        let isolation = self.backend(backend)?.capabilities().isolation;
+        let missing = |why: String| Error::Agent { name: pinned.name.clone(), why };
+        match crate::agent::find(self, agent).map_err(|error| missing(error.to_string()))? {
+            Some(found) => Ok(Installed {
+                program: found.program_in(isolation).display().to_string(),
+                layer: found.layer.filter(|_| isolation != Isolation::None),
+                env: found.env,
+            }),
+            None => Err(missing("it is not installed".to_owned())),
         }
-        let inside = Path::new("/opt/agents").join(agent.name());
-        let name = program.file_name().unwrap_or_default();
-        let layer = Layer { host: folder.to_owned(), inside: inside.clone() };
-        Ok(Installed { program: inside.join(name).display().to_string(), layer: Some(layer) })
     }
 
     /// Returns the secrets of the user.
@@ -240,6 +236,8 @@ pub(crate) struct Installed {
     /// As commands inside call it.
     pub(crate) program: String,
     pub(crate) layer: Option<Layer>,
+    /// Variables its commands need.
+    pub(crate) env: Vec<(String, String)>,
 }
 
 /// Returns the pinned profile in the words of `models.yaml`.

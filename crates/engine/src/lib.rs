@@ -2,6 +2,7 @@
 //!
 //! Judgement is in `ralph_core`; this crate does what it decides and writes down that it was done.
 
+pub mod agent;
 pub mod audit;
 mod baseline;
 mod check;

@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod adopt;
+mod agent;
 mod audit;
 mod config;
 mod demo;
@@ -79,6 +80,7 @@ pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) ->
         Command::GetToken(args) => secret::get_token(&setup, &args, ui),
         Command::PruneSandboxes(args) => sandbox::prune(&setup, &args, ui).await,
         Command::Profile(args) => profile::profile(&setup, &args, ui).await,
+        Command::Agent(args) => Box::pin(agent::agent(&setup, &args, ui)).await,
         Command::Policy(args) => policy::policy(&setup, &args, ui).await,
         Command::Audit(args) => audit::audit(&setup, &args, ui).await,
         Command::Trust(args) => trust::trust(&setup, &args, ui).await,

@@ -2,7 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[cfg(target_os = "linux")]
+mod agent_catalogue;
+#[cfg(target_os = "linux")]
 mod agent_runs;
+#[cfg(target_os = "linux")]
 mod agents;
 mod audit;
 mod budget;

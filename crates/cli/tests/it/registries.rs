@@ -28,7 +28,7 @@ const REFUSED: &str = "no rule names it, and the network policy is `allowlist`";
 
 /// What a client of this machine says about itself.
 #[derive(Debug)]
-struct Client {
+pub(crate) struct Client {
     preset: &'static str,
     /// Where it asks for packages.
     index: String,
@@ -39,7 +39,7 @@ struct Client {
     install: &'static str,
 }
 
-fn npm() -> Client {
+pub(crate) fn npm() -> Client {
     Client {
         preset: "npm",
         index: said("npm", &["config", "get", "registry"]).unwrap_or_else(|| format!("https://{}/", first("npm"))),
@@ -91,7 +91,7 @@ fn place(url: &str) -> (String, u16) {
 }
 
 /// A machine whose registries may be found in unusual places, made reachable for ralph.
-struct Machine {
+pub(crate) struct Machine {
     client: Client,
     /// What has to be allowed beside the preset.
     rules: Vec<String>,
@@ -103,7 +103,7 @@ struct Machine {
 
 impl Machine {
     /// Finds out what has to be allowed; `None`, told loudly, where there is no registry.
-    fn look(client: Client) -> Option<Self> {
+    pub(crate) fn look(client: Client) -> Option<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (mut rules, mut names) = (Vec::new(), String::new());
         let configured = place(&client.index);
@@ -149,10 +149,20 @@ impl Machine {
         Some(Self { client, rules, names, folder, _relays: runtime })
     }
 
+    /// What has to be allowed beside the preset.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &str> {
+        self.rules.iter().map(String::as_str)
+    }
+
+    /// Starts ralph where the registry can be found.
+    pub(crate) fn ralph(&self) -> Command {
+        let ralph = env!("CARGO_BIN_EXE_ralph");
+        if self.names.is_empty() { Command::new(ralph) } else { self.renamed(ralph) }
+    }
+
     /// Runs a line in a sandbox.
     fn inside(&self, rules: &[&str], line: &str) -> (Option<i32>, String) {
-        let ralph = env!("CARGO_BIN_EXE_ralph");
-        let mut command = if self.names.is_empty() { Command::new(ralph) } else { self.renamed(ralph) };
+        let mut command = self.ralph();
         command.args(["sandbox", "exec", "--copy"]).arg(self.folder.path().join("in"));
         for rule in rules {
             command.args(["--allow-host", rule]);

@@ -35,7 +35,7 @@ impl Agent for Claude {
     }
 
     fn tested(&self) -> Tested {
-        Tested::Real("2.1.325")
+        Tested::Real("2.1.197")
     }
 
     fn start(&self, session: &Session<'_>) -> Start {

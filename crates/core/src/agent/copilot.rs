@@ -83,7 +83,9 @@ impl Reader for Stream {
                 Some(self.ear.tool(str_at(&event, "/data/toolCallId"), str_at(&event, "/data/toolName"), &brief))
             }
             "tool.execution_complete" => {
-                let ok = event.pointer("/data/success").and_then(Value::as_bool) != Some(false);
+                let code = event.pointer("/data/shellExecution/exitCode").and_then(Value::as_i64);
+                let went = event.pointer("/data/success").and_then(Value::as_bool) != Some(false);
+                let ok = went && code.is_none_or(|code| code == 0);
                 let places = ["/data/result/content", "/data/error/message"];
                 let brief = places.iter().map(|place| str_at(&event, place)).find(|text| !text.is_empty());
                 Some(self.ear.tool_done(str_at(&event, "/data/toolCallId"), ok, brief.unwrap_or_default()))

@@ -86,6 +86,18 @@ pub fn judge(ended: &Ended<'_>) -> Outcome {
     by_words(ended.stderr, ended).unwrap_or_else(|| Outcome::Crash { why: crashed(ended) })
 }
 
+/// After so many failures one after the other an agent will not get an answer by asking again.
+const ENOUGH: usize = 6;
+
+/// Says whether a session should be ended because its calls are all refused: some agents ask again for ever, silently.
+pub fn hopeless(calls: &[Seen]) -> bool {
+    let failed = |call: &&Seen| call.spent || call.status.is_some_and(|status| status >= 400);
+    let last = calls.iter().rev().take_while(failed);
+    let (all, spent) = last.fold((0, 0), |(all, spent), call| (all + 1, spent + usize::from(call.spent)));
+    // A spent budget stays spent.
+    all >= ENOUGH || spent >= 3
+}
+
 /// The last call says why a session ended, if it failed. An agent that went on after a failure has got over it.
 fn by_door(last: &Seen, ended: &Ended<'_>) -> Option<Outcome> {
     if last.spent {

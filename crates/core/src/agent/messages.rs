@@ -94,8 +94,10 @@ fn retry(event: &Value) -> Said {
 
 /// Judges by `is_error` and never by `subtype`: a refused call is a `success` with an error in it.
 fn finished(event: &Value) -> Finished {
-    let ok = event.get("is_error").and_then(Value::as_bool) == Some(false);
     let text = str_at(event, "/result");
+    // `qwen` calls it a success when its last call failed, and ends with code 0.
+    let refused = text.starts_with("[API Error: ");
+    let ok = event.get("is_error").and_then(Value::as_bool) == Some(false) && !refused;
     let why = (!ok).then(|| [text.to_owned(), error(event), str_at(event, "/subtype").to_owned()]);
     let why = why.and_then(|all| all.into_iter().find(|why| !why.is_empty()));
     let status = ear::status_at(event, "/api_error_status");

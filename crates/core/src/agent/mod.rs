@@ -26,6 +26,9 @@ mod words;
 pub use catalogue::{all, named};
 pub use contract::{Agent, Guarantee, Package, Session, Start, Tested};
 pub use custom::{BadTemplate, Custom};
-pub use judge::{Ended, Outcome, Seen, judge};
+pub use judge::{Ended, Outcome, Seen, hopeless, judge};
 pub use lines::Lines;
 pub use said::{Finished, Reader, Said};
+
+#[cfg(test)]
+mod tests;

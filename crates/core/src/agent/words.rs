@@ -80,6 +80,7 @@ const WORDS: [(Class, &[&str]); 4] = [
             "exhausted your daily quota",
             "exceeded your current quota",
             "quota exceeded",
+            "quota increase",
             "throttling",
         ],
     ),

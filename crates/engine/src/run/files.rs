@@ -288,6 +288,7 @@ mod tests {
                 resources: Resources::default(),
                 network: Network::None,
                 toolchains: Toolchains::default(),
+                layers: Vec::new(),
             };
             let sandbox = Local::new(dir.path().join("sandboxes")).create(&spec).await.unwrap();
             let files = Self::knowing(&dir, &["planted-value"]);

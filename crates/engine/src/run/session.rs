@@ -208,13 +208,16 @@ impl Runner {
         prompt: &str,
     ) -> Result<Start, Error> {
         let started = &self.state().started;
-        let program = match &started.agent {
-            Some(pinned) => self.host.agent(pinned, &started.backend)?.program,
-            None => agent.program().to_owned(),
+        let (program, env) = match &started.agent {
+            Some(pinned) => {
+                let installed = self.host.agent(pinned, &started.backend)?;
+                (installed.program, installed.env)
+            }
+            None => (agent.program().to_owned(), Vec::new()),
         };
         let folder = sandbox.exchange().join("agent");
         let prompt_file = sandbox.workspace().join(format!(".ralph/iterations/{n}/prompt.md"));
-        let start = agent.start(&Session {
+        let mut start = agent.start(&Session {
             program: &program,
             prompt,
             prompt_file: &prompt_file.to_string_lossy(),
@@ -225,6 +228,7 @@ impl Runner {
             key_variable: &way.key_name,
             wire: way.wire,
         });
+        start.env.extend(env);
         sandbox.mkdirs(&folder).await?;
         for (path, text) in &start.files {
             let path = folder.join(path);

@@ -133,3 +133,20 @@ fn words_tell_what_the_door_cannot() {
     check(&Ended { finished: Some(&bad("x", Some(529))), ..ended() }, &Outcome::Overload);
     check(&Ended { stderr: "Error: 401 Unauthorized", ..ended() }, &Outcome::Auth);
 }
+
+#[test]
+fn asking_for_ever() {
+    let fail = || call(429);
+    for (calls, want) in [
+        (vec![], false),
+        (vec![fail(); 5], false),
+        (vec![fail(); 6], true),
+        ([vec![fail(); 6], vec![call(200)]].concat(), false),
+        ([vec![call(200)], vec![fail(); 6]].concat(), true),
+        (vec![spent(); 2], false),
+        (vec![spent(); 3], true),
+        (vec![Seen { status: None, ..call(200) }; 9], false),
+    ] {
+        assert_eq!(hopeless(&calls), want, "{calls:?}");
+    }
+}

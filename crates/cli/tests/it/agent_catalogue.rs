@@ -1,0 +1,225 @@
+//! `ralph agent`, and the catalogue's own command lines with the real programs in a cage.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Output;
+
+use ralph_core::agent::{self, Ended, Outcome, Session, judge};
+use ralph_core::profile::Wire;
+use ralph_testkit::home::Home;
+use ralph_testkit::llm::{Script, Server, Turn};
+use serde_json::{Value, json};
+
+use crate::cell::{Cell, must};
+use crate::registries::{Machine, npm};
+
+fn text(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+fn ralph(home: &Home, args: &[&str]) -> (Option<i32>, String) {
+    let out = home.command(env!("CARGO_BIN_EXE_ralph")).args(args).output().unwrap();
+    (out.status.code(), text(&out))
+}
+
+#[test]
+fn what_there_is() {
+    let home = Home::new();
+    // A program of one's own, alone in its place.
+    let bin = home.root().join("own bin");
+    fs::create_dir_all(&bin).unwrap();
+    fs::write(bin.join("goose"), b"\x7fELF").unwrap();
+    fs::set_permissions(bin.join("goose"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::join_paths([bin.clone(), "/usr/bin".into(), "/bin".into()]).unwrap();
+    let run = |args: &[&str]| {
+        let out = home.command(env!("CARGO_BIN_EXE_ralph")).args(args).env("PATH", &path).output().unwrap();
+        assert!(out.status.success(), "{}", text(&out));
+        (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (table, remarks) = run(&["agent", "ls"]);
+    for agent in agent::all() {
+        assert!(table.lines().any(|line| line.starts_with(agent.name())), "{table}");
+    }
+    assert!(table.contains("goose     path"), "{table}");
+    assert!(remarks.contains("base-url: holds a stand-in"), "{remarks}");
+    assert!(remarks.contains("next: ralph agent install claude"), "{remarks}");
+    let (all, _) = run(&["agent", "ls", "--json"]);
+    let all: Value = serde_json::from_str(&all).unwrap();
+    let row = |name: &str| all["agents"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone();
+    let goose = row("goose");
+    assert_eq!(goose["found"]["from"], "path", "{goose}");
+    assert_eq!(goose["found"]["inside"], "/opt/ralph/agents/goose/goose", "{goose}");
+    assert_eq!(row("codex")["wires"], json!(["responses"]));
+    assert_eq!(row("cursor")["guarantee"]["name"], "one-shot-secret");
+    assert_eq!(row("claude")["found"], Value::Null);
+}
+
+#[test]
+fn what_cannot_be_fetched() {
+    let home = Home::new();
+    for (args, want) in [
+        (&["agent", "install", "codx"] as &[&str], ["there is no agent `codx`", "did you mean `codex`?"]),
+        (&["agent", "install", "cursor"], ["ralph cannot fetch `cursor`", "cursor.com/cli"]),
+        (
+            &["agent", "install", "codex", "--version", "../1"],
+            ["`../1` is not the version of a package", "--version 1.2.3"],
+        ),
+    ] {
+        let (code, told) = ralph(&home, args);
+        assert_eq!(code, Some(2), "{told}");
+        assert!(want.iter().all(|want| told.contains(want)), "{told}");
+    }
+    assert!(!home.state().join("agents/codex").exists());
+}
+
+/// The real package, from the registry, through a cage, onto the shelf.
+#[test]
+fn codex_is_fetched() {
+    let Some(machine) = Machine::look(npm()) else { return };
+    let home = Home::new();
+    let run = |args: &[&str]| {
+        let mut command = machine.ralph();
+        let hermetic = home.command("true");
+        command.env_clear().envs(hermetic.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.args(args).output().unwrap()
+    };
+    let mut args = vec!["agent", "install", "codex", "--version", "0.166.0"];
+    for rule in machine.rules() {
+        args.extend(["--allow-host", rule]);
+    }
+    let out = run(&args);
+    assert!(out.status.success(), "{}", text(&out));
+    assert!(text(&out).contains("codex 0.166.0 is on the shelf"), "{}", text(&out));
+    let listed = run(&["agent", "ls", "--json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let found = &listed["agents"][1]["found"];
+    assert_eq!((&found["from"], &found["version"]), (&json!("shelf"), &json!("0.166.0")), "{listed}");
+    let program = PathBuf::from(found["program"].as_str().unwrap());
+    assert!(program.starts_with(home.state().join("agents/codex/0.166.0")) && program.is_file());
+    assert_eq!(fs::metadata(&program).unwrap().permissions().mode() & 0o777, 0o555);
+    // Nothing else is left: no half of one, no cage.
+    let mut names: Vec<_> =
+        fs::read_dir(home.state().join("agents/codex")).unwrap().map(|one| one.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, [".lock", "0.166.0"]);
+    let boxes = run(&["sandbox", "ls", "--json"]);
+    assert!(!text(&boxes).contains("agent-"), "{}", text(&boxes));
+    // A version that is not there leaves what is there.
+    let mut args = args.clone();
+    args[4] = "0.0.0-none";
+    let out = run(&args);
+    assert!(!out.status.success() && text(&out).contains("could not be fetched"), "{}", text(&out));
+    assert!(program.is_file());
+}
+
+/// Where the native program of a package is; `None`, told loudly, where it was not fetched.
+fn program(agent: &str) -> Option<PathBuf> {
+    let modules = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/npm/node_modules");
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
+    let known = agent::named(agent).unwrap();
+    let pattern = known.native().unwrap().replace("{arch}", arch);
+    let place = match pattern.split_once("/*/") {
+        None => modules.join(pattern),
+        Some((before, after)) => {
+            let first = fs::read_dir(modules.join(before)).into_iter().flatten().flatten().next();
+            first.map(|entry| entry.path().join(after)).unwrap_or_default()
+        }
+    };
+    if place.is_file() {
+        return Some(place);
+    }
+    must(&format!("the real `{agent}` was not tried: it is not in target/peers; run `cargo xtask test`"));
+    None
+}
+
+/// Starts an agent in a cage exactly as the catalogue says, with a prompt too long for a word of a command line.
+#[track_caller]
+fn works(name: &str, wire: Wire, profile: &str, key: (&str, &str), tool: (&str, Value)) {
+    let Some(program) = program(name) else { return };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let turns = vec![Turn::tool(tool.0, tool.1), Turn::text("It is made.")];
+    let server = runtime.block_on(Server::builder().script(Script::new(turns)).expect_key(key.1).start()).unwrap();
+    let home = Home::new();
+    let version = if wire == Wire::Anthropic { "" } else { "/v1" };
+    let (url, variable) = (server.url(), key.0);
+    let models = format!(
+        "profiles:\n  real:\n    litellm_model: \"{profile}\"\n    base_url: \"{url}{version}\"\n    api_key_env: {variable}\n"
+    );
+    home.config("models.yaml", &models);
+    let prompt = format!("make the file\n{}", "and nothing else ".repeat(16 << 10));
+    let agent = agent::named(name).unwrap();
+    let start = agent.start(&Session {
+        program: &format!("./{name}"),
+        prompt: &prompt,
+        prompt_file: "/workspace/prompt.md",
+        folder: "/workspace/private",
+        model: profile.split_once('/').unwrap().1,
+        base_url: &format!("http://127.0.0.1:3128/r/real{version}"),
+        key: "STAND-IN",
+        key_variable: variable,
+        wire,
+    });
+    // Files and prompt are copied in with the program; the stand-in is only known inside.
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("private")).unwrap();
+    for (path, text) in &start.files {
+        fs::write(folder.path().join("private").join(path), text).unwrap();
+    }
+    fs::write(folder.path().join("prompt.md"), start.stdin.as_ref().unwrap()).unwrap();
+    fs::copy(&program, folder.path().join(name)).unwrap();
+    let mut line = String::new();
+    for (name, value) in &start.env {
+        let value = if value == "STAND-IN" { format!("\"${variable}\"") } else { format!("'{value}'") };
+        writeln!(line, "export {name}={value}").unwrap();
+    }
+    let words: Vec<String> = start.argv.iter().map(|word| format!("'{word}'")).collect();
+    writeln!(line, "{} < prompt.md; echo \"ended $?\"; cat made.txt", words.join(" ")).unwrap();
+    let args = ["--profile", "real", "--max-cost", "5", "--copy", folder.path().to_str().unwrap()];
+    let mut cell = Cell::start(&home, &[(key.0, key.1.to_owned())], &args, &line);
+    cell.until("the last call", || server.hits() >= 2);
+    cell.await_end();
+    let ended = cell.release();
+    assert!(ended.stdout.ends_with("ended 0\nmade in a cage\n"), "{ended:?}");
+    let mut reader = agent.reader();
+    for line in ended.stdout.lines() {
+        reader.line(line);
+    }
+    assert_eq!(reader.text(), "It is made.", "{ended:?}");
+    let finished = reader.finished().unwrap();
+    let ended = Ended {
+        code: Some(0),
+        missing: false,
+        idle: false,
+        timed_out: false,
+        finished: Some(finished),
+        stderr: &ended.stderr,
+        calls: &[],
+        now: jiff::Timestamp::UNIX_EPOCH,
+    };
+    assert_eq!(judge(&ended), Outcome::Done);
+    let calls: Vec<_> = server.requests().into_iter().filter(|one| one.method == "POST").collect();
+    assert_eq!(calls.len(), 2);
+    assert!(calls.iter().all(|call| String::from_utf8_lossy(&call.body).contains("and nothing else and nothing else")));
+}
+
+#[test]
+fn claude_as_the_catalogue_starts_it() {
+    let key = (
+        "ANTHROPIC_API_KEY",
+        "sk-ant-api03-p4Xq7Lm2Vb9Tz5Kc1RfY8sHd3NpJ6gUa0EoXiQyWtCzVbMnKjHgFdSaPoIuYtReWqLkJh-QwErTyUiAA",
+    );
+    let tool = ("Bash", json!({"command": "echo made in a cage > made.txt", "description": "make"}));
+    works("claude", Wire::Anthropic, "anthropic/claude-sonnet-4-5", key, tool);
+}
+
+#[test]
+fn codex_as_the_catalogue_starts_it() {
+    let key = (
+        "OPENAI_API_KEY",
+        "sk-proj-m2Yt9Rw4QpN7mKx1LcZ8vBg3JdF6sTa5EuHiXoWyMzCnVbLkPqRsTuVwXyZaBcDeFgHiJkLmNoPqRsTuVwX",
+    );
+    let tool = ("exec_command", json!({"cmd": "echo made in a cage > made.txt"}));
+    works("codex", Wire::Responses, "openai/gpt-5", key, tool);
+}

@@ -1,0 +1,50 @@
+//! Where an agent's program is.
+
+use std::path::{Path, PathBuf};
+
+use ralph_core::agent::Agent;
+use ralph_sandbox::{Isolation, Layer};
+
+use super::error::Error;
+use super::{path, shelf};
+use crate::host::Host;
+
+/// Where a program came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whence {
+    /// `ralph agent install` fetched it.
+    Shelf,
+    /// The user has it.
+    Path,
+}
+
+/// An agent's program, and what a sandbox has to be shown for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The program as sandboxes see it.
+    pub program: PathBuf,
+    /// The same on the host, for a backend without isolation.
+    pub on_host: PathBuf,
+    /// To be added to [`ralph_sandbox::Spec::layers`]; `None` where every sandbox sees it anyway.
+    pub layer: Option<Layer>,
+    /// Variables its commands need.
+    pub env: Vec<(String, String)>,
+    /// `None` where no file says it.
+    pub version: Option<String>,
+    pub from: Whence,
+}
+
+impl Found {
+    /// Returns the program as commands of a backend find it.
+    pub fn program_in(&self, isolation: Isolation) -> &Path {
+        if isolation == Isolation::None { &self.on_host } else { &self.program }
+    }
+}
+
+/// Finds an agent: on the shelf, the newest version first, then on the host's `PATH`.
+pub fn find(host: &Host, agent: &dyn Agent) -> Result<Option<Found>, Error> {
+    if let Some(found) = shelf::list(&host.home, agent).into_iter().next() {
+        return Ok(Some(found));
+    }
+    path::find(host.env.get("PATH").unwrap_or(""), agent)
+}

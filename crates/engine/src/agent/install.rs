@@ -1,0 +1,299 @@
+//! Fetches an agent's package in a cage that may reach only its registry, and puts what came onto the shelf.
+//!
+//! No script of a package is run: what npm and pip would run while they install stays out. What came is looked at from
+//! outside, file by file, and tried once in a cage without any way out before it is found by anybody.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ralph_core::agent::{Agent, Package};
+use ralph_core::config::Toolchains;
+use ralph_core::event::Event;
+use ralph_core::policy::{Mode, Policy};
+use ralph_core::text;
+use ralph_proxy::ledger::{Caps, Ledger};
+use ralph_sandbox::{Exec, Output, Sandbox, Spec, capture};
+
+use super::error::Error;
+use super::find::Found;
+use super::package::{self, Manifest};
+use super::shelf::{About, FILES, New, Runtime};
+use super::take;
+use crate::egress::{self, Doors, Pass};
+use crate::host::Host;
+
+/// How long a package may take to come.
+const FETCH: Duration = Duration::from_mins(20);
+/// How long a program may take to say its version the first time.
+const TRIAL: Duration = Duration::from_mins(2);
+const CAP: usize = 256 << 10;
+/// Where pip puts everything.
+const TARGET: &str = "there";
+
+/// What is to be fetched.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    pub agent: &'a dyn Agent,
+    /// `None` for the newest.
+    pub version: Option<&'a str>,
+    /// Rules for registries of one's own, beside the preset.
+    pub allow: &'a [String],
+}
+
+/// Fetches an agent and puts it onto the shelf. What is said meanwhile is for people.
+pub async fn install(host: &Host, wish: &Wish<'_>, say: &mut (dyn FnMut(&str) + Send)) -> Result<Found, Error> {
+    let agent = wish.agent;
+    let Some(package) = agent.package() else {
+        return Err(Error::NoPackage { agent: agent.name().to_owned(), by_hand: agent.by_hand().to_owned() });
+    };
+    if let Some(version) = wish.version.filter(|version| !package::is_version(version)) {
+        return Err(Error::Version { version: text::plain(text::first_line(version, 40)) });
+    }
+    let new = New::begin(&host.home, agent)?;
+    say(&format!("fetching {package} in a cage that may reach only `{}`", package.preset()));
+    let cage = Cage::make(host, wish, package).await?;
+    let came = match cage.fetch(wish, package).await {
+        Ok(()) => take_out(cage.sandbox.as_ref(), agent, package, &new).await,
+        Err(error) => Err(error),
+    };
+    cage.end().await;
+    let about = came?;
+    say(&format!("{package} {} came; trying it in a cage without a way out", about.version));
+    trial(host, agent, package, &about, &new).await?;
+    new.keep(&about)
+}
+
+/// The cage in which a package is fetched.
+struct Cage {
+    sandbox: Arc<dyn Sandbox>,
+    pass: Pass,
+}
+
+impl Cage {
+    async fn make(host: &Host, wish: &Wish<'_>, package: Package) -> Result<Self, Error> {
+        let failed =
+            |source: crate::Error| Error::Sandbox { agent: wish.agent.name().to_owned(), source: Box::new(source) };
+        let mut rules = vec![package.preset()];
+        rules.extend(wish.allow.iter().map(String::as_str));
+        let policy = Policy::parse(Mode::Allowlist, &rules, &[])
+            .map_err(|error| failed(crate::Error::Refused(error.to_string())))?;
+        let name = name("fetch", wish.agent);
+        // Nothing is lent, so nothing can be spent.
+        let ledger = Ledger::new(Caps { cost: None, tokens: None }, ralph_core::money::Micros::ZERO, 0);
+        let lent = egress::lend(host, &name, policy, &[], &[], ledger, Doors::AsNeeded).map_err(failed)?;
+        let pass = host.egress().agree(&name, lent.terms.clone());
+        let mut labels = BTreeMap::new();
+        let network = egress::network_on(&lent.terms, &mut labels);
+        let spec = Spec { name, labels, network, toolchains: toolchains(package), ..Spec::default() };
+        let backend = host.backend("embedded").map_err(failed)?;
+        let made = backend.create(&spec).await.map_err(|error| failed(error.into()))?;
+        match lent.put_in(&backend.capabilities(), Arc::clone(&made)).await {
+            Ok(sandbox) => Ok(Self { sandbox, pass }),
+            Err(error) => {
+                // It was made for this alone; what stays is told by `ralph sandbox ls`.
+                made.destroy().await.ok();
+                Err(failed(error))
+            }
+        }
+    }
+
+    async fn fetch(&self, wish: &Wish<'_>, package: Package) -> Result<(), Error> {
+        let exec = Exec::new(command(package, wish.version), FETCH);
+        let output = run(self.sandbox.as_ref(), wish.agent, &exec).await?;
+        if output.exit.success() {
+            return Ok(());
+        }
+        let denied = self.pass.heard().into_iter().find_map(|event| match event {
+            Event::PolicyDenied { host, port, .. } => Some(format!("{host}:{port}")),
+            _ => None,
+        });
+        Err(Error::Fetch { package: package.to_string(), why: last_words(&output), refused: denied })
+    }
+
+    async fn end(self) {
+        if let Err(error) = self.sandbox.destroy().await {
+            tracing::warn!(%error, sandbox = self.sandbox.id(), "the cage of a fetched package could not be removed");
+        }
+    }
+}
+
+fn toolchains(package: Package) -> Toolchains {
+    let word = match package {
+        Package::Npm(_) => "node",
+        Package::Pip(_) => "python",
+    };
+    Toolchains::Only(vec![word.to_owned()])
+}
+
+/// Returns what fetches a package without running anything of it.
+fn command(package: Package, version: Option<&str>) -> Vec<String> {
+    let words: Vec<&str> = match package {
+        Package::Npm(_) => vec![
+            "npm",
+            "install",
+            "--ignore-scripts",
+            "--no-audit",
+            "--no-fund",
+            "--no-update-notifier",
+            "--no-progress",
+            "--loglevel=error",
+            "--fetch-retries=2",
+            "--no-save",
+        ],
+        Package::Pip(_) => vec![
+            "python3",
+            "-m",
+            "pip",
+            "install",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--no-cache-dir",
+            "--no-warn-script-location",
+            "--quiet",
+            "--retries=2",
+            "--only-binary=:all:",
+            "--target",
+            TARGET,
+        ],
+    };
+    let name = match (package, version) {
+        (Package::Npm(name), version) => format!("{name}@{}", version.unwrap_or("latest")),
+        (Package::Pip(name), Some(version)) => format!("{name}=={version}"),
+        (Package::Pip(name), None) => name.to_owned(),
+    };
+    words.into_iter().map(str::to_owned).chain([name]).collect()
+}
+
+/// Takes what came out of the cage, and says what it is.
+async fn take_out(sandbox: &dyn Sandbox, agent: &dyn Agent, package: Package, new: &New) -> Result<About, Error> {
+    let bad = |why: String| Error::Package { package: package.to_string(), why };
+    let files = new.path().join(FILES);
+    let refused = |why: take::Refused| bad(why.to_string());
+    match package {
+        Package::Npm(name) => {
+            let modules = Path::new("node_modules");
+            let manifest =
+                manifest(sandbox, &modules.join(name)).await.ok_or_else(|| bad("it says no version".into()))?;
+            if let Some(pattern) = agent.native() {
+                let below = pattern.replace("{arch}", package::arch());
+                let (native, rest) =
+                    package::split(&below).ok_or_else(|| bad("it is not where it should be".into()))?;
+                take::tree(sandbox, &modules.join(&native), &files).await.map_err(refused)?;
+                let program =
+                    package::expand(&files, &rest).ok_or_else(|| bad(format!("there is no `{below}` in it")))?;
+                return Ok(About::new(agent, manifest.version, below_of(&program, &files), Runtime::None));
+            }
+            let script = manifest.bin(agent.program()).ok_or_else(|| bad("it names no program".into()))?;
+            take::tree(sandbox, modules, &files).await.map_err(refused)?;
+            Ok(About::new(agent, manifest.version.clone(), format!("{name}/{script}"), Runtime::Node))
+        }
+        Package::Pip(name) => {
+            take::tree(sandbox, Path::new(TARGET), &files).await.map_err(refused)?;
+            let version = wheel_version(&files, name).ok_or_else(|| bad("it says no version".into()))?;
+            Ok(About::new(agent, version, format!("bin/{}", agent.program()), Runtime::Python))
+        }
+    }
+}
+
+fn below_of(program: &Path, files: &Path) -> String {
+    program.strip_prefix(files).unwrap_or(program).to_string_lossy().into_owned()
+}
+
+async fn manifest(sandbox: &dyn Sandbox, folder: &Path) -> Option<Manifest> {
+    let bytes = sandbox.read(&folder.join("package.json"), 1 << 20).await.ok()?;
+    Manifest::parse(&String::from_utf8_lossy(&bytes))
+}
+
+/// Reads the version of a package from the name of the folder that pip writes about it.
+fn wheel_version(files: &Path, name: &str) -> Option<String> {
+    let wanted = name.replace(['-', '.'], "_").to_ascii_lowercase();
+    let entries = std::fs::read_dir(files).ok()?.flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).find_map(|entry| {
+        let (package, version) = entry.strip_suffix(".dist-info")?.rsplit_once('-')?;
+        let same = package.replace(['-', '.'], "_").to_ascii_lowercase() == wanted;
+        (same && package::is_version(version)).then(|| version.to_owned())
+    })
+}
+
+/// Lets the program say its version in a cage that shows it as every other will.
+async fn trial(host: &Host, agent: &dyn Agent, package: Package, about: &About, new: &New) -> Result<(), Error> {
+    let failed = |source: crate::Error| Error::Sandbox { agent: agent.name().to_owned(), source: Box::new(source) };
+    let found = about.found(new.path());
+    let layers = found.layer.iter().cloned().collect();
+    let spec = Spec { name: name("trial", agent), toolchains: toolchains(package), layers, ..Spec::default() };
+    let backend = host.backend("embedded").map_err(failed)?;
+    let sandbox = backend.create(&spec).await.map_err(|error| failed(error.into()))?;
+    let program = found.program.to_string_lossy().into_owned();
+    let exec = Exec { env: found.env.clone(), ..Exec::new([program, "--version".to_owned()], TRIAL) };
+    let output = run(sandbox.as_ref(), agent, &exec).await;
+    sandbox.destroy().await.map_err(|error| failed(error.into()))?;
+    match output {
+        Ok(output) if output.exit.success() => Ok(()),
+        Ok(output) => Err(Error::Package {
+            package: package.to_string(),
+            why: format!("it does not start: {}", last_words(&output)),
+        }),
+        // A program that cannot be started at all is told as such.
+        Err(Error::Sandbox { source, .. })
+            if matches!(*source, crate::Error::Sandbox(ralph_sandbox::Error::Spawn { .. })) =>
+        {
+            Err(Error::Package { package: package.to_string(), why: "its program cannot be started".to_owned() })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn run(sandbox: &dyn Sandbox, agent: &dyn Agent, exec: &Exec) -> Result<Output, Error> {
+    capture(sandbox, exec, CAP)
+        .await
+        .map_err(|error| Error::Sandbox { agent: agent.name().to_owned(), source: Box::new(error.into()) })
+}
+
+/// Returns the last line that says anything, error output first.
+fn last_words(output: &Output) -> String {
+    let texts = [output.stderr_text(), output.stdout_text()];
+    let told = texts.iter().find_map(|text| {
+        // npm ends with where its log lies, which is gone with the cage.
+        let telling = |line: &&str| !line.is_empty() && !line.contains("A complete log of this run");
+        text.lines().rev().map(str::trim).find(telling).map(|line| text::plain(text::head(line, 300)))
+    });
+    told.unwrap_or_else(|| format!("it ended with code {}", output.exit.code()))
+}
+
+fn name(what: &str, agent: &dyn Agent) -> String {
+    let now = format!("{:?}{}", std::time::SystemTime::now(), std::process::id());
+    format!("agent-{what}-{}-{}", agent.name(), ralph_core::hash::short(now.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands() {
+        for (package, version, want) in [
+            (Package::Npm("@a/b"), None, "@a/b@latest"),
+            (Package::Npm("@a/b"), Some("1.2.3"), "@a/b@1.2.3"),
+            (Package::Pip("a-b"), None, "a-b"),
+            (Package::Pip("a-b"), Some("1.2"), "a-b==1.2"),
+        ] {
+            let words = command(package, version);
+            assert_eq!(words.last().map(String::as_str), Some(want));
+            // Nothing of a package is run while it is fetched.
+            let careful = ["--ignore-scripts", "--only-binary=:all:"];
+            assert!(words.iter().any(|word| careful.contains(&word.as_str())), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn versions_of_wheels() {
+        let files = tempfile::tempdir().unwrap();
+        for name in ["aider", "aider_chat-0.86.2.dist-info", "other-1.0.dist-info"] {
+            std::fs::create_dir(files.path().join(name)).unwrap();
+        }
+        assert_eq!(wheel_version(files.path(), "aider-chat").as_deref(), Some("0.86.2"));
+        assert_eq!(wheel_version(files.path(), "missing"), None);
+    }
+}
