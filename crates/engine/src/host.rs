@@ -156,7 +156,8 @@ impl Host {
         }
         let found = self.credential(profile, &endpoint)?;
         // A subscription is sold for the provider's own agent, not for calls of ours.
-        if let (Some(Kind::Oauth), Some(variable)) = (found.as_ref().map(|found| found.kind), endpoint.key_envs.first()) {
+        if let (Some(Kind::Oauth), Some(variable)) = (found.as_ref().map(|found| found.kind), endpoint.key_envs.first())
+        {
             return Err(Error::NoKey { profile: profile.name.clone(), variable: variable.clone() });
         }
         let scheme = match found.as_ref().map(|found| found.kind) {

@@ -14,6 +14,7 @@ mod ls;
 mod policy;
 mod profile;
 mod profile_prices;
+mod profile_test;
 mod redteam;
 mod resume;
 mod rewind;

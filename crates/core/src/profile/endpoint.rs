@@ -51,9 +51,10 @@ impl BadEndpoint {
                 let name = envs.first()?;
                 Some(format!("set {name}, or `base_url` in your own models.yaml"))
             }
-            Self::NoProxy { .. } => {
-                Some(format!("start one and set {}, or `base_url` in your own models.yaml", env::LITELLM_PROXY_API_BASE))
-            }
+            Self::NoProxy { .. } => Some(format!(
+                "start one and set {}, or `base_url` in your own models.yaml",
+                env::LITELLM_PROXY_API_BASE
+            )),
             Self::Url { .. } => Some("write `https://host/path`".to_owned()),
         }
     }
@@ -75,7 +76,8 @@ pub fn endpoint(profile: &Profile, env: &Env) -> Result<Endpoint, BadEndpoint> {
         None => return Err(BadEndpoint::NoBaseUrl { provider: provider.name, envs: provider.base_envs }),
     };
     let wire = model.wire();
-    let api_version = (wire == Wire::Azure).then(|| env.get(env::AZURE_API_VERSION).unwrap_or(AZURE_VERSION).to_owned());
+    let api_version =
+        (wire == Wire::Azure).then(|| env.get(env::AZURE_API_VERSION).unwrap_or(AZURE_VERSION).to_owned());
     Ok(Endpoint {
         base_url,
         key_envs,
@@ -233,12 +235,7 @@ mod tests {
             ("openai/o3-pro", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
             ("openai/o3-deep-research", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
             ("openai/gpt-5-mini", "https://api.openai.com/v1", Wire::Chat, "OPENAI_API_KEY"),
-            (
-                "anthropic/m",
-                "https://api.anthropic.com",
-                Wire::Anthropic,
-                "ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN",
-            ),
+            ("anthropic/m", "https://api.anthropic.com", Wire::Anthropic, "ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN"),
             (
                 "gemini/m",
                 "https://generativelanguage.googleapis.com/v1beta",

@@ -112,7 +112,17 @@ fn by_code(said: &Said, reset: Option<Duration>) -> Option<Class> {
         "1113",
     ];
     const CONTEXT: &[&str] = &["context_length_exceeded", "context_window_exceeded", "request_too_large", "1261"];
-    const RATE: &[&str] = &["rate_limit_exceeded", "rate_limit_error", "throttling_error", "1302", "1303", "1305", "1308", "1310", "1316"];
+    const RATE: &[&str] = &[
+        "rate_limit_exceeded",
+        "rate_limit_error",
+        "throttling_error",
+        "1302",
+        "1303",
+        "1305",
+        "1308",
+        "1310",
+        "1316",
+    ];
     const AUTH: &[&str] = &[
         "invalid_api_key",
         "authentication_error",
@@ -265,7 +275,12 @@ mod tests {
             (429, "1113", "Insufficient balance or no resource package. Please recharge.", Class::Quota),
             (429, "1302", "High concurrency usage of this API", Class::RateLimited { reset: None }),
             (429, "1305", "Too many requests", Class::RateLimited { reset: None }),
-            (429, "1308", "Usage limit reached for 5 hour. Your limit will reset soon", Class::RateLimited { reset: None }),
+            (
+                429,
+                "1308",
+                "Usage limit reached for 5 hour. Your limit will reset soon",
+                Class::RateLimited { reset: None },
+            ),
             (400, "1261", "Prompt too long", Class::ContextTooLong),
             (401, "1000", "Authentication Failed", Class::Auth),
             (400, "1214", "The messages parameter is illegal", Class::BadRequest),

@@ -89,8 +89,7 @@ impl Remote {
         let bad = |problem| Error::BaseUrl { model: name.clone(), problem };
         let format = Format::of(wire).ok_or_else(|| bad("leads to no server"))?;
         let (url, host) = address::address(wire, &base_url, &model, api_version.as_deref()).map_err(bad)?;
-        let headers =
-            address::headers(wire, key.as_ref(), scheme).map_err(|()| Error::Key { model: name.clone() })?;
+        let headers = address::headers(wire, key.as_ref(), scheme).map_err(|()| Error::Key { model: name.clone() })?;
         let shape = Mutex::new(Shape::of(&model));
         Ok(Self { client, name, model, format, url, host, key, headers, shape })
     }

@@ -39,7 +39,9 @@ async fn another_endpoint_goes_on_with_the_open_iteration() {
         let events = lab.events();
         assert_eq!(events.iter().filter(|event| matches!(event, Event::IterationStarted { .. })).count(), 1);
         let told = events.iter().find_map(|event| match event {
-            Event::MitigationApplied { n: 1, rung: Rung::Fallback, profile, why } => Some((profile.clone(), why.clone())),
+            Event::MitigationApplied { n: 1, rung: Rung::Fallback, profile, why } => {
+                Some((profile.clone(), why.clone()))
+            }
             _ => None,
         });
         let (profile, why) = told.expect("it is in the stream");
@@ -82,9 +84,10 @@ async fn without_another_endpoint_the_run_waits_for_a_person() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stated_reset_parks_the_run_which_goes_on_by_itself() {
     // Ninety seconds at a thousandth of their length.
-    let server = Server::start([Behaviour::rate_limited("90"), Behaviour::ok(answer("Step.", &[])), Behaviour::ok(last())])
-        .await
-        .unwrap();
+    let server =
+        Server::start([Behaviour::rate_limited("90"), Behaviour::ok(answer("Step.", &[])), Behaviour::ok(last())])
+            .await
+            .unwrap();
     let mut lab = Lab::new().await;
     let state = lab.drive(&profile("own", "gemini/lab", Some(server.url())), None).await;
     assert!(matches!(state.status, Status::Failed { reason: Reason::GaveUp { .. }, .. }), "{:?}", state.status);

@@ -46,7 +46,7 @@ pub(crate) fn profile(name: &str, model: &str, base_url: Option<String>) -> Pinn
         base_url,
         max_output_tokens: 100,
         temperature: None,
-        timeout_s: 2,
+        timeout_s: 5,
         price: Some(Price::per_mtok_usd(3.0, 15.0, None)),
         extra: BTreeMap::new(),
     }

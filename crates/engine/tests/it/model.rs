@@ -12,8 +12,8 @@ use ralph_core::profile::Wire;
 use ralph_core::secret::Secret;
 use ralph_engine::model::scripted::{LoadError, Script, Scripted};
 use ralph_engine::model::{
-    CallKey, Class, Endpoint, Error, Failure, Finish, Lost, MAX_CALLS, Model, Next, Pace, Remote, Reply, Request, Scheme,
-    call_with_retry, client, estimate, policy,
+    CallKey, Class, Endpoint, Error, Failure, Finish, Lost, MAX_CALLS, Model, Next, Pace, Remote, Reply, Request,
+    Scheme, call_with_retry, client, estimate, policy,
 };
 use ralph_testkit::model::{Behaviour, Server};
 use reqwest::Client;
@@ -436,7 +436,9 @@ async fn a_stop_ends_the_wait() {
     let server = Server::start([Behaviour::status(500)]).await.unwrap();
     let stop = CancellationToken::new();
     let start = tokio::time::Instant::now();
-    let outcome = call_with_retry(&Still::new(&server), &request(), FIRST, Pace::default(), &stop, &mut |_, _| stop.cancel()).await;
+    let outcome =
+        call_with_retry(&Still::new(&server), &request(), FIRST, Pace::default(), &stop, &mut |_, _| stop.cancel())
+            .await;
     assert_eq!(outcome.unwrap_err().class, Class::Stopped);
     assert_eq!((server.requests().len(), start.elapsed()), (1, Duration::ZERO));
 }
@@ -547,13 +549,17 @@ async fn a_script_answers_in_turn() {
     let stop = CancellationToken::new();
     let start = tokio::time::Instant::now();
     let mut faults = 0;
-    let reply = call_with_retry(&model, &request(), CallKey::new(2, 0), Pace::default(), &stop, &mut |_, _| faults += 1).await.unwrap();
+    let reply =
+        call_with_retry(&model, &request(), CallKey::new(2, 0), Pace::default(), &stop, &mut |_, _| faults += 1)
+            .await
+            .unwrap();
     assert_eq!((reply.text.as_str(), faults, start.elapsed()), (r#"{"summary":"two"}"#, 2, Duration::from_secs(10)));
     assert_eq!((reply.usage, reply.usage_reported), (estimate(&request(), reply.text.len()), false));
 
     for (iteration, class, calls) in [(3, Class::Timeout, 3), (4, Class::Quota, 1), (5, Class::ScriptEnded, 1)] {
         let key = CallKey::new(iteration, 0);
-        let failure = call_with_retry(&model, &request(), key, Pace::default(), &stop, &mut |_, _| ()).await.unwrap_err();
+        let failure =
+            call_with_retry(&model, &request(), key, Pace::default(), &stop, &mut |_, _| ()).await.unwrap_err();
         assert_eq!((failure.class, failure.attempts), (class, calls), "iteration {iteration}");
     }
     let error = model.call(&request(), CallKey::new(9, 0)).await.unwrap_err();

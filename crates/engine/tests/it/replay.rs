@@ -40,7 +40,10 @@ async fn a_recorded_run_plays_again_without_its_provider() {
         Behaviour::status(500),
         Behaviour::ok("not an answer"),
         Behaviour::rate_limited("1"),
-        Behaviour::ok(format!("```json\n{}\n```", answer("One.", &[write(odd), json!({"type": "commit", "message": "one"})]))),
+        Behaviour::ok(format!(
+            "```json\n{}\n```",
+            answer("One.", &[write(odd), json!({"type": "commit", "message": "one"})])
+        )),
         Behaviour::Cut,
         Behaviour::ok(leak),
         Behaviour::invalid_json(),

@@ -42,8 +42,7 @@ pub(super) fn words(value: &Value) -> Option<Words> {
     };
     let parts = || candidate.pointer("/content/parts").and_then(Value::as_array).into_iter().flatten();
     let is_thought = |part: &&Value| part.get("thought") == Some(&Value::Bool(true));
-    let text: String =
-        parts().filter(|part| !is_thought(part)).filter_map(|part| part.get("text")?.as_str()).collect();
+    let text: String = parts().filter(|part| !is_thought(part)).filter_map(|part| part.get("text")?.as_str()).collect();
     let thought = parts().filter(is_thought).filter_map(|part| part.get("text")?.as_str()).map(str::len).sum();
     let finish = match candidate.get("finishReason").and_then(Value::as_str) {
         Some("STOP") | None => Finish::Stop,

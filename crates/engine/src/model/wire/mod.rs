@@ -177,7 +177,10 @@ impl Shape {
             return Some(Self { json: false, ..self });
         }
         let cap = Field { at: "/max_tokens", names: &["max_tokens"] };
-        if format == Format::Chat && cap.was_sent(sent) && cap.is_named(said) && said.mentions(&["max_completion_tokens"])
+        if format == Format::Chat
+            && cap.was_sent(sent)
+            && cap.is_named(said)
+            && said.mentions(&["max_completion_tokens"])
         {
             return Some(Self { cap: CapField::MaxCompletionTokens, ..self });
         }
@@ -203,11 +206,7 @@ fn reasons(model: &str) -> bool {
 }
 
 /// Adds the profile's own fields, deep into objects that are ours too. The error is one that is ours to set.
-fn add(
-    body: &mut Map<String, Value>,
-    extra: &Map<String, Value>,
-    ours: &[&'static str],
-) -> Result<(), &'static str> {
+fn add(body: &mut Map<String, Value>, extra: &Map<String, Value>, ours: &[&'static str]) -> Result<(), &'static str> {
     if let Some(field) = ours.iter().find(|field| extra.contains_key(**field)) {
         return Err(field);
     }

@@ -61,7 +61,6 @@ fn names_that_reason() {
     }
 }
 
-
 #[test]
 fn bodies() {
     #[track_caller]
@@ -181,7 +180,12 @@ fn complaints() {
     let of = |message: &str, param: &str| json!({"message": message, "param": param});
     check(chat, 400, &of("no", "response_format"), plain);
     check(chat, 422, &told("Extra inputs: response_format"), plain);
-    check(chat, 400, &of("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "max_tokens"), capped);
+    check(
+        chat,
+        400,
+        &of("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "max_tokens"),
+        capped,
+    );
     check(chat, 400, &of("Unsupported value: 'temperature'", "temperature"), cold);
     check(chat, 400, &told("litellm.BadRequestError: `temperature` is deprecated for this model."), cold);
     check(chat, 400, &of("temperature must be below 2", "temperature"), None);
@@ -189,7 +193,12 @@ fn complaints() {
     check(chat, 500, &told("response_format"), None);
     check(chat, 400, &told("thing"), None);
     check(responses, 400, &of("Invalid parameter", "text.format"), plain);
-    check(responses, 400, &of("Unsupported parameter: 'temperature' is not supported with this model.", "temperature"), cold);
+    check(
+        responses,
+        400,
+        &of("Unsupported parameter: 'temperature' is not supported with this model.", "temperature"),
+        cold,
+    );
     check(responses, 400, &told("use 'max_completion_tokens', not max_tokens"), None);
     check(messages, 400, &told("`temperature` is deprecated for this model."), cold);
     check(messages, 400, &told("`temperature` may only be set to 1 when thinking is enabled"), cold);
@@ -344,7 +353,8 @@ fn usage_is_believed_or_estimated() {
     let lie = r#"{"usage":{"prompt_tokens":1,"completion_tokens":1,"input_tokens":1,"output_tokens":1}}"#;
     for format in ALL {
         let (prompt, output) = names(format);
-        let pair = |input: Value, said: Value| Value::Object(Map::from_iter([(prompt.into(), input), (output.into(), said)]));
+        let pair =
+            |input: Value, said: Value| Value::Object(Map::from_iter([(prompt.into(), input), (output.into(), said)]));
         let good = format.answer(&fine(format, lie, &pair(json!(50), json!(9))), &request()).unwrap();
         let want = Usage { input: 50, output: 9, ..Usage::default() };
         assert_eq!((good.usage, good.usage_reported), (want, true), "{format:?}");
