@@ -70,14 +70,15 @@ pub(crate) fn run(house: &House) -> anyhow::Result<()> {
         report::say(&look(program, &house.root)?);
     }
     report::say(&rustc(house)?);
-    agents(house)
+    fetched(house, "agents", peers::install_agents(house))?;
+    fetched(house, "a LiteLLM proxy", peers::install_litellm(house).map(|line| vec![line]))
 }
 
-/// Fetches the agents that tests start. At a desk without a registry the tests say themselves what they did not try.
-fn agents(house: &House) -> anyhow::Result<()> {
-    match peers::install_agents(house) {
+/// Tells what was fetched for the tests. At a desk without a registry the tests say themselves what they did not try.
+fn fetched(house: &House, what: &str, lines: anyhow::Result<Vec<String>>) -> anyhow::Result<()> {
+    match lines {
         Ok(lines) => lines.iter().for_each(|line| report::say(line)),
-        Err(error) if house.place == Place::Desk => report::complain(&format!("agents cannot be tried: {error:#}")),
+        Err(error) if house.place == Place::Desk => report::complain(&format!("{what} cannot be tried: {error:#}")),
         Err(error) => return Err(error),
     }
     Ok(())

@@ -133,15 +133,45 @@ pub(crate) fn install_proxies(house: &House) -> anyhow::Result<()> {
     unpack(house, PROXIES)?;
     report::say("installing Python programs with pip, each into a folder of its own below target/peers");
     for (name, package) in PYTHONS {
-        let folder = place(house, name)?;
-        let made = program::run(program::quiet("python3", &folder).args(["-m", "venv", "."]));
-        let installed = made.and_then(|()| {
-            let mut pip = program::quiet(folder.join("bin").join("pip"), &folder);
-            program::run(pip.args(["install", "--quiet", "--disable-pip-version-check", package]))
-        });
-        told(package, installed);
+        told(package, install_python(house, name, package));
     }
     Ok(())
+}
+
+/// Gets the LiteLLM proxy that tests ask, once, and returns a line about it. One that cannot be had is an error.
+pub(crate) fn install_litellm(house: &House) -> anyhow::Result<String> {
+    let (name, package) = PYTHONS.iter().find(|(name, _)| *name == "litellm").context("it is in the list")?;
+    let folder = folder(house).join(name);
+    let program = folder.join("bin").join(name);
+    if !program.is_file() {
+        install_python(house, name, package)?;
+    }
+    if !program.is_file() {
+        bail!("`{package}` has no program `{name}`");
+    }
+    Ok(format!("{name:<12} {}", version_of(&folder, name).unwrap_or_default()))
+}
+
+/// Returns the version of an installed Python package. Asking the program itself takes longer than most tests.
+fn version_of(folder: &Path, name: &str) -> Option<String> {
+    let inside = |folder: &Path| fs::read_dir(folder).ok().into_iter().flatten().flatten().map(|entry| entry.path());
+    let sites = inside(&folder.join("lib")).map(|python| python.join("site-packages"));
+    sites.flat_map(|site| inside(&site).collect::<Vec<_>>()).find_map(|path| {
+        let word = path.file_name()?.to_str()?.strip_suffix(".dist-info")?;
+        word.strip_prefix(name)?.strip_prefix('-').map(str::to_owned)
+    })
+}
+
+fn install_python(house: &House, name: &str, package: &str) -> anyhow::Result<()> {
+    let folder = place(house, name)?;
+    program::run(program::quiet("python3", &folder).args(["-m", "venv", "."]))
+        .with_context(|| format!("`{package}` needs Python with venv: apt-get install python3-venv"))?;
+    let install = || {
+        let mut pip = program::quiet(folder.join("bin").join("pip"), &folder);
+        program::run(pip.args(["install", "--quiet", "--disable-pip-version-check", package]))
+    };
+    // Indexes stumble now and then.
+    install().or_else(|_| install())
 }
 
 /// Fetches packages of the system and unpacks them, without installing anything.
@@ -185,6 +215,18 @@ mod tests {
         check("linux", "aarch64", "@a/b-linux-arm64");
         check("macos", "aarch64", "@a/b-darwin-arm64");
         check("linux", "riscv64", "@a/b-linux-riscv64");
+    }
+
+    #[test]
+    fn versions_of_python_packages() {
+        let folder = std::env::temp_dir().join(format!("ralph-xtask-{}", std::process::id()));
+        let site = folder.join("lib/python3.11/site-packages");
+        for name in ["litellm", "litellm_extras-9.9.dist-info", "litellm-1.2.3.dist-info", "pip-1.dist-info"] {
+            fs::create_dir_all(site.join(name)).expect("a folder");
+        }
+        assert_eq!(version_of(&folder, "litellm").as_deref(), Some("1.2.3"));
+        assert_eq!(version_of(&folder, "other"), None);
+        fs::remove_dir_all(&folder).expect("it was just made");
     }
 
     #[test]

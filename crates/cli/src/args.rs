@@ -146,8 +146,11 @@ pub(crate) enum Command {
     /// Remove sandboxes that no run needs any more
     #[command(hide = true, after_help = "Examples:\n  ralph prune-sandboxes --dry-run\n  ralph sandbox prune")]
     PruneSandboxes(Prune),
-    /// List model profiles and what their tokens cost
-    #[command(subcommand, after_help = "Examples:\n  ralph profile ls\n  ralph profile prices gpt-5")]
+    /// List model profiles, try them, and show what their tokens cost
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  ralph profile ls\n  ralph profile test default-cheap\n  ralph profile prices gpt-5"
+    )]
     Profile(profile::Profile),
     /// List the coding agents and fetch their programs
     #[command(subcommand, after_help = "Examples:\n  ralph agent ls\n  ralph agent install codex")]

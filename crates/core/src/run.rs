@@ -538,6 +538,11 @@ impl State {
         self.unmitigated = false;
         self.pause_due = rung == Rung::Pause;
         profile.clone_into(&mut self.profile);
+        if let Some(open) = &mut self.open {
+            // The provider of its profile gave no answer: the iteration goes on with another one.
+            profile.clone_into(&mut open.profile);
+            return;
+        }
         if matches!(rung, Rung::Rotate | Rung::Fallback | Rung::Diagnose) {
             self.rotate_because = Some(why.to_owned());
         }

@@ -8,6 +8,7 @@ use ralph_core::env::{CLAUDE_CODE_OAUTH_TOKEN, Env};
 use ralph_core::event::{PinnedAgent, PinnedProfile, Started};
 use ralph_core::profile::{self, Endpoint, Wire};
 use ralph_core::redact::Redactor;
+use ralph_core::secret::Kind;
 #[cfg(target_os = "linux")]
 use ralph_sandbox::embedded::{Embedded, Options, User};
 use ralph_sandbox::local::Local;
@@ -18,7 +19,7 @@ use crate::egress::Egress;
 use crate::error::Error;
 use crate::git::{self, Auth, Remote, Repo, Tool};
 use crate::model::scripted::Scripted;
-use crate::model::{self, Chat, JsonMode, Model};
+use crate::model::{self, Model, Pace, Scheme};
 use crate::secret::{Found, Store};
 use crate::store::Home;
 
@@ -31,6 +32,8 @@ pub struct Host {
     pub home: Home,
     pub env: Env,
     pub tool: Tool,
+    /// How long a run waits before it asks a provider again.
+    pub pace: Pace,
     local: Arc<Local>,
     #[cfg(target_os = "linux")]
     embedded: Arc<Embedded>,
@@ -61,6 +64,7 @@ impl Host {
             home,
             env,
             tool,
+            pace: Pace::default(),
             local,
             #[cfg(target_os = "linux")]
             embedded,
@@ -145,26 +149,31 @@ impl Host {
     pub async fn model(&self, profile: &PinnedProfile) -> Result<Arc<dyn Model>, Error> {
         let refuse = |why: String| Error::Profile { profile: profile.name.clone(), why };
         let endpoint = self.endpoint(profile)?;
-        match endpoint.wire {
-            Wire::Scripted => {
-                let script = Scripted::load(Path::new(&endpoint.model), profile.name.clone()).await;
-                Ok(Arc::new(script.map_err(|error| refuse(error.to_string()))?))
-            }
-            Wire::Chat => {
-                let endpoint = model::Endpoint {
-                    name: profile.model.clone(),
-                    key: self.credential(profile, &endpoint)?.map(|found| found.secret),
-                    model: endpoint.model,
-                    base_url: endpoint.base_url,
-                    json_mode: JsonMode::Supported,
-                };
-                let client = model::client(None).map_err(|error| refuse(error.to_string()))?;
-                Ok(Arc::new(Chat::new(client, endpoint).map_err(|error| refuse(error.to_string()))?))
-            }
-            other => Err(refuse(format!(
-                "its provider speaks {other:?}, and the actions engine speaks OpenAI-compatible chat; name a `base_url` of a compatible gateway"
-            ))),
+        if endpoint.wire == Wire::Scripted {
+            let script = Scripted::load(Path::new(&endpoint.model), profile.name.clone()).await;
+            return Ok(Arc::new(script.map_err(|error| refuse(error.to_string()))?));
         }
+        let found = self.credential(profile, &endpoint)?;
+        // A subscription is sold for the provider's own agent, not for calls of ours.
+        if let (Some(Kind::Oauth), Some(variable)) = (found.as_ref().map(|found| found.kind), endpoint.key_envs.first())
+        {
+            return Err(Error::NoKey { profile: profile.name.clone(), variable: variable.clone() });
+        }
+        let scheme = match found.as_ref().map(|found| found.kind) {
+            Some(Kind::Gateway) => Scheme::Bearer,
+            _ => Scheme::Key,
+        };
+        let endpoint = model::Endpoint {
+            name: profile.model.clone(),
+            model: endpoint.model,
+            wire: endpoint.wire,
+            base_url: endpoint.base_url,
+            api_version: endpoint.api_version,
+            key: found.map(|found| found.secret),
+            scheme,
+        };
+        let client = model::client(None).map_err(|error| refuse(error.to_string()))?;
+        Ok(Arc::new(model::Remote::new(client, endpoint).map_err(|error| refuse(error.to_string()))?))
     }
 
     /// Returns where the calls of a profile go.

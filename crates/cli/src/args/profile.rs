@@ -9,11 +9,23 @@ pub(crate) enum Profile {
     /// List the model profiles: model, price, origin, key and whether they need trust
     #[command(after_help = "Examples:\n  ralph profile ls\n  ralph profile ls --json")]
     Ls,
+    /// Make one tiny real call with each profile: who answers, how fast, at what cost, or what to mend
+    #[command(
+        after_help = "Each call asks for a few tokens and costs a fraction of a cent. Exits with 4 when a key is missing or refused.\n\nExamples:\n  ralph profile test\n  ralph profile test default-cheap strong-doctor --json"
+    )]
+    Test(Test),
     /// Show the prices in force, or import LiteLLM's price file over those that ship with ralph
     #[command(
         after_help = "Examples:\n  ralph profile prices\n  ralph profile prices zai/glm gpt-5 --json\n  ralph profile prices --import model_prices_and_context_window.json"
     )]
     Prices(Prices),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Test {
+    /// The profiles to try [default: those a run here would use]
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
 }
 
 #[derive(Debug, Args)]

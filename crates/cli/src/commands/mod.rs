@@ -15,6 +15,7 @@ mod ls;
 mod policy;
 mod profile;
 mod profile_prices;
+mod profile_test;
 mod redteam;
 mod resume;
 mod rewind;

@@ -12,6 +12,7 @@ use ralph_engine::secret::Store;
 use serde_json::{Value, json};
 
 use super::profile_prices::prices;
+use super::profile_test::test;
 use crate::args::profile::Profile;
 use crate::error::Outcome;
 use crate::render::columns;
@@ -24,6 +25,7 @@ pub(super) const FORMAT: u32 = 1;
 pub(crate) async fn profile(setup: &Setup, args: &Profile, ui: &mut Ui) -> Outcome {
     match args {
         Profile::Ls => ls(setup, ui).await,
+        Profile::Test(args) => test(setup, args, ui).await,
         Profile::Prices(args) => prices(setup, args, ui),
     }
 }

@@ -15,6 +15,8 @@ mod cage;
 mod cell;
 mod docs;
 mod home;
+#[cfg(target_os = "linux")]
+mod litellm;
 mod look;
 mod lying;
 mod planted;

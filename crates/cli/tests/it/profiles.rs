@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use ralph_testkit::model::{Behaviour, Server};
 use serde_json::{Value, json};
 
 use crate::stage::{Said, Stage};
@@ -270,4 +271,125 @@ fn damaged_prices_are_told() {
     }
     assert_eq!(import(&stage, PRICES, &[]).code, 0);
     assert_eq!(stage.ralph(&["profile", "prices"]).code, 0);
+}
+
+/// A stage whose profile `lab` asks a server that does this.
+struct Lab {
+    stage: Stage,
+    server: Server,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Lab {
+    fn new(model: &str, behaviour: Behaviour) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let server = runtime.block_on(Server::start([behaviour])).unwrap();
+        let stage = Stage::new();
+        let profile = json!({"litellm_model": model, "base_url": server.url(), "api_key_env": "LAB_KEY",
+            "price": {"input_per_mtok": 1, "output_per_mtok": 2}, "timeout_s": 1});
+        stage.config("models.yaml", &json!({"profiles": {"lab": profile}}).to_string());
+        stage.config("config.toml", "[model]\ndefault = \"lab\"\n");
+        Self { stage, server, _runtime: runtime }
+    }
+
+    fn test(&self, more: &[&str]) -> Said {
+        let said = self.stage.ralph_with(&[("LAB_KEY", KEY)], &[&["profile", "test"], more].concat());
+        assert!(!said.to_string().contains(KEY), "{said}");
+        said
+    }
+}
+
+const KEY: &str = "not-a-real-key-of-anybody";
+
+#[test]
+fn a_profile_is_tried_out() {
+    for model in ["openai/m", "openai/m-codex", "anthropic/m", "gemini/m", "azure/m"] {
+        let lab = Lab::new(model, Behaviour::ok("OK"));
+        let told = data(&lab.test(&["--json"]));
+        let row = &told["tests"][0];
+        assert_eq!(
+            (&told["format"], &row["ok"], &row["name"], &row["model"]),
+            (&json!(1), &json!(true), &json!("lab"), &json!(model))
+        );
+        assert_eq!(
+            (&row["text"], &row["usage"]["input"], &row["usage"]["output"]),
+            (&json!("OK"), &json!(12), &json!(5)),
+            "{row}"
+        );
+        // Twelve at one and five at two dollars a million.
+        assert_eq!((&row["cost_usd"], &row["usage_reported"]), (&json!(0.000_022), &json!(true)), "{row}");
+        let asked = lab.server.requests();
+        assert_eq!(asked.len(), 1);
+        let body = asked[0].body.to_string();
+        assert!(body.contains(":16") && body.len() < 400, "a tiny call: {body}");
+    }
+    let lab = Lab::new("openai/m", Behaviour::ok("OK"));
+    let said = lab.test(&["lab"]);
+    let lines: Vec<String> =
+        said.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(said.code, 0, "{said}");
+    assert_eq!(lines, ["NAME MODEL ANSWERED BY LATENCY IN OUT COST", "lab openai/m m N s 12 5 $0.000022"], "{said}");
+}
+
+#[test]
+fn what_is_wrong_with_a_profile_is_told() {
+    #[track_caller]
+    fn check(behaviour: Behaviour, code: i32, class: &str, hint: &str) {
+        let lab = Lab::new("anthropic/m", behaviour);
+        let said = lab.test(&["--json"]);
+        assert_eq!(said.code, code, "{said}");
+        let told: Value = serde_json::from_str(&said.stdout).unwrap();
+        let row = &told["tests"][0];
+        assert_eq!((&row["ok"], &row["class"], &row["hint"]), (&json!(false), &json!(class), &json!(hint)), "{row}");
+        assert_eq!(lab.server.requests().len(), 1, "asked once");
+        let said = lab.test(&[]);
+        assert!(said.code == code && said.stderr.contains(&format!("; next: {hint}\n")), "{said}");
+    }
+    let again = "that can pass; later: ralph profile test lab";
+    let refused = format!("no such key: {KEY}");
+    check(Behaviour::error(401, "authentication_error", &refused), 4, "auth", "ralph secret set LAB_KEY");
+    check(Behaviour::rate_limited("7"), 1, "rate-limited", again);
+    check(Behaviour::overloaded(), 1, "overloaded", again);
+    check(Behaviour::html(502), 1, "server-error", again);
+    check(Behaviour::Hang, 1, "timeout", "raise `timeout_s` in the profile, or lower `max_output_tokens`");
+    check(
+        Behaviour::error(404, "not_found_error", "model: m"),
+        1,
+        "not-found-model",
+        "check the model name and `base_url` of the profile in `models.yaml`",
+    );
+    check(
+        Behaviour::invalid_json(),
+        1,
+        "bad-answer",
+        "check that the profile's `base_url` is one of its provider's API",
+    );
+    check(
+        Behaviour::error(402, "billing_error", "pay"),
+        1,
+        "quota",
+        "add credit at the provider, or choose another profile",
+    );
+}
+
+#[test]
+fn a_profile_without_a_key_or_a_name_is_not_tried() {
+    let stage = Stage::new();
+    stage.config(
+        "models.yaml",
+        "profiles:\n  own: {litellm_model: groq/x}\n  cloud: {litellm_model: bedrock/x}\n  sold: {litellm_model: anthropic/x}\n",
+    );
+    let said = stage.ralph(&["profile", "test", "own"]);
+    assert_eq!(said.code, 4, "{said}");
+    assert!(said.stderr.contains("next: ralph secret set GROQ_API_KEY"), "{said}");
+    let said = stage.ralph(&["profile", "test", "cloud"]);
+    assert_eq!(said.code, 1, "{said}");
+    assert!(said.stderr.contains("provider `bedrock` works through a LiteLLM proxy"), "{said}");
+    // A subscription is for the provider's own agent.
+    let said = stage.ralph_with(&[("CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-nobodys")], &["profile", "test", "sold"]);
+    assert_eq!(said.code, 4, "{said}");
+    assert!(said.stderr.contains("next: ralph secret set ANTHROPIC_API_KEY"), "{said}");
+    let said = stage.ralph(&["profile", "test", "onw"]);
+    assert_eq!(said.code, 2, "{said}");
+    assert!(said.stderr.contains("did you mean `own`?"), "{said}");
 }

@@ -27,6 +27,9 @@ impl Endpoint {
     }
 }
 
+/// The API version of Azure deployments that is asked for when nobody names another.
+pub const AZURE_VERSION: &str = "2024-10-21";
+
 /// Why a profile leads nowhere.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadEndpoint {
@@ -34,6 +37,8 @@ pub enum BadEndpoint {
     Model(#[from] UnknownModel),
     #[error("provider `{provider}` has no base URL of its own")]
     NoBaseUrl { provider: &'static str, envs: &'static [&'static str] },
+    #[error("provider `{provider}` works through a LiteLLM proxy, and no address of one is set")]
+    NoProxy { provider: &'static str },
     #[error("base URL `{url}` {problem}")]
     Url { url: String, problem: &'static str },
 }
@@ -46,6 +51,10 @@ impl BadEndpoint {
                 let name = envs.first()?;
                 Some(format!("set {name}, or `base_url` in your own models.yaml"))
             }
+            Self::NoProxy { .. } => Some(format!(
+                "start one and set {}, or `base_url` in your own models.yaml",
+                env::LITELLM_PROXY_API_BASE
+            )),
             Self::Url { .. } => Some("write `https://host/path`".to_owned()),
         }
     }
@@ -63,10 +72,12 @@ pub fn endpoint(profile: &Profile, env: &Env) -> Result<Endpoint, BadEndpoint> {
     let base_url = match profile.base_url.as_deref().or_else(from_env).or(provider.base_url) {
         _ if model.is_scripted() => String::new(),
         Some(url) => clean(url, provider.name)?,
+        None if provider.needs_proxy() => return Err(BadEndpoint::NoProxy { provider: provider.name }),
         None => return Err(BadEndpoint::NoBaseUrl { provider: provider.name, envs: provider.base_envs }),
     };
     let wire = model.wire();
-    let api_version = env.get(env::AZURE_API_VERSION).filter(|_| wire == Wire::Azure).map(str::to_owned);
+    let api_version =
+        (wire == Wire::Azure).then(|| env.get(env::AZURE_API_VERSION).unwrap_or(AZURE_VERSION).to_owned());
     Ok(Endpoint {
         base_url,
         key_envs,
@@ -159,6 +170,18 @@ mod tests {
             "http://localhost:4000 bedrock/x LITELLM_PROXY_API_KEY",
         );
         check(
+            "bedrock/x",
+            None,
+            &[],
+            "provider `bedrock` works through a LiteLLM proxy, and no address of one is set | start one and set LITELLM_PROXY_API_BASE, or `base_url` in your own models.yaml",
+        );
+        check(
+            "litellm_proxy/zai/glm-4.7",
+            None,
+            &[("LITELLM_PROXY_API_BASE", "http://localhost:4000/")],
+            "http://localhost:4000 zai/glm-4.7 LITELLM_PROXY_API_KEY",
+        );
+        check(
             "azure/d",
             None,
             &[],
@@ -188,6 +211,84 @@ mod tests {
             &[],
             "base URL `https://x.io:0` has no valid port | write `https://host/path`",
         );
+    }
+
+    /// Every prefix that people bring along from LiteLLM: where it leads, in which protocol, with whose key.
+    #[test]
+    fn every_provider_leads_somewhere() {
+        let proxy = "http://localhost:4000";
+        let own = [
+            ("LITELLM_PROXY_API_BASE", proxy),
+            ("AZURE_API_BASE", "https://a.openai.azure.com"),
+            ("MINIMAX_API_BASE", "https://minimax.example/v1"),
+            ("HOSTED_VLLM_API_BASE", "http://localhost:8000/v1"),
+            ("LM_STUDIO_API_BASE", "http://localhost:1234/v1"),
+        ];
+        let env = Env::new(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let table = [
+            ("zai/m", "https://api.z.ai/api/paas/v4", Wire::Chat, "ZAI_API_KEY"),
+            ("openai/m", "https://api.openai.com/v1", Wire::Chat, "OPENAI_API_KEY"),
+            ("openai/gpt-5.2-codex", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
+            ("openai/gpt-5.1-codex-mini", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
+            ("openai/codex-mini-latest", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
+            ("openai/gpt-5-pro-2025-10-06", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
+            ("openai/o3-pro", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
+            ("openai/o3-deep-research", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
+            ("openai/gpt-5-mini", "https://api.openai.com/v1", Wire::Chat, "OPENAI_API_KEY"),
+            ("anthropic/m", "https://api.anthropic.com", Wire::Anthropic, "ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN"),
+            (
+                "gemini/m",
+                "https://generativelanguage.googleapis.com/v1beta",
+                Wire::Gemini,
+                "GEMINI_API_KEY GOOGLE_API_KEY",
+            ),
+            ("vertex_ai/m", proxy, Wire::Chat, "LITELLM_PROXY_API_KEY"),
+            ("deepseek/m", "https://api.deepseek.com/beta", Wire::Chat, "DEEPSEEK_API_KEY"),
+            ("openrouter/z-ai/m", "https://openrouter.ai/api/v1", Wire::Chat, "OPENROUTER_API_KEY"),
+            ("ollama/m", "http://localhost:11434/v1", Wire::Chat, "OLLAMA_API_KEY"),
+            ("ollama_chat/m", "http://localhost:11434/v1", Wire::Chat, "OLLAMA_API_KEY"),
+            ("azure/d", "https://a.openai.azure.com", Wire::Azure, "AZURE_API_KEY"),
+            ("bedrock/m", proxy, Wire::Chat, "LITELLM_PROXY_API_KEY"),
+            ("groq/m", "https://api.groq.com/openai/v1", Wire::Chat, "GROQ_API_KEY"),
+            ("mistral/m", "https://api.mistral.ai/v1", Wire::Chat, "MISTRAL_API_KEY"),
+            ("xai/m", "https://api.x.ai/v1", Wire::Chat, "XAI_API_KEY"),
+            ("moonshot/m", "https://api.moonshot.ai/v1", Wire::Chat, "MOONSHOT_API_KEY"),
+            ("dashscope/m", "https://dashscope.aliyuncs.com/compatible-mode/v1", Wire::Chat, "DASHSCOPE_API_KEY"),
+            ("minimax/m", "https://minimax.example/v1", Wire::Chat, "MINIMAX_API_KEY"),
+            ("together_ai/m", "https://api.together.ai/v1", Wire::Chat, "TOGETHER_API_KEY TOGETHERAI_API_KEY"),
+            ("fireworks_ai/m", "https://api.fireworks.ai/inference/v1", Wire::Chat, "FIREWORKS_AI_API_KEY"),
+            ("cerebras/m", "https://api.cerebras.ai/v1", Wire::Chat, "CEREBRAS_API_KEY"),
+            ("perplexity/m", "https://api.perplexity.ai", Wire::Chat, "PERPLEXITYAI_API_KEY"),
+            ("nvidia_nim/m", "https://integrate.api.nvidia.com/v1", Wire::Chat, "NVIDIA_NIM_API_KEY"),
+            ("deepinfra/m", "https://api.deepinfra.com/v1/openai", Wire::Chat, "DEEPINFRA_API_KEY"),
+            ("novita/m", "https://api.novita.ai/v3/openai", Wire::Chat, "NOVITA_API_KEY"),
+            ("volcengine/m", "https://ark.cn-beijing.volces.com/api/v3", Wire::Chat, "VOLCENGINE_API_KEY"),
+            ("vercel_ai_gateway/m", "https://ai-gateway.vercel.sh/v1", Wire::Chat, "VERCEL_AI_GATEWAY_API_KEY"),
+            ("hosted_vllm/m", "http://localhost:8000/v1", Wire::Chat, "HOSTED_VLLM_API_KEY"),
+            ("lm_studio/m", "http://localhost:1234/v1", Wire::Chat, "LM_STUDIO_API_KEY"),
+            ("litellm_proxy/zai/m", proxy, Wire::Chat, "LITELLM_PROXY_API_KEY"),
+            ("scripted/f.jsonl", "", Wire::Scripted, ""),
+        ];
+        for (model, base, wire, keys) in table {
+            let found = endpoint(&profile(model, None), &env).expect(model);
+            assert_eq!((found.base_url.as_str(), found.wire, found.key_envs.join(" ").as_str()), (base, wire, keys));
+        }
+        for provider in super::super::PROVIDERS {
+            let named = |(model, ..): &(&str, _, _, _)| model.split('/').next() == Some(provider.name);
+            assert!(table.iter().any(named), "{} is not in the table", provider.name);
+        }
+    }
+
+    #[test]
+    fn versions_of_azure() {
+        let base = ("AZURE_API_BASE".to_owned(), "https://a.openai.azure.com".to_owned());
+        let named = ("AZURE_API_VERSION".to_owned(), "2025-01-01-preview".to_owned());
+        let version = |env: Vec<(String, String)>, model: &str| {
+            endpoint(&profile(model, None), &Env::new(env)).expect("an endpoint").api_version
+        };
+        assert_eq!(version(vec![base.clone()], "azure/d").as_deref(), Some(AZURE_VERSION));
+        assert_eq!(version(vec![base.clone(), named.clone()], "azure/d").as_deref(), Some("2025-01-01-preview"));
+        assert_eq!(version(vec![base, named], "zai/m"), None);
     }
 
     #[test]

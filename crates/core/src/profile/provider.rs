@@ -120,6 +120,11 @@ pub const PROVIDERS: &[Provider] = &[
 ];
 
 impl Provider {
+    /// Says whether only a LiteLLM proxy can reach it for us, because its requests are signed in a way of its own.
+    pub fn needs_proxy(&self) -> bool {
+        self.whole_name
+    }
+
     /// Says whether calls may go without a key.
     pub fn key_is_optional(&self) -> bool {
         matches!(self.name, "ollama" | "ollama_chat" | "hosted_vllm" | "lm_studio" | "scripted")
@@ -186,11 +191,7 @@ impl Model {
 
     /// Returns the protocol of this model: some of OpenAI's speak only the newer one.
     pub fn wire(&self) -> Wire {
-        let name = self.model.as_str();
-        if self.provider.name == "openai" && (name.contains("codex") || name.ends_with("-pro")) {
-            return Wire::Responses;
-        }
-        self.provider.wire
+        if self.provider.name == "openai" && only_responses(&self.model) { Wire::Responses } else { self.provider.wire }
     }
 
     /// Returns the name that goes over the wire.
@@ -201,6 +202,13 @@ impl Model {
     pub fn is_scripted(&self) -> bool {
         self.provider.wire == Wire::Scripted
     }
+}
+
+/// Tells whether OpenAI serves a model by its newer protocol alone, as LiteLLM's price file has it (`mode: responses`):
+/// those for coding and research, and the `pro` ones, dated or not.
+fn only_responses(model: &str) -> bool {
+    let part = |wanted: &str| model.split('-').any(|part| part == wanted);
+    part("codex") || part("pro") || model.contains("deep-research") || model.starts_with("computer-use")
 }
 
 impl fmt::Display for Model {
@@ -231,6 +239,8 @@ mod tests {
         check("openrouter/z-ai/glm-4.7", Ok(("openrouter", "z-ai/glm-4.7", Wire::Chat)));
         check("openai/gpt-5", Ok(("openai", "gpt-5", Wire::Chat)));
         check("openai/gpt-5-codex", Ok(("openai", "gpt-5-codex", Wire::Responses)));
+        check("litellm_proxy/zai/glm-4.7", Ok(("litellm_proxy", "zai/glm-4.7", Wire::Chat)));
+        check("azure/gpt-5-codex", Ok(("azure", "gpt-5-codex", Wire::Azure)));
         check("anthropic/claude-opus-4-5", Ok(("anthropic", "claude-opus-4-5", Wire::Anthropic)));
         check("gemini/gemini-2.5-pro", Ok(("gemini", "gemini-2.5-pro", Wire::Gemini)));
         check("bedrock/anthropic.claude", Ok(("bedrock", "bedrock/anthropic.claude", Wire::Chat)));

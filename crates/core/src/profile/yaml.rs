@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_saphyr::Error as Yaml;
 
 use super::provider::{Model, UnknownModel};
-use crate::price::{Price, Table};
+use crate::price::{Price, Table, free_by_nature};
 use crate::text;
 
 /// One way to call a model.
@@ -66,7 +66,7 @@ impl Profile {
     pub fn price(&self, table: &Table) -> Option<Price> {
         match self.price {
             Some(ask) => Some(Price::per_mtok_usd(ask.input_per_mtok, ask.output_per_mtok, ask.cached_input_per_mtok)),
-            None => self.model().ok().and_then(|model| table.lookup(model.provider.name, &model.model)),
+            None => self.model().ok().and_then(|model| looked_up(&model, table)),
         }
     }
 
@@ -80,6 +80,18 @@ impl Profile {
             ("extra", !self.extra.is_empty()),
         ];
         fields.into_iter().filter(|(_, named)| *named).map(|(field, _)| field).collect()
+    }
+}
+
+/// Looks a model up. What a LiteLLM proxy is asked for is a LiteLLM name again, and costs what that one costs.
+fn looked_up(model: &Model, table: &Table) -> Option<Price> {
+    let own = table.lookup(model.provider.name, &model.model);
+    match Model::parse(&model.model) {
+        // One that is free by nature is so on its own machine, not behind somebody's proxy.
+        Ok(behind) if model.provider.name == "litellm_proxy" && !free_by_nature(behind.provider.name) => {
+            own.or_else(|| table.lookup(behind.provider.name, &behind.model))
+        }
+        _ => own,
     }
 }
 
@@ -252,6 +264,23 @@ mod tests {
             })
         );
         assert_eq!(parse("# nothing\n\n", "f"), Ok(BTreeMap::new()));
+    }
+
+    #[test]
+    fn prices_behind_a_proxy() {
+        for (model, output) in [
+            ("zai/glm-4.7", Some(2_200_000)),
+            ("litellm_proxy/zai/glm-4.7", Some(2_200_000)),
+            ("litellm_proxy/openai/gpt-5", Some(10_000_000)),
+            ("litellm_proxy/our-own-name", None),
+            ("litellm_proxy/ollama/llama3", None),
+            ("litellm_proxy/litellm_proxy/zai/glm-4.7", None),
+            ("openrouter/zai/glm-4.7", None),
+        ] {
+            let parsed = parse(&format!("profiles: {{a: {{litellm_model: {model}}}}}"), "f").expect("a profile");
+            let price = parsed["a"].price(&Table::shipped());
+            assert_eq!(price.map(|price| price.output), output, "{model}");
+        }
     }
 
     #[track_caller]

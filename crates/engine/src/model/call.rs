@@ -39,6 +39,21 @@ pub enum Lost {
 }
 
 impl Request {
+    /// Makes the smallest question: one text, nothing optional, a minute of patience.
+    pub fn of_user(user: impl Into<String>) -> Self {
+        Self {
+            system: String::new(),
+            user: user.into(),
+            history: Vec::new(),
+            max_output_tokens: 16,
+            temperature: None,
+            json: false,
+            lost: Lost::Retry,
+            timeout: Duration::from_mins(1),
+            extra: serde_json::Map::new(),
+        }
+    }
+
     /// Returns every text the model gets to read, in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         [self.system.as_str(), self.user.as_str()].into_iter().chain(self.history.iter().map(|turn| turn.text.as_str()))
@@ -74,9 +89,10 @@ pub struct Reply {
 }
 
 /// Why the model stopped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finish {
+    #[default]
     Stop,
     /// The output cap was reached: the text is cut.
     Length,

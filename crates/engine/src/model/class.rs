@@ -112,8 +112,26 @@ fn by_code(said: &Said, reset: Option<Duration>) -> Option<Class> {
         "1113",
     ];
     const CONTEXT: &[&str] = &["context_length_exceeded", "context_window_exceeded", "request_too_large", "1261"];
-    const RATE: &[&str] = &["rate_limit_exceeded", "rate_limit_error", "throttling_error", "1302", "1305"];
-    const AUTH: &[&str] = &["invalid_api_key", "authentication_error", "permission_error", "no_db_connection"];
+    const RATE: &[&str] = &[
+        "rate_limit_exceeded",
+        "rate_limit_error",
+        "throttling_error",
+        "1302",
+        "1303",
+        "1305",
+        "1308",
+        "1310",
+        "1316",
+    ];
+    const AUTH: &[&str] = &[
+        "invalid_api_key",
+        "authentication_error",
+        "permission_error",
+        "no_db_connection",
+        "api_key_invalid",
+        "unauthenticated",
+        "permission_denied",
+    ];
     let class = match said {
         said if said.has_mark(QUOTA) => Class::Quota,
         said if said.has_mark(CONTEXT) => Class::ContextTooLong,
@@ -134,7 +152,8 @@ fn by_status(status: u16, said: &Said, reset: Option<Duration>) -> Class {
         429 if reset.is_none() && out_of_money(said) => Class::Quota,
         429 => Class::RateLimited { reset },
         401 | 403 => Class::Auth,
-        404 | 410 => Class::NotFoundModel,
+        // A redirect is not followed: whatever it leads to is not the address that was named.
+        300..=399 | 404 | 410 => Class::NotFoundModel,
         408 | 504 | 524 => Class::Timeout,
         413 => Class::ContextTooLong,
         503 | 529 => Class::Overloaded { reset },
@@ -148,6 +167,7 @@ fn by_status(status: u16, said: &Said, reset: Option<Duration>) -> Class {
             "context window",
             "prompt is too long",
             "exceeds the maximum number of tokens",
+            "exceed context limit",
         ]) =>
         {
             Class::ContextTooLong
@@ -255,6 +275,12 @@ mod tests {
             (429, "1113", "Insufficient balance or no resource package. Please recharge.", Class::Quota),
             (429, "1302", "High concurrency usage of this API", Class::RateLimited { reset: None }),
             (429, "1305", "Too many requests", Class::RateLimited { reset: None }),
+            (
+                429,
+                "1308",
+                "Usage limit reached for 5 hour. Your limit will reset soon",
+                Class::RateLimited { reset: None },
+            ),
             (400, "1261", "Prompt too long", Class::ContextTooLong),
             (401, "1000", "Authentication Failed", Class::Auth),
             (400, "1214", "The messages parameter is illegal", Class::BadRequest),
@@ -263,6 +289,15 @@ mod tests {
             check(status, &[], &format!(r#"{{"error":{{"code":"{code}","message":"{message}"}}}}"#), want);
         }
         check(429, &[], r#"{"error":{"code":1113,"message":"x"}}"#, Class::Quota);
+        let now = ("date", "Sun, 15 Nov 2026 10:00:00 GMT");
+        for (code, message) in [
+            ("1310", "Weekly/Monthly Limit Exhausted. Your limit will reset at 2026-11-15T11:00:00Z"),
+            // Without a zone it is the provider's own.
+            ("1308", "Usage limit reached for 5 hour. Your limit will reset at 2026-11-15 19:00:00"),
+        ] {
+            let body = format!(r#"{{"error":{{"code":"{code}","message":"{message}"}}}}"#);
+            check(429, &[now], &body, rate(3600));
+        }
     }
 
     #[test]
@@ -314,6 +349,27 @@ mod tests {
             &anthropic("invalid_request_error", "Your credit balance is too low to access the API"),
             Class::Quota,
         );
+        check(
+            400,
+            &[],
+            &anthropic(
+                "invalid_request_error",
+                "input length and `max_tokens` exceed context limit: 190000 + 64000 > 200000",
+            ),
+            Class::ContextTooLong,
+        );
+        check(
+            429,
+            &[
+                ("date", "Sun, 15 Nov 2026 10:00:00 GMT"),
+                ("anthropic-ratelimit-input-tokens-remaining", "0"),
+                ("anthropic-ratelimit-input-tokens-reset", "2026-11-15T10:20:00Z"),
+                ("anthropic-ratelimit-requests-remaining", "49"),
+                ("anthropic-ratelimit-requests-reset", "2026-11-15T11:00:00Z"),
+            ],
+            &anthropic("rate_limit_error", "This request would exceed your organization's rate limit"),
+            rate(1200),
+        );
         check(504, &[], &anthropic("timeout_error", "late"), Class::Timeout);
         check(404, &[], &anthropic("not_found_error", "model: claude-x"), Class::NotFoundModel);
         check(
@@ -322,13 +378,37 @@ mod tests {
             r#"[{"error":{"code":429,"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED","details":[{"@type":"x"},{"retryDelay":"34s"}]}}]"#,
             rate(34),
         );
+        check(
+            400,
+            &[],
+            r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}]}}"#,
+            Class::Auth,
+        );
+        check(
+            400,
+            &[],
+            r#"{"error":{"code":400,"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}"#,
+            Class::ContextTooLong,
+        );
+        check(
+            503,
+            &[],
+            r#"{"error":{"code":503,"message":"The model is overloaded. Please try again later.","status":"UNAVAILABLE"}}"#,
+            free,
+        );
+        check(
+            404,
+            &[],
+            r#"{"error":{"code":404,"message":"models/gemini-9 is not found for API version v1beta","status":"NOT_FOUND"}}"#,
+            Class::NotFoundModel,
+        );
         check(502, &[], "<html><head><title>502 Bad Gateway</title></head></html>", Class::ServerError);
         check(504, &[], "<html></html>", Class::Timeout);
         check(404, &[], "<!DOCTYPE html>", Class::NotFoundModel);
         check(403, &[], "<!DOCTYPE html>", Class::Auth);
         check(413, &[], "", Class::ContextTooLong);
         check(418, &[], "", Class::BadRequest);
-        check(301, &[], "", Class::BadRequest);
+        check(301, &[], "", Class::NotFoundModel);
         check(999, &[], "", Class::ServerError);
     }
 

@@ -111,7 +111,7 @@ impl Error {
                 Some(format!("check the profile's `base_url` and that `{host}` is reachable"))
             }
             Self::BadAnswer { flaw: Flaw::Html | Flaw::NoChoice | Flaw::NotJson, .. } => {
-                Some("check that the profile's `base_url` speaks the OpenAI chat format".into())
+                Some("check that the profile's `base_url` is one of its provider's API".into())
             }
             Self::BaseUrl { .. } => Some("write it like `https://api.example.com/v1`".into()),
             Self::Key { .. } => Some("set the key again: `ralph help environment` lists the variables".into()),

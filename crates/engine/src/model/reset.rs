@@ -19,6 +19,7 @@ pub(super) fn stated(headers: &HeaderMap, said: &Said) -> Option<Duration> {
         .or_else(|| said.retry_delay.as_deref().and_then(duration))
         .or_else(|| windows(headers, now))
         .or_else(|| phrase(&said.message))
+        .or_else(|| until(stated_time(&said.message)?, now))
         .map(|wait| wait.min(LONGEST))
 }
 
@@ -81,6 +82,18 @@ fn phrase(message: &str) -> Option<Duration> {
         return seconds(amount * scale);
     }
     duration(first)
+}
+
+/// Finds "will reset at 2026-08-14T00:00:00Z" in a message. A time without a zone is taken for China's: z.ai is the one
+/// that writes such, and coming back too early only means to ask once more.
+fn stated_time(message: &str) -> Option<Timestamp> {
+    let lower = message.to_ascii_lowercase();
+    let at = ["reset at ", "resets at "].iter().find_map(|lead| Some(lower.find(lead)? + lead.len()))?;
+    let rest = message.get(at..)?.trim_start();
+    let mut words = rest.split_whitespace().map(|word| word.trim_end_matches(['.', ',', ';', ')']));
+    let (first, second) = (words.next()?, words.next().unwrap_or_default());
+    let whole = if first.contains(['T', 't']) { first.to_owned() } else { format!("{first}T{second}") };
+    whole.parse().ok().or_else(|| format!("{whole}+08:00").parse().ok())
 }
 
 /// Reads durations like `6m0s`, `1h2m3.5s` and `20ms`.
@@ -221,12 +234,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn times() {
+        for (text, want) in [
+            ("Your limit will reset at 2026-08-14T00:00:00Z", Some("2026-08-14T00:00:00Z")),
+            ("Resets at 2026-08-07T05:00:00+02:00.", Some("2026-08-07T03:00:00Z")),
+            ("will reset at 2026-08-25 07:41:44.", Some("2026-08-24T23:41:44Z")),
+            ("will reset at midnight", None),
+            ("reset at ", None),
+            ("reset at 2026-13-99 99:99:99", None),
+            ("ıreset at 2026-08-14T00:00:00Z", Some("2026-08-14T00:00:00Z")),
+            ("", None),
+        ] {
+            assert_eq!(stated_time(text), want.map(|want| want.parse().unwrap()), "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn any_header_is_read_calmly(name in 0..6_usize, value in "[ -~]{0,40}", message in ".{0,60}") {
             let name = ["retry-after", "retry-after-ms", "x-ratelimit-reset", "x-ratelimit-reset-tokens",
                 "anthropic-ratelimit-tokens-reset", "date"][name];
-            let said = Said { message: format!("try again in {message}"), ..Said::default() };
+            let said = Said { message: format!("try again in {message} reset at {message}"), ..Said::default() };
             let wait = stated(&map(&[(name, &value), ("date", "Sun, 15 Nov 2026 10:00:00 GMT")]), &said);
             prop_assert!(wait.is_none_or(|wait| wait <= LONGEST));
         }

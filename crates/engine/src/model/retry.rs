@@ -18,6 +18,28 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// A run does not hold its breath longer than this: it parks, and says until when.
 const LONGEST_RESET: Duration = Duration::from_mins(1);
 
+/// How fast time passes between calls: the pauses are as they are, or shorter by a factor, for a rehearsal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace(u32);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl Pace {
+    /// Makes every pause this many times shorter.
+    pub fn faster(by: u32) -> Self {
+        Self(by.max(1))
+    }
+
+    /// Returns a pause as long as this pace makes it.
+    pub fn of(self, pause: Duration) -> Duration {
+        pause / self.0
+    }
+}
+
 /// What follows a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
@@ -32,6 +54,15 @@ pub enum Next {
 }
 
 impl Next {
+    /// Returns the same with its pause at this pace.
+    fn at(self, pace: Pace) -> Self {
+        match self {
+            Self::Retry { after } => Self::Retry { after: pace.of(after) },
+            Self::Park { until } => Self::Park { until: pace.of(until) },
+            Self::GiveUp => Self::GiveUp,
+        }
+    }
+
     /// Says what follows, for people.
     pub fn words(&self) -> String {
         match self {
@@ -55,6 +86,14 @@ pub fn policy(class: Class, attempt: u32, jitter: f64) -> Next {
         Some(reset) if reset > Duration::ZERO => Next::Retry { after: reset },
         _ if attempt >= max_attempts(class) => Next::GiveUp,
         _ => Next::Retry { after: backoff(attempt, jitter) },
+    }
+}
+
+/// Returns how long to wait after the `times`-th call in a row that was lost, before its question is asked anew.
+pub fn pause_after(class: Class, times: u32, pace: Pace) -> Duration {
+    match policy(class, times, jitter()) {
+        Next::Retry { after } => pace.of(after),
+        Next::Park { .. } | Next::GiveUp => Duration::ZERO,
     }
 }
 
@@ -107,6 +146,7 @@ pub async fn call_with_retry(
     model: &dyn Model,
     request: &Request,
     key: CallKey,
+    pace: Pace,
     stop: &CancellationToken,
     on_attempt: &mut (dyn FnMut(&Error, &Next) + Send),
 ) -> Result<Reply, Failure> {
@@ -130,7 +170,7 @@ pub async fn call_with_retry(
         let class = error.class();
         let times = seen.entry(class.name()).or_default();
         *times += 1;
-        let next = match policy(class, *times, jitter()) {
+        let next = match policy(class, *times, jitter()).at(pace) {
             Next::Retry { .. } if attempts >= MAX_CALLS => Next::GiveUp,
             Next::Retry { .. } if request.lost == Lost::Tell && model.remote() && error.may_have_cost() => Next::GiveUp,
             next => next,

@@ -10,7 +10,7 @@ const SHOWN: usize = 300;
 /// The parts of an error body that tell one trouble from another. All are lower-case except `message`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    /// `code`, `type` and `status` of the error, as far as they were given.
+    /// `code`, `type` and `status` of the error and the reasons in its details, as far as they were given.
     pub(super) marks: Vec<String>,
     pub(super) param: String,
     pub(super) message: String,
@@ -31,16 +31,14 @@ impl Said {
 
     fn from_json(value: &Value) -> Self {
         let error = value.get("error").filter(|error| !error.is_null()).unwrap_or(value);
-        let marks = ["code", "type", "status"].into_iter().filter_map(|key| error.get(key)).filter_map(word).collect();
+        let details = || error.get("details").and_then(Value::as_array).into_iter().flatten();
+        let own = ["code", "type", "status"].into_iter().filter_map(|key| error.get(key));
+        let marks = own.chain(details().filter_map(|detail| detail.get("reason"))).filter_map(word).collect();
         let message = [error.get("message"), Some(error), value.get("message"), value.get("detail"), value.get("msg")]
             .into_iter()
             .flatten()
             .find_map(Value::as_str);
-        let retry_delay = error
-            .get("details")
-            .and_then(Value::as_array)
-            .and_then(|details| details.iter().find_map(|detail| detail.get("retryDelay")?.as_str()))
-            .map(str::to_owned);
+        let retry_delay = details().find_map(|detail| detail.get("retryDelay")?.as_str()).map(str::to_owned);
         Self {
             marks,
             param: error.get("param").and_then(word).unwrap_or_default(),

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use ralph_core::action::{self, Reply};
 use ralph_core::event::{Answer, Event, Level, PinnedProfile, Reason, Verdict};
+use ralph_core::gutter::Rung;
 use ralph_core::hash::sha256;
 use ralph_core::money::Micros;
 use ralph_core::price::{CacheWrites, Usage, estimate_tokens};
+use ralph_core::profile::Endpoint;
 use ralph_core::prompt::{self, Ask, Checkbox, Inputs, Left, Prompt};
 use ralph_core::redact::{Redactor, Shape};
 use ralph_core::text;
@@ -15,10 +17,12 @@ use ralph_proxy::ledger::{Kind, Rate, Reservation};
 use serde::{Deserialize, Serialize};
 
 use super::closing::Closing;
+use super::conversation;
 use super::runner::Runner;
 use crate::error::Error;
 use crate::git::inside::Look;
-use crate::model::{self, CallKey, Class, Lost, Model, Request, Role, Turn};
+use crate::model::scripted::Recorded;
+use crate::model::{self, CallKey, Class, Finish, Lost, Model, Request, Role, Turn};
 use crate::store::write_atomic;
 
 /// The schema of an answer as a prompt shows it.
@@ -35,6 +39,9 @@ struct Kept {
     usage: Usage,
     cost: Micros,
     duration_ms: u64,
+    /// Missing in older runs.
+    #[serde(default)]
+    finish: Finish,
     /// The name of a credential that stood where taking it out changes the answer, which is therefore not followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     leaks: Option<String>,
@@ -73,7 +80,10 @@ impl Runner {
         }
         let reserved = self.folder.iteration(n).join(format!("call-{call}.reserved.json"));
         if let Some(bytes) = self.folder.read(&reserved)? {
-            return self.lost(n, call, &profile, &bytes);
+            self.lost(n, call, &profile, &bytes)?;
+            // It is in the events now. An iteration that begins again would charge it a second time.
+            remove(&reserved);
+            return Ok(());
         }
         let model = match self.model_of(&profile).await {
             Ok(model) => model,
@@ -104,7 +114,8 @@ impl Runner {
             Ok(reply) => {
                 let cost = cost(&profile, &reply.usage);
                 let (text, leaks) = without_secrets(&self.redactor, reply.text);
-                let kept_answer = Kept { model: reply.model, text, usage: reply.usage, cost, duration_ms, leaks };
+                let (model, usage, finish) = (reply.model, reply.usage, reply.finish);
+                let kept_answer = Kept { model, text, usage, cost, duration_ms, finish, leaks };
                 write_atomic(&kept, &serde_json::to_vec(&kept_answer).unwrap_or_default())?;
                 reservation.settle(cost, kept_answer.usage.total());
                 remove(&reserved);
@@ -117,13 +128,18 @@ impl Runner {
                     reservation.settle(worst.cost, worst.tokens);
                     let bytes = self.folder.read(&reserved)?.unwrap_or_default();
                     self.lost(n, call, &profile, &bytes)?;
-                    let again = retriable(failure.class) && !self.lost_calls().is_multiple_of(LOST_CALLS);
-                    return if again { Ok(()) } else { self.failed_call(&profile, &failure) };
+                    remove(&reserved);
+                    let times = self.lost_calls() % LOST_CALLS;
+                    if retriable(failure.class) && times > 0 {
+                        self.wait_after_loss(failure.class, times).await;
+                        return Ok(());
+                    }
+                    return self.failed_call(&profile, &failure).await;
                 }
                 // It was never answered, and nobody charges for it.
                 reservation.release();
                 remove(&reserved);
-                self.failed_call(&profile, &failure)
+                self.failed_call(&profile, &failure).await
             }
         }
     }
@@ -146,7 +162,7 @@ impl Runner {
         let outcome = {
             let mut on_attempt =
                 |error: &model::Error, next: &model::Next| trouble.push(format!("{error}; {}", next.words()));
-            let asking = model::call_with_retry(model, request, key, &stop, &mut on_attempt);
+            let asking = model::call_with_retry(model, request, key, self.host.pace, &stop, &mut on_attempt);
             tokio::pin!(asking);
             tokio::select! {
                 outcome = &mut asking => outcome,
@@ -199,6 +215,7 @@ impl Runner {
         let sandbox = self.sandbox()?;
         let shown = self.redactor.redact(&kept.text).into_owned();
         self.files.artefact(&*sandbox, n, "response.json", text::head(&shown, 2 << 20).as_bytes()).await?;
+        conversation::record(&self.folder, &self.recorded(n, &kept))?;
         let answer = match action::parse(&kept.text) {
             _ if kept.leaks.is_some() => {
                 let name = kept.leaks.unwrap_or_default();
@@ -245,11 +262,41 @@ impl Runner {
         self.warn_of_budgets()
     }
 
-    fn failed_call(&mut self, profile: &PinnedProfile, failure: &model::Failure) -> Result<(), Error> {
+    /// Returns an answer as a replay gives it.
+    fn recorded(&self, n: u32, kept: &Kept) -> Recorded {
+        let answers = self.state().open.as_ref().map_or(0, |open| open.invalid.len());
+        let key = CallKey::new(n, u32::try_from(answers).unwrap_or(u32::MAX));
+        let Kept { model, text, usage, finish, leaks, .. } = kept;
+        let (model, usage, finish) = (model.clone(), *usage, finish.clone());
+        let text = match leaks {
+            None => text.clone(),
+            // It was not followed, and with the secret masked it would be.
+            Some(name) => format!("[an answer that held the secret `{name}`]"),
+        };
+        Recorded::of(key, &model::Reply { text, usage, usage_reported: true, model, finish, raw_bytes: 0 })
+    }
+
+    /// Waits before a question whose answer was lost is asked anew; a wish to stop ends the wait.
+    async fn wait_after_loss(&self, class: Class, times: usize) {
+        let pause = model::pause_after(class, u32::try_from(times).unwrap_or(u32::MAX), self.host.pace);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => (),
+            () = self.halt.cancelled() => (),
+            () = self.stops.soon.cancelled() => (),
+            () = self.stops.now.cancelled() => (),
+        }
+    }
+
+    async fn failed_call(&mut self, profile: &PinnedProfile, failure: &model::Failure) -> Result<(), Error> {
         if self.halt.is_cancelled() || self.stops.now.is_cancelled() {
             return Ok(());
         }
         let why = self.redactor.redact(&failure.error.to_string()).into_owned();
+        if unreachable_for_now(failure.class)
+            && let Some(fallback) = self.elsewhere(profile).await?
+        {
+            return self.go_on_with(&fallback, profile, &why);
+        }
         if let Some(wait) = failure.park {
             let until = jiff::Timestamp::now() + wait.min(Duration::from_hours(24 * 30));
             return self.pause(Reason::Quota { until });
@@ -264,6 +311,33 @@ impl Runner {
             }
             _ => self.pause(Reason::Provider { why }),
         }
+    }
+
+    /// Returns the run's fallback profile when it asks at another endpoint than this one and can be used.
+    async fn elsewhere(&mut self, profile: &PinnedProfile) -> Result<Option<PinnedProfile>, Error> {
+        let fallback = self.state().started.profiles.fallback.clone();
+        let Some(fallback) = fallback.filter(|fallback| fallback.name != profile.name) else { return Ok(None) };
+        let same = match (self.host.endpoint(profile), self.host.endpoint(&fallback)) {
+            (Ok(here), Ok(there)) => same_endpoint(&here, &there),
+            _ => true,
+        };
+        if same {
+            return Ok(None);
+        }
+        if let Err(error) = self.model_of(&fallback).await {
+            self.log(Level::Warn, format!("the fallback profile `{}` cannot take over: {error}", fallback.name))?;
+            return Ok(None);
+        }
+        Ok(Some(fallback))
+    }
+
+    /// Lets the open iteration go on with another profile.
+    fn go_on_with(&mut self, fallback: &PinnedProfile, from: &PinnedProfile, why: &str) -> Result<(), Error> {
+        let n = self.state().open.as_ref().map_or(0, |open| open.n);
+        let text = format!("profile `{}` gets no answer, `{}` goes on: {why}", from.name, fallback.name);
+        self.log(Level::Warn, text.clone())?;
+        let (rung, profile) = (Rung::Fallback, fallback.name.clone());
+        self.events.append(Event::MitigationApplied { n, rung, profile, why: text })
     }
 
     /// Returns the answer the open iteration works through, from memory or from its artefact.
@@ -425,6 +499,19 @@ fn without_secrets(redactor: &Redactor, text: String) -> (String, Option<String>
 /// Tells whether asking once more can help.
 fn retriable(class: Class) -> bool {
     matches!(class, Class::Timeout | Class::Connect | Class::ServerError | Class::BadAnswer)
+}
+
+/// Tells whether the trouble is one of the endpoint's, which another endpoint does not have.
+fn unreachable_for_now(class: Class) -> bool {
+    matches!(class, Class::Overloaded { .. } | Class::ServerError | Class::Connect | Class::Timeout)
+}
+
+/// Tells whether two profiles ask the same server, or play the same script.
+fn same_endpoint(one: &Endpoint, other: &Endpoint) -> bool {
+    match (one.host(), other.host()) {
+        (None, None) => one.model == other.model,
+        (one, other) => one == other,
+    }
 }
 
 fn cost(profile: &PinnedProfile, usage: &Usage) -> Micros {

@@ -3,9 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod crash;
+mod fallback;
+mod faults;
 mod git;
 mod hostile;
+mod lab;
 mod model;
+mod replay;
 mod support;
 #[cfg(target_os = "linux")]
 mod way_out;

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ralph_core::price::Usage;
+use ralph_core::profile::Wire;
 use ralph_core::secret::Secret;
 use ralph_engine::model::scripted::{LoadError, Script, Scripted};
 use ralph_engine::model::{
-    CallKey, Chat, Class, Endpoint, Error, Failure, Finish, JsonMode, Lost, MAX_CALLS, Model, Next, Reply, Request,
-    call_with_retry, client, estimate, policy,
+    CallKey, Class, Endpoint, Error, Failure, Finish, Lost, MAX_CALLS, Model, Next, Pace, Remote, Reply, Request,
+    Scheme, call_with_retry, client, estimate, policy,
 };
 use ralph_testkit::model::{Behaviour, Server};
 use reqwest::Client;
@@ -36,22 +37,28 @@ fn request() -> Request {
     }
 }
 
-fn chat(client: Client, base_url: String) -> Chat {
+fn remote(client: Client, base_url: String, wire: Wire) -> Remote {
     let endpoint = Endpoint {
         name: "zai/glm-4.7".into(),
         model: "glm-4.7".into(),
+        wire,
         base_url,
+        api_version: None,
         key: Some(Secret::new(format!("{KEY}\n"))),
-        json_mode: JsonMode::Supported,
+        scheme: Scheme::Key,
     };
-    Chat::new(client, endpoint).expect("the endpoint is sound")
+    Remote::new(client, endpoint).expect("the endpoint is sound")
+}
+
+fn chat(client: Client, base_url: String) -> Remote {
+    remote(client, base_url, Wire::Chat)
 }
 
 /// A model on a paused clock. Time stands still while bytes are under way, and passes when the server has gone silent;
 /// so a slow machine cannot turn an answer into a timeout, and a timeout costs no time.
 #[derive(Debug)]
 struct Still<'a> {
-    chat: Chat,
+    remote: Remote,
     server: &'a Server,
     silent: AtomicUsize,
 }
@@ -62,18 +69,22 @@ impl<'a> Still<'a> {
     }
 
     fn with(client: Client, server: &'a Server) -> Self {
-        Self { chat: chat(client, server.url()), server, silent: AtomicUsize::new(0) }
+        Self::on(client, server, Wire::Chat)
+    }
+
+    fn on(client: Client, server: &'a Server, wire: Wire) -> Self {
+        Self { remote: remote(client, server.url(), wire), server, silent: AtomicUsize::new(0) }
     }
 }
 
 #[async_trait]
 impl Model for Still<'_> {
     fn name(&self) -> &str {
-        self.chat.name()
+        self.remote.name()
     }
 
     fn remote(&self) -> bool {
-        self.chat.remote()
+        self.remote.remote()
     }
 
     async fn call(&self, request: &Request, key: CallKey) -> Result<Reply, Error> {
@@ -87,7 +98,7 @@ impl Model for Still<'_> {
             std::future::pending::<()>().await;
         };
         let outcome = tokio::select! {
-            outcome = self.chat.call(request, key) => outcome,
+            outcome = self.remote.call(request, key) => outcome,
             () = silence => unreachable!("waits for ever"),
         };
         drop(release);
@@ -192,6 +203,72 @@ fn troubles() -> Vec<(Behaviour, Class, &'static str)> {
     ]
 }
 
+/// Every protocol that is spoken over a network.
+const WIRES: [Wire; 4] = [Wire::Chat, Wire::Responses, Wire::Anthropic, Wire::Gemini];
+
+#[tokio::test(start_paused = true)]
+async fn every_protocol_is_spoken() {
+    let bearer = format!("Bearer {KEY}");
+    for (wire, path, header, key) in [
+        (Wire::Chat, "/v1/chat/completions", "authorization", bearer.as_str()),
+        (Wire::Responses, "/v1/responses", "authorization", &bearer),
+        (Wire::Anthropic, "/v1/messages", "x-api-key", KEY),
+        (Wire::Gemini, "/v1/models/glm-4.7:generateContent", "x-goog-api-key", KEY),
+        (Wire::Azure, "/v1/openai/deployments/glm-4.7/chat/completions", "api-key", KEY),
+    ] {
+        let server = Server::start([Behaviour::ok("{}")]).await.unwrap();
+        let model = Still::on(client(None).unwrap(), &server, wire);
+        let reply = model.call(&Request { json: true, ..request() }, FIRST).await.unwrap();
+        let usage = Usage { input: 12, output: 5, ..Usage::default() };
+        assert_eq!((reply.text.as_str(), reply.usage, reply.usage_reported), ("{}", usage, true), "{wire:?}");
+        assert_eq!((reply.finish, reply.model.as_str()), (Finish::Stop, "glm-4.7"), "{wire:?}");
+        let sent = &server.requests()[0];
+        assert_eq!((sent.path.as_str(), sent.header(header)), (path, Some(key)), "{wire:?}");
+        assert_eq!(sent.headers.iter().filter(|(_, value)| value.contains(KEY)).count(), 1, "{wire:?}: the key once");
+        assert!(!sent.body.to_string().contains(KEY));
+        assert_eq!(server.answered(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn troubles_have_their_class_in_every_protocol() {
+    let client = client(None).unwrap();
+    for wire in WIRES {
+        for (behaviour, class, _) in troubles() {
+            let server = Server::start([behaviour.clone()]).await.unwrap();
+            let error = Still::on(client.clone(), &server, wire).call(&request(), FIRST).await.unwrap_err();
+            assert_eq!(error.class(), class, "{wire:?} {behaviour:?}: {error}");
+            assert!(!told(&error).contains(KEY), "{wire:?} {behaviour:?}: {error:?}");
+            assert_eq!((server.requests().len(), server.answered()), (1, 0), "{wire:?} {behaviour:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wish_for_json_is_dropped_where_it_is_refused() {
+    for wire in WIRES {
+        let message = "response_format, text.format and responseMimeType are not supported";
+        let refusal = Behaviour::error(400, "unsupported_parameter", message);
+        let server = Server::start([refusal, Behaviour::ok("hi")]).await.unwrap();
+        let model = Still::on(client(None).unwrap(), &server, wire);
+        let outcome = model.call(&Request { json: true, ..request() }, FIRST).await;
+        let asked = server.requests().len();
+        match wire {
+            // There is no such wish that could be dropped.
+            Wire::Anthropic => assert_eq!((outcome.unwrap_err().class(), asked), (Class::BadRequest, 1)),
+            _ => assert_eq!((outcome.unwrap().text.as_str(), asked), ("hi", 2), "{wire:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_small_pieces_is_put_together() {
+    let drip = Behaviour::Drip { content: "piece by piece".into(), pieces: 20, pause: Duration::from_millis(2) };
+    let server = Server::start([drip]).await.unwrap();
+    let reply = chat(client(None).unwrap(), server.url()).call(&request(), FIRST).await.unwrap();
+    assert_eq!((reply.text.as_str(), server.answered()), ("piece by piece", 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn troubles_have_their_class() {
     for (behaviour, class, message) in troubles() {
@@ -290,15 +367,14 @@ async fn a_server_that_ends_lets_go_of_its_clients() {
 #[tokio::test(start_paused = true)]
 async fn a_redirect_gets_neither_prompt_nor_key() {
     let thief = Server::start([Behaviour::ok("hi")]).await.unwrap();
-    let headers = vec![("location".into(), format!("{}/chat/completions", thief.url()))];
-    let server = Server::start([Behaviour::Status { code: 307, body: String::new(), headers }]).await.unwrap();
-    assert_eq!(Still::new(&server).call(&request(), FIRST).await.unwrap_err().class(), Class::BadRequest);
+    let server = Server::start([Behaviour::redirect(&format!("{}/chat/completions", thief.url()))]).await.unwrap();
+    assert_eq!(Still::new(&server).call(&request(), FIRST).await.unwrap_err().class(), Class::NotFoundModel);
     assert_eq!(thief.requests(), []);
 }
 
 async fn ask(model: &dyn Model, stop: &CancellationToken) -> (Result<Reply, Failure>, Vec<(Class, Next)>) {
     let mut seen = Vec::new();
-    let outcome = call_with_retry(model, &request(), FIRST, stop, &mut |error, next| {
+    let outcome = call_with_retry(model, &request(), FIRST, Pace::default(), stop, &mut |error, next| {
         assert!(!told(error).contains(KEY), "{error:?}");
         seen.push((error.class(), *next));
     })
@@ -360,7 +436,9 @@ async fn a_stop_ends_the_wait() {
     let server = Server::start([Behaviour::status(500)]).await.unwrap();
     let stop = CancellationToken::new();
     let start = tokio::time::Instant::now();
-    let outcome = call_with_retry(&Still::new(&server), &request(), FIRST, &stop, &mut |_, _| stop.cancel()).await;
+    let outcome =
+        call_with_retry(&Still::new(&server), &request(), FIRST, Pace::default(), &stop, &mut |_, _| stop.cancel())
+            .await;
     assert_eq!(outcome.unwrap_err().class, Class::Stopped);
     assert_eq!((server.requests().len(), start.elapsed()), (1, Duration::ZERO));
 }
@@ -471,13 +549,17 @@ async fn a_script_answers_in_turn() {
     let stop = CancellationToken::new();
     let start = tokio::time::Instant::now();
     let mut faults = 0;
-    let reply = call_with_retry(&model, &request(), CallKey::new(2, 0), &stop, &mut |_, _| faults += 1).await.unwrap();
+    let reply =
+        call_with_retry(&model, &request(), CallKey::new(2, 0), Pace::default(), &stop, &mut |_, _| faults += 1)
+            .await
+            .unwrap();
     assert_eq!((reply.text.as_str(), faults, start.elapsed()), (r#"{"summary":"two"}"#, 2, Duration::from_secs(10)));
     assert_eq!((reply.usage, reply.usage_reported), (estimate(&request(), reply.text.len()), false));
 
     for (iteration, class, calls) in [(3, Class::Timeout, 3), (4, Class::Quota, 1), (5, Class::ScriptEnded, 1)] {
         let key = CallKey::new(iteration, 0);
-        let failure = call_with_retry(&model, &request(), key, &stop, &mut |_, _| ()).await.unwrap_err();
+        let failure =
+            call_with_retry(&model, &request(), key, Pace::default(), &stop, &mut |_, _| ()).await.unwrap_err();
         assert_eq!((failure.class, failure.attempts), (class, calls), "iteration {iteration}");
     }
     let error = model.call(&request(), CallKey::new(9, 0)).await.unwrap_err();

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::wire::Wire;
+
 /// How one request is answered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Behaviour {
-    /// A fine answer; `usage` is sent as it is, right or wrong, and left out when null.
+    /// A fine answer; `usage` is told in the words of chat and sent as it is, right or wrong, and left out when null.
     Ok { content: String, usage: Value },
     /// A status with any body and headers.
     Status { code: u16, body: String, headers: Vec<(String, String)> },
@@ -15,6 +17,8 @@ pub enum Behaviour {
     Raw { body: String, content_type: String },
     /// A fine answer, late.
     Slow { content: String, delay: Duration },
+    /// A fine answer in so many pieces, with a pause before each but the first.
+    Drip { content: String, pieces: usize, pause: Duration },
     /// No answer at all, over an open connection.
     Hang,
     /// The headers and the first bytes of a fine answer, then nothing, over an open connection.
@@ -25,7 +29,7 @@ pub enum Behaviour {
     Reset,
     /// A fine answer of at least this many bytes.
     Huge { bytes: usize },
-    /// Refuses `response_format`, and answers requests without it.
+    /// Refuses the wish for a JSON object, and answers requests without it.
     NoJsonMode { content: String },
 }
 
@@ -57,6 +61,16 @@ impl Behaviour {
         }
     }
 
+    /// No room for anybody, as Anthropic says it.
+    pub fn overloaded() -> Self {
+        Self::error(529, "overloaded_error", "Overloaded")
+    }
+
+    /// Another address, which nobody should follow.
+    pub fn redirect(to: &str) -> Self {
+        Self::Status { code: 307, body: String::new(), headers: vec![("location".into(), to.into())] }
+    }
+
     /// A gateway's web page.
     pub fn html(code: u16) -> Self {
         let body =
@@ -74,26 +88,7 @@ impl Behaviour {
 
     /// A fine answer that calls itself something else.
     pub fn wrong_content_type(content: &str) -> Self {
-        Self::Raw { body: answer("m", content, &Value::Null), content_type: "text/html; charset=utf-8".into() }
+        let body = Wire::Chat.answer("m", content, &Value::Null);
+        Self::Raw { body, content_type: "text/html; charset=utf-8".into() }
     }
-}
-
-/// Writes a chat completion.
-pub(super) fn answer(model: &str, content: &str, usage: &Value) -> String {
-    let mut body = json!({
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1_794_700_000,
-        "model": model,
-        "choices": [{
-            "index": 0,
-            "message": {"role": "assistant", "content": content},
-            "logprobs": null,
-            "finish_reason": "stop",
-        }],
-    });
-    if let (Some(body), false) = (body.as_object_mut(), usage.is_null()) {
-        body.insert("usage".into(), usage.clone());
-    }
-    body.to_string()
 }

@@ -1,10 +1,12 @@
-//! A model server that speaks the OpenAI chat format on a local port and misbehaves on request.
+//! A model server that speaks four formats on a local port and misbehaves on request.
 //!
 //! It fakes the wire, not the type: what a test sees passed through real sockets. It does not stream.
 
 mod behaviour;
 mod connection;
+mod drip;
 mod server;
+mod wire;
 
 pub use behaviour::Behaviour;
 pub use server::{Received, Server};

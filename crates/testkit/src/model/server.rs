@@ -2,7 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -14,8 +16,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::Behaviour;
-use super::behaviour::answer;
 use super::connection::{Control, Fate, Port};
+use super::drip::Drip;
+use super::wire::Wire;
 
 /// Enough for any test; a client that loops for ever is refused, not remembered.
 const MOST_REQUESTS: usize = 10_000;
@@ -54,6 +57,8 @@ impl Received {
 struct Shared {
     behaviours: Vec<Behaviour>,
     received: Mutex<Vec<Received>>,
+    /// How many fine answers were sent to their last byte.
+    answered: Arc<AtomicUsize>,
     /// How many requests were left without an answer so far.
     silent: watch::Sender<usize>,
     stopped: watch::Receiver<()>,
@@ -68,6 +73,7 @@ impl Server {
         let shared = Arc::new(Shared {
             behaviours: behaviours.into_iter().collect(),
             received: Mutex::default(),
+            answered: Arc::default(),
             silent: watch::Sender::new(0),
             stopped: stopped.clone(),
         });
@@ -90,6 +96,11 @@ impl Server {
     /// Every request so far, in order of arrival.
     pub fn requests(&self) -> Vec<Received> {
         self.shared.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many fine answers were sent to their last byte: what a provider bills for sure.
+    pub fn answered(&self) -> usize {
+        self.shared.answered.load(Ordering::SeqCst)
     }
 
     /// Waits until one more request than `before` has been left without an answer, and returns how many there are.
@@ -131,19 +142,53 @@ async fn serve(
         all.push(received);
         all.len() - 1
     };
-    let right = parts.method == "POST" && parts.uri.path().ends_with("/chat/completions");
+    let wire = Wire::of(parts.uri.path()).filter(|_| parts.method == "POST");
     let behaviour = shared.behaviours.get(turn).or(shared.behaviours.last());
-    match behaviour {
-        Some(behaviour) if right => play(behaviour.clone(), &body, &connection, &shared).await,
+    match (behaviour, wire) {
+        (Some(behaviour), Some(wire)) => {
+            let model = Wire::model(parts.uri.path(), &body);
+            let asked = Asked { wire, model, wishes_json: wire.wishes_json(&body) };
+            play(behaviour.clone(), &asked, &connection, &shared).await
+        }
         _ => plain(404, json!({"detail": "Not Found"}).to_string()),
     }
 }
 
-async fn play(behaviour: Behaviour, request: &Value, connection: &Control, shared: &Shared) -> Response<Body> {
-    let model = request.get("model").and_then(Value::as_str).unwrap_or_default();
-    let usage = json!({"prompt_tokens": 12, "completion_tokens": 5});
+/// What an answer depends on.
+struct Asked {
+    wire: Wire,
+    model: String,
+    wishes_json: bool,
+}
+
+impl Asked {
+    fn answer(&self, content: &str, usage: &Value) -> String {
+        self.wire.answer(&self.model, content, usage)
+    }
+
+    /// An answer long enough that `PART` of it is not the whole.
+    fn faulty(&self) -> Response<Body> {
+        raw(200, "application/json", self.answer(&"x".repeat(2 * PART), &honest()))
+    }
+}
+
+fn honest() -> Value {
+    json!({"prompt_tokens": 12, "completion_tokens": 5})
+}
+
+async fn play(behaviour: Behaviour, asked: &Asked, connection: &Control, shared: &Shared) -> Response<Body> {
+    let fine = |content: &str, usage: &Value, pieces: usize, pause: Duration| {
+        let answered = Arc::clone(&shared.answered);
+        let whole = move || {
+            answered.fetch_add(1, Ordering::SeqCst);
+        };
+        let body = Drip::new(asked.answer(content, usage), pieces, pause, whole);
+        let mut response = raw(200, "application/json", String::new());
+        *response.body_mut() = Body::new(body);
+        response
+    };
     match behaviour {
-        Behaviour::Ok { content, usage } => raw(200, "application/json", answer(model, &content, &usage)),
+        Behaviour::Ok { content, usage } => fine(&content, &usage, 1, Duration::ZERO),
         Behaviour::Status { code, body, headers } => {
             let mut response = plain(code, body);
             for (name, value) in headers {
@@ -156,8 +201,9 @@ async fn play(behaviour: Behaviour, request: &Value, connection: &Control, share
         Behaviour::Raw { body, content_type } => raw(200, &content_type, body),
         Behaviour::Slow { content, delay } => {
             tokio::time::sleep(delay).await;
-            raw(200, "application/json", answer(model, &content, &usage))
+            fine(&content, &honest(), 1, Duration::ZERO)
         }
+        Behaviour::Drip { content, pieces, pause } => fine(&content, &honest(), pieces, pause),
         Behaviour::Hang => {
             shared.silent.send_modify(|silent| *silent += 1);
             ended(shared.stopped.clone()).await;
@@ -172,33 +218,28 @@ async fn play(behaviour: Behaviour, request: &Value, connection: &Control, share
                 ended(stopped).await;
                 connection.set(Fate::Cut(0));
             });
-            faulty(model, &usage)
+            asked.faulty()
         }
         Behaviour::Cut => {
             connection.set(Fate::Cut(PART));
-            faulty(model, &usage)
+            asked.faulty()
         }
         Behaviour::Reset => {
             connection.set(Fate::Reset);
             plain(503, String::new())
         }
-        Behaviour::Huge { bytes } => raw(200, "application/json", answer(model, &"x".repeat(bytes), &usage)),
+        Behaviour::Huge { bytes } => fine(&"x".repeat(bytes), &honest(), 1, Duration::ZERO),
         Behaviour::NoJsonMode { content } => {
-            if request.get("response_format").is_some() {
+            if asked.wishes_json {
                 let message = "'response_format' of type 'json_object' is not supported with this model.";
                 let error = json!({"error": {"message": message, "type": "invalid_request_error",
                     "param": "response_format", "code": null}});
                 raw(400, "application/json", error.to_string())
             } else {
-                raw(200, "application/json", answer(model, &content, &usage))
+                fine(&content, &honest(), 1, Duration::ZERO)
             }
         }
     }
-}
-
-/// An answer long enough that `PART` of it is not the whole.
-fn faulty(model: &str, usage: &Value) -> Response<Body> {
-    raw(200, "application/json", answer(model, &"x".repeat(2 * PART), usage))
 }
 
 fn plain(code: u16, body: String) -> Response<Body> {

@@ -1,4 +1,4 @@
-//! A client for the OpenAI chat format, which nearly every provider and gateway speaks.
+//! A client for models behind a server, in any of the formats of `wire`.
 //!
 //! One call asks once (and once more for each optional field the server refuses). Asking again after trouble is
 //! `retry`'s job, streaming and tools are not needed: an iteration is one question and one JSON object.
@@ -8,13 +8,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ralph_core::profile::Wire;
 use ralph_core::secret::Secret;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderValue};
 use reqwest::{Client, NoProxy, Proxy, Response, Url, redirect, retry};
 use serde_json::Value;
 
+use super::address::{self, Scheme};
 use super::said::{Said, shown};
-use super::wire::{self, Shape};
+use super::wire::{Format, Shape};
 use super::{CallKey, Error, Finish, Flaw, Model, Reply, Request, classify};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,60 +53,61 @@ pub struct Endpoint {
     pub name: String,
     /// The name the server knows it by: `glm-4.7`.
     pub model: String,
-    /// Everything before `/chat/completions`; a query is kept.
+    pub wire: Wire,
+    /// Everything before the protocol's own path; a query is kept.
     pub base_url: String,
+    /// The API version of an Azure deployment.
+    pub api_version: Option<String>,
     pub key: Option<Secret>,
-    pub json_mode: JsonMode,
+    pub scheme: Scheme,
 }
 
-/// Whether a server can be asked to answer with a JSON object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JsonMode {
-    Supported,
-    Unsupported,
-}
-
-/// A model behind an OpenAI-compatible server.
-pub struct Chat {
+/// A model behind a server.
+pub struct Remote {
     client: Client,
     name: String,
     model: String,
+    format: Format,
     url: Url,
     host: String,
     key: Option<Secret>,
-    authorization: Option<HeaderValue>,
+    headers: HeaderMap,
     /// What the server was found to take. Only spares a refused request; the answers do not depend on it.
     shape: Mutex<Shape>,
 }
 
 // The URL's query may hold a key, so only the host is shown.
-impl fmt::Debug for Chat {
+impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Chat").field("name", &self.name).field("host", &self.host).finish_non_exhaustive()
+        f.debug_struct("Remote").field("name", &self.name).field("host", &self.host).finish_non_exhaustive()
     }
 }
 
-impl Chat {
+impl Remote {
     pub fn new(client: Client, endpoint: Endpoint) -> Result<Self, Error> {
-        let Endpoint { name, model, base_url, key, json_mode } = endpoint;
-        let (url, host) = chat_url(&base_url).map_err(|problem| Error::BaseUrl { model: name.clone(), problem })?;
-        let authorization = key.as_ref().map(bearer).transpose().map_err(|()| Error::Key { model: name.clone() })?;
-        let shape = Mutex::new(Shape::of(&model, json_mode == JsonMode::Supported));
-        Ok(Self { client, name, model, url, host, key, authorization, shape })
+        let Endpoint { name, model, wire, base_url, api_version, key, scheme } = endpoint;
+        let bad = |problem| Error::BaseUrl { model: name.clone(), problem };
+        let format = Format::of(wire).ok_or_else(|| bad("leads to no server"))?;
+        let (url, host) = address::address(wire, &base_url, &model, api_version.as_deref()).map_err(bad)?;
+        let headers = address::headers(wire, key.as_ref(), scheme).map_err(|()| Error::Key { model: name.clone() })?;
+        let shape = Mutex::new(Shape::of(&model));
+        Ok(Self { client, name, model, format, url, host, key, headers, shape })
     }
 
     async fn converse(&self, request: &Request) -> Result<Reply, Error> {
         let mut shape = *self.shape.lock().unwrap_or_else(PoisonError::into_inner);
         // Every complaint takes one more field away, so this ends.
         loop {
-            let body = wire::body(&self.model, request, shape)
+            let body = self
+                .format
+                .body(&self.model, request, shape)
                 .map_err(|field| Error::Reserved { model: self.name.clone(), field })?;
             let response = self.send(&body).await?;
             if response.status().is_success() {
                 return self.reply(response, request).await;
             }
             let refusal = Refusal::read(response).await;
-            match shape.after_complaint(refusal.status, &Said::read(&refusal.body), &body) {
+            match shape.after_complaint(self.format, refusal.status, &Said::read(&refusal.body), &body) {
                 Some(next) => {
                     tracing::debug!(model = self.name, ?next, "the server refused a field");
                     shape = next;
@@ -116,11 +119,8 @@ impl Chat {
     }
 
     async fn send(&self, body: &Value) -> Result<Response, Error> {
-        let mut request =
-            self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/json").body(body.to_string());
-        if let Some(authorization) = &self.authorization {
-            request = request.header(AUTHORIZATION, authorization.clone());
-        }
+        let request = self.client.post(self.url.clone()).headers(self.headers.clone());
+        let request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
         request.send().await.map_err(|source| {
             let (model, host, source) = (self.name.clone(), self.host.clone(), source.without_url());
             if source.is_connect() {
@@ -146,7 +146,7 @@ impl Chat {
             }
         }
         let body = String::from_utf8_lossy(&bytes);
-        let answer = match wire::answer(&body, request) {
+        let answer = match self.format.answer(&body, request) {
             Ok(answer) => answer,
             // Some gateways put the provider's error into a fine answer.
             Err(Flaw::NoChoice) => match hidden_status(&body) {
@@ -189,7 +189,7 @@ impl Chat {
 }
 
 #[async_trait]
-impl Model for Chat {
+impl Model for Remote {
     fn name(&self) -> &str {
         &self.name
     }
@@ -262,61 +262,9 @@ fn hidden_status(body: &str) -> Option<u16> {
     Some(code.filter(|code| (400..600).contains(code)).unwrap_or(500))
 }
 
-fn bearer(key: &Secret) -> Result<HeaderValue, ()> {
-    // Keys read from files end with a line break.
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose().trim())).map_err(|_| ())?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
-/// Returns the address to post to, and its host.
-fn chat_url(base: &str) -> Result<(Url, String), &'static str> {
-    let mut url = Url::parse(base.trim()).map_err(|_| "is not a URL")?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err("must start with `https://` or `http://`");
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("must not hold a name or password; store the key as a secret");
-    }
-    let host = url.host_str().ok_or("has no host")?.to_owned();
-    let host = url.port().map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
-    url.set_fragment(None);
-    let whole = url.path().trim_end_matches('/').ends_with("/chat/completions");
-    {
-        let mut segments = url.path_segments_mut().map_err(|()| "has no path")?;
-        segments.pop_if_empty();
-        if !whole {
-            segments.extend(["chat", "completions"]);
-        }
-    }
-    Ok((url, host))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn urls() {
-        #[track_caller]
-        fn check(base: &str, want: Result<(&str, &str), &'static str>) {
-            let got = chat_url(base);
-            assert_eq!(got.as_ref().map(|(url, host)| (url.as_str(), host.as_str())).map_err(|p| *p), want, "{base}");
-        }
-        const Z: &str = "https://api.z.ai/api/paas/v4/chat/completions";
-        check("https://api.z.ai/api/paas/v4", Ok((Z, "api.z.ai")));
-        check(" https://api.z.ai/api/paas/v4/\n", Ok((Z, "api.z.ai")));
-        check(Z, Ok((Z, "api.z.ai")));
-        check("http://127.0.0.1:4000", Ok(("http://127.0.0.1:4000/chat/completions", "127.0.0.1:4000")));
-        check(
-            "https://x.example/openai/deployments/d?api-version=1#f",
-            Ok(("https://x.example/openai/deployments/d/chat/completions?api-version=1", "x.example")),
-        );
-        check("https://sk-1@x.example/", Err("must not hold a name or password; store the key as a secret"));
-        check("ftp://x.example", Err("must start with `https://` or `http://`"));
-        check("api.z.ai/v4", Err("is not a URL"));
-        check("", Err("is not a URL"));
-    }
 
     #[test]
     fn hidden_statuses() {
@@ -339,14 +287,16 @@ mod tests {
         let endpoint = Endpoint {
             name: "zai/glm-4.7".into(),
             model: "glm-4.7".into(),
+            wire: Wire::Chat,
             base_url: "https://api.z.ai/v4?key=sk-live-123".into(),
+            api_version: None,
             key: Some(Secret::new("sk-live-456")),
-            json_mode: JsonMode::Supported,
+            scheme: Scheme::Key,
         };
-        let chat = Chat::new(client(None).unwrap(), endpoint.clone()).unwrap();
-        assert_eq!(format!("{chat:?}"), r#"Chat { name: "zai/glm-4.7", host: "api.z.ai", .. }"#);
+        let chat = Remote::new(client(None).unwrap(), endpoint.clone()).unwrap();
+        assert_eq!(format!("{chat:?}"), r#"Remote { name: "zai/glm-4.7", host: "api.z.ai", .. }"#);
         let broken = Endpoint { key: Some(Secret::new("sk-\nlive-456")), ..endpoint };
-        let error = Chat::new(client(None).unwrap(), broken).unwrap_err();
+        let error = Remote::new(client(None).unwrap(), broken).unwrap_err();
         assert_eq!(format!("{error:?}"), r#"Key { model: "zai/glm-4.7" }"#);
     }
 }

@@ -1,0 +1,47 @@
+//! Anthropic's messages.
+//!
+//! There is no mode that promises a JSON object: `json` of a request changes nothing here. The prompt asks for one, and
+//! an answer that is none is asked for again like anybody else's.
+
+use serde_json::{Map, Value, json};
+
+use super::super::{Finish, Request};
+use super::{Shape, Words, add, turns, word};
+
+const OURS: [&str; 6] = ["model", "messages", "system", "stream", "max_tokens", "service_tier"];
+
+pub(super) fn body(model: &str, request: &Request, shape: Shape) -> Result<Value, &'static str> {
+    let messages: Vec<Value> =
+        turns(request, "assistant").map(|(role, text)| json!({"role": role, "content": text})).collect();
+    let mut body = Map::new();
+    body.insert("model".into(), model.into());
+    body.insert("max_tokens".into(), request.max_output_tokens.into());
+    if !request.system.is_empty() {
+        body.insert("system".into(), request.system.as_str().into());
+    }
+    body.insert("messages".into(), messages.into());
+    if let Some(temperature) = request.temperature.filter(|_| shape.temperature) {
+        body.insert("temperature".into(), json!(temperature));
+    }
+    add(&mut body, &request.extra, &OURS)?;
+    Ok(Value::Object(body))
+}
+
+/// Reads a message; `None` when it is none.
+pub(super) fn words(value: &Value) -> Option<Words> {
+    let blocks = value.get("content")?.as_array()?;
+    let text: String = blocks
+        .iter()
+        .filter(|block| block.get("type").is_none_or(|kind| kind == "text"))
+        .filter_map(|block| block.get("text")?.as_str())
+        .collect();
+    let thought = blocks.iter().filter_map(|block| block.get("thinking")?.as_str()).map(str::len).sum();
+    let finish = match value.get("stop_reason").and_then(Value::as_str) {
+        Some("end_turn" | "stop_sequence") | None => Finish::Stop,
+        // Cut by one limit or by the other.
+        Some("max_tokens" | "model_context_window_exceeded") => Finish::Length,
+        Some("refusal") => Finish::Filtered,
+        Some(other) => Finish::Other(other.to_owned()),
+    };
+    Some(Words { text, finish, model: word(value, "/model"), thought })
+}

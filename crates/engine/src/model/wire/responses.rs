@@ -1,0 +1,69 @@
+//! OpenAI's responses: the newer format, and for some models the only one.
+
+use serde_json::{Map, Value, json};
+
+use super::super::{Finish, Request};
+use super::{Shape, Words, add, turns, word};
+
+const OURS: [&str; 10] = [
+    "model",
+    "input",
+    "instructions",
+    "stream",
+    "stream_options",
+    "max_output_tokens",
+    "background",
+    "conversation",
+    "previous_response_id",
+    "service_tier",
+];
+
+pub(super) fn body(model: &str, request: &Request, shape: Shape) -> Result<Value, &'static str> {
+    let input: Vec<Value> =
+        turns(request, "assistant").map(|(role, text)| json!({"role": role, "content": text})).collect();
+    let mut body = Map::new();
+    body.insert("model".into(), model.into());
+    if !request.system.is_empty() {
+        body.insert("instructions".into(), request.system.as_str().into());
+    }
+    body.insert("input".into(), input.into());
+    body.insert("max_output_tokens".into(), request.max_output_tokens.into());
+    if let Some(temperature) = request.temperature.filter(|_| shape.temperature) {
+        body.insert("temperature".into(), json!(temperature));
+    }
+    if request.json && shape.json {
+        body.insert("text".into(), json!({"format": {"type": "json_object"}}));
+    }
+    // Every iteration is a session of its own: there is nothing to go back to at the provider.
+    body.insert("store".into(), false.into());
+    body.insert("stream".into(), false.into());
+    add(&mut body, &request.extra, &OURS)?;
+    Ok(Value::Object(body))
+}
+
+/// Reads a response; `None` when it is none, or failed and holds an error instead.
+pub(super) fn words(value: &Value) -> Option<Words> {
+    let status = value.get("status").and_then(Value::as_str);
+    if status == Some("failed") {
+        return None;
+    }
+    let parts = |field: &str| -> String {
+        let items = value.get("output").and_then(Value::as_array).into_iter().flatten();
+        let parts = items.filter_map(|item| item.get("content")?.as_array()).flatten();
+        parts.filter_map(|part| part.get(field)?.as_str()).collect()
+    };
+    value.get("output")?.as_array()?;
+    let (said, refusal) = (parts("text"), parts("refusal"));
+    let refused = said.is_empty() && !refusal.is_empty();
+    let finish = match (status, word(value, "/incomplete_details/reason").as_deref()) {
+        _ if refused => Finish::Filtered,
+        (Some("completed") | None, _) => Finish::Stop,
+        (Some("incomplete"), Some("max_output_tokens")) => Finish::Length,
+        (Some("incomplete"), Some("content_filter")) => Finish::Filtered,
+        (Some(_), Some(reason)) => Finish::Other(reason.to_owned()),
+        (Some(other), None) => Finish::Other(other.to_owned()),
+    };
+    let text = if refused { refusal } else { said };
+    // Thoughts come as a summary at most, which says nothing of their length.
+    Some(Words { text, finish, model: word(value, "/model"), thought: 0 })
+}

@@ -1,0 +1,460 @@
+//! The formats in tables: what is sent, what is understood, what a complaint leads to.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::super::{Lost, Turn, estimate};
+use super::*;
+
+const ALL: [Format; 4] = [Format::Chat, Format::Responses, Format::Messages, Format::Gemini];
+
+fn request() -> Request {
+    Request {
+        system: "rules".into(),
+        user: "do".into(),
+        history: Vec::new(),
+        max_output_tokens: 64,
+        temperature: Some(0.2),
+        json: true,
+        lost: Lost::Retry,
+        timeout: Duration::from_secs(1),
+        extra: Map::new(),
+    }
+}
+
+/// A second try, without anything optional, with a field of the profile's own.
+fn again() -> Request {
+    Request {
+        system: String::new(),
+        history: vec![
+            Turn { role: Role::Assistant, text: "{".into() },
+            Turn { role: Role::User, text: "not JSON".into() },
+        ],
+        temperature: None,
+        json: false,
+        extra: json!({"thinking": {"type": "disabled"}}).as_object().cloned().unwrap(),
+        ..request()
+    }
+}
+
+#[test]
+fn names_that_reason() {
+    for (model, want) in [
+        ("gpt-5", true),
+        ("gpt-5.2-mini", true),
+        ("openai/gpt-5-nano", true),
+        ("gpt-10", true),
+        ("o1", true),
+        ("o3-mini", true),
+        ("O4-mini", true),
+        ("gpt-4o", false),
+        ("gpt-4.1", false),
+        ("gpt-oss-120b", false),
+        ("glm-4.7", false),
+        ("olmo-2", false),
+        ("o", false),
+        ("", false),
+    ] {
+        assert_eq!(reasons(model), want, "{model}");
+    }
+}
+
+#[test]
+fn bodies() {
+    #[track_caller]
+    fn check(format: Format, model: &str, request: &Request, want: Value) {
+        assert_eq!(format.body(model, request, Shape::of(model)), Ok(want));
+    }
+    let messages = json!([{"role": "system", "content": "rules"}, {"role": "user", "content": "do"}]);
+    let asked = json!([{"role": "user", "content": "do"}]);
+    let third = json!([{"role": "user", "content": "do"}, {"role": "assistant", "content": "{"},
+        {"role": "user", "content": "not JSON"}]);
+    check(
+        Format::Chat,
+        "glm-4.7",
+        &request(),
+        json!({"model": "glm-4.7", "messages": messages, "max_tokens": 64, "temperature": 0.2,
+            "response_format": {"type": "json_object"}, "stream": false}),
+    );
+    check(
+        Format::Chat,
+        "gpt-5",
+        &request(),
+        json!({"model": "gpt-5", "messages": messages, "max_completion_tokens": 64,
+            "response_format": {"type": "json_object"}, "stream": false}),
+    );
+    check(
+        Format::Chat,
+        "glm-4.7",
+        &again(),
+        json!({"model": "glm-4.7", "messages": third, "max_tokens": 64, "stream": false,
+            "thinking": {"type": "disabled"}}),
+    );
+    check(
+        Format::Responses,
+        "gpt-5-codex",
+        &request(),
+        json!({"model": "gpt-5-codex", "instructions": "rules", "input": asked, "max_output_tokens": 64,
+            "text": {"format": {"type": "json_object"}}, "store": false, "stream": false}),
+    );
+    check(
+        Format::Responses,
+        "m",
+        &again(),
+        json!({"model": "m", "input": third, "max_output_tokens": 64, "store": false, "stream": false,
+            "thinking": {"type": "disabled"}}),
+    );
+    check(
+        Format::Messages,
+        "claude-opus-4-5",
+        &request(),
+        json!({"model": "claude-opus-4-5", "max_tokens": 64, "system": "rules", "messages": asked, "temperature": 0.2}),
+    );
+    check(
+        Format::Messages,
+        "m",
+        &again(),
+        json!({"model": "m", "max_tokens": 64, "messages": third, "thinking": {"type": "disabled"}}),
+    );
+    let said = |role: &str, text: &str| json!({"role": role, "parts": [{"text": text}]});
+    check(
+        Format::Gemini,
+        "gemini-2.5-pro",
+        &request(),
+        json!({"contents": [said("user", "do")], "systemInstruction": {"parts": [{"text": "rules"}]},
+            "generationConfig": {"maxOutputTokens": 64, "temperature": 0.2, "responseMimeType": "application/json"}}),
+    );
+    check(
+        Format::Gemini,
+        "m",
+        &again(),
+        json!({"contents": [said("user", "do"), said("model", "{"), said("user", "not JSON")],
+            "generationConfig": {"maxOutputTokens": 64}, "thinking": {"type": "disabled"}}),
+    );
+}
+
+#[test]
+fn fields_of_the_profile() {
+    #[track_caller]
+    fn check(format: Format, extra: &Value, want: Result<&str, &'static str>) {
+        let asking = Request { extra: extra.as_object().cloned().unwrap(), ..request() };
+        let got = format.body("m", &asking, Shape::of("m"));
+        let pointed = got.map(|body| want.ok().and_then(|at| body.pointer(at).cloned()));
+        assert_eq!(pointed, want.map(|_| Some(json!(9))), "{extra}");
+    }
+    let nine = |name: &str| Value::Object(Map::from_iter([(name.to_owned(), json!(9))]));
+    for (format, fields) in [
+        (Format::Chat, &["model", "max_tokens", "max_completion_tokens", "n", "stream"][..]),
+        (Format::Responses, &["model", "input", "instructions", "max_output_tokens", "background"]),
+        (Format::Messages, &["model", "messages", "system", "max_tokens", "stream"]),
+        (Format::Gemini, &["contents", "systemInstruction", "generationConfig"]),
+    ] {
+        for field in fields {
+            check(format, &nine(field), Err(field));
+        }
+    }
+    check(Format::Gemini, &json!({"generationConfig": {"maxOutputTokens": 9}}), Err("maxOutputTokens"));
+    check(Format::Gemini, &json!({"generationConfig": {"candidateCount": 9}}), Err("candidateCount"));
+    check(Format::Gemini, &json!({"generationConfig": {"topK": 9}}), Ok("/generationConfig/topK"));
+    check(Format::Responses, &json!({"text": {"verbosity": 9}}), Ok("/text/verbosity"));
+    check(Format::Chat, &nine("seed"), Ok("/seed"));
+    check(Format::Messages, &json!({"thinking": {"budget_tokens": 9}}), Ok("/thinking/budget_tokens"));
+}
+
+#[test]
+fn complaints() {
+    #[track_caller]
+    fn check(format: Format, status: u16, error: &Value, want: Option<Shape>) {
+        let shape = Shape::of("m");
+        let sent = format.body("m", &request(), shape).unwrap();
+        let said = Said::read(&json!({ "error": error }).to_string());
+        assert_eq!(shape.after_complaint(format, status, &said, &sent), want, "{format:?} {error}");
+    }
+    let whole = Shape::of("m");
+    let (plain, cold) = (Some(Shape { json: false, ..whole }), Some(Shape { temperature: false, ..whole }));
+    let capped = Some(Shape { cap: CapField::MaxCompletionTokens, ..whole });
+    let (chat, responses, messages, gemini) = (ALL[0], ALL[1], ALL[2], ALL[3]);
+    let told = |message: &str| json!({ "message": message });
+    let of = |message: &str, param: &str| json!({"message": message, "param": param});
+    check(chat, 400, &of("no", "response_format"), plain);
+    check(chat, 422, &told("Extra inputs: response_format"), plain);
+    check(
+        chat,
+        400,
+        &of("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "max_tokens"),
+        capped,
+    );
+    check(chat, 400, &of("Unsupported value: 'temperature'", "temperature"), cold);
+    check(chat, 400, &told("litellm.BadRequestError: `temperature` is deprecated for this model."), cold);
+    check(chat, 400, &of("temperature must be below 2", "temperature"), None);
+    check(chat, 400, &of("max_tokens is too large", "max_tokens"), None);
+    check(chat, 500, &told("response_format"), None);
+    check(chat, 400, &told("thing"), None);
+    check(responses, 400, &of("Invalid parameter", "text.format"), plain);
+    check(
+        responses,
+        400,
+        &of("Unsupported parameter: 'temperature' is not supported with this model.", "temperature"),
+        cold,
+    );
+    check(responses, 400, &told("use 'max_completion_tokens', not max_tokens"), None);
+    check(messages, 400, &told("`temperature` is deprecated for this model."), cold);
+    check(messages, 400, &told("`temperature` may only be set to 1 when thinking is enabled"), cold);
+    check(messages, 400, &told("response_format"), None);
+    check(gemini, 400, &told("Unknown name \"responseMimeType\" at 'generation_config': Cannot find field."), plain);
+    check(gemini, 400, &told("JSON mode is not enabled for models/gemma-3"), plain);
+    check(gemini, 400, &told("Unsupported: temperature"), cold);
+    // What was not sent cannot be left out.
+    let none = Shape { json: false, ..whole };
+    let sent = chat.body("m", &request(), none).unwrap();
+    let said = Said::read(r#"{"error":{"message":"response_format"}}"#);
+    assert_eq!(none.after_complaint(chat, 400, &said, &sent), None);
+}
+
+/// Reads an answer and checks its text, its end and its usage as input, cached, written, output and reasoning.
+#[track_caller]
+fn check_answer(format: Format, body: &Value, text: &str, finish: Finish, tokens: [u64; 5]) {
+    let [input, cached_input, cache_write, output, reasoning] = tokens;
+    let usage = Usage { input, cached_input, cache_write, output, reasoning, ..Usage::default() };
+    let want = Answer { text: text.into(), usage, usage_reported: true, model: Some("m".into()), finish };
+    assert_eq!(format.answer(&body.to_string(), &request()), Ok(want), "{body}");
+}
+
+#[test]
+fn chat_answers() {
+    #[track_caller]
+    fn check(message: &Value, finish: &Value, want_text: &str, want: Finish) {
+        let body = json!({"model": "m", "choices": [{"message": message, "finish_reason": finish}],
+            "usage": {"prompt_tokens": 5, "completion_tokens": 2}});
+        check_answer(Format::Chat, &body, want_text, want, [5, 0, 0, 2, 0]);
+    }
+    check(&json!({"content": "hi"}), &json!("stop"), "hi", Finish::Stop);
+    check(&json!({"content": "hi"}), &json!(null), "hi", Finish::Stop);
+    check(&json!({"content": "h"}), &json!("length"), "h", Finish::Length);
+    check(&json!({"content": ""}), &json!("content_filter"), "", Finish::Filtered);
+    check(&json!({"content": null}), &json!("stop"), "", Finish::Stop);
+    check(&json!({"content": null, "refusal": "No."}), &json!("stop"), "No.", Finish::Filtered);
+    check(&json!({"content": "hi", "refusal": ""}), &json!("stop"), "hi", Finish::Stop);
+    check(&json!({"content": null, "tool_calls": []}), &json!("tool_calls"), "", Finish::Other("tool_calls".into()));
+    let parts = json!({"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]});
+    check(&parts, &json!("stop"), "ab", Finish::Stop);
+    check(&json!({"content": 7}), &json!("stop"), "", Finish::Stop);
+}
+
+#[test]
+fn messages_answers() {
+    #[track_caller]
+    fn check(content: &Value, stop: &Value, want_text: &str, want: Finish) {
+        let body = json!({"type": "message", "role": "assistant", "model": "m", "content": content,
+            "stop_reason": stop, "usage": {"input_tokens": 11, "cache_creation_input_tokens": 100,
+            "cache_read_input_tokens": 200, "output_tokens": 7}});
+        check_answer(Format::Messages, &body, want_text, want, [11, 200, 100, 7, 0]);
+    }
+    let text = json!([{"type": "text", "text": "hi"}]);
+    check(&text, &json!("end_turn"), "hi", Finish::Stop);
+    check(&text, &json!("stop_sequence"), "hi", Finish::Stop);
+    check(&text, &json!("max_tokens"), "hi", Finish::Length);
+    check(&text, &json!("model_context_window_exceeded"), "hi", Finish::Length);
+    check(&json!([]), &json!("refusal"), "", Finish::Filtered);
+    check(&json!([]), &json!("end_turn"), "", Finish::Stop);
+    check(&text, &json!("pause_turn"), "hi", Finish::Other("pause_turn".into()));
+    let thinking = json!([{"type": "thinking", "thinking": "hm", "signature": "x"}, {"type": "text", "text": "a"},
+        {"type": "tool_use", "id": "t", "name": "n", "input": {}}, {"type": "text", "text": "b"}]);
+    check(&thinking, &json!(null), "ab", Finish::Stop);
+}
+
+#[test]
+fn responses_answers() {
+    #[track_caller]
+    fn check(status: &str, reason: &Value, output: &Value, want_text: &str, want: Finish) {
+        let body = json!({"object": "response", "model": "m", "status": status, "error": null, "output": output,
+            "incomplete_details": reason, "usage": {"input_tokens": 50, "output_tokens": 9, "total_tokens": 59,
+            "input_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 4},
+            "output_tokens_details": {"reasoning_tokens": 3}}});
+        check_answer(Format::Responses, &body, want_text, want, [26, 20, 4, 9, 3]);
+    }
+    let message = |part: Value| json!([{"type": "reasoning", "summary": []}, {"type": "message", "content": [part]}]);
+    let hi = message(json!({"type": "output_text", "text": "hi", "annotations": []}));
+    check("completed", &json!(null), &hi, "hi", Finish::Stop);
+    check("incomplete", &json!({"reason": "max_output_tokens"}), &hi, "hi", Finish::Length);
+    check("incomplete", &json!({"reason": "max_output_tokens"}), &json!([]), "", Finish::Length);
+    check("incomplete", &json!({"reason": "content_filter"}), &hi, "hi", Finish::Filtered);
+    check("incomplete", &json!({"reason": "odd"}), &hi, "hi", Finish::Other("odd".into()));
+    check("cancelled", &json!(null), &json!([]), "", Finish::Other("cancelled".into()));
+    check("completed", &json!(null), &message(json!({"type": "refusal", "refusal": "No."})), "No.", Finish::Filtered);
+}
+
+#[test]
+fn gemini_answers() {
+    #[track_caller]
+    fn check(content: &Value, finish: &Value, want_text: &str, want: Finish) {
+        let body = json!({"candidates": [{"content": content, "finishReason": finish, "index": 0}],
+            "usageMetadata": {"promptTokenCount": 50, "candidatesTokenCount": 6, "totalTokenCount": 59,
+            "cachedContentTokenCount": 20, "thoughtsTokenCount": 3}, "modelVersion": "m"});
+        check_answer(Format::Gemini, &body, want_text, want, [30, 20, 0, 9, 3]);
+    }
+    let hi = json!({"role": "model", "parts": [{"text": "h"}, {"text": "hm", "thought": true}, {"text": "i"}]});
+    check(&hi, &json!("STOP"), "hi", Finish::Stop);
+    check(&hi, &json!("MAX_TOKENS"), "hi", Finish::Length);
+    check(&json!(null), &json!("MAX_TOKENS"), "", Finish::Length);
+    check(&hi, &json!("SAFETY"), "hi", Finish::Filtered);
+    check(&hi, &json!("MALFORMED_FUNCTION_CALL"), "hi", Finish::Other("MALFORMED_FUNCTION_CALL".into()));
+    let blocked = json!({"promptFeedback": {"blockReason": "SAFETY"}, "modelVersion": "m",
+        "usageMetadata": {"promptTokenCount": 5}});
+    check_answer(Format::Gemini, &blocked, "", Finish::Filtered, [5, 0, 0, 0, 0]);
+}
+
+#[test]
+fn flaws() {
+    for format in ALL {
+        for (body, want) in [
+            ("", Flaw::Empty),
+            (" \n", Flaw::Empty),
+            ("<html>", Flaw::Html),
+            (r#"{"choices":[{"message":{"cont"#, Flaw::NotJson),
+            ("data: {}", Flaw::NotJson),
+            ("{}", Flaw::NoChoice),
+            ("[]", Flaw::NoChoice),
+            (r#"{"choices":[],"content":{},"output":7,"candidates":[]}"#, Flaw::NoChoice),
+            (r#"{"choices":[{}],"content":"hi","output":null,"candidates":[7]}"#, Flaw::NoChoice),
+            (r#"{"choices":[{"message":"hi"}]}"#, Flaw::NoChoice),
+            (r#"{"choices":{"0":1}}"#, Flaw::NoChoice),
+            (r#"{"output":[],"status":"failed","error":{"code":"server_error"}}"#, Flaw::NoChoice),
+        ] {
+            assert_eq!(format.answer(body, &request()), Err(want), "{format:?} {body}");
+        }
+    }
+}
+
+/// An answer that says `text`, with this usage.
+fn fine(format: Format, text: &str, usage: &Value) -> String {
+    match format {
+        Format::Chat => json!({"choices": [{"message": {"content": text}}], "usage": usage}),
+        Format::Responses => json!({"output": [{"content": [{"text": text}]}], "usage": usage}),
+        Format::Messages => json!({"content": [{"type": "text", "text": text}], "usage": usage}),
+        Format::Gemini => json!({"candidates": [{"content": {"parts": [{"text": text}]}}], "usageMetadata": usage}),
+    }
+    .to_string()
+}
+
+/// The names of prompt and output tokens.
+fn names(format: Format) -> (&'static str, &'static str) {
+    match format {
+        Format::Chat => ("prompt_tokens", "completion_tokens"),
+        Format::Responses | Format::Messages => ("input_tokens", "output_tokens"),
+        Format::Gemini => ("promptTokenCount", "candidatesTokenCount"),
+    }
+}
+
+#[test]
+fn usage_is_believed_or_estimated() {
+    let lie = r#"{"usage":{"prompt_tokens":1,"completion_tokens":1,"input_tokens":1,"output_tokens":1}}"#;
+    for format in ALL {
+        let (prompt, output) = names(format);
+        let pair =
+            |input: Value, said: Value| Value::Object(Map::from_iter([(prompt.into(), input), (output.into(), said)]));
+        let good = format.answer(&fine(format, lie, &pair(json!(50), json!(9))), &request()).unwrap();
+        let want = Usage { input: 50, output: 9, ..Usage::default() };
+        assert_eq!((good.usage, good.usage_reported), (want, true), "{format:?}");
+        for usage in [
+            json!(null),
+            json!({}),
+            json!([1]),
+            json!("lots"),
+            pair(json!(-5), json!(9)),
+            pair(json!("5"), json!(9)),
+            pair(json!(0), json!(9)),
+            pair(json!(5.5), json!(9)),
+            pair(json!(5), json!(0)),
+            pair(json!(5), json!(-9)),
+            pair(json!(u64::MAX), json!(9)),
+            pair(json!(5), json!(u64::MAX)),
+            pair(json!(900_000), json!(9)),
+            pair(json!(5), json!(900_000_000)),
+        ] {
+            let answer = format.answer(&fine(format, lie, &usage), &request()).unwrap();
+            let guess = estimate(&request(), lie.len());
+            assert_eq!((answer.usage, answer.usage_reported), (guess, false), "{format:?} {usage}");
+        }
+    }
+    let thinks = json!({"choices": [{"message": {"content": "", "reasoning_content": "thinking"}}]}).to_string();
+    assert_eq!(Format::Chat.answer(&thinks, &request()).unwrap().usage.output, 2);
+    let thinks = json!({"content": [{"type": "thinking", "thinking": "thinking"}]}).to_string();
+    assert_eq!(Format::Messages.answer(&thinks, &request()).unwrap().usage.output, 2);
+}
+
+/// Details of the prompt and the completion, as chat servers tell them.
+#[test]
+fn details_of_chat_usage() {
+    #[track_caller]
+    fn check(usage: &Value, [input, cached_input, cache_write, output, reasoning]: [u64; 5]) {
+        let want = Usage { input, cached_input, cache_write, output, reasoning, ..Usage::default() };
+        let answer = Format::Chat.answer(&fine(Format::Chat, "hi", usage), &request()).unwrap();
+        assert_eq!((answer.usage, answer.usage_reported), (want, true), "{usage}");
+    }
+    check(
+        &json!({"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59,
+            "prompt_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 4},
+            "completion_tokens_details": {"reasoning_tokens": 3}}),
+        [26, 20, 4, 9, 3],
+    );
+    check(
+        &json!({"prompt_tokens": 50, "completion_tokens": 9, "prompt_tokens_details": null,
+            "completion_tokens_details": null}),
+        [50, 0, 0, 9, 0],
+    );
+    check(&json!({"prompt_tokens": 50, "completion_tokens": 9, "prompt_cache_hit_tokens": 30}), [20, 30, 0, 9, 0]);
+    // Reasoning counted beside the completion.
+    check(
+        &json!({"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 159,
+            "completion_tokens_details": {"reasoning_tokens": 100}}),
+        [50, 0, 0, 109, 100],
+    );
+    // Details that cannot be true fall away; the whole stays.
+    check(
+        &json!({"prompt_tokens": 5, "completion_tokens": 9,
+            "prompt_tokens_details": {"cached_tokens": 6, "cache_write_tokens": -1},
+            "completion_tokens_details": {"reasoning_tokens": 10}}),
+        [5, 0, 0, 9, 9],
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_body_is_read_calmly(body in "\\PC{0,300}", at in 0..4_usize) {
+        let _ = ALL[at].answer(&body, &request());
+    }
+
+    #[test]
+    fn any_answer_is_read_calmly(
+        at in 0..4_usize,
+        text in ".{0,20}",
+        words in proptest::collection::vec("[a-zA-Z_]{0,12}|max_tokens|SAFETY|failed", 3),
+        number: i64,
+    ) {
+        let part = json!({"type": words[0], "text": text, "thinking": text, "thought": number % 2 == 0});
+        let body = json!({"choices": [{"message": {"content": [part]}, "finish_reason": words[1]}], "model": words[2],
+            "content": [part], "stop_reason": words[1], "status": words[1], "output": [{"content": [part]}],
+            "candidates": [{"content": {"parts": [part]}, "finishReason": words[1]}],
+            "usage": {"prompt_tokens": number, "input_tokens": number, "output_tokens": words[0]},
+            "usageMetadata": {"promptTokenCount": number, "totalTokenCount": number}});
+        if let Ok(answer) = ALL[at].answer(&body.to_string(), &request()) {
+            prop_assert!(answer.usage.total() > 0);
+            prop_assert!(answer.usage.output <= 1_000_000);
+        }
+    }
+
+    #[test]
+    fn usage_never_exceeds_what_was_said(prompt in 0..40_000_u64, completion: u64, cached: u64, reasoning: u64) {
+        let given = json!({"prompt_tokens": prompt, "completion_tokens": completion,
+            "prompt_tokens_details": {"cached_tokens": cached},
+            "completion_tokens_details": {"reasoning_tokens": reasoning}});
+        let answer = Format::Chat.answer(&fine(Format::Chat, "hi", &given), &request()).unwrap();
+        if answer.usage_reported {
+            prop_assert_eq!(answer.usage.total(), prompt + completion);
+            prop_assert!(answer.usage.reasoning <= answer.usage.output);
+        }
+    }
+}

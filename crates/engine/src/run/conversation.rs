@@ -1,0 +1,128 @@
+//! What the model answered, kept as a script: `scripted/<run folder>/conversation.jsonl` plays the run again without its
+//! provider.
+//!
+//! Calls that were lost are not in it: nobody knows what they would have said, and a replay loses none. So a reply is
+//! known by its place among the answers of its iteration, not among its calls.
+
+use std::fs::File;
+use std::io::{Seek as _, SeekFrom, Write as _};
+
+use serde_json::Value;
+
+use crate::error::{Error, file};
+use crate::model::scripted::Recorded;
+use crate::store::{Folder, write_atomic};
+
+/// The file's name in the folder of a run.
+pub const CONVERSATION: &str = "conversation.jsonl";
+
+/// What becomes of the file.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    /// It holds the reply already: the process died after writing it.
+    Nothing,
+    /// The text goes behind this many bytes; what a crash left half-written after them is cut off.
+    Append { whole: usize, text: String },
+    /// The same call was answered anew, and the new answer counts.
+    Rewrite { text: String },
+}
+
+/// Keeps a reply, once however often it is told.
+pub(super) fn record(folder: &Folder, reply: &Recorded) -> Result<(), Error> {
+    let path = folder.path().join(CONVERSATION);
+    let held = folder.read(&path)?.unwrap_or_default();
+    match change(&held, reply) {
+        Change::Nothing => Ok(()),
+        Change::Rewrite { text } => write_atomic(&path, text.as_bytes()),
+        Change::Append { whole, text } => {
+            let opened = File::options().create(true).truncate(false).write(true).open(&path);
+            let mut script = opened.map_err(file("open", &path))?;
+            let end = u64::try_from(whole).unwrap_or(u64::MAX);
+            script.set_len(end).map_err(file("repair", &path))?;
+            script.seek(SeekFrom::Start(end)).map_err(file("append to", &path))?;
+            script.write_all(text.as_bytes()).map_err(file("append to", &path))
+        }
+    }
+}
+
+fn change(held: &[u8], reply: &Recorded) -> Change {
+    let whole = held.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let text = String::from_utf8_lossy(held.get(..whole).unwrap_or_default());
+    let line = reply.line();
+    if whole == 0 {
+        return Change::Append { whole, text: Recorded::header() + &line };
+    }
+    let wanted = serde_json::to_value(&reply.when).unwrap_or_default();
+    let same_call = |held: &str| {
+        let held: Value = serde_json::from_str(held).unwrap_or_default();
+        held.get("when").is_some_and(|when| *when == wanted)
+    };
+    match text.split_inclusive('\n').find(|held| same_call(held)) {
+        None => Change::Append { whole, text: line },
+        Some(held) if held == line => Change::Nothing,
+        Some(_) => {
+            let others: String = text.split_inclusive('\n').filter(|held| !same_call(held)).collect();
+            Change::Rewrite { text: others + &line }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::scripted::{Script, When};
+
+    fn reply(iteration: u32, call: u32, text: &str) -> Recorded {
+        let when = When { iteration: Some(iteration), call: Some(call), ..When::default() };
+        Recorded { text: Some(text.to_owned()), when: Some(when), ..Recorded::default() }
+    }
+
+    fn file_of(replies: &[Recorded]) -> String {
+        Recorded::header() + &replies.iter().map(Recorded::line).collect::<String>()
+    }
+
+    #[test]
+    fn changes() {
+        let (one, two) = (reply(1, 0, "a\nb"), reply(1, 1, "c"));
+        let both = file_of(&[one.clone(), two.clone()]);
+        let append = |held: &str, text: String| Change::Append { whole: held.len(), text };
+        assert_eq!(change(b"", &one), append("", file_of(std::slice::from_ref(&one))));
+        // A crash within the first line.
+        assert_eq!(change(b"{\"form", &one), append("", file_of(std::slice::from_ref(&one))));
+        let first = file_of(std::slice::from_ref(&one));
+        assert_eq!(change(first.as_bytes(), &two), append(&first, two.line()));
+        assert_eq!(change(format!("{first}{{\"te\u{fc}").as_bytes(), &two), append(&first, two.line()));
+        assert_eq!(change(both.as_bytes(), &one), Change::Nothing);
+        assert_eq!(change(both.as_bytes(), &two), Change::Nothing);
+        let new = reply(1, 0, "another");
+        let want = file_of(&[two.clone(), new.clone()]);
+        assert_eq!(change(both.as_bytes(), &new), Change::Rewrite { text: want });
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_kept_is_what_is_played(
+            texts in proptest::collection::vec((1..4_u32, 0..2_u32, "\\PC{0,20}|[\"{}\n\\\\]{0,9}"), 1..8),
+            torn in "\\PC{0,9}",
+        ) {
+            let (temporary, mut last) = (tempfile::tempdir().unwrap(), std::collections::BTreeMap::new());
+            let folder = Folder::at(temporary.path().to_owned());
+            let path = folder.path().join(CONVERSATION);
+            for (iteration, call, text) in texts {
+                let mut held = std::fs::read(&path).unwrap_or_default();
+                held.extend(torn.replace('\n', "").bytes());
+                std::fs::write(&path, held).unwrap();
+                record(&folder, &reply(iteration, call, &text)).unwrap();
+                last.insert((iteration, call), text);
+            }
+            let script = Script::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+            for ((iteration, call), text) in last {
+                let key = crate::model::CallKey::new(iteration, call);
+                let played = script.reply(key, "any", &crate::model::Request::of_user("x")).and_then(Recorded::answer);
+                prop_assert_eq!(played, Some(text));
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A provider that gives no answer, and another one that goes on with the open iteration.
+
+use ralph_core::event::{Answer, Event, Reason};
+use ralph_core::gutter::Rung;
+use ralph_core::run::Status;
+use ralph_testkit::model::{Behaviour, Server};
+
+use super::lab::{Lab, answer, last, profile};
+
+/// Drives a run whose own provider does this, with a fallback elsewhere that is fine.
+async fn with_fallback(trouble: Behaviour) -> (Lab, Status, usize) {
+    let (own, other) = (Server::start([trouble]).await.unwrap(), Server::start([Behaviour::ok(last())]).await.unwrap());
+    let mut lab = Lab::new().await;
+    let own_profile = profile("own", "openai/lab", Some(own.url()));
+    let fallback = profile("other", "anthropic/lab", Some(other.url()));
+    let state = lab.drive(&own_profile, Some(&fallback)).await;
+    (lab, state.status, own.requests().len())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_endpoint_goes_on_with_the_open_iteration() {
+    for (trouble, lost, asked) in [
+        (Behaviour::overloaded(), 0, 8),
+        (Behaviour::Status { code: 529, body: String::new(), headers: vec![("retry-after".into(), "1".into())] }, 0, 8),
+        (Behaviour::status(500), 3, 3),
+        (Behaviour::html(502), 3, 3),
+        (Behaviour::Reset, 3, 3),
+        (Behaviour::status(504), 3, 3),
+    ] {
+        let (lab, status, requests) = with_fallback(trouble.clone()).await;
+        assert!(matches!(status, Status::Failed { reason: Reason::GaveUp { .. }, .. }), "{trouble:?}: {status:?}");
+        assert_eq!(requests, asked, "{trouble:?}");
+        let calls = lab.calls();
+        let (last, before) = calls.split_last().unwrap();
+        assert!(before.iter().all(|(_, profile, answer)| profile == "own" && *answer == Answer::Lost), "{calls:?}");
+        assert_eq!((before.len(), last.1.as_str()), (lost, "other"), "{trouble:?}");
+        assert!(matches!(last.2, Answer::Actions { .. }));
+        // One iteration, told in a line and in the stream.
+        let events = lab.events();
+        assert_eq!(events.iter().filter(|event| matches!(event, Event::IterationStarted { .. })).count(), 1);
+        let told = events.iter().find_map(|event| match event {
+            Event::MitigationApplied { n: 1, rung: Rung::Fallback, profile, why } => {
+                Some((profile.clone(), why.clone()))
+            }
+            _ => None,
+        });
+        let (profile, why) = told.expect("it is in the stream");
+        assert!(profile == "other" && why.starts_with("profile `own` gets no answer, `other` goes on: "), "{why}");
+        assert!(events.iter().any(|event| matches!(event, Event::Log { text, .. } if *text == why)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trouble_that_another_endpoint_has_too_pauses() {
+    for (trouble, auth) in [
+        (Behaviour::error(401, "invalid_api_key", "no"), true),
+        (Behaviour::error(400, "context_length_exceeded", "too long"), false),
+        (Behaviour::error(429, "insufficient_quota", "pay"), false),
+    ] {
+        let (lab, status, requests) = with_fallback(trouble.clone()).await;
+        let Status::Paused { reason, .. } = status else { panic!("{trouble:?}: {status:?}") };
+        assert_eq!(matches!(reason, Reason::Auth { .. }), auth, "{reason:?}");
+        assert_eq!((auth, matches!(reason, Reason::Provider { .. })), (auth, !auth), "{reason:?}");
+        assert_eq!((requests, lab.calls().len()), (1, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_another_endpoint_the_run_waits_for_a_person() {
+    let server = Server::start([Behaviour::overloaded()]).await.unwrap();
+    let own = profile("own", "openai/lab", Some(server.url()));
+    let same = profile("same", "openai/stronger", Some(server.url()));
+    let mut keyless = profile("keyless", "groq/lab", None);
+    keyless.api_key_env = Some("NO_SUCH_KEY".to_owned());
+    for fallback in [None, Some(same), Some(keyless)] {
+        let mut lab = Lab::new().await;
+        let state = lab.drive(&own, fallback.as_ref()).await;
+        let paused = matches!(&state.status, Status::Paused { reason: Reason::Provider { .. }, .. });
+        assert!(paused, "{fallback:?}: {:?}", state.status);
+        assert!(!lab.events().iter().any(|event| matches!(event, Event::MitigationApplied { .. })));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stated_reset_parks_the_run_which_goes_on_by_itself() {
+    // Ninety seconds at a thousandth of their length.
+    let server =
+        Server::start([Behaviour::rate_limited("90"), Behaviour::ok(answer("Step.", &[])), Behaviour::ok(last())])
+            .await
+            .unwrap();
+    let mut lab = Lab::new().await;
+    let state = lab.drive(&profile("own", "gemini/lab", Some(server.url())), None).await;
+    assert!(matches!(state.status, Status::Failed { reason: Reason::GaveUp { .. }, .. }), "{:?}", state.status);
+    let events = lab.events();
+    let parked = |event: &Event| matches!(event, Event::Paused { reason: Reason::Quota { .. }, .. });
+    assert_eq!(events.iter().filter(|event| parked(event)).count(), 1);
+    assert_eq!((state.spent.iterations, lab.calls().len(), server.requests().len()), (2, 2, 3));
+}

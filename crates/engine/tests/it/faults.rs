@@ -1,0 +1,155 @@
+//! Random sequences of trouble on every protocol, under a real run: nothing hangs, no call is lost or charged twice, and
+//! no iteration is used up by a provider's trouble.
+//!
+//! The pauses between calls are shorter by configuration. Only a server that goes silent costs real time, so it is rare.
+
+use std::time::{Duration, Instant};
+
+use ralph_core::event::{Answer, Ended, Event, Reason};
+use ralph_core::money::Micros;
+use ralph_core::run::Status;
+use ralph_testkit::model::{Behaviour, Server};
+use serde_json::json;
+
+use super::lab::{KEY, Lab, answer, last, profile};
+
+/// Sequences of faults, each ended by an answer; two of them make an iteration.
+const SEQUENCES: usize = 500;
+
+const MODELS: [&str; 4] = ["openai/lab", "openai/lab-codex", "anthropic/lab", "gemini/lab"];
+
+/// What a call that met this may have cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bill {
+    /// Nobody charges for it.
+    Nothing,
+    /// Nobody knows, so it is charged at its worst.
+    Worst,
+    /// It was answered in full.
+    Answered,
+}
+
+/// A small generator with a seed, so that a failing sequence can be played again.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let bound = u64::try_from(bound).expect("bounds are small");
+        usize::try_from((mixed ^ (mixed >> 31)) % bound).expect("below a small bound")
+    }
+}
+
+fn fault(random: &mut Random) -> (Behaviour, Bill) {
+    let raw = |body: &str| Behaviour::Raw { body: body.into(), content_type: "application/json".into() };
+    match random.below(100) {
+        0..12 => (Behaviour::rate_limited(["1", "20", "0"][random.below(3)]), Bill::Nothing),
+        12..18 => (Behaviour::rate_limited("120"), Bill::Nothing),
+        18..24 => (Behaviour::error(429, "rate_limit_exceeded", "slow down"), Bill::Nothing),
+        24..38 => (Behaviour::overloaded(), Bill::Nothing),
+        38..42 => (Behaviour::status(503), Bill::Nothing),
+        42..46 => (Behaviour::error(401, "invalid_api_key", &format!("no {KEY}")), Bill::Nothing),
+        46..50 => (Behaviour::redirect("http://127.0.0.1:9/chat/completions"), Bill::Nothing),
+        50..60 => (Behaviour::status(500), Bill::Worst),
+        60..68 => (Behaviour::html(502), Bill::Worst),
+        68..72 => (Behaviour::status(504), Bill::Worst),
+        72..80 => (Behaviour::Cut, Bill::Worst),
+        80..86 => (Behaviour::Reset, Bill::Worst),
+        86..91 => (Behaviour::invalid_json(), Bill::Worst),
+        91..95 => (raw("<html><title>hello</title>"), Bill::Worst),
+        95..98 => (raw(r#"{"error": {"code": 429, "message": "inside a fine answer"}}"#), Bill::Nothing),
+        98 => (Behaviour::Hang, Bill::Worst),
+        _ => (Behaviour::Stall, Bill::Worst),
+    }
+}
+
+/// An answer, with usage that may be true.
+fn said(content: String, random: &mut Random) -> Behaviour {
+    let pair = |prompt: i64, completion: i64| json!({"prompt_tokens": prompt, "completion_tokens": completion});
+    match random.below(10) {
+        0 => Behaviour::Ok { content, usage: json!(null) },
+        1 => Behaviour::Ok { content, usage: pair(-5, 9) },
+        2 => Behaviour::Ok { content, usage: pair(900_000_000_000, 9) },
+        3 => Behaviour::Ok { content, usage: pair(12, 900_000_000) },
+        4 => Behaviour::Drip { content, pieces: 7, pause: Duration::from_millis(1) },
+        _ => Behaviour::ok(content),
+    }
+}
+
+/// The sequences of one lane: in each iteration one that ends with nonsense and one that ends with a valid answer.
+fn lane(seed: u64, sequences: usize) -> Vec<(Behaviour, Bill)> {
+    let mut random = Random(seed);
+    let mut all = Vec::new();
+    for sequence in 0..sequences {
+        let faults = [0, 0, 1, 1, 2, 3, 5][random.below(7)];
+        all.extend((0..faults).map(|_| fault(&mut random)));
+        let content = if sequence % 2 == 0 { "no answer".to_owned() } else { answer("Step.", &[]) };
+        all.push((said(content, &mut random), Bill::Answered));
+    }
+    all.push((Behaviour::ok(last()), Bill::Answered));
+    all
+}
+
+async fn play(model: &str, seed: u64, sequences: usize) {
+    let told = format!("model {model}, seed {seed}");
+    let (behaviours, bills): (Vec<_>, Vec<_>) = lane(seed, sequences).into_iter().unzip();
+    let server = Server::start(behaviours).await.unwrap();
+    let mut lab = Lab::new().await;
+    let own = profile("own", model, Some(server.url()));
+    let mut rests = 0;
+    let state = loop {
+        let state = lab.drive(&own, None).await;
+        match &state.status {
+            Status::Paused { reason: Reason::Provider { .. } | Reason::Auth { .. }, .. } => rests += 1,
+            _ => break state,
+        }
+        assert!(rests <= bills.len(), "{told}: it never ends");
+    };
+    let whole = || format!("{told}\n{}", lab.case.told());
+    assert!(matches!(state.status, Status::Failed { reason: Reason::GaveUp { .. }, .. }), "{}", whole());
+    assert!(!lab.case.told().contains(KEY), "{told}: the key was written down");
+
+    // Every call is on the bill as often as it can have been paid for.
+    let due = |bill: Bill| bills.iter().filter(|one| **one == bill).count();
+    assert_eq!(server.requests().len(), bills.len(), "{}", whole());
+    assert_eq!(server.answered(), due(Bill::Answered), "{}", whole());
+    let (mut answered, mut lost, mut cost, mut tokens) = (0, 0, Micros::ZERO, 0);
+    for event in lab.events() {
+        let Event::ModelCalled { answer, usage, cost: one, .. } = event else { continue };
+        let price = own.price.as_ref().unwrap();
+        assert_eq!(one, price.cost(&usage), "{told}");
+        cost += one;
+        tokens += usage.total();
+        if answer == Answer::Lost {
+            lost += 1;
+            assert_eq!(usage.output, u64::from(own.max_output_tokens), "{told}: at its worst");
+        } else {
+            answered += 1;
+            assert!(usage.prompt() < 100_000 && (1..1000).contains(&usage.output), "{told}: {usage:?}");
+        }
+    }
+    assert_eq!((answered, lost), (due(Bill::Answered), due(Bill::Worst)), "{}", whole());
+    assert_eq!((state.spent.cost, state.spent.tokens), (cost, tokens), "{told}");
+
+    // One iteration for every two answers, and one for the last.
+    let iterations = u32::try_from(sequences / 2 + 1).unwrap();
+    assert_eq!(state.spent.iterations, iterations, "{}", whole());
+    let used_up = |event: &Event| matches!(event, Event::IterationFinished { outcome: Ended::BadOutput, .. });
+    assert!(!lab.events().iter().any(used_up), "{}", whole());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_sequence_of_faults_loses_or_doubles_a_call() {
+    let begun = Instant::now();
+    let lanes = 8;
+    let each = SEQUENCES.div_ceil(2 * lanes) * 2;
+    let playing: Vec<_> = (0..lanes)
+        .map(|at| tokio::spawn(play(MODELS[at % MODELS.len()], 77 + u64::try_from(at).unwrap(), each)))
+        .collect();
+    for lane in playing {
+        lane.await.unwrap();
+    }
+    eprintln!("{} sequences in {:.1} s", lanes * each, begun.elapsed().as_secs_f64());
+}

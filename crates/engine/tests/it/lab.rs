@@ -1,0 +1,116 @@
+//! A run in this process whose model is a server of the test's: begun, driven until it rests, and gone on with.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ralph_core::env::Env;
+use ralph_core::event::{Answer, Event, Line, PinnedProfile};
+use ralph_core::gutter::Rung;
+use ralph_core::price::Price;
+use ralph_core::run::State;
+use ralph_engine::host::Host;
+use ralph_engine::model::Pace;
+use ralph_engine::run::{Keep, Raise, Recreate, Runner, Stops, begin, resume};
+use ralph_engine::store::Silent;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::support::{Case, HandOver, Scenario};
+
+/// The key of every profile here; it must turn up nowhere.
+pub(crate) const KEY: &str = "sk-lab-5f6a7b8c9d0e1f2a";
+
+/// Long enough for a slow machine; nothing waits this long unless it is broken.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+const TASK: Scenario = Scenario {
+    task: "---\ntask_id: lab-001\ntest_command: \"true\"\ntest_every: claim\n---\n\n# Go on\n\n\
+           - [ ] M1.1 There is an out\n  - verify: `grep -q done out.txt`\n",
+    script: "{\"format\": 1}\n",
+};
+
+/// A run and the machine it is on.
+#[derive(Debug)]
+pub(crate) struct Lab {
+    pub(crate) case: Case,
+    host: Host,
+    runner: Option<Runner>,
+}
+
+/// A profile that asks a server of the test's.
+pub(crate) fn profile(name: &str, model: &str, base_url: Option<String>) -> PinnedProfile {
+    PinnedProfile {
+        name: name.to_owned(),
+        model: model.to_owned(),
+        api_key_env: base_url.as_ref().map(|_| "LAB_KEY".to_owned()),
+        base_url,
+        max_output_tokens: 100,
+        temperature: None,
+        timeout_s: 5,
+        price: Some(Price::per_mtok_usd(3.0, 15.0, None)),
+        extra: BTreeMap::new(),
+    }
+}
+
+impl Lab {
+    /// Makes a run that has not begun, and whose pauses are short.
+    pub(crate) async fn new() -> Self {
+        let case = Case::new(TASK, HandOver::Here);
+        let home = case.home().state_dir().display().to_string();
+        let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", home), ("LAB_KEY", KEY.to_owned())];
+        let env = Env::new(env.map(|(name, value)| (name.to_owned(), value)));
+        let mut host = Host::open(case.home(), env).await.unwrap();
+        host.pace = Pace::faster(1000);
+        Self { case, host, runner: None }
+    }
+
+    /// Begins the run, or goes on with it, until it rests.
+    pub(crate) async fn drive(&mut self, default: &PinnedProfile, fallback: Option<&PinnedProfile>) -> State {
+        let (stops, announce) = (Stops::default(), Box::new(Silent));
+        // The lock is let go before somebody takes hold anew.
+        drop(self.runner.take());
+        let mut runner = match self.case.folder() {
+            None => {
+                let mut wish = self.case.wish();
+                wish.profiles.default = default.clone();
+                wish.profiles.fallback = fallback.cloned();
+                wish.ladder = vec![Rung::Rotate];
+                wish.budget.iterations = 10_000;
+                wish.budget.cost = None;
+                wish.budget.tokens = Some(u64::MAX);
+                wish.budget.consecutive_gutter = u32::MAX;
+                begin(&self.host, wish, announce, stops, Keep::Always).await.unwrap().runner
+            }
+            Some(folder) => {
+                let raise = Raise::default();
+                resume(&self.host, folder, raise, Recreate::No, announce, stops, Keep::Always).await.unwrap()
+            }
+        };
+        let state = timeout(PATIENCE, runner.drive()).await.expect("the run comes to rest").unwrap().clone();
+        self.runner = Some(runner);
+        state
+    }
+
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.case.lines().into_iter().map(|line: Line| line.event).collect()
+    }
+
+    /// Every call that was charged: its iteration, its profile and how it ended.
+    pub(crate) fn calls(&self) -> Vec<(u32, String, Answer)> {
+        let call = |event: Event| match event {
+            Event::ModelCalled { n, profile, answer, .. } => Some((n, profile, answer)),
+            _ => None,
+        };
+        self.events().into_iter().filter_map(call).collect()
+    }
+}
+
+/// An answer that does these actions.
+pub(crate) fn answer(summary: &str, actions: &[Value]) -> String {
+    json!({"summary": summary, "actions": actions, "claims": {}}).to_string()
+}
+
+/// An answer that ends the run.
+pub(crate) fn last() -> String {
+    answer("Enough.", &[json!({"type": "stop_failure", "reason": "enough"})])
+}

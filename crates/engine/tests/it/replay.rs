@@ -1,0 +1,75 @@
+//! A run is recorded against a server and played again without it.
+
+use ralph_core::event::{Answer, Event};
+use ralph_core::run::{State, Status};
+use ralph_engine::run::CONVERSATION;
+use ralph_testkit::model::{Behaviour, Server};
+use serde_json::json;
+
+use super::lab::{KEY, Lab, answer, last, profile};
+
+/// What must come out the same: every answer, and what it led to.
+fn course(lab: &Lab) -> Vec<String> {
+    let told = |event: Event| match event {
+        // A replay loses no calls, so they are counted anew.
+        Event::ModelCalled { answer: Answer::Lost, .. } => None,
+        Event::ModelCalled { n, answer, usage, cost, .. } => Some(format!("{n} {answer:?} {usage:?} {cost:?}")),
+        Event::ActionFinished { n, index, outcome, detail, .. } => Some(format!("{n}.{index} {outcome:?} {detail}")),
+        Event::IterationFinished { n, outcome, summary, .. } => Some(format!("{n} {outcome:?} {summary}")),
+        _ => None,
+    };
+    lab.events().into_iter().filter_map(told).collect()
+}
+
+/// Every answer as the run kept it.
+fn responses(lab: &Lab, iterations: u32) -> Vec<String> {
+    let folder = lab.case.folder().unwrap();
+    (1..=iterations).map(|n| std::fs::read_to_string(folder.iteration(n).join("response.json")).unwrap()).collect()
+}
+
+fn gave_up(state: &State) -> bool {
+    matches!(state.status, Status::Failed { .. })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recorded_run_plays_again_without_its_provider() {
+    let write = |text: &str| json!({"type": "write", "path": "out.txt", "content": text});
+    let odd = "quotes \" and \\ and \u{1F980}\u{202E} and a\ttab\n";
+    let leak = answer("Look.", &[json!({"type": "run", "command": format!("echo {KEY}")})]);
+    let server = Server::start([
+        Behaviour::status(500),
+        Behaviour::ok("not an answer"),
+        Behaviour::rate_limited("1"),
+        Behaviour::ok(format!(
+            "```json\n{}\n```",
+            answer("One.", &[write(odd), json!({"type": "commit", "message": "one"})])
+        )),
+        Behaviour::Cut,
+        Behaviour::ok(leak),
+        Behaviour::invalid_json(),
+        Behaviour::ok(answer(odd, &[write("two")])),
+        Behaviour::ok(last()),
+    ])
+    .await
+    .unwrap();
+    let mut first = Lab::new().await;
+    let state = first.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
+    assert!(gave_up(&state), "{}", first.case.told());
+    assert_eq!((server.requests().len(), server.answered(), state.spent.iterations), (9, 5, 3));
+    drop(server);
+
+    let script = first.case.folder().unwrap().path().join(CONVERSATION);
+    let text = std::fs::read_to_string(&script).unwrap();
+    assert!(!text.contains(KEY), "{text}");
+    assert_eq!(text.lines().count(), 1 + 5, "{text}");
+
+    let mut second = Lab::new().await;
+    let again = second.drive(&profile("played", &format!("scripted/{}", script.display()), None), None).await;
+    assert!(gave_up(&again), "{}", second.case.told());
+    assert_eq!(course(&second), course(&first));
+    assert_eq!(responses(&second, 3), responses(&first, 3));
+
+    // A replay is recorded like any other run, and comes out the same to the byte.
+    let copy = std::fs::read_to_string(second.case.folder().unwrap().path().join(CONVERSATION)).unwrap();
+    assert_eq!(copy, text);
+}
