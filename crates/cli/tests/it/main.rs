@@ -11,6 +11,8 @@ mod cage;
 mod cell;
 mod docs;
 mod home;
+mod import;
+mod init;
 mod look;
 mod lying;
 mod planted;
