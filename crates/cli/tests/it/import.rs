@@ -103,7 +103,7 @@ fn what_cannot_be_imported() {
     hint: name a plan in UTF-8: ralph import docs/plans/PLAN.md
     ");
     assert_snapshot!(refused(&["import", "ralph_task.md", "--to", "x.md"]), @"
-    ralph: `ralph_task.md` is a ralph task already
+    ralph: `ralph_task.md` is a task file already
 
     hint: ralph lint ralph_task.md
     ");

@@ -13,7 +13,7 @@ pub enum Error {
     NoStories { name: String },
     #[error("`{name}` names nothing to do: it has no checkbox, no task heading and no list")]
     Nothing { name: String },
-    #[error("`{name}` is a ralph task already")]
+    #[error("`{name}` is a task file already")]
     Already { name: String },
     #[error("`{name}` is too large a task: {why}")]
     NoTask { name: String, why: String },

@@ -263,7 +263,7 @@ fn what_is_no_plan() {
         "`a.md` is too large a task: line 5, column 1: this line is nested more than 100 lists or quotes deep",
     );
     let ours = "---\ntask_id: a\n---\n- [ ] x\n";
-    refused("ralph_task.md", ours, "`ralph_task.md` is a ralph task already");
+    refused("ralph_task.md", ours, "`ralph_task.md` is a task file already");
 }
 
 #[test]

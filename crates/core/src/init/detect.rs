@@ -75,8 +75,15 @@ pub fn detect(project: &Project) -> Found {
     let top = project.at("");
     for judge in LANGUAGES.into_iter().chain([languages::elixir as Judge]) {
         match judge(&top) {
-            Some(seen) => found.add("", seen),
-            None => found.further_down(project, judge),
+            Some(seen @ Seen::Tests { .. }) => found.add("", seen),
+            seen => {
+                let before = found.stacks.len();
+                found.further_down(project, judge);
+                // A manifest at the top that only brings tools is nothing to speak of when the tests are further down.
+                if let Some(seen) = seen.filter(|_| found.stacks.len() == before) {
+                    found.add("", seen);
+                }
+            }
         }
     }
     let joined: Vec<String> = found.stacks.iter().map(in_its_folder).collect();
@@ -192,6 +199,7 @@ mod tests {
         // What lies below a project of its kind belongs to it.
         check(&[("a/package.json", TESTED), ("a/b/package.json", TESTED)], Some("(cd a && npm test)"));
         check(&[("package.json", TESTED), ("client/package.json", TESTED)], Some("npm test"));
+        check(&[("package.json", "{}"), ("client/package.json", TESTED)], Some("(cd client && npm test)"));
     }
 
     #[test]
