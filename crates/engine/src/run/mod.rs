@@ -9,6 +9,7 @@ mod close;
 mod closing;
 mod controls;
 mod damage;
+mod excerpts;
 mod files;
 mod prepare;
 mod prove;

@@ -6,6 +6,8 @@ mod crash;
 mod git;
 mod hostile;
 mod model;
+#[cfg(target_os = "linux")]
+mod prompt;
 mod support;
 #[cfg(target_os = "linux")]
 mod way_out;
