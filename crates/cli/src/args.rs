@@ -1,6 +1,7 @@
 //! The command line, as clap reads it. Help, man pages and completions are made from here.
 
 pub(crate) mod agent;
+mod import;
 mod network;
 pub(crate) mod profile;
 pub(crate) mod secret;
@@ -13,6 +14,7 @@ use clap_complete::Shell;
 use ralph_core::env::Env;
 use ralph_core::policy::Mode;
 
+pub(crate) use self::import::Import;
 pub(crate) use self::network::{Audit, Policy, PolicyChange, PolicyLog, PolicyTest};
 
 /// Let a coding agent work alone on a task and get back a pull request whose every claim was re-proved
@@ -114,6 +116,11 @@ pub(crate) enum Command {
     /// Write a task file for this repository
     #[command(after_help = "Examples:\n  ralph init\n  ralph init --template bugfix")]
     Init(Init),
+    /// Make a task file of another tool's plan
+    #[command(
+        after_help = "Examples:\n  ralph import prd.json\n  ralph import docs/plans/2026-01-02-widget.md --to tasks/widget.md"
+    )]
+    Import(Import),
     /// Check a task file before a token is spent
     #[command(after_help = "Examples:\n  ralph lint\n  ralph lint --baseline\n  ralph lint --fix tasks/fix-auth.md")]
     Lint(Lint),

@@ -15,6 +15,7 @@ pub mod event;
 pub mod exit;
 pub mod gutter;
 pub mod hash;
+pub mod import;
 pub mod init;
 pub mod lint;
 pub mod money;

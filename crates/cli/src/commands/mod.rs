@@ -8,6 +8,7 @@ mod demo;
 mod diff;
 mod doctor;
 mod help;
+mod import;
 mod init;
 mod lint;
 mod logs;
@@ -69,6 +70,7 @@ pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) ->
         }
         Command::Rewind(args) => rewind::rewind(&setup, &args, ui).await,
         Command::Adopt(args) => adopt::adopt(&setup, &args, ui).await,
+        Command::Import(args) => import::import(&setup, &args, ui).await,
         Command::Init(args) => init::init(&setup, &args, ui).await,
         Command::Lint(args) => lint::lint(&setup, &args, ui).await,
         Command::Doctor => Ok(doctor::doctor(&setup, ui)),

@@ -342,28 +342,6 @@ fn sandboxes() {
 }
 
 #[test]
-fn init() {
-    let stage = Stage::new();
-    stage.repo.write("Makefile", "test:\n\ttrue\n");
-    assert_snapshot!(stage.ralph(&["init"]), @"
-    exit 0
-    --- stderr
-    wrote ralph_task.md: a Make project, tested by `make test`
-    next: say what shall be true in it, then ralph lint
-    ");
-    assert_snapshot!(stage.ralph(&["init"]), @"
-    exit 2
-    --- stderr
-    ralph: `ralph_task.md` is there already
-
-    hint: edit it, or `ralph init --force` to start over
-    ");
-    assert_eq!(stage.ralph(&["init", "--force", "--template", "bugfix"]).code, 0);
-    let lint = stage.ralph(&["lint"]);
-    assert_eq!(lint.code, 0, "a task file made by init is ready: {lint}");
-}
-
-#[test]
 fn colours() {
     let stage = Stage::ready();
     stage.ralph(&["run", "--max-iterations", "1"]);

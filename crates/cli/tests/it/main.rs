@@ -17,6 +17,8 @@ mod docs;
 mod home;
 #[cfg(target_os = "linux")]
 mod litellm;
+mod import;
+mod init;
 mod look;
 mod lying;
 mod planted;

@@ -7,5 +7,5 @@ mod part;
 mod rules;
 pub mod templates;
 
-pub use build::{Ask, Checkbox, Inputs, Left, Prompt, build, reask};
-pub use part::{Cut, ERROR_LINES, Part, WHOLE_BYTES};
+pub use build::{Ask, Checkbox, Inputs, Left, Prompt, build, build_from_ends, reask};
+pub use part::{Cut, ERROR_LINES, Keep, Part, Unread, WHOLE_BYTES};

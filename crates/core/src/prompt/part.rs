@@ -38,7 +38,7 @@ pub enum Part {
 
 /// Which end of a text is worth more when it does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keep {
+pub enum Keep {
     Start,
     End,
 }
@@ -50,6 +50,13 @@ pub struct Cut {
     pub bytes_left_out: u64,
     /// Where the whole stands: a path in the repo, or the git command that prints it.
     pub path: String,
+}
+
+/// What was not even read of a text, because only its end that is shown was wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unread {
+    pub part: Part,
+    pub bytes: u64,
 }
 
 const KIB: usize = 1024;
@@ -100,10 +107,15 @@ impl Part {
         self.row().2
     }
 
+    /// Which end of it is shown when it is longer: whoever reads it from a file needs no more than that.
+    pub fn keep(self) -> Keep {
+        self.row().3
+    }
+
     /// Returns the piece of a text that is shown, without looking at more of it than the cap.
     pub(super) fn shown(self, text: &str) -> &str {
         let cap = self.cap();
-        let kept = match self.row().3 {
+        let kept = match self.keep() {
             Keep::Start => text::head(text, cap),
             Keep::End => end(text, cap),
         };
@@ -149,13 +161,13 @@ impl Fence {
         self.forgeries.replace_all(&text::plain(text), &["[…]", "[…:"])
     }
 
-    /// Writes a text as fenced data; an empty one as a word.
-    pub(super) fn write(&self, out: &mut String, part: Part, text: &str) {
+    /// Writes a text as fenced data; one that has nothing to show as `nothing`.
+    pub(super) fn write(&self, out: &mut String, part: Part, text: &str, nothing: &str) {
         let text = self.harmless(text);
         let text = text.trim_end();
         let (name, mark) = (part.name(), &self.mark);
         if text.is_empty() {
-            out.push_str("(empty)\n");
+            writeln!(out, "{nothing}").expect("writing to a String cannot fail");
             return;
         }
         writeln!(out, "[ralph:begin {name} {mark}]\n{text}\n[ralph:end {name} {mark}]")

@@ -4,5 +4,6 @@
 
 mod decide;
 mod fold;
+mod prompt;
 mod pure;
 mod story;

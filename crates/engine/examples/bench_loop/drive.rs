@@ -13,13 +13,15 @@ use ralph_core::env::Env;
 use ralph_core::event::{Event, Identity, Line, PinnedProfile, Profiles};
 use ralph_core::gutter::Rung;
 use ralph_core::policy::Policy;
+use ralph_core::run::State;
 use ralph_core::task;
 use ralph_engine::host::Host;
 use ralph_engine::run::{Begin, Keep, Stops, begin};
 use ralph_engine::store::{Announce, Home, Moment};
 use ralph_testkit::repo::TestRepo;
 
-use crate::control::{Flush, bare_command};
+use crate::control::{Flush, bare_command, ms};
+use crate::plant::Plant;
 use crate::system::{self, Size, Used};
 use crate::table::{Table, percentile};
 use crate::{Fallible, GROWTH, MEMORY_GROWTH_MIB, SHARE_MS};
@@ -63,6 +65,9 @@ pub(crate) struct Driven {
     kind: Kind,
     iterations: u32,
     times: Vec<Iteration>,
+    /// What looking at the clone took, in ms.
+    looks: Vec<f64>,
+    planted: usize,
     grown: [Size; 2],
     /// Kept until everything is measured: a file system that has to remove thousands of files is slow meanwhile.
     _folders: (TestRepo, tempfile::TempDir),
@@ -94,6 +99,9 @@ struct Seen {
     flush: Flush,
     sizes: Vec<PathBuf>,
     first: [Size; 2],
+    plant: Option<Plant>,
+    /// How many large files stood in the way of a prompt, over all iterations.
+    planted: usize,
 }
 
 impl Announce for Watch {
@@ -113,6 +121,7 @@ impl Announce for Watch {
                 if let Some(open) = &mut seen.open {
                     open.prompt = since;
                 }
+                seen.planted += seen.plant.as_mut().map_or(0, Plant::take);
             }
             Event::RunFinished { .. } => seen.close(since),
             _ => (),
@@ -135,6 +144,9 @@ impl Seen {
         if n == FIRST_SIZE {
             self.first = sizes(&self.sizes);
         }
+        if let Some(plant) = &mut self.plant {
+            plant.put(n);
+        }
         let (resident_mib, used) = (system::resident_mib(), system::used());
         self.open = Some(Iteration { n, bare, resident_mib, used, ..Iteration::default() });
         // Last, so that what was measured above belongs to no iteration.
@@ -156,7 +168,7 @@ fn windows(iterations: u32) -> [(&'static str, u32, u32); 3] {
     ]
 }
 
-pub(crate) async fn drive(kind: Kind, iterations: u32, files: usize) -> Fallible<Driven> {
+pub(crate) async fn drive(kind: Kind, iterations: u32, files: usize, large: Option<usize>) -> Fallible<Driven> {
     let repo = TestRepo::new();
     for at in 0..files {
         let text = format!("pub fn f{at}() -> usize {{\n    {at}\n}}\n");
@@ -184,6 +196,11 @@ pub(crate) async fn drive(kind: Kind, iterations: u32, files: usize) -> Fallible
         flush: Flush::new(home.path())?,
         sizes: vec![host.home.runs_dir(), host.home.sandboxes_dir()],
         first: [Size::default(); 2],
+        plant: match large {
+            Some(bytes) => Some(Plant::new(host.home.runs_dir(), host.home.sandboxes_dir(), home.path(), bytes)?),
+            None => None,
+        },
+        planted: 0,
     }));
     let watch = Watch { iterations, seen: seen.clone() };
     let wish = wish(repo.path(), &script, iterations)?;
@@ -194,10 +211,28 @@ pub(crate) async fn drive(kind: Kind, iterations: u32, files: usize) -> Fallible
         return Err(format!("the run ended after {} iterations: {:?}", state.spent.iterations, state.status).into());
     }
     drop(runner);
+    let looks = looks(&host, &state).await?;
     let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
     let last = sizes(&seen.sizes);
     let grown = [0, 1].map(|at| less(last[at], seen.first[at]));
-    Ok(Driven { kind, iterations, times: std::mem::take(&mut seen.done), grown, _folders: (repo, home) })
+    let planted = seen.planted;
+    let times = std::mem::take(&mut seen.done);
+    Ok(Driven { kind, iterations, times, looks, planted, grown, _folders: (repo, home) })
+}
+
+/// Times what git is asked before a prompt, each time after one file was changed.
+async fn looks(host: &Host, state: &State) -> Fallible<Vec<f64>> {
+    const TIMES: usize = 10;
+    let Some(place) = &state.workplace else { return Ok(Vec::new()) };
+    let sandbox = host.backend("local")?.open(&place.sandbox).await?;
+    let mut times = Vec::new();
+    for n in 0..TIMES {
+        sandbox.write(Path::new("looked.txt"), format!("{n}\n").as_bytes(), None).await?;
+        let began = Instant::now();
+        ralph_engine::git::inside::watch(&*sandbox, &state.started.start_commit, "").await?;
+        times.push(ms(began));
+    }
+    Ok(times)
 }
 
 fn sizes(folders: &[PathBuf]) -> [Size; 2] {
@@ -273,6 +308,11 @@ impl Driven {
             percentile(&times, 50)
         };
         (of(|one| one.whole), of(|one| one.prompt))
+    }
+
+    /// Returns what looking at the clone with git took, and how many large files stood in the way of a prompt.
+    pub(crate) fn looked(&self) -> (f64, usize) {
+        (percentile(&self.looks, 50), self.planted)
     }
 
     pub(crate) fn tell(&self, table: &mut Table) {

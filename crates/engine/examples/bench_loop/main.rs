@@ -8,6 +8,7 @@ mod control;
 mod drive;
 mod fold;
 mod large;
+mod plant;
 mod system;
 mod table;
 
@@ -102,7 +103,7 @@ async fn measure(options: &Options) -> Fallible<Table> {
     let mut kept = Vec::new();
     for kind in [Kind::Run, Kind::Write] {
         table.section(kind.title());
-        let driven = drive(kind, options.iterations, drive::SMALL).await?;
+        let driven = drive(kind, options.iterations, drive::SMALL, None).await?;
         driven.tell(&mut table);
         kept.push(driven);
     }

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::closing::Closing;
 use super::conversation;
+use super::excerpts::Excerpts;
 use super::runner::Runner;
 use crate::error::Error;
 use crate::git::inside::Look;
@@ -410,12 +411,9 @@ impl Runner {
 
     pub(super) async fn build_prompt(&mut self, n: u32, survey: &Look) -> Result<Prompt, Error> {
         let sandbox = self.sandbox()?;
-        let guardrails = self.files.read(&*sandbox, "guardrails.md").await;
-        let progress = self.files.read(&*sandbox, "progress.md").await;
-        let notes = self.files.read(&*sandbox, "notes.md").await;
-        let errors = self.files.read(&*sandbox, "errors.log").await;
+        let tested_in = n.saturating_sub(1);
+        let read = Excerpts::read(&self.files, &*sandbox, tested_in).await?;
         let task = self.task_text()?;
-        let test_output = self.last_test_output(n)?;
         let state = self.state();
         let boxes: Vec<Checkbox<'_>> = state
             .started
@@ -432,14 +430,14 @@ impl Runner {
             run: &state.started.run,
             iteration: n,
             task: &task,
-            guardrails: &guardrails,
-            progress: &progress,
-            notes: &notes,
-            errors_log: &errors,
+            guardrails: &read.guardrails,
+            progress: &read.progress,
+            notes: &read.notes,
+            errors_log: &read.errors,
             git_status: &survey.status,
             diffstat: &survey.diffstat,
-            test_output: &test_output,
-            tested_in: n.saturating_sub(1),
+            test_output: &read.test_output,
+            tested_in,
             left: Left {
                 iterations: Some(state.budget.iterations.saturating_sub(n)),
                 minutes: Some(self.time_left().as_secs() / 60),
@@ -457,7 +455,7 @@ impl Runner {
             boxes: &boxes,
             protected_paths: &protected,
         };
-        Ok(prompt::build(&inputs))
+        Ok(prompt::build_from_ends(&inputs, &read.unread))
     }
 
     pub(super) async fn write_prompt(&mut self, n: u32, prompt: &Prompt) -> Result<(), Error> {
@@ -465,12 +463,6 @@ impl Runner {
         let whole = format!("{}\n\n{}", prompt.system, prompt.user);
         let shown = self.redactor.redact(&whole).into_owned();
         self.files.artefact(&*sandbox, n, "prompt.md", shown.as_bytes()).await
-    }
-
-    fn last_test_output(&self, n: u32) -> Result<String, Error> {
-        let path = self.folder.iteration(n.saturating_sub(1)).join("test_output.txt");
-        let bytes = self.folder.read(&path)?.unwrap_or_default();
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 

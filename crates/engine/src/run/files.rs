@@ -42,6 +42,10 @@ impl Files {
         Self { folder, redactor }
     }
 
+    pub(super) fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
     /// Writes the starting templates, or what the mirror holds when a sandbox is made anew.
     pub(super) async fn start(&self, sandbox: &dyn Sandbox) -> Result<(), Error> {
         sandbox.write(&inside("format"), FORMAT.as_bytes(), None).await?;
@@ -68,17 +72,6 @@ impl Files {
             write_atomic(&self.folder.mirror(name), &self.masked(&content))?;
         }
         Ok(())
-    }
-
-    /// Reads a `.ralph` file as the agent sees it.
-    pub(super) async fn read(&self, sandbox: &dyn Sandbox, name: &str) -> String {
-        match sandbox.read(&inside(name), CAP).await {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(error) => {
-                tracing::debug!(%error, name, "a .ralph file could not be read");
-                String::new()
-            }
-        }
     }
 
     /// Appends to a file as the agent might do, and follows it on the host.
@@ -312,7 +305,8 @@ mod tests {
         /// The file and its mirror.
         async fn both(&self, name: &str) -> (String, String) {
             let mirror = String::from_utf8_lossy(&self.files.mirror(name).unwrap()).into_owned();
-            (self.files.read(&*self.sandbox, name).await, mirror)
+            let inside = self.sandbox.read(&inside(name), CAP).await.unwrap_or_default();
+            (String::from_utf8_lossy(&inside).into_owned(), mirror)
         }
     }
 

@@ -10,6 +10,7 @@ mod closing;
 mod controls;
 mod conversation;
 mod damage;
+mod excerpts;
 mod files;
 mod hearing;
 mod prepare;

@@ -10,6 +10,8 @@ mod hostile;
 mod lab;
 mod model;
 mod replay;
+#[cfg(target_os = "linux")]
+mod prompt;
 mod support;
 #[cfg(target_os = "linux")]
 mod way_out;

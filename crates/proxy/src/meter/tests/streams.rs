@@ -113,6 +113,39 @@ fn chat_streams() {
     check(&Call::Chat, &[CHUNK, FINISH, COUNT, nothing, "[DONE]"], &counted);
 }
 
+/// With several choices and a count in every chunk, the end of the first choice is not the end of the count.
+#[test]
+fn chat_streams_of_several_choices() {
+    let chunk = |index: u32, end: &str, so_far: u32| {
+        format!(
+            r#"{{"model":"m","choices":[{{"index":{index},"delta":{{"content":"x"}},"finish_reason":{end}}}],"usage":{{"prompt_tokens":50,"completion_tokens":{so_far}}}}}"#
+        )
+    };
+    let begun = [chunk(0, "null", 1), chunk(1, "null", 2), chunk(0, "\"stop\"", 3)];
+    let sequential = [chunk(0, "null", 1), chunk(0, "\"stop\"", 3)];
+    let ended = [chunk(1, "null", 8), chunk(1, "\"stop\"", 9)];
+    let seen = |output: u64, complete: bool| Seen {
+        usage: Some(Usage { input: 50, output, ..Usage::default() }),
+        complete,
+        model: text("m"),
+        stop: text("stop"),
+        failed: None,
+    };
+    for first in [&begun[..], &sequential] {
+        let lines = |more: &[&str]| -> Vec<String> {
+            first.iter().chain(&ended).cloned().chain(more.iter().map(ToString::to_string)).collect()
+        };
+        let check_all = |lines: &[String], want: &Seen| {
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            check(&Call::Chat, &lines, want);
+        };
+        check_all(first, &seen(3, false));
+        check_all(&lines(&["[DONE]"]), &seen(9, true));
+        let last = r#"{"choices":[],"usage":{"prompt_tokens":50,"completion_tokens":9}}"#;
+        check_all(&lines(&[last]), &seen(9, true));
+    }
+}
+
 #[test]
 fn chat_bodies() {
     #[track_caller]

@@ -1,6 +1,6 @@
 //! OpenAI's Chat Completions, and the many that speak it: a usage chunk near the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ralph_core::price::Usage;
 use serde::Deserialize;
@@ -9,11 +9,18 @@ use serde::de::IgnoredAny;
 use super::super::tee::Seen;
 use super::{Count, Failure, later, tokens};
 
+/// More choices than anybody may ask for.
+const MOST_CHOICES: usize = 1024;
+
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     /// Words of the model have come.
     pub(super) begun: bool,
     usage: Option<Usage>,
+    /// The usage came after the words: some tell it with every chunk, so what came with words is a count so far.
+    counted: bool,
+    /// The choices that have begun and not ended.
+    open: BTreeSet<u64>,
     model: Option<String>,
     stop: Option<String>,
     failed: Option<String>,
@@ -30,6 +37,7 @@ struct Chunk {
 
 #[derive(Debug, Deserialize)]
 struct Choice {
+    index: Option<u64>,
     finish_reason: Option<String>,
     delta: Option<BTreeMap<String, Option<IgnoredAny>>>,
 }
@@ -72,7 +80,7 @@ impl Answer {
     pub(super) fn seen(&self) -> Seen {
         Seen {
             usage: self.usage,
-            complete: (self.ended || self.stop.is_some()) && self.usage.is_some() && self.failed.is_none(),
+            complete: (self.ended || self.counted) && self.usage.is_some() && self.failed.is_none(),
             model: self.model.clone(),
             stop: self.stop.clone(),
             failed: self.failed.clone(),
@@ -93,10 +101,17 @@ impl Answer {
         let only_usage = chunk.usage.is_some() && silent && failed.is_none();
         later(&mut self.model, chunk.model);
         for choice in choices {
+            let index = choice.index.unwrap_or(0);
+            if choice.finish_reason.is_some() {
+                self.open.remove(&index);
+            } else if !silent && self.open.len() < MOST_CHOICES {
+                self.open.insert(index);
+            }
             later(&mut self.stop, choice.finish_reason);
         }
         if let Some(usage) = chunk.usage.and_then(usage) {
             self.usage = Some(usage);
+            self.counted = silent && self.stop.is_some() && self.open.is_empty();
         }
         self.failed = failed.or(self.failed.take());
         only_usage

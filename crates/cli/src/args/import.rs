@@ -1,0 +1,17 @@
+//! The arguments of `ralph import`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// The plan: prd.json, fix_plan.md, RALPH_TASK.md or a page of docs/plans
+    pub(crate) file: PathBuf,
+    /// Where to write the task [default: ralph_task.md at the top of the repository]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) to: Option<PathBuf>,
+    /// Overwrite a task file that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+}

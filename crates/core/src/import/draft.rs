@@ -1,0 +1,85 @@
+//! A plan on its way to become a task, whichever form it came in.
+
+use super::Kind;
+use crate::text;
+
+/// What was read of a plan.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub(super) kind: Option<Kind>,
+    pub(super) title: String,
+    /// A name for the task, if the plan has one; otherwise its title serves.
+    pub(super) named: Option<String>,
+    pub(super) test_command: Option<String>,
+    /// Further commands that must succeed, whatever the item.
+    pub(super) gates: Vec<String>,
+    pub(super) max_iterations: Option<u32>,
+    /// Lines of the source that stand in the front matter as comments.
+    pub(super) comments: Vec<String>,
+    /// The Markdown of the task, with its title.
+    pub(super) body: String,
+    pub(super) items: Vec<Item>,
+    pub(super) remarks: Vec<String>,
+}
+
+/// One thing to be done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) id: String,
+    /// In one line.
+    pub(super) words: String,
+    /// The source calls it done.
+    pub(super) claimed: bool,
+    pub(super) proofs: Vec<String>,
+}
+
+/// What is written beside an item that the source calls done.
+pub(super) const CLAIMED: &str = "(claimed done)";
+
+/// Tells whether a word is taken for the ID of a box.
+pub(super) fn is_id(word: &str) -> bool {
+    let numbers = |text: &str, least: usize| {
+        text.split('.').count() >= least
+            && text.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+    };
+    if word.len() > 40 {
+        return false;
+    }
+    match word.split_once('-') {
+        Some((letters, rest)) => {
+            (1..=10).contains(&letters.len()) && letters.bytes().all(|b| b.is_ascii_uppercase()) && numbers(rest, 1)
+        }
+        None => {
+            let letters = word.bytes().take_while(u8::is_ascii_alphabetic).count();
+            letters <= 4 && numbers(word.get(letters..).unwrap_or_default(), 2)
+        }
+    }
+}
+
+/// Writes a command as a code span, whatever is in it.
+pub(super) fn code_span(command: &str) -> String {
+    let longest = command.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let ticks = "`".repeat(longest + 1);
+    let pad = if command.starts_with('`') || command.ends_with('`') { " " } else { "" };
+    format!("{ticks}{pad}{command}{pad}{ticks}")
+}
+
+/// Makes one line of any text, without what would drive a terminal.
+pub(super) fn flat(text: &str) -> String {
+    text::plain(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Makes one line that begins no block of Markdown and no checkbox.
+pub(super) fn harmless(text: &str) -> String {
+    let line = flat(text);
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    if digits > 0 && line.get(digits..).is_some_and(|rest| rest.starts_with(['.', ')'])) {
+        let (number, rest) = line.split_at(digits);
+        return format!("{number}\\{rest}");
+    }
+    // A backtick opens a code span far more often than a fence, which needs three.
+    if line.starts_with(['#', '>', '-', '+', '*', '=', '|', '~', '<', '[', '_']) || line.starts_with("```") {
+        return format!("\\{line}");
+    }
+    line
+}

@@ -1,0 +1,38 @@
+//! Why a plan could not be imported.
+
+use super::MAX_BYTES;
+
+/// A plan that does not become a task.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("`{name}` has {bytes} bytes, more than {MAX_BYTES}")]
+    TooLarge { name: String, bytes: usize },
+    #[error("`{name}` is not JSON: {why}")]
+    NotJson { name: String, why: String },
+    #[error("`{name}` holds no list of stories")]
+    NoStories { name: String },
+    #[error("`{name}` names nothing to do: it has no checkbox, no task heading and no list")]
+    Nothing { name: String },
+    #[error("`{name}` is a task file already")]
+    Already { name: String },
+    #[error("`{name}` is too large a task: {why}")]
+    NoTask { name: String, why: String },
+}
+
+impl Error {
+    pub fn hint(&self) -> String {
+        match self {
+            Self::TooLarge { .. } | Self::NoTask { .. } => {
+                "split it: one task file for each piece of work that can be reviewed alone".to_owned()
+            }
+            Self::NotJson { .. } => "correct it, or give the file a name that ends in `.md` if it is a page".to_owned(),
+            Self::NoStories { .. } => {
+                "name the list `userStories`, each with a `title` and `acceptanceCriteria`".to_owned()
+            }
+            Self::Nothing { .. } => {
+                "write each item as `- [ ] what shall be true`, or begin anew: ralph init".to_owned()
+            }
+            Self::Already { name } => format!("ralph lint {name}"),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! How a repository is tested, and what said so.
+
+use serde::Serialize;
+
+use super::project::{Place, Project};
+use super::{languages, node, python, runner};
+use crate::text;
+
+/// How many folders below the top are joined into one command.
+const MOST_FOLDERS: usize = 6;
+
+/// One way a part of the repository is tested.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stack {
+    pub name: &'static str,
+    /// The folder it stands in; empty for the top.
+    pub folder: String,
+    pub command: String,
+    /// The files and words that said so.
+    pub because: String,
+}
+
+/// What the files of a repository say about its tests.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// Every stack that has tests, the top first.
+    pub stacks: Vec<Stack>,
+    /// The one command that runs them.
+    pub test_command: Option<String>,
+    /// What a person should know about the choice.
+    pub remarks: Vec<String>,
+}
+
+/// A stack without tests, or with them.
+#[derive(Debug)]
+pub(super) enum Seen {
+    Tests {
+        name: &'static str,
+        command: String,
+        because: String,
+    },
+    /// It is there, but nothing says how it is tested.
+    Untested {
+        name: &'static str,
+        why: String,
+    },
+}
+
+pub(super) fn tests(name: &'static str, command: impl Into<String>, because: impl Into<String>) -> Option<Seen> {
+    Some(Seen::Tests { name, command: command.into(), because: because.into() })
+}
+
+/// What can tell one language from its files. At the top it may speak for the whole repository.
+type Judge = fn(&Place<'_>) -> Option<Seen>;
+
+const LANGUAGES: [Judge; 9] = [
+    languages::rust,
+    node::node,
+    python::python,
+    languages::go,
+    languages::maven,
+    languages::gradle,
+    languages::dotnet,
+    languages::ruby,
+    languages::php,
+];
+
+/// Tells how a repository is tested.
+///
+/// A language found at the top speaks for the whole repository; one that is only found further down is tested there.
+/// Where there are several, the project's own `make test` or `just test` is taken, if it has one: it is how people joined
+/// them.
+pub fn detect(project: &Project) -> Found {
+    let mut found = Found::default();
+    let top = project.at("");
+    for judge in LANGUAGES.into_iter().chain([languages::elixir as Judge]) {
+        match judge(&top) {
+            Some(seen @ Seen::Tests { .. }) => found.add("", seen),
+            seen => {
+                let before = found.stacks.len();
+                found.further_down(project, judge);
+                // A manifest at the top that only brings tools is nothing to speak of when the tests are further down.
+                if let Some(seen) = seen.filter(|_| found.stacks.len() == before) {
+                    found.add("", seen);
+                }
+            }
+        }
+    }
+    let joined: Vec<String> = found.stacks.iter().map(in_its_folder).collect();
+    let own = runner::runner(&top);
+    found.test_command = match (joined.as_slice(), own) {
+        ([], None) => None,
+        ([one], None) => Some(one.clone()),
+        (several, None) => Some(several.join(" && ")),
+        (stacks, Some(own)) => {
+            let name = own.command.clone();
+            let chosen = if let [one] = stacks { one.clone() } else { name.clone() };
+            if stacks.len() == 1 {
+                found.remarks.push(format!("put `{name}` in instead if it does more than `{chosen}`"));
+            } else if stacks.len() > 1 {
+                found.remarks.push(format!("`{name}` was taken for all of them: {}", own.because));
+            }
+            found.stacks.push(own);
+            Some(chosen)
+        }
+    };
+    found
+}
+
+impl Found {
+    fn add(&mut self, folder: &str, seen: Seen) {
+        match seen {
+            Seen::Tests { name, command, because } => {
+                let because = text::plain(text::first_line(&because, 300));
+                self.stacks.push(Stack { name, folder: folder.to_owned(), command, because });
+            }
+            Seen::Untested { name, why } => self.remarks.push(match folder {
+                "" => format!("{name}: {why}"),
+                folder => format!("{name} in {folder}: {why}"),
+            }),
+        }
+    }
+
+    /// Looks for a language in the folders below the top; one that was found is not looked for below itself.
+    fn further_down(&mut self, project: &Project, judge: Judge) {
+        let mut covered: Vec<&str> = Vec::new();
+        let mut left_out: Vec<&str> = Vec::new();
+        let mut name = "";
+        for folder in project.folders() {
+            let inside = |outer: &&str| folder.strip_prefix(*outer).is_some_and(|rest| rest.starts_with('/'));
+            if covered.iter().any(inside) {
+                continue;
+            }
+            let Some(seen) = judge(&project.at(folder)) else { continue };
+            covered.push(folder);
+            if let Seen::Tests { name: told, .. } = &seen {
+                name = told;
+                if !is_plain(folder) || self.stacks.len() >= MOST_FOLDERS {
+                    left_out.push(folder);
+                    continue;
+                }
+            }
+            self.add(folder, seen);
+        }
+        if !left_out.is_empty() {
+            let folders: Vec<String> = left_out.iter().take(5).map(|folder| text::plain(folder)).collect();
+            let more = if left_out.len() > 5 { " and more" } else { "" };
+            self.remarks.push(format!("{name} in {}{more} is not part of the command", folders.join(", ")));
+        }
+    }
+}
+
+/// Whether a folder's name can stand in a command and in YAML as it is.
+fn is_plain(folder: &str) -> bool {
+    !folder.starts_with('-')
+        && folder.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/'))
+}
+
+fn in_its_folder(stack: &Stack) -> String {
+    match stack.folder.as_str() {
+        "" => stack.command.clone(),
+        folder => format!("(cd {folder} && {})", stack.command),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::project::project;
+    use super::*;
+
+    #[track_caller]
+    fn check(files: &[(&str, &str)], want: Option<&str>) {
+        let found = detect(&project(files));
+        assert_eq!(found.test_command.as_deref(), want, "{found:#?}");
+    }
+
+    const TESTED: &str = r#"{"scripts": {"test": "vitest run"}}"#;
+
+    #[test]
+    fn alone() {
+        check(&[("README.md", "")], None);
+        check(&[("Cargo.toml", "[package]\n"), ("tests/fixtures/package.json", TESTED)], Some("cargo test"));
+        check(&[("Makefile", "all:\n\ncheck: all\n")], Some("make check"));
+        check(&[("justfile", "test *args:\n    cargo test\n")], Some("just test"));
+    }
+
+    #[test]
+    fn several_at_once() {
+        let both = [("Cargo.toml", ""), ("package.json", TESTED)];
+        check(&both, Some("cargo test && npm test"));
+        check(&[both[0], both[1], ("Makefile", "test:\n")], Some("make test"));
+        // One language and a Makefile: the language says more exactly what is run.
+        check(&[both[0], ("Makefile", "test:\n")], Some("cargo test"));
+        check(&[("Cargo.toml", ""), ("web/package.json", TESTED)], Some("cargo test && (cd web && npm test)"));
+        check(
+            &[("services/api/go.mod", ""), ("services/web/package.json", TESTED)],
+            Some("(cd services/web && npm test) && (cd services/api && go test ./...)"),
+        );
+        // What lies below a project of its kind belongs to it.
+        check(&[("a/package.json", TESTED), ("a/b/package.json", TESTED)], Some("(cd a && npm test)"));
+        check(&[("package.json", TESTED), ("client/package.json", TESTED)], Some("npm test"));
+        check(&[("package.json", "{}"), ("client/package.json", TESTED)], Some("(cd client && npm test)"));
+    }
+
+    #[test]
+    fn folders_that_cannot_be_written_down() {
+        let found = detect(&project(&[("it's mine/go.mod", ""), ("ok/go.mod", "")]));
+        assert_eq!(found.test_command.as_deref(), Some("(cd ok && go test ./...)"));
+        assert_eq!(found.remarks, ["Go in it's mine is not part of the command"]);
+        let many: Vec<String> = (0..9).map(|n| format!("m{n}/go.mod")).collect();
+        let many: Vec<(&str, &str)> = many.iter().map(|path| (path.as_str(), "")).collect();
+        let found = detect(&project(&many));
+        assert_eq!((found.stacks.len(), found.remarks.len()), (MOST_FOLDERS, 1), "{found:#?}");
+    }
+
+    #[test]
+    fn what_is_not_tested_is_told() {
+        let found = detect(&project(&[("package.json", "{\"name\": \"x\"}")]));
+        assert_eq!(found.test_command, None);
+        assert_eq!(found.remarks, ["Node: package.json has no script `test`"]);
+    }
+}

@@ -1,0 +1,162 @@
+//! The languages whose manifest alone says how tests are run.
+
+use super::detect::{Seen, tests};
+use super::project::Place;
+
+pub(super) fn rust(place: &Place<'_>) -> Option<Seen> {
+    if !place.has("Cargo.toml") {
+        return None;
+    }
+    let manifest = place.text("Cargo.toml").and_then(|text| text.parse::<toml::Table>().ok()).unwrap_or_default();
+    match (manifest.contains_key("workspace"), manifest.contains_key("package")) {
+        // Without `--workspace` only the package at the top is tested.
+        (true, true) => tests("Rust", "cargo test --workspace", "Cargo.toml is a package and a workspace"),
+        (true, false) => tests("Rust", "cargo test", "Cargo.toml is a workspace"),
+        _ => tests("Rust", "cargo test", "Cargo.toml"),
+    }
+}
+
+pub(super) fn go(place: &Place<'_>) -> Option<Seen> {
+    const MOST: usize = 20;
+    if let Some(text) = place.text("go.work") {
+        // At the top of a workspace `./...` is no package: each module is named.
+        let modules = go_uses(text);
+        if !modules.is_empty() && modules.len() <= MOST {
+            let paths: Vec<String> = modules.iter().map(|module| format!("{module}/...")).collect();
+            return tests("Go", format!("go test {}", paths.join(" ")), "go.work names the modules");
+        }
+        return tests("Go", "go list -m -f '{{.Dir}}/...' | xargs go test", "go.work");
+    }
+    if place.has("go.mod") { tests("Go", "go test ./...", "go.mod") } else { None }
+}
+
+/// The folders a `go.work` uses, as `./name`.
+fn go_uses(text: &str) -> Vec<String> {
+    let mut uses = Vec::new();
+    let mut inside = false;
+    for line in text.lines() {
+        let line = line.split("//").next().unwrap_or_default().trim();
+        let named = match line.strip_prefix("use") {
+            Some(rest) if rest.trim() == "(" => {
+                inside = true;
+                continue;
+            }
+            Some(rest) if rest.starts_with([' ', '\t']) => rest.trim(),
+            _ if line == ")" => {
+                inside = false;
+                continue;
+            }
+            _ if inside => line,
+            _ => continue,
+        };
+        let folder = named.trim_start_matches("./").trim_end_matches('/');
+        let plain = folder.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/'));
+        if !plain || folder.contains("..") || named.is_empty() {
+            return Vec::new();
+        }
+        uses.push(if folder.is_empty() || folder == "." { ".".to_owned() } else { format!("./{folder}") });
+    }
+    uses
+}
+
+pub(super) fn maven(place: &Place<'_>) -> Option<Seen> {
+    match (place.has("pom.xml"), place.has("mvnw")) {
+        (false, _) => None,
+        (true, true) => tests("Java", "./mvnw -B test", "pom.xml, mvnw"),
+        (true, false) => tests("Java", "mvn -B test", "pom.xml"),
+    }
+}
+
+pub(super) fn gradle(place: &Place<'_>) -> Option<Seen> {
+    let names = ["settings.gradle.kts", "settings.gradle", "build.gradle.kts", "build.gradle"];
+    let seen = place.first(&names)?;
+    if place.has("gradlew") {
+        tests("Java", "./gradlew test", format!("{seen}, gradlew"))
+    } else {
+        tests("Java", "gradle test", seen)
+    }
+}
+
+pub(super) fn dotnet(place: &Place<'_>) -> Option<Seen> {
+    let solutions: Vec<&str> = [".sln", ".slnx"].iter().flat_map(|end| place.ending(end)).collect();
+    if let Some(solution) = solutions.first() {
+        return tests("dotnet", "dotnet test", format!("the solution {solution}"));
+    }
+    let projects = [".csproj", ".fsproj", ".vbproj"].iter().flat_map(|end| place.ending(end)).collect::<Vec<_>>();
+    tests("dotnet", "dotnet test", format!("the project {}", projects.first()?))
+}
+
+pub(super) fn ruby(place: &Place<'_>) -> Option<Seen> {
+    if !place.has("Gemfile") {
+        return None;
+    }
+    if place.has(".rspec") || place.below("spec/").any(|path| path.ends_with("_spec.rb")) {
+        return tests("Ruby", "bundle exec rspec", "Gemfile, spec/");
+    }
+    if place.has("bin/rails") {
+        return tests("Ruby", "bin/rails test", "Gemfile, bin/rails");
+    }
+    tests("Ruby", "bundle exec rake test", "Gemfile")
+}
+
+pub(super) fn php(place: &Place<'_>) -> Option<Seen> {
+    let composer = place.text("composer.json");
+    let scripted = composer
+        .and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok())
+        .is_some_and(|manifest| manifest.pointer("/scripts/test").is_some());
+    if scripted {
+        return tests("PHP", "composer test", "composer.json has the script `test`");
+    }
+    if place.has("artisan") {
+        return tests("PHP", "php artisan test", "artisan");
+    }
+    if place.has("tests/Pest.php") {
+        return tests("PHP", "vendor/bin/pest", "tests/Pest.php");
+    }
+    if let Some(seen) = place.first(&["phpunit.xml", "phpunit.xml.dist", "phpunit.dist.xml"]) {
+        return tests("PHP", "vendor/bin/phpunit", seen);
+    }
+    composer?;
+    let why = "composer.json has no script `test` and there is no phpunit.xml".to_owned();
+    Some(Seen::Untested { name: "PHP", why })
+}
+
+pub(super) fn elixir(place: &Place<'_>) -> Option<Seen> {
+    if place.has("mix.exs") { tests("Elixir", "mix test", "mix.exs") } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::detect;
+    use super::super::project::project;
+
+    #[track_caller]
+    fn check(files: &[(&str, &str)], want: &str) {
+        let found = detect(&project(files));
+        assert_eq!(found.test_command.as_deref(), Some(want), "{found:#?}");
+    }
+
+    #[test]
+    fn commands() {
+        check(&[("Cargo.toml", "[workspace]\nmembers = []\n[package]\nname = \"x\"\n")], "cargo test --workspace");
+        check(&[("Cargo.toml", "[workspace]\nmembers = [\"crates/*\"]\n")], "cargo test");
+        check(&[("Cargo.toml", "not toml [")], "cargo test");
+        check(&[("go.mod", "module x\n")], "go test ./...");
+        check(&[("go.work", "go 1.22\n\nuse (\n\t./api // x\n\t./cmd/x/\n)\n")], "go test ./api/... ./cmd/x/...");
+        check(&[("go.work", "use .\nuse ./b\n")], "go test ./... ./b/...");
+        check(&[("go.work", "use '$(x)'\n")], "go list -m -f '{{.Dir}}/...' | xargs go test");
+        check(&[("pom.xml", ""), ("mvnw", "")], "./mvnw -B test");
+        check(&[("pom.xml", "")], "mvn -B test");
+        check(&[("build.gradle.kts", ""), ("gradlew", "")], "./gradlew test");
+        check(&[("settings.gradle", "")], "gradle test");
+        check(&[("App.sln", ""), ("App/App.csproj", "")], "dotnet test");
+        check(&[("x.fsproj", "")], "dotnet test");
+        check(&[("Gemfile", ""), ("spec/a_spec.rb", "")], "bundle exec rspec");
+        check(&[("Gemfile", ""), ("bin/rails", "")], "bin/rails test");
+        check(&[("Gemfile", "")], "bundle exec rake test");
+        check(&[("composer.json", r#"{"scripts": {"test": ["@phpunit"]}}"#), ("artisan", "")], "composer test");
+        check(&[("composer.json", "{}"), ("phpunit.xml.dist", "")], "vendor/bin/phpunit");
+        check(&[("composer.json", "{}"), ("tests/Pest.php", "")], "vendor/bin/pest");
+        check(&[("mix.exs", "")], "mix test");
+    }
+}

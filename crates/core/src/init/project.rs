@@ -1,0 +1,177 @@
+//! What is known of a repository: the names of its files, and the texts of a few.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most files that are looked at; a repository that says how it is tested says so near its top.
+pub const MOST_FILES: usize = 20_000;
+
+/// The files whose text says something about tests.
+const WANTED: [&str; 22] = [
+    "Cargo.toml",
+    "GNUmakefile",
+    "Gemfile",
+    "Justfile",
+    "Makefile",
+    "Pipfile",
+    "Rakefile",
+    ".justfile",
+    "composer.json",
+    "go.work",
+    "justfile",
+    "makefile",
+    "mix.exs",
+    "package.json",
+    "pnpm-workspace.yaml",
+    "pyproject.toml",
+    "pytest.ini",
+    "requirements-dev.txt",
+    "requirements.txt",
+    "setup.cfg",
+    "setup.py",
+    "tox.ini",
+];
+
+/// Folders that hold what others wrote, what a build left, or what tests are fed with.
+const PASSED_OVER: [&str; 24] = [
+    "__pycache__",
+    "benches",
+    "bin",
+    "build",
+    "deps",
+    "dist",
+    "doc",
+    "docs",
+    "example",
+    "examples",
+    "fixtures",
+    "node_modules",
+    "obj",
+    "out",
+    "samples",
+    "site-packages",
+    "target",
+    "templates",
+    "testdata",
+    "third-party",
+    "third_party",
+    "vendor",
+    "venv",
+    "virtualenv",
+];
+
+/// Tells whether the text of a file of this name should be brought along.
+pub fn wanted(name: &str) -> bool {
+    WANTED.contains(&name)
+}
+
+/// Tells whether projects in a folder of this name are not the repository's own.
+pub fn passed_over(folder: &str) -> bool {
+    folder.starts_with('.') || PASSED_OVER.contains(&folder)
+}
+
+/// The files of a repository by their paths from its top, folders joined with `/`; three levels are enough.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Project {
+    pub files: BTreeSet<String>,
+    /// The texts of those that are [`wanted`].
+    pub texts: BTreeMap<String, String>,
+}
+
+impl Project {
+    /// Looks at one folder of it; the empty path is the top.
+    pub(super) fn at<'a>(&'a self, folder: &'a str) -> Place<'a> {
+        Place { project: self, folder }
+    }
+
+    /// Returns the folders that may hold a project of their own, nearest first, then by name; the top is not among them.
+    pub(super) fn folders(&self) -> Vec<&str> {
+        let mut folders = BTreeSet::new();
+        for path in &self.files {
+            let mut at = 0;
+            while let Some(slash) = path.get(at..).and_then(|rest| rest.find('/')) {
+                let end = at + slash;
+                if path.get(at..end).is_none_or(passed_over) {
+                    break;
+                }
+                let depth = path.get(..end).unwrap_or_default().matches('/').count();
+                if depth >= 2 {
+                    break;
+                }
+                folders.insert((depth, path.get(..end).unwrap_or_default()));
+                at = end + 1;
+            }
+        }
+        folders.into_iter().map(|(_, folder)| folder).collect()
+    }
+}
+
+/// One folder of a project.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    project: &'a Project,
+    pub(super) folder: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn path(&self, name: &str) -> String {
+        if self.folder.is_empty() { name.to_owned() } else { format!("{}/{name}", self.folder) }
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.project.files.contains(&self.path(name))
+    }
+
+    /// Returns the first of these that is there.
+    pub(super) fn first(&self, names: &[&'static str]) -> Option<&'static str> {
+        names.iter().copied().find(|name| self.has(name))
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        self.project.texts.get(&self.path(name)).map(String::as_str)
+    }
+
+    /// Returns the files of this very folder whose names end so, sorted.
+    pub(super) fn ending(&self, end: &str) -> Vec<&'a str> {
+        self.below("").filter(|name| !name.contains('/') && name.ends_with(end)).collect()
+    }
+
+    /// Returns the paths below a folder of this place (`tests/`, or nothing for all), seen from this place.
+    pub(super) fn below(&self, within: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+        let start = self.path("");
+        let prefix = format!("{start}{within}");
+        let cut = start.len();
+        self.project
+            .files
+            .range(prefix.clone()..)
+            .take_while(move |path| path.starts_with(&prefix))
+            .filter_map(move |path| path.get(cut..))
+    }
+}
+
+#[cfg(test)]
+pub(super) fn project(files: &[(&str, &str)]) -> Project {
+    Project {
+        files: files.iter().map(|(path, _)| (*path).to_owned()).collect(),
+        texts: files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders() {
+        let project = project(&[
+            ("a/b/c/d.txt", ""),
+            ("README.md", ""),
+            ("node_modules/x/package.json", ""),
+            ("web/node_modules/y/z.js", ""),
+            (".github/workflows/ci.yml", ""),
+            ("b/x", ""),
+        ]);
+        assert_eq!(project.folders(), ["a", "b", "web", "a/b"]);
+        assert_eq!(project.at("a").below("b/").collect::<Vec<_>>(), ["b/c/d.txt"]);
+        assert_eq!(project.at("").ending(".md"), ["README.md"]);
+    }
+}

@@ -1,0 +1,125 @@
+//! Python: what runs the tests, and what brings the packages they need.
+
+use super::detect::{Seen, tests};
+use super::project::Place;
+
+pub(super) fn python(place: &Place<'_>) -> Option<Seen> {
+    let manifests = [
+        "pyproject.toml",
+        "setup.py",
+        "setup.cfg",
+        "requirements.txt",
+        "Pipfile",
+        "tox.ini",
+        "pytest.ini",
+        "noxfile.py",
+        "manage.py",
+    ];
+    let manifest = place.first(&manifests)?;
+    let (prefix, brought_by) = runner(place);
+    let because = |seen: &str| match brought_by {
+        Some(lock) if lock != seen => format!("{seen}, {lock}"),
+        _ => seen.to_owned(),
+    };
+    let run = |command: &str, seen: &str| tests("Python", format!("{prefix}{command}"), because(seen));
+    let python = if prefix.is_empty() { "python3" } else { "python" };
+    if let Some(seen) = pytest(place) {
+        let command = if prefix.is_empty() { "python3 -m pytest" } else { "pytest" };
+        return run(command, &seen);
+    }
+    // These two bring packages themselves.
+    if place.has("tox.ini") {
+        return tests("Python", "tox", "tox.ini");
+    }
+    if place.has("noxfile.py") {
+        return tests("Python", "nox", "noxfile.py");
+    }
+    if place.has("manage.py") {
+        return run(&format!("{python} manage.py test"), "manage.py");
+    }
+    match folder_of_tests(place) {
+        Some(folder) => run(&format!("{python} -m unittest discover -s {folder}"), &format!("{manifest}, {folder}/")),
+        None => Some(Seen::Untested { name: "Python", why: format!("{manifest} is there, but no tests are") }),
+    }
+}
+
+/// What says that the tests are pytest's.
+fn pytest(place: &Place<'_>) -> Option<String> {
+    if let Some(seen) = place.first(&["pytest.ini", "conftest.py", "tests/conftest.py", "test/conftest.py"]) {
+        return Some(seen.to_owned());
+    }
+    let speaks =
+        |name: &'static str, mark: &str| place.text(name).is_some_and(|text| text.contains(mark)).then_some(name);
+    let named = speaks("pyproject.toml", "[tool.pytest")
+        .or_else(|| speaks("setup.cfg", "[tool:pytest]"))
+        .or_else(|| speaks("tox.ini", "[pytest]"))
+        .map(|name| format!("{name} configures pytest"));
+    let needed = || {
+        ["pyproject.toml", "requirements-dev.txt", "requirements.txt", "Pipfile", "setup.cfg", "setup.py"]
+            .into_iter()
+            .find_map(|name| speaks(name, "pytest"))
+            .map(|name| format!("{name} names pytest"))
+    };
+    // With tox the word stands in every `tox.ini`, so that alone says nothing.
+    named.or_else(needed)
+}
+
+/// Which program brings the packages, and what said so.
+fn runner(place: &Place<'_>) -> (&'static str, Option<&'static str>) {
+    let locks = [
+        ("uv.lock", "uv run "),
+        ("poetry.lock", "poetry run "),
+        ("pdm.lock", "pdm run "),
+        ("Pipfile.lock", "pipenv run "),
+    ];
+    if let Some((lock, prefix)) = locks.into_iter().find(|(lock, _)| place.has(lock)) {
+        return (prefix, Some(lock));
+    }
+    let speaks = |mark: &str| place.text("pyproject.toml").is_some_and(|text| text.contains(mark));
+    match () {
+        () if speaks("[tool.uv") => ("uv run ", Some("pyproject.toml")),
+        () if speaks("[tool.poetry]") => ("poetry run ", Some("pyproject.toml")),
+        () if place.has("Pipfile") => ("pipenv run ", Some("Pipfile")),
+        () => ("", None),
+    }
+}
+
+fn folder_of_tests(place: &Place<'_>) -> Option<&'static str> {
+    ["tests", "test"].into_iter().find(|folder| {
+        place.below(&format!("{folder}/")).any(|path| {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            name.starts_with("test") && path.ends_with(".py")
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::detect;
+    use super::super::project::project;
+
+    #[track_caller]
+    fn check(files: &[(&str, &str)], want: Option<&str>) {
+        let found = detect(&project(files));
+        assert_eq!(found.test_command.as_deref(), want, "{found:#?}");
+    }
+
+    #[test]
+    fn commands() {
+        check(&[("pyproject.toml", "[tool.pytest.ini_options]\n")], Some("python3 -m pytest"));
+        check(&[("pyproject.toml", ""), ("conftest.py", ""), ("uv.lock", "")], Some("uv run pytest"));
+        check(&[("pyproject.toml", "[tool.poetry]\n[x]\npytest = \"^8\"\n")], Some("poetry run pytest"));
+        check(&[("pyproject.toml", "pytest"), ("pdm.lock", "")], Some("pdm run pytest"));
+        check(&[("Pipfile", "pytest = \"*\"\n")], Some("pipenv run pytest"));
+        check(&[("requirements.txt", "pytest==8\n")], Some("python3 -m pytest"));
+        check(&[("setup.cfg", "[tool:pytest]\n")], Some("python3 -m pytest"));
+        check(&[("tox.ini", "[tox]\n[testenv]\ncommands = pytest\n")], Some("tox"));
+        check(&[("tox.ini", "[pytest]\naddopts = -q\n")], Some("python3 -m pytest"));
+        check(&[("noxfile.py", ""), ("setup.py", "")], Some("nox"));
+        check(&[("manage.py", ""), ("requirements.txt", "django\n")], Some("python3 manage.py test"));
+        check(&[("manage.py", ""), ("uv.lock", "")], Some("uv run python manage.py test"));
+        check(&[("setup.py", ""), ("tests/test_a.py", "")], Some("python3 -m unittest discover -s tests"));
+        check(&[("setup.py", ""), ("tests/data.py", "")], None);
+        check(&[("script.py", "")], None);
+    }
+}

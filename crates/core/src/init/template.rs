@@ -1,0 +1,166 @@
+//! The task file that is written.
+
+use std::fmt::Write as _;
+
+use super::detect::Found;
+use crate::text;
+
+/// What kind of task is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Template {
+    Minimal,
+    Feature,
+    Bugfix,
+}
+
+/// Writes the task file. It is ready to be linted: what is left to say is said in it, or is one finding of the linter.
+pub fn task(template: Template, task_id: &str, found: &Found) -> String {
+    let mut front = format!("---\ntask_id: {task_id}\n\n");
+    for stack in &found.stacks {
+        let place = if stack.folder.is_empty() { String::new() } else { format!(" in {}", stack.folder) };
+        comment(&mut front, &format!("{}{place}: `{}` ({})", stack.name, stack.command, stack.because));
+    }
+    for remark in &found.remarks {
+        comment(&mut front, remark);
+    }
+    match &found.test_command {
+        Some(command) => {
+            comment(&mut front, "The one command whose success is needed for success.");
+            writeln!(front, "test_command: {}", quoted(command)).expect("writing to a String cannot fail");
+        }
+        None => {
+            comment(
+                &mut front,
+                "Nothing here says how the project is tested. Put in the one command that must succeed:",
+            );
+            comment(&mut front, "test_command: \"sh tests/all.sh\"");
+        }
+    }
+    let (title, boxes) = match template {
+        Template::Minimal => ("Say what shall be true", MINIMAL),
+        Template::Feature => ("Add the thing", FEATURE),
+        Template::Bugfix => ("Fix the bug", BUGFIX),
+    };
+    let (passing, test) = match &found.test_command {
+        Some(command) => ("The tests pass", command.as_str()),
+        None => ("The tests in tests/all.sh pass", "sh tests/all.sh"),
+    };
+    let boxes = boxes.replace("{passing}", passing).replace("{test}", test);
+    format!("{front}\n{}{PROTECTED}---\n\n# {title}\n\n{boxes}", hard_stops())
+}
+
+/// The limits every task must have, with what they mean.
+pub(crate) fn hard_stops() -> &'static str {
+    "# Hard stops. The run ends when the first is reached.\n\
+     max_iterations: 30\nmax_wall_time_minutes: 120\nmax_cost_usd_estimate: 10\n"
+}
+
+/// Writes a text as a YAML string, whatever is in it.
+pub(crate) fn quoted(text: &str) -> String {
+    // JSON's strings are YAML's double-quoted ones.
+    serde_json::Value::String(text.to_owned()).to_string()
+}
+
+/// Writes one line of YAML that says nothing to a program.
+fn comment(out: &mut String, words: &str) {
+    let words = text::plain(words).split_whitespace().collect::<Vec<_>>().join(" ");
+    writeln!(out, "# {words}").expect("writing to a String cannot fail");
+}
+
+const PROTECTED: &str = "\n\
+# Files the run must not change, such as the tests that judge it: [\"tests/accept.sh\"]\n\
+protected_paths: []\n";
+
+const MINIMAL: &str = "\
+- [ ] M1.1 {passing}
+  - verify: `{test}`
+- [ ] M1.2 The file NOTES.md says what was done
+  - verify: `test -s NOTES.md`
+";
+
+const FEATURE: &str = "\
+Two to four sentences: what it is, where it belongs, what it must not touch.
+
+## Milestone M1: behaviour
+
+- [ ] M1.1 Say one thing that can be observed from outside; tests/accept.sh shows it
+  - verify: `sh tests/accept.sh`
+- [ ] M1.2 Say what happens with bad input; tests/accept-bad-input.sh shows it
+  - verify: `sh tests/accept-bad-input.sh`
+
+## Milestone M2: quality
+
+- [ ] M2.1 {passing}
+  - verify: `{test}`
+";
+
+const BUGFIX: &str = "\
+What happens, what should happen, and how to see it.
+
+- [ ] M1.1 The test tests/regression.sh shows the bug and passes now
+  - verify: `sh tests/regression.sh`
+- [ ] M1.2 {passing}: nothing else broke
+  - verify: `{test}`
+";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::project::project;
+    use super::super::{Project, detect};
+    use super::*;
+    use crate::lint::{Context, Rule, lint};
+
+    /// The rules a written file breaks, in a repository that holds nothing else.
+    fn rules(template: Template, project: &Project) -> Vec<Rule> {
+        let text = task(template, "task-001", &detect(project));
+        let context = Context { files: Some(BTreeSet::new()), ..Context::default() };
+        lint(Some(&text), &context).into_iter().map(|finding| finding.rule).collect()
+    }
+
+    #[test]
+    fn every_template_lints_clean() {
+        let known = project(&[
+            ("Cargo.toml", "[workspace]\n"),
+            ("package.json", r#"{"scripts": {"test": "a \"b\" 'c' # d: e"}}"#),
+            ("api/go.mod", ""),
+        ]);
+        for template in [Template::Minimal, Template::Feature, Template::Bugfix] {
+            assert_eq!(rules(template, &known), [], "{template:?}");
+            // What nobody can know is the one thing the linter asks for.
+            assert_eq!(rules(template, &Project::default()), [Rule::NoTestCommand], "{template:?}");
+        }
+    }
+
+    #[test]
+    fn whole_file() {
+        let found = detect(&project(&[("Cargo.toml", ""), ("Makefile", "test:\n")]));
+        insta::assert_snapshot!(task(Template::Minimal, "shop-001", &found), @r#"
+        ---
+        task_id: shop-001
+
+        # Rust: `cargo test` (Cargo.toml)
+        # Make: `make test` (Makefile has `test`)
+        # put `make test` in instead if it does more than `cargo test`
+        # The one command whose success is needed for success.
+        test_command: "cargo test"
+
+        # Hard stops. The run ends when the first is reached.
+        max_iterations: 30
+        max_wall_time_minutes: 120
+        max_cost_usd_estimate: 10
+
+        # Files the run must not change, such as the tests that judge it: ["tests/accept.sh"]
+        protected_paths: []
+        ---
+
+        # Say what shall be true
+
+        - [ ] M1.1 The tests pass
+          - verify: `cargo test`
+        - [ ] M1.2 The file NOTES.md says what was done
+          - verify: `test -s NOTES.md`
+        "#);
+    }
+}

@@ -1,0 +1,197 @@
+//! Whole prompts of both engines, as a model gets them, and what no input can do to them.
+//!
+//! `RALPH_BLESS=1 cargo test -p ralph-core prompt::` writes the pages beside this file anew.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use ralph_core::action;
+use ralph_core::money::Micros;
+use ralph_core::prompt::{Ask, Checkbox, Inputs, Left, Part, Prompt, WHOLE_BYTES, build, templates};
+
+const NONCE: &str = "k3v9q2w8";
+const AGENT: Ask<'static> = Ask::Agent { task_file: "ralph_task.md", notes_file: ".ralph/notes.md" };
+
+const TASK: &str = "\
+---
+task_id: greet-001
+test_command: \"make test\"
+---
+
+# Greet
+
+## Milestone M1: words
+
+- [x] M1.1 It says hello
+  - verify: `sh tests/hello.sh`
+- [ ] M1.2 It says goodbye
+  - verify: `sh tests/goodbye.sh`
+";
+
+/// An iteration in the middle of a run that had its troubles.
+fn middle<'a>(ask: Ask<'a>) -> Inputs<'a> {
+    Inputs {
+        nonce: NONCE,
+        run: "01k3v9q2w8",
+        iteration: 4,
+        task: TASK,
+        guardrails: "### sign: small diffs\n- trigger: a fix starts to spread\n- instruction: change only what the box needs\n",
+        progress: "## Done\n- M1.1\n\n## Next\n- M1.2\n",
+        notes: "- the words are in src/words.c\n",
+        errors_log: "3: make test: exit 2\n",
+        git_status: "M src/words.c\n",
+        diffstat: "12\t3\tsrc/words.c\n",
+        test_output: "1 failed, 2 passed in 0.1s\n",
+        tested_in: 3,
+        test_command: "make test",
+        boxes: &[Checkbox { id: "M1.1", verified: true }, Checkbox { id: "M1.2", verified: false }],
+        protected_paths: &[],
+        left: Left { iterations: Some(26), minutes: Some(100), cost: Some(Micros(8_160_000)), tokens: None },
+        scores: &[0.0, 0.3, 0.5, 0.8],
+        rotated_because: Some("the same failure 3 times"),
+        last_failure: Some("`make test` exit 2: no rule"),
+        ask,
+    }
+}
+
+/// The first iteration of a run: nothing has happened.
+fn first<'a>(ask: Ask<'a>, guardrails: &'a str) -> Inputs<'a> {
+    Inputs {
+        iteration: 1,
+        guardrails,
+        progress: templates::PROGRESS,
+        notes: templates::NOTES,
+        errors_log: "",
+        git_status: "",
+        diffstat: "",
+        test_output: "",
+        tested_in: 0,
+        boxes: &[Checkbox { id: "M1.1", verified: false }, Checkbox { id: "M1.2", verified: false }],
+        left: Left { iterations: Some(30), minutes: None, cost: None, tokens: Some(2_000_000) },
+        scores: &[],
+        rotated_because: None,
+        last_failure: None,
+        ..middle(ask)
+    }
+}
+
+/// Compares a prompt with the page of its name, or writes that.
+#[track_caller]
+fn check(name: &str, inputs: &Inputs<'_>) {
+    let prompt = build(inputs);
+    assert_eq!(build(inputs), prompt, "the same inputs, the same bytes");
+    let page = format!("{}\n======== the message ========\n\n{}", prompt.system, prompt.user);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/prompt").join(format!("{name}.md"));
+    if std::env::var_os("RALPH_BLESS").is_some_and(|bless| bless == "1") {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let want = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(page == want, "{name}.md is old: RALPH_BLESS=1 cargo test -p ralph-core prompt::\n{page}");
+}
+
+#[test]
+fn whole_prompts() {
+    let schema = action::schema().to_string();
+    let actions = Ask::Actions { schema: &schema, examples: action::examples() };
+    let guardrails = templates::guardrails();
+    check("actions-first", &first(actions, &guardrails));
+    check("actions-middle", &middle(actions));
+    check("agent-first", &first(AGENT, &guardrails));
+    check("agent-middle", &middle(AGENT));
+    check("agent-all-proved", &Inputs { boxes: &[Checkbox { id: "M1.1", verified: true }], ..middle(AGENT) });
+}
+
+/// The parts that stand in fences, by the names there.
+const FENCED: [(&str, Part); 10] = [
+    ("task", Part::Task),
+    ("guardrails", Part::Guardrails),
+    ("progress", Part::Progress),
+    ("notes", Part::Notes),
+    ("errors-log", Part::Errors),
+    ("git-status", Part::GitStatus),
+    ("diffstat", Part::Diffstat),
+    ("test-output", Part::TestOutput),
+    ("rotated-because", Part::RotatedBecause),
+    ("last-failure", Part::LastFailure),
+];
+
+/// Says what is wrong with the fences of a message: each is closed by its own end, holds no more than it may, and the mark
+/// stands nowhere else.
+fn flaw(user: &str) -> Option<String> {
+    let mut open: Option<(&str, usize)> = None;
+    for line in user.lines() {
+        if line.contains("[ralph:") || line.contains(NONCE) {
+            let words = line.strip_prefix("[ralph:").and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
+            open = match (words.split(' ').collect::<Vec<_>>().as_slice(), open) {
+                (["begin", name, NONCE], None) => Some((name, 0)),
+                (["end", name, NONCE], Some((opened, held))) if *name == opened => {
+                    let part = FENCED.iter().find(|(fence, _)| fence == name)?.1;
+                    if held > part.cap() + 1 {
+                        return Some(format!("{name} holds {held} bytes"));
+                    }
+                    None
+                }
+                _ => return Some(format!("{line:?} in {open:?}")),
+            };
+        } else if let Some((_, held)) = &mut open {
+            *held += line.len() + 1;
+        }
+    }
+    open.map(|(name, _)| format!("{name} is not closed"))
+}
+
+fn with_everywhere<'a>(text: &'a str, names: &'a [String], boxes: &'a [Checkbox<'a>], ask: Ask<'a>) -> Inputs<'a> {
+    Inputs {
+        run: text,
+        task: text,
+        guardrails: text,
+        progress: text,
+        notes: text,
+        errors_log: text,
+        git_status: text,
+        diffstat: text,
+        test_output: text,
+        test_command: text,
+        boxes,
+        protected_paths: names,
+        rotated_because: Some(text),
+        last_failure: Some(text),
+        ..middle(ask)
+    }
+}
+
+#[track_caller]
+fn holds(prompt: &Prompt, own: usize) {
+    assert_eq!(flaw(&prompt.user), None, "{}", prompt.user);
+    let whole = prompt.system.len() + prompt.user.len();
+    assert!(whole <= WHOLE_BYTES + own, "{whole} bytes");
+}
+
+#[test]
+fn a_broken_fence_is_seen() {
+    let fine = format!("[ralph:begin task {NONCE}]\nx\n[ralph:end task {NONCE}]\n");
+    assert_eq!(flaw(&fine), None);
+    assert!(flaw(&fine.replace("end task", "end notes")).is_some());
+    assert!(flaw(&format!("{fine}{NONCE}")).is_some());
+    assert!(flaw(&fine.replace("\nx\n", &format!("\n{}\n", "x".repeat(90 << 10)))).is_some());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Any text in every place at once, repeated until it is far above every cap.
+    #[test]
+    fn no_text_breaks_out_or_grows(
+        text in "((?s).|\\[ralph:(begin|end) |(task|test-output) |k3v9|q2w8|k3v9q2w8|K3V9Q2W8|\\]|\n|\u{1b}\\[0m|`|\u{9b}|\u{202e}){0,40}",
+        times in prop_oneof![Just(1_usize), Just(7), Just(20_000)],
+    ) {
+        let text = text.repeat(times);
+        let names = vec![text.clone(), text.clone()];
+        let boxes = [Checkbox { id: &text, verified: true }, Checkbox { id: &text, verified: false }];
+        let schema = action::schema().to_string();
+        let actions = Ask::Actions { schema: &schema, examples: action::examples() };
+        let own = schema.len() + action::examples().len();
+        holds(&build(&with_everywhere(&text, &names, &boxes, actions)), own);
+        holds(&build(&with_everywhere(&text, &names, &boxes, AGENT)), 0);
+    }
+}

@@ -1,0 +1,208 @@
+//! What a prompt is told of the files of a run: the ends that are shown, never the whole. An agent can make a file of any
+//! size, and a prompt must not wait for it.
+
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+use ralph_core::prompt::{Keep, Part, Unread};
+use ralph_sandbox::{Error as SandboxError, Exec, Sandbox, capture};
+
+use super::files::{Files, inside};
+use crate::error::{Error, file};
+
+/// The texts of a prompt that stand in files.
+#[derive(Debug, Default)]
+pub(super) struct Excerpts {
+    pub(super) guardrails: String,
+    pub(super) progress: String,
+    pub(super) notes: String,
+    pub(super) errors: String,
+    /// What the tests printed in the iteration before.
+    pub(super) test_output: String,
+    /// How much longer each of them is.
+    pub(super) unread: Vec<Unread>,
+}
+
+/// A piece of a file, and how much of the file it is not.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Piece {
+    text: String,
+    unread: u64,
+}
+
+impl Excerpts {
+    /// Reads what a prompt shows: the `.ralph` files as the agent sees them, and the host's own record of the tests.
+    pub(super) async fn read(files: &Files, sandbox: &dyn Sandbox, tested_in: u32) -> Result<Self, Error> {
+        let mut excerpts = Self::default();
+        for (part, name) in [
+            (Part::Guardrails, "guardrails.md"),
+            (Part::Progress, "progress.md"),
+            (Part::Notes, "notes.md"),
+            (Part::Errors, "errors.log"),
+        ] {
+            let piece = of_sandbox(sandbox, name, part).await?;
+            excerpts.put(part, piece);
+        }
+        let path = files.folder().iteration(tested_in).join("test_output.txt");
+        excerpts.put(Part::TestOutput, of_host(&path, Part::TestOutput).map_err(file("read", &path))?);
+        Ok(excerpts)
+    }
+
+    fn put(&mut self, part: Part, piece: Piece) {
+        let place = match part {
+            Part::Guardrails => &mut self.guardrails,
+            Part::Progress => &mut self.progress,
+            Part::Notes => &mut self.notes,
+            Part::Errors => &mut self.errors,
+            _ => &mut self.test_output,
+        };
+        *place = piece.text;
+        if piece.unread > 0 {
+            self.unread.push(Unread { part, bytes: piece.unread });
+        }
+    }
+}
+
+fn cap(part: Part) -> u64 {
+    u64::try_from(part.cap()).unwrap_or(u64::MAX)
+}
+
+/// Reads a `.ralph` file: all of it when it is small, else the end that is shown. What is no readable file is nothing.
+async fn of_sandbox(sandbox: &dyn Sandbox, name: &str, part: Part) -> Result<Piece, Error> {
+    let path = inside(name);
+    match sandbox.read(&path, cap(part)).await {
+        Ok(bytes) => Ok(Piece { text: String::from_utf8_lossy(&bytes).into_owned(), unread: 0 }),
+        Err(SandboxError::TooLarge { .. }) => end_inside(sandbox, &path, part).await,
+        Err(error @ (SandboxError::Refused { .. } | SandboxError::File { .. })) => {
+            tracing::debug!(%error, name, "a .ralph file could not be read");
+            Ok(Piece::default())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+// Links are not followed, and what is no plain file is not opened. Both programs ask for the place they read from.
+const END: &str = r#"[ -f "$1" ] && [ ! -L "$1" ] || exit 1
+wc -c < "$1"
+"$2" -c "$3" < "$1""#;
+
+/// Has the end of a large file printed where it is.
+async fn end_inside(sandbox: &dyn Sandbox, path: &Path, part: Part) -> Result<Piece, Error> {
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    const MORE: usize = 1024;
+    let program = match part.keep() {
+        Keep::Start => "head",
+        Keep::End => "tail",
+    };
+    let (path, count) = (path.display().to_string(), part.cap().to_string());
+    let exec = Exec::new(["sh", "-c", END, "sh", &path, program, &count], TIMEOUT);
+    let output = capture(sandbox, &exec, part.cap() + MORE).await?;
+    let newline = output.stdout.iter().position(|byte| *byte == b'\n');
+    let parts = newline.and_then(|at| output.stdout.split_at_checked(at + 1));
+    let size = parts.and_then(|(size, _)| std::str::from_utf8(size).ok()?.trim().parse::<u64>().ok());
+    match (parts, size) {
+        (Some((_, bytes)), Some(size)) if output.exit.success() && !output.truncated => {
+            Ok(Piece { text: whole_characters(bytes), unread: size.saturating_sub(bytes.len() as u64) })
+        }
+        _ => {
+            tracing::debug!(path, code = output.exit.code(), "the end of a .ralph file could not be read");
+            // How long it is nobody said; that it is longer than what is shown is known.
+            Ok(Piece { text: String::new(), unread: cap(part) })
+        }
+    }
+}
+
+/// Reads the end of a file of the host that is shown; one that is not there is empty.
+fn of_host(path: &Path, part: Part) -> io::Result<Piece> {
+    let mut file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Piece::default()),
+        Err(error) => return Err(error),
+    };
+    let size = file.metadata()?.len();
+    if part.keep() == Keep::End {
+        file.seek(SeekFrom::Start(size.saturating_sub(cap(part))))?;
+    }
+    let mut bytes = Vec::new();
+    file.take(cap(part)).read_to_end(&mut bytes)?;
+    Ok(Piece { unread: size.saturating_sub(bytes.len() as u64), text: whole_characters(&bytes) })
+}
+
+/// Makes text of a piece that may begin or end in the middle of a character.
+fn whole_characters(bytes: &[u8]) -> String {
+    let continues = |byte: &u8| byte & 0b1100_0000 == 0b1000_0000;
+    let start = bytes.iter().take(3).take_while(|byte| continues(byte)).count();
+    let bytes = bytes.get(start..).unwrap_or_default();
+    match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() => {
+            String::from_utf8_lossy(bytes.get(..error.valid_up_to()).unwrap_or_default()).into_owned()
+        }
+        _ => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    use ralph_core::config::Toolchains;
+    use ralph_core::redact::Redactor;
+    use ralph_sandbox::local::Local;
+    use ralph_sandbox::{Backend as _, Network, Resources, Spec};
+
+    use super::*;
+    use crate::store::Folder;
+
+    #[test]
+    fn characters_that_were_cut() {
+        for (bytes, want) in [
+            ("äb".as_bytes().get(1..).unwrap(), "b"),
+            ("a…".as_bytes().get(..2).unwrap(), "a"),
+            (b"a\xffb", "a\u{fffd}b"),
+            (b"", ""),
+            (b"\x80\x80\x80\x80", "\u{fffd}"),
+        ] {
+            assert_eq!(whole_characters(bytes), want, "{bytes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn ends_of_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = Spec {
+            name: "one".to_owned(),
+            labels: BTreeMap::new(),
+            env: BTreeMap::new(),
+            image: None,
+            resources: Resources::default(),
+            network: Network::None,
+            toolchains: Toolchains::default(),
+        };
+        let sandbox = Local::new(dir.path().join("sandboxes")).create(&spec).await.unwrap();
+        let files = Files::new(Folder::at(dir.path().join("run")), Redactor::default());
+        let long = format!("{}the end\n", "words and more words\n".repeat(9000));
+        for name in ["guardrails.md", "progress.md", "errors.log"] {
+            sandbox.write(&inside(name), long.as_bytes(), None).await.unwrap();
+        }
+        sandbox.write(&inside("real.md"), long.as_bytes(), None).await.unwrap();
+        std::os::unix::fs::symlink("real.md", sandbox.workspace().join(inside("notes.md"))).unwrap();
+        fs::create_dir_all(files.folder().iteration(3)).unwrap();
+        fs::write(files.folder().iteration(3).join("test_output.txt"), &long).unwrap();
+        let read = Excerpts::read(&files, &*sandbox, 3).await.unwrap();
+        let end = |part: Part| long.get(long.len() - part.cap()..).unwrap();
+        assert_eq!(read.guardrails, end(Part::Guardrails));
+        assert_eq!(read.errors, end(Part::Errors));
+        assert_eq!(read.test_output, end(Part::TestOutput));
+        assert_eq!(read.progress, long.get(..Part::Progress.cap()).unwrap());
+        assert_eq!(read.notes, "", "a link is not followed");
+        let unread = |part: Part| Unread { part, bytes: (long.len() - part.cap()) as u64 };
+        let want = [Part::Guardrails, Part::Progress, Part::Errors, Part::TestOutput].map(unread);
+        assert_eq!(read.unread, want);
+        // Small ones are whole, and one that is missing is empty.
+        sandbox.write(&inside("errors.log"), b"one\n", None).await.unwrap();
+        let read = Excerpts::read(&files, &*sandbox, 4).await.unwrap();
+        assert_eq!((read.errors.as_str(), read.test_output.as_str()), ("one\n", ""));
+    }
+}

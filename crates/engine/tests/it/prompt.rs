@@ -1,0 +1,141 @@
+//! The prompt of a real run whose files are far too large: it stays small, and next to nothing of them is read for it.
+
+use std::fs::{self, File};
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use ralph_core::env::Env;
+use ralph_core::event::{Event, Line};
+use ralph_core::prompt::{Part, WHOLE_BYTES};
+use ralph_core::run::Status;
+use ralph_engine::host::Host;
+use ralph_engine::run::{Keep, Stops, begin};
+use ralph_engine::store::{Announce, Home, Moment};
+
+use super::support::{Case, HandOver, Scenario};
+
+const SIMPLE: Scenario = Scenario {
+    task: r#"---
+task_id: large-001
+test_command: "true"
+---
+
+# Write it
+
+- [ ] M1.1 There is an out
+  - verify: `grep -q done out.txt`
+"#,
+    script: r#"{"format": 1}
+{"usage": {"input": 900, "output": 40}, "json": {"summary": "Out.", "actions": [{"type": "write", "path": "out.txt", "content": "done\n"}, {"type": "commit", "message": "out"}, {"type": "stop_success", "reason": "done"}], "claims": {"checkboxes_checked": ["M1.1"]}}}
+"#,
+};
+
+const LARGE: u64 = 200 << 20;
+
+/// Puts huge files in place while the prompt is built, and takes them away again.
+struct Planter {
+    home: Home,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// What was there before, by its path.
+    kept: Vec<(PathBuf, Option<Vec<u8>>)>,
+    read_before: u64,
+    read: Option<u64>,
+}
+
+impl Announce for Planter {
+    fn announce(&self, moment: Moment, line: &Line) {
+        let mut seen = self.seen.lock().unwrap();
+        match (&line.event, moment) {
+            (Event::IterationStarted { n: 1, .. }, Moment::After) => {
+                for path in self.places() {
+                    seen.kept.push((path.clone(), fs::read(&path).ok()));
+                    plant(&path);
+                }
+                seen.read_before = bytes_read();
+            }
+            (Event::ModelCalled { n: 1, .. }, Moment::Before) => {
+                let before = seen.read_before;
+                seen.read = Some(bytes_read() - before);
+                for (path, kept) in seen.kept.drain(..) {
+                    match kept {
+                        Some(bytes) => fs::write(&path, bytes).unwrap(),
+                        None => fs::remove_file(&path).unwrap(),
+                    }
+                }
+            }
+            _ => (),
+        }
+    }
+}
+
+impl Planter {
+    fn places(&self) -> Vec<PathBuf> {
+        let ids = self.home.ids().unwrap();
+        let folder = self.home.folder(ids.first().unwrap());
+        let sandbox = folder.state().unwrap().workplace.unwrap().sandbox;
+        let state = self.home.sandboxes_dir().join(sandbox).join("workspace/.ralph");
+        let logs = ["errors.log", "guardrails.md", "notes.md", "progress.md"].map(|name| state.join(name));
+        logs.into_iter().chain([folder.iteration(0).join("test_output.txt")]).collect()
+    }
+}
+
+/// Makes a file of 200 MB whose beginning and end are text.
+fn plant(path: &Path) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let mut file = File::create(path).unwrap();
+    let text = |word: &str| format!("{word} of {}\n", path.file_name().unwrap().to_str().unwrap()).repeat(2000);
+    file.write_all(text("beginning").as_bytes()).unwrap();
+    file.set_len(LARGE).unwrap();
+    file.seek(SeekFrom::End(0)).unwrap();
+    file.write_all(text("end").as_bytes()).unwrap();
+}
+
+/// Returns how many bytes this process and the programs it waited for have read.
+fn bytes_read() -> u64 {
+    let text = fs::read_to_string("/proc/self/io").unwrap();
+    text.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn huge_files_are_not_read_for_a_prompt() {
+    const MOST_READ: u64 = 4 << 20;
+    let case = Case::new(SIMPLE, HandOver::Here);
+    let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", case.home().state_dir().display().to_string())];
+    let env = Env::new(env.map(|(name, value)| (name.to_owned(), value)));
+    let host = Host::open(case.home(), env).await.unwrap();
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let planter = Planter { home: case.home(), seen: seen.clone() };
+    let begun = begin(&host, case.wish(), Box::new(planter), Stops::default(), Keep::Always).await.unwrap();
+    let mut runner = begun.runner;
+    let ended = runner.drive().await.unwrap().clone();
+    assert_eq!(ended.status, Status::Succeeded, "{}", case.told());
+    let read = seen.lock().unwrap().read.unwrap();
+    assert!(read < MOST_READ, "{read} bytes were read");
+
+    let prompt = fs::read_to_string(case.folder().unwrap().iteration(1).join("prompt.md")).unwrap();
+    let own = ralph_core::action::schema().to_string().len() + ralph_core::action::examples().len();
+    assert!(prompt.len() <= WHOLE_BYTES + own, "{} bytes", prompt.len());
+    for (part, path, shown) in [
+        (Part::Errors, ".ralph/errors.log", "end of errors.log"),
+        (Part::Guardrails, ".ralph/guardrails.md", "end of guardrails.md"),
+        (Part::Notes, ".ralph/notes.md", "end of notes.md"),
+        (Part::Progress, ".ralph/progress.md", "beginning of progress.md"),
+        (Part::TestOutput, ".ralph/iterations/0/test_output.txt", "end of test_output.txt"),
+    ] {
+        let note = prompt.lines().find(|line| line.ends_with(&format!("the whole: `{path}`)"))).unwrap();
+        let left_out: u64 = note.trim_start_matches('(').split(' ').next().unwrap().parse().unwrap();
+        assert!(left_out > LARGE - 1024 && left_out < LARGE + (64 << 10), "{note}");
+        assert!(prompt.contains(&format!("\n{shown}\n")), "{part:?}");
+        let other = if shown.starts_with("end") {
+            shown.replace("end", "beginning")
+        } else {
+            shown.replace("beginning", "end")
+        };
+        assert!(!prompt.contains(&other), "{part:?}");
+    }
+}
