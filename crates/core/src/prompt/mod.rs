@@ -8,4 +8,5 @@ mod rules;
 pub mod templates;
 
 pub use build::{Ask, Checkbox, Inputs, Left, Prompt, build, reask};
+pub(crate) use part::Fence;
 pub use part::{Cut, ERROR_LINES, Part, WHOLE_BYTES};
