@@ -4,8 +4,11 @@ mod adopt;
 mod audit;
 mod config;
 mod demo;
+mod diagnose;
 mod diff;
 mod doctor;
+mod edit_task;
+mod gutter;
 mod help;
 mod init;
 mod lint;
@@ -65,6 +68,13 @@ pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) ->
         Command::Guardrail(args) => {
             steer::steer(&setup, &args.run, Control::Guardrail { text: args.text.join(" ") }, ui).await
         }
+        Command::Gutter(args) => gutter::gutter(&setup, &args, ui),
+        Command::Diagnose(args) => diagnose::diagnose(&setup, &args.run, ui).await,
+        Command::Apply(args) => diagnose::apply(&setup, &args, ui).await,
+        Command::SetProfile(args) => {
+            steer::steer(&setup, &args.run, Control::SetProfile { name: args.profile }, ui).await
+        }
+        Command::EditTask(args) => edit_task::edit_task(&setup, args, ui).await,
         Command::Rewind(args) => rewind::rewind(&setup, &args, ui).await,
         Command::Adopt(args) => adopt::adopt(&setup, &args, ui).await,
         Command::Init(args) => init::init(&setup, &args, ui).await,

@@ -436,7 +436,7 @@ impl Runner {
         self.files.artefact(&*sandbox, n, "prompt.md", shown.as_bytes()).await
     }
 
-    fn last_test_output(&self, n: u32) -> Result<String, Error> {
+    pub(super) fn last_test_output(&self, n: u32) -> Result<String, Error> {
         let path = self.folder.iteration(n.saturating_sub(1)).join("test_output.txt");
         let bytes = self.folder.read(&path)?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes).into_owned())

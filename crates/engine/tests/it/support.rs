@@ -408,6 +408,7 @@ fn call(event: &Event) -> Option<(u32, u32, &'static str, Micros)> {
     let Event::ModelCalled { n, call, answer, cost, .. } = event else { return None };
     let answer = match answer {
         Answer::Actions { .. } => "actions",
+        Answer::Diagnosis { .. } => "diagnosis",
         Answer::Invalid { .. } => "invalid",
         Answer::Lost => "lost",
     };
