@@ -24,4 +24,5 @@ mod resume;
 mod secrets;
 mod stage;
 mod steer;
+mod stuck;
 mod surface;

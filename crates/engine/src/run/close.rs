@@ -565,8 +565,9 @@ fn sample(
     failures.extend(open.invalid.iter().map(|error| Signature::of("answer", 1, error)));
     let edits = acted.iter().filter(|acted| acted.kind != "run" && acted.outcome != ralph_core::event::Outcome::Ok);
     failures.extend(edits.map(|acted| Signature::of(&acted.kind, 1, &acted.detail)));
-    if acted.is_empty() && open.answer.is_some() && outputs.is_empty() {
-        // An answer that asks for nothing is a failure like any other.
+    let wish = |acted: &&Acted| matches!(acted.kind.as_str(), "rotate" | "pause" | "stop_success" | "stop_failure");
+    if open.answer.is_some() && acted.iter().all(|acted| wish(&acted)) && outputs.is_empty() {
+        // An answer that does nothing is a failure like any other.
         failures.push(Signature::of("answer", 1, "no action"));
     }
     let tests = test_counts(open, outputs);

@@ -6,6 +6,8 @@ mod crash;
 mod git;
 mod hostile;
 mod model;
+mod stuck;
 mod support;
+mod traces;
 #[cfg(target_os = "linux")]
 mod way_out;
