@@ -75,15 +75,15 @@ pub fn revise(now: &str, wanted: &str, who: Who) -> Result<Revised, Refusal> {
         task::parse(source).map_err(|error| Refusal::NotATask { why: one_line(&error.to_string()) })
     };
     let (old, new) = (read(now)?, read(wanted)?);
-    let mut findings = lint::lint(Some(wanted), &lint::Context::default()).into_iter();
-    if let Some(finding) = findings.find(|finding| finding.severity == Severity::Error) {
-        return Err(Refusal::Lint { why: one_line(&finding.message) });
-    }
     if let Some(key) = pinned_key(&old, &new) {
         return Err(Refusal::Pinned { key });
     }
     if who == Who::Stricter {
         stricter(&old, &new)?;
+    }
+    let mut findings = lint::lint(Some(wanted), &lint::Context::default()).into_iter();
+    if let Some(finding) = findings.find(|finding| finding.severity == Severity::Error) {
+        return Err(Refusal::Lint { why: one_line(&finding.message) });
     }
     Ok(Revised { text: wanted.to_owned(), task: new })
 }

@@ -155,14 +155,14 @@ fn same_failure(recent: &[&Sample]) -> Part {
     };
     let numbers: Vec<String> =
         places.iter().filter_map(|at| recent.get(*at)).map(|sample| sample.n.to_string()).collect();
-    let why = format!(
-        "`{}` failed with exit code {} and the same error in {} of the last {} ({})",
-        name(&failure.command),
-        failure.code,
-        places.len(),
-        iterations(recent.len()),
-        numbers.join(", "),
-    );
+    let (command, code, numbers) = (name(&failure.command), failure.code, numbers.join(", "));
+    let why = match places.len() {
+        1 => format!("`{command}` failed with exit code {code} in iteration {numbers}, and not like that before"),
+        times => format!(
+            "`{command}` failed with exit code {code} and the same error in {times} of the last {} iterations ({numbers})",
+            recent.len()
+        ),
+    };
     part(places.len() >= TIMES, why)
 }
 

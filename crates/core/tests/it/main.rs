@@ -7,3 +7,4 @@ mod decide;
 mod fold;
 mod pure;
 mod story;
+mod stuck;

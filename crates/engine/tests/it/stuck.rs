@@ -432,7 +432,10 @@ fn killed_in_the_middle_of_a_diagnosis() {
     let from = at(|event| matches!(event, Event::MitigationApplied { rung: Rung::Diagnose, .. }));
     let to = at(|event| matches!(event, Event::ControlApplied { .. }));
     assert!(to - from >= 4, "{}", calm.told());
-    for kill in (from..=to + 1).flat_map(|seq| [Kill::Before(seq), Kill::After(seq)]) {
+    // Before an event that stands for files which were written already, and after every event.
+    let written = at(|event| matches!(event, Event::DiagnosisWritten { .. }));
+    let kills = (from..=to).map(Kill::After).chain([written, to].map(Kill::Before));
+    for kill in kills {
         let mut case = fresh();
         assert_eq!(case.run(kill), Ending::Killed, "{kill:?}");
         case.go_on();
