@@ -5,6 +5,7 @@ mod import;
 mod network;
 pub(crate) mod profile;
 pub(crate) mod secret;
+pub(crate) mod stuck;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -105,6 +106,23 @@ pub(crate) enum Command {
         after_help = "Examples:\n  ralph guardrail @ \"never edit generated files\"\n  ralph guardrail 01k3 \"run make fmt first\""
     )]
     Guardrail(Words),
+    /// Explain why a run was or was not found to go in circles
+    #[command(subcommand, after_help = "Examples:\n  ralph gutter explain @\n  ralph gutter explain 01k3 4 --json")]
+    Gutter(stuck::Gutter),
+    /// Have the doctor profile look at a run and propose what to do
+    #[command(after_help = "Examples:\n  ralph diagnose @\n  ralph apply @")]
+    Diagnose(OneRun),
+    /// Carry out what a diagnosis proposed, or list it
+    #[command(after_help = "Examples:\n  ralph apply @\n  ralph apply @ 1 && ralph resume @")]
+    Apply(stuck::Apply),
+    /// Let another of its profiles go on with a run
+    #[command(after_help = "Examples:\n  ralph set-profile @ strong\n  ralph set-profile 01k3 default-cheap")]
+    SetProfile(stuck::SetProfile),
+    /// Give a run a new text of its task
+    #[command(
+        after_help = "Examples:\n  ralph edit-task @ ralph_task.md\n  ralph edit-task 01k3 clearer.md --allow-weaker"
+    )]
+    EditTask(stuck::EditTask),
     /// Put a resting run back to where an iteration ended
     #[command(after_help = "Examples:\n  ralph rewind @ 3\n  ralph rewind 01k3 1 && ralph resume 01k3")]
     Rewind(Rewind),

@@ -10,7 +10,7 @@ use ralph_core::config::{
 use ralph_core::env::RALPH_STATE_DIR;
 use ralph_core::event::{Identity, PinnedAgent, PinnedProfile, Profiles as PinnedProfiles, Resources};
 use ralph_core::exit::Exit;
-use ralph_core::gutter::Rung;
+use ralph_core::gutter::DEFAULT_LADDER;
 use ralph_core::lint::{self, Context, Finding, Maxima, Pricing};
 use ralph_core::money::Micros;
 use ralph_core::policy::{Mode, Policy};
@@ -293,7 +293,7 @@ impl Setup {
             budget,
             policy: config.sandbox.network.policy(),
             identity: Identity { name: config.git.name.value.clone(), email: config.git.email.value.clone() },
-            ladder: vec![Rung::Rotate, Rung::Fallback, Rung::Pause],
+            ladder: DEFAULT_LADDER.to_vec(),
             check_timeout_s: proof_timeout.min(u64::from(config.check.timeout_s.value)),
             baseline: !flags.no_baseline,
             include_dirty: flags.include_dirty,

@@ -24,9 +24,8 @@ pub enum Control {
     Guardrail {
         text: String,
     },
-    EditTask {
-        text: String,
-    },
+    /// Makes this the task from now on.
+    EditTask(TaskEdit),
     Diagnose,
     ApplyProposal {
         number: u32,
@@ -47,6 +46,21 @@ pub enum Control {
     },
 }
 
+/// A new text for the task of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskEdit {
+    pub text: String,
+    /// A person wants it even where it judges the work less strictly.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_weaker: bool,
+    /// The proposal it carries out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposal: Option<u32>,
+    /// Scripts of the base commit that its proofs execute; filled in by whoever carries it out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proof_files: Vec<String>,
+}
+
 impl Control {
     /// Tells whether it only leaves words for the model.
     pub fn is_words(&self) -> bool {
@@ -56,6 +70,21 @@ impl Control {
     /// Tells whether it changes what the run may reach.
     pub fn is_policy(&self) -> bool {
         matches!(self, Self::AllowHost { .. } | Self::DenyHost { .. })
+    }
+
+    /// Tells whether it is about what the run does once it goes on, so that one that failed can still be told.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::Note { .. }
+            | Self::Guardrail { .. }
+            | Self::AllowHost { .. }
+            | Self::DenyHost { .. }
+            | Self::SetProfile { .. }
+            | Self::EditTask(_)
+            | Self::Diagnose
+            | Self::ApplyProposal { .. } => true,
+            Self::Pause | Self::Resume | Self::Rotate { .. } | Self::Stop | Self::RaiseBudget { .. } => false,
+        }
     }
 
     /// Returns the tag the control is written with.
@@ -68,7 +97,7 @@ impl Control {
             Self::SetProfile { .. } => "set-profile",
             Self::Note { .. } => "note",
             Self::Guardrail { .. } => "guardrail",
-            Self::EditTask { .. } => "edit-task",
+            Self::EditTask(_) => "edit-task",
             Self::Diagnose => "diagnose",
             Self::ApplyProposal { .. } => "apply-proposal",
             Self::RaiseBudget { .. } => "raise-budget",

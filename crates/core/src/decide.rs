@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::budget::Limit;
+use crate::diagnosis::Doing;
 use crate::event::{PinnedBox, Reason, Started, TestEvery, Verdict};
 use crate::gutter::{self, Rung};
 use crate::run::{Checked, Open, State, Status, Wish};
@@ -47,6 +48,15 @@ pub enum Step {
     Mitigate {
         n: u32,
         rung: Rung,
+    },
+    /// Bring a diagnosis one step further.
+    Diagnose {
+        n: u32,
+        doing: Doing,
+    },
+    /// Carry out a proposal that the task wants carried out without asking.
+    Apply {
+        number: u32,
     },
     /// Push what was imported and open or update the pull request.
     Publish {
@@ -161,14 +171,36 @@ fn between(state: &State) -> Step {
         if state.unmitigated {
             return mitigate(state, last.n);
         }
-        if state.pause_due {
-            return Step::Pause { reason: Reason::Gutter };
-        }
     }
-    if let Some(limit) = state.budget.exhausted(&state.spent).or_else(|| spent_up(state)) {
+    if let Some(number) = state.diagnoses.due.first() {
+        return Step::Apply { number: *number };
+    }
+    let spent = state.budget.exhausted(&state.spent).or_else(|| spent_up(state));
+    if spent.is_none()
+        && let Some(step) = diagnosis(state)
+    {
+        return step;
+    }
+    if state.pause_due {
+        return Step::Pause { reason: Reason::Gutter };
+    }
+    if let Some(limit) = spent {
         return end(state, Verdict::Failed { reason: Reason::Budget { limit } });
     }
     Step::StartIteration { n: state.next_iteration(), profile: state.profile.clone() }
+}
+
+/// Returns the next step of a diagnosis: of one that somebody wants, or of the one that is due every so many iterations.
+pub fn diagnosis(state: &State) -> Option<Step> {
+    let n = state.last.as_ref().map_or(0, |last| last.n);
+    let every = state.started.diagnose.every;
+    let due = every > 0 && n > 0 && n.is_multiple_of(every) && state.diagnoses.after.is_none_or(|after| after < n);
+    let under = match &state.diagnoses.under {
+        Some(under) => under.doing(),
+        None if due => Doing::Call { call: 0, reask: None },
+        None => return None,
+    };
+    Some(Step::Diagnose { n, doing: under })
 }
 
 /// Pushes for the first time as soon as there is something, and again whenever a milestone is complete.
@@ -225,7 +257,8 @@ fn mitigate(state: &State, n: u32) -> Step {
         state.gutter_streak,
         &state.started.ladder,
         state.started.profiles.fallback.is_some(),
-        state.started.profiles.doctor.is_some(),
+        // Without a doctor of its own a run is diagnosed by another of its profiles.
+        true,
         state.budget.consecutive_gutter,
     );
     match rung {

@@ -15,6 +15,7 @@ use crate::gutter::{Rung, Sample, Score};
 use crate::money::Micros;
 use crate::policy::Policy;
 use crate::price::{Price, Usage};
+use crate::task::{Diagnose, Task};
 
 /// The number of the format that `events.jsonl` is written in.
 pub const FORMAT: u32 = 1;
@@ -197,6 +198,12 @@ pub enum Event {
         n: u32,
         profile: String,
         proposals: u32,
+        /// How many of them, the first ones, are guardrails.
+        #[serde(default)]
+        guardrails: u32,
+        /// Why there is none, when that is so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed: Option<String>,
     },
     BudgetWarned {
         limit: Limit,
@@ -341,6 +348,9 @@ pub struct Started {
     pub commit_state: bool,
     pub min_changed_lines: u64,
     pub ladder: Vec<Rung>,
+    /// How often to diagnose and what is done without asking; missing in older runs, which had no diagnosis.
+    #[serde(default)]
+    pub diagnose: Diagnose,
     pub identity: Identity,
     pub pr: PrWish,
     pub baseline: bool,
@@ -387,6 +397,22 @@ impl Profiles {
             .flatten()
             .find(|profile| profile.name == name)
     }
+
+    /// Returns who makes diagnoses: the doctor, else the fallback, else the run's own profile.
+    pub fn doctor(&self) -> &PinnedProfile {
+        self.doctor.as_ref().or(self.fallback.as_ref()).unwrap_or(&self.default)
+    }
+
+    /// Returns the names of all profiles, each once.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names = vec![self.default.name.as_str()];
+        for profile in [&self.fallback, &self.doctor].into_iter().flatten() {
+            if !names.contains(&profile.name.as_str()) {
+                names.push(&profile.name);
+            }
+        }
+        names
+    }
 }
 
 /// A profile as it was when the run started; credentials are named, never held.
@@ -428,6 +454,23 @@ pub struct PinnedBox {
     pub proofs: Vec<String>,
 }
 
+impl PinnedBox {
+    /// Returns every box of a task; one without a proof of its own is proved by all `verify_commands`.
+    pub fn all(task: &Task) -> Vec<Self> {
+        let pin = |checkbox: &crate::task::Checkbox| Self {
+            id: checkbox.id.clone(),
+            text: checkbox.text.clone(),
+            milestone: checkbox.milestone.clone(),
+            proofs: if checkbox.proofs.is_empty() {
+                task.front.verify_commands.clone()
+            } else {
+                checkbox.proofs.clone()
+            },
+        };
+        task.boxes.iter().map(pin).collect()
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TestEvery {
@@ -458,6 +501,8 @@ pub struct PrWish {
 pub enum Answer {
     /// A valid answer; its text stands in the artefacts under this hash.
     Actions { count: u32, response: String },
+    /// A valid diagnosis.
+    Diagnosis { proposals: u32, response: String },
     /// An answer that is not what was asked for.
     Invalid { error: String },
     /// The process died while the call was under way: charged by estimate, asked again.
@@ -633,7 +678,9 @@ impl Reason {
     pub fn next(&self, run: &str) -> String {
         match self {
             Self::Budget { limit } => format!("ralph resume {run} {}", limit.raise_flag()),
-            Self::Gutter => format!("ralph guardrail {run} \"what to do instead\", then ralph resume {run}"),
+            Self::Gutter => format!(
+                "ralph guardrail {run} \"what to do instead\" (or ralph diagnose {run}), then ralph resume {run}"
+            ),
             Self::NeedsDecision { .. } => format!("ralph note {run} \"your decision\", then ralph resume {run}"),
             Self::Auth { .. } => format!("set the key of the profile, then ralph resume {run}"),
             Self::Quota { .. } => format!("nothing: it goes on by itself, or ralph resume {run}"),

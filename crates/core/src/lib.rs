@@ -9,6 +9,7 @@ pub mod budget;
 pub mod config;
 pub mod control;
 pub mod decide;
+pub mod diagnosis;
 pub mod egress;
 pub mod env;
 pub mod event;

@@ -10,11 +10,15 @@ use serde::Serialize;
 use crate::audit::Head;
 use crate::budget::{Budget, Limit, Spent};
 use crate::control::Control;
-use crate::event::{Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, Reason, Stage, Started, Verdict};
+use crate::diagnosis::Diagnoses;
+use crate::event::{
+    Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, Reason, Stage, Started, Verdict,
+};
 use crate::exit::Exit;
-use crate::gutter::{Rung, Sample};
+use crate::gutter::{Rung, Sample, Score};
 use crate::money::Micros;
 use crate::policy::Policy;
+use crate::task::Apply;
 
 /// How many iterations the loop score looks back on; older ones can no longer matter.
 pub const WINDOW: usize = 8;
@@ -194,12 +198,19 @@ pub struct State {
     pub reclaim: BTreeSet<String>,
     /// The last result of `test_command` on the state as it is now.
     pub gate: Option<bool>,
+    /// Gutter verdicts since the last progress. An iteration that is neither leaves the ladder where it stands: else a
+    /// run that twitches now and then would never get to its second rung.
     pub gutter_streak: u32,
+    /// The score of the last iteration.
+    pub last_score: Option<Score>,
     /// A gutter was scored and nothing was done about it yet.
     pub unmitigated: bool,
     /// The mitigation was to wait for a person, and the run does not rest yet.
     pub pause_due: bool,
     pub rotate_because: Option<String>,
+    pub diagnoses: Diagnoses,
+    /// Which text of the task counts, counted from 1.
+    pub task_revision: u32,
     pub warned: BTreeMap<Limit, u8>,
     pub imported: Option<String>,
     pub import_stopped: Option<String>,
@@ -271,9 +282,12 @@ impl State {
             reclaim: BTreeSet::new(),
             gate: None,
             gutter_streak: 0,
+            last_score: None,
             unmitigated: false,
             pause_due: false,
             rotate_because: None,
+            diagnoses: Diagnoses::default(),
+            task_revision: 1,
             warned: BTreeMap::new(),
             imported: None,
             import_stopped: None,
@@ -333,8 +347,9 @@ impl State {
                 self.spent.cost += *cost;
                 self.spent.tokens = self.spent.tokens.saturating_add(usage.total());
                 self.through += u64::from(matches!(answer, Answer::Through { .. }));
-                if let Some(open) = &mut self.open {
-                    open.called(answer, *cost);
+                match &mut self.open {
+                    Some(open) => open.called(answer, *cost),
+                    None => self.diagnoses.called(answer),
                 }
             }
             Event::ActionStarted { index, kind, brief, before, .. } => {
@@ -361,7 +376,7 @@ impl State {
             Event::IterationFinished { n, outcome, head, summary, sample, verified } => {
                 self.close_iteration(*n, *outcome, head, summary, sample, verified);
             }
-            Event::GutterScored { score, .. } => self.scored(score.total, score.is_gutter()),
+            Event::GutterScored { score, .. } => self.scored(score),
             Event::MitigationApplied { rung, profile, why, .. } => self.mitigated(*rung, profile, why),
             Event::BudgetWarned { limit, percent } => {
                 self.warned.insert(*limit, *percent);
@@ -405,7 +420,11 @@ impl State {
                     open.told.insert(text.clone());
                 }
             }
-            Event::DiagnosisWritten { .. } | Event::CiChanged { .. } => (),
+            Event::DiagnosisWritten { n, proposals, guardrails, .. } => {
+                let auto = self.started.diagnose.apply == Apply::Auto;
+                self.diagnoses.written(*n, *proposals, *guardrails, auto);
+            }
+            Event::CiChanged { .. } => (),
         }
         Ok(())
     }
@@ -517,19 +536,22 @@ impl State {
         self.pull_request = Some(PullRequest { url, number, sha, proved });
     }
 
-    fn scored(&mut self, score: f64, gutter: bool) {
-        self.scores.push_back(score);
+    fn scored(&mut self, score: &Score) {
+        self.scores.push_back(score.total);
         if self.scores.len() > SCORES {
             self.scores.pop_front();
         }
-        let mut progress = false;
+        let mut progress = score.veto.is_some();
         if let Some(last) = &mut self.last {
             last.scored = true;
-            progress = last.newly_verified > 0;
+            progress |= last.newly_verified > 0;
         }
-        self.gutter_streak = if gutter { self.gutter_streak.saturating_add(1) } else { 0 };
-        self.unmitigated = gutter;
-        if progress {
+        self.unmitigated = score.is_gutter();
+        self.last_score = Some(score.clone());
+        if score.is_gutter() {
+            self.gutter_streak = self.gutter_streak.saturating_add(1);
+        } else if progress {
+            self.gutter_streak = 0;
             self.profile.clone_from(&self.started.profiles.default.name);
         }
     }
@@ -542,6 +564,9 @@ impl State {
             // The provider of its profile gave no answer: the iteration goes on with another one.
             profile.clone_into(&mut open.profile);
             return;
+        }
+        if rung == Rung::Diagnose {
+            self.diagnoses.want();
         }
         if matches!(rung, Rung::Rotate | Rung::Fallback | Rung::Diagnose) {
             self.rotate_because = Some(why.to_owned());
@@ -598,15 +623,11 @@ impl State {
             // Only rules are ever applied; a text that is none changes nothing.
             Control::AllowHost { host } => drop(self.policy.allow_also(host)),
             Control::DenyHost { host } => drop(self.policy.deny_also(host)),
+            Control::EditTask(edit) => self.edited(edit),
+            Control::Diagnose => self.diagnoses.want(),
+            Control::ApplyProposal { number } => self.diagnoses.applied(*number),
             // Their effect is a file or another event.
-            Control::Pause
-            | Control::Resume
-            | Control::Stop
-            | Control::Note { .. }
-            | Control::Guardrail { .. }
-            | Control::EditTask { .. }
-            | Control::Diagnose
-            | Control::ApplyProposal { .. } => (),
+            Control::Pause | Control::Resume | Control::Stop | Control::Note { .. } | Control::Guardrail { .. } => (),
         }
     }
 
@@ -670,7 +691,7 @@ impl Open {
         match answer {
             Answer::Actions { count, response } => self.answer = Some((*count, response.clone())),
             Answer::Invalid { error } => self.invalid.push(error.clone()),
-            Answer::Lost | Answer::Through { .. } => (),
+            Answer::Lost | Answer::Through { .. } | Answer::Diagnosis { .. } => (),
         }
     }
 

@@ -35,6 +35,8 @@ pub enum Error {
     Refused(String),
     #[error("run `{run}` cannot do `{control}`: {why}")]
     ControlRefused { run: String, control: String, why: String },
+    #[error("the proposals in `{path}` cannot be used: {why}", path = path.display())]
+    Proposals { path: PathBuf, why: String },
     #[error("`{variable}` is not set, and profile `{profile}` needs it")]
     NoKey { profile: String, variable: String },
     #[error("`{what}` cannot be lent to a sandbox: {why}")]
@@ -79,6 +81,7 @@ impl Error {
             Self::BadEvent { source, .. } => source.hint(),
             Self::ControlRefused { run, .. } => Some(format!("ralph show {run}")),
             Self::CannotRewind { run, .. } => Some(format!("ralph logs {run}")),
+            Self::Proposals { .. } => Some("ralph diagnose @ asks for new ones; rename that file first".to_owned()),
             Self::MissingCommit { branch, .. } => {
                 Some(format!("go to the repository, then: git fetch origin {}", plain(branch)))
             }
@@ -129,6 +132,7 @@ impl Error {
             Self::NoKey { .. } | Self::NoSecret { .. } | Self::Lend { .. } => Exit::Auth,
             Self::NoBackend { .. } | Self::Sandbox(_) => Exit::NotReady,
             Self::File { .. }
+            | Self::Proposals { .. }
             | Self::Locked { .. }
             | Self::BadEvent { .. }
             | Self::BadHistory { .. }

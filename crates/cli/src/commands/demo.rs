@@ -1,12 +1,15 @@
-//! `ralph demo`: offline, no keys. A small repository, a scripted model that lies, cheats and circles, a proved result.
+//! `ralph demo`: offline, no keys. A small repository, scripted models that lie, cheat and circle until a diagnosis is
+//! followed, and a proved result.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 
+use ralph_core::control::Control;
 use ralph_core::event::{PinnedProfile, Profiles};
 use ralph_core::exit::Exit;
 use ralph_core::price::Price;
-use ralph_engine::run::{Begun, Keep, Stops, begin};
+use ralph_core::run::State;
+use ralph_engine::run::{Begun, Keep, Raise, Recreate, Stops, at_rest, begin, resume};
 
 use super::run::{exit, warn_of};
 use crate::args::Demo;
@@ -33,23 +36,21 @@ pub(crate) async fn demo(setup: &Setup, args: Demo, ui: &mut Ui) -> Outcome {
     }
     let repo = dir.join("repo");
     commit(&repo)?;
-    let tell = |ui: &mut Ui, text: &str| {
-        if !ui.json() {
-            ui.say(text);
-        }
-    };
     tell(ui, &paint(BOLD, "A small repository with three failing checks, and a task that asks for them to pass:"));
     tell(ui, &format!("  {}\n", repo.display()));
     tell(
         ui,
-        "The model is scripted. It will claim a box it has not earned, try to weaken a check, and then go in circles.",
+        "The models are scripted. One will claim a box it has not earned, try to weaken a check, and then go in circles.",
     );
     tell(ui, "ralph runs every proof on the base commit first (they must be red), re-checks every claim itself, puts");
-    tell(ui, "protected files back, notices the circle, and in the end proves everything again in a fresh sandbox.\n");
+    tell(ui, "protected files back, notices the circle, tries a fresh session, another model and a diagnosis, and in the");
+    tell(ui, "end proves everything again in a fresh sandbox.\n");
     let read = setup.read(Some(&repo.join(TASK_FILE))).await?;
     let flags = Flags { backend: Some(ralph_engine::host::DEFAULT_BACKEND.to_owned()), ..Flags::default() };
     let mut wish = setup.begin(&read, &flags)?;
-    wish.profiles = Profiles { default: profile(&dir), fallback: None, doctor: None };
+    let played = |name: &str| profile(&dir, name);
+    wish.profiles =
+        Profiles { default: played("demo"), fallback: Some(played("demo-strong")), doctor: Some(played("demo-doctor")) };
     let (wake, stops) = (Wake::default(), Stops::default());
     warn_of(&setup.host.backend(&wish.backend)?.capabilities(), ui);
     let begun = begin(&setup.host, wish, Box::new(wake.clone()), stops.clone(), Keep::Never).await;
@@ -57,7 +58,10 @@ pub(crate) async fn demo(setup: &Setup, args: Demo, ui: &mut Ui) -> Outcome {
         // Nothing has begun; the folder was ours alone. What cannot be removed is only in the way.
         let _ = std::fs::remove_dir_all(&dir);
     })?;
-    let state = live::drive(runner, &wake, stops, 0, ui).await?;
+    let mut state = live::drive(runner, &wake, stops, 0, ui).await?;
+    if exit(&state) == Exit::Paused && state.diagnoses.open().next().is_some() {
+        state = follow_the_diagnosis(setup, &state, ui).await?;
+    }
     if exit(&state) == Exit::Success {
         tell(ui, &format!("\n{}", paint(BOLD, "What happened")));
         tell(
@@ -67,15 +71,38 @@ pub(crate) async fn demo(setup: &Setup, args: Demo, ui: &mut Ui) -> Outcome {
                 state.spent.iterations, state.spent.cost, state.commits, state.started.branch
             ),
         );
-        tell(ui, "  a claim without proof was not believed, a weakened check was put back, a circle was broken,");
-        tell(ui, "  and the pull request carries a signed receipt of the proof.");
+        tell(ui, "  a claim without proof was not believed, a weakened check was put back, a circle was seen, diagnosed and");
+        tell(ui, "  left with the sign that the diagnosis proposed, and the pull request carries a signed receipt of the proof.");
         tell(ui, &format!("\n{}", paint(BOLD, "Try next")));
         tell(ui, "  ralph show @        where it stands, with the pull request");
         tell(ui, "  ralph logs @        everything that happened");
+        tell(ui, "  ralph gutter explain @   why it was found to go in circles");
         tell(ui, "  ralph diff @        what changed");
         tell(ui, "  ralph verify @      run the proof again, here and now");
     }
     Ok(exit(&state))
+}
+
+/// Does what a person would do whose run has paused here: carry out the first proposal and go on.
+async fn follow_the_diagnosis(setup: &Setup, state: &State, ui: &mut Ui) -> Result<State, Failure> {
+    let (run, number) = (state.id(), state.diagnoses.open().next().unwrap_or(1));
+    tell(ui, &format!("\n{}", paint(BOLD, "Here ralph waits for a person (exit code 5). The demo does what it says:")));
+    tell(ui, &format!("  $ ralph apply {run} {number} && ralph resume {run}\n"));
+    let folder = setup.host.home.folder(run);
+    let wake = Wake::default();
+    let apply = Control::ApplyProposal { number };
+    at_rest(&setup.host, folder.clone(), apply, "the demo", Box::new(wake.clone())).await?;
+    let stops = Stops::default();
+    let (raise, announce) = (Raise::default(), Box::new(wake.clone()));
+    let runner = resume(&setup.host, folder, raise, Recreate::No, announce, stops.clone(), Keep::Never).await?;
+    live::drive(runner, &wake, stops, state.last_seq, ui).await
+}
+
+/// Speaks to people alone.
+fn tell(ui: &mut Ui, text: &str) {
+    if !ui.json() {
+        ui.say(text);
+    }
 }
 
 fn place(dir: Option<PathBuf>) -> Result<PathBuf, Failure> {
@@ -139,9 +166,9 @@ fn commit(repo: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn profile(dir: &Path) -> PinnedProfile {
+fn profile(dir: &Path, name: &str) -> PinnedProfile {
     PinnedProfile {
-        name: "demo".to_owned(),
+        name: name.to_owned(),
         model: format!("scripted/{}", dir.join("script.jsonl").display()),
         base_url: None,
         api_key_env: None,

@@ -5,8 +5,11 @@ mod agent;
 mod audit;
 mod config;
 mod demo;
+mod diagnose;
 mod diff;
 mod doctor;
+mod edit_task;
+mod gutter;
 mod help;
 mod import;
 mod init;
@@ -68,6 +71,13 @@ pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) ->
         Command::Guardrail(args) => {
             steer::steer(&setup, &args.run, Control::Guardrail { text: args.text.join(" ") }, ui).await
         }
+        Command::Gutter(args) => gutter::gutter(&setup, &args, ui),
+        Command::Diagnose(args) => diagnose::diagnose(&setup, &args.run, ui).await,
+        Command::Apply(args) => diagnose::apply(&setup, &args, ui).await,
+        Command::SetProfile(args) => {
+            steer::steer(&setup, &args.run, Control::SetProfile { name: args.profile }, ui).await
+        }
+        Command::EditTask(args) => edit_task::edit_task(&setup, args, ui).await,
         Command::Rewind(args) => rewind::rewind(&setup, &args, ui).await,
         Command::Adopt(args) => adopt::adopt(&setup, &args, ui).await,
         Command::Import(args) => import::import(&setup, &args, ui).await,

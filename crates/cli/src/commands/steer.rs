@@ -1,4 +1,4 @@
-//! `ralph pause|rotate|stop|note|guardrail`: what people ask of a run, live or at rest.
+//! `ralph pause|rotate|stop|note|guardrail|set-profile|apply|edit-task`: what people ask of a run, live or at rest.
 
 use std::time::Duration;
 
@@ -27,12 +27,15 @@ pub(crate) async fn steer(setup: &Setup, run: &str, control: Control, ui: &mut U
         at_rest(&setup.host, folder, control.clone(), "a person", Box::new(Wake::default())).await?;
     }
     let kind = control.kind();
-    let done = match control {
+    let done = match &control {
         Control::Pause => "is paused",
         Control::Stop => "is stopped; its commits are kept",
         Control::Rotate { .. } => "starts its next iteration with a fresh look",
         Control::Note { .. } => "has your note",
         Control::Guardrail { .. } => "has your sign",
+        Control::SetProfile { name } => &format!("goes on with profile {name}"),
+        Control::ApplyProposal { number } => &format!("has proposal {number}; ralph resume {id} goes on if it rests"),
+        Control::EditTask(_) => "has its new task; the old text is kept in its folder",
         _ => "was told",
     };
     if ui.json() {

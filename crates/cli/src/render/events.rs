@@ -46,6 +46,9 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
             Answer::Actions { count, .. } => {
                 format!("  {model} answered: {}, {} tokens, {cost}", counted(*count, "action"), usage.total())
             }
+            Answer::Diagnosis { proposals, .. } => {
+                format!("  {model} diagnosed: {}, {} tokens, {cost}", counted(*proposals, "proposal"), usage.total())
+            }
             Answer::Invalid { error } => {
                 format!("  {warn} {model} gave no valid answer ({cost}): {}", one_line(error, 100))
             }
@@ -113,7 +116,10 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
             };
             format!("{warn} {}: {what}", one_line(why, 100))
         }
-        Event::DiagnosisWritten { proposals, .. } => format!("a diagnosis with {proposals} proposals"),
+        Event::DiagnosisWritten { failed: Some(why), .. } => format!("{warn} no diagnosis: {}", one_line(why, WIDTH)),
+        Event::DiagnosisWritten { profile, proposals, .. } => {
+            format!("a diagnosis by {profile} with {}", counted(*proposals, "proposal"))
+        }
         Event::BudgetWarned { limit, percent } => format!("{warn} {percent} % of the {limit} budget is used"),
         Event::CommitImported { sha, commits, findings, .. } => {
             let found = match findings.len() {

@@ -32,4 +32,5 @@ mod resume;
 mod secrets;
 mod stage;
 mod steer;
+mod stuck;
 mod surface;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Score;
+
 /// One thing to try, or the end of trying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -16,6 +18,37 @@ pub enum Rung {
     Pause,
     /// End the run as `failed: gutter`.
     GiveUp,
+}
+
+impl Rung {
+    /// Returns the tag it is written with.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Rotate => "rotate",
+            Self::Fallback => "fallback",
+            Self::Diagnose => "diagnose",
+            Self::Pause => "pause",
+            Self::GiveUp => "give-up",
+        }
+    }
+}
+
+/// Says why a rung is climbed, for the session that comes after it: which time it is and what was seen.
+pub fn why(streak: u32, score: Option<&Score>) -> String {
+    let mut why = match streak {
+        0 | 1 => "the last iterations went in circles".to_owned(),
+        2 => "the last iterations went in circles, for the second time without progress".to_owned(),
+        3 => "the last iterations went in circles, for the third time without progress".to_owned(),
+        times => format!("the last iterations went in circles, for the {times}th time without progress"),
+    };
+    // Without the letters of the arithmetic, which mean nothing to whoever reads this.
+    let seen = score.iter().flat_map(|score| &score.evidence);
+    let seen: Vec<&str> = seen.map(|line| line.split_once(": ").map_or(line.as_str(), |(_, seen)| seen)).collect();
+    if !seen.is_empty() {
+        why.push_str(": ");
+        why.push_str(&seen.join("; "));
+    }
+    why
 }
 
 /// The ladder of a run that names no other.
@@ -83,8 +116,23 @@ mod tests {
     }
 
     #[test]
+    fn whoever_comes_next_is_told_why() {
+        let score = Score {
+            evidence: vec!["A 0.5: `make test` failed: again".to_owned(), "B 0.3: nothing changed".to_owned()],
+            ..Score::default()
+        };
+        assert_eq!(why(1, None), "the last iterations went in circles");
+        assert_eq!(
+            why(2, Some(&score)),
+            "the last iterations went in circles, for the second time without progress: `make test` failed: again; nothing changed"
+        );
+        assert_eq!(why(4, None), "the last iterations went in circles, for the 4th time without progress");
+    }
+
+    #[test]
     fn names() {
-        let names = serde_json::to_string(&[Rung::Rotate, Rung::GiveUp]).unwrap();
-        assert_eq!(names, r#"["rotate","give-up"]"#);
+        for rung in [Rung::Rotate, Rung::Fallback, Rung::Diagnose, Rung::Pause, Rung::GiveUp] {
+            assert_eq!(serde_json::to_value(rung).unwrap(), rung.word());
+        }
     }
 }

@@ -4,11 +4,13 @@
 //! engine's business.
 
 mod counts;
+mod explain;
 mod ladder;
 mod normalise;
 mod score;
 
 pub use counts::TestCounts;
-pub use ladder::{DEFAULT_LADDER, Rung, next_rung};
+pub use explain::{Explained, explain};
+pub use ladder::{DEFAULT_LADDER, Rung, next_rung, why};
 pub use normalise::{SIGNATURE_CHARS, normalise};
-pub use score::{GUTTER, Sample, Score, Signature, WINDOW, score};
+pub use score::{GUTTER, Part, Sample, Score, Signature, WINDOW, parts, score};

@@ -108,25 +108,41 @@ pub fn score(history: &[Sample], min_changed_lines: u64) -> Score {
     let seen: Vec<&Sample> = history.iter().filter(|sample| !sample.waiting).collect();
     let recent = seen.get(seen.len().saturating_sub(WINDOW)..).unwrap_or_default();
 
-    if let Some(evidence) = same_failure(recent) {
-        score.a = SAME_FAILURE;
-        score.evidence.push(evidence);
+    let parts = [same_failure(recent), no_change(&seen, min_changed_lines), flips(&seen)];
+    for part in parts.iter().filter(|part| part.counts) {
+        score.evidence.push(format!("{} {}: {}", part.letter, part.weight, part.why));
     }
-    if let Some(evidence) = no_change(&seen, min_changed_lines) {
-        score.b = NO_CHANGE;
-        score.evidence.push(evidence);
-    }
-    if let Some(evidence) = flips(&seen) {
-        score.c = FLIPS;
-        score.evidence.push(evidence);
-    }
+    let [a, b, c] = parts.map(|part| if part.counts { part.weight } else { 0.0 });
+    (score.a, score.b, score.c) = (a, b, c);
     score.veto = progress(recent);
     let sum = score.a + score.b + score.c;
     score.total = if score.veto.is_some() { sum.min(PROGRESS_CAP) } else { sum };
     score
 }
 
-fn same_failure(recent: &[&Sample]) -> Option<String> {
+/// One part of a score, whether it counted or not.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Part {
+    pub letter: char,
+    /// What it adds when it counts.
+    pub weight: f64,
+    pub counts: bool,
+    /// One sentence about what was seen.
+    pub why: String,
+}
+
+/// Returns every part of the score of the last iteration; none when it only waited.
+pub fn parts(history: &[Sample], min_changed_lines: u64) -> Vec<Part> {
+    if history.last().is_none_or(|last| last.waiting) {
+        return Vec::new();
+    }
+    let seen: Vec<&Sample> = history.iter().filter(|sample| !sample.waiting).collect();
+    let recent = seen.get(seen.len().saturating_sub(WINDOW)..).unwrap_or_default();
+    vec![same_failure(recent), no_change(&seen, min_changed_lines), flips(&seen)]
+}
+
+fn same_failure(recent: &[&Sample]) -> Part {
+    let part = |counts: bool, why: String| Part { letter: 'A', weight: SAME_FAILURE, counts, why };
     let mut seen_in: BTreeMap<&Signature, BTreeSet<usize>> = BTreeMap::new();
     for (at, sample) in recent.iter().enumerate() {
         for failure in sample.failures.iter().filter(|failure| failure.code != 0) {
@@ -134,29 +150,36 @@ fn same_failure(recent: &[&Sample]) -> Option<String> {
         }
     }
     // Reversed, because of equals `max_by_key` takes the last and the first one reads more naturally.
-    let (failure, places) = seen_in.iter().rev().max_by_key(|(_, places)| places.len())?;
-    if places.len() < TIMES {
-        return None;
-    }
-    let iterations: Vec<String> =
+    let Some((failure, places)) = seen_in.iter().rev().max_by_key(|(_, places)| places.len()) else {
+        return part(false, format!("nothing failed in the last {}", iterations(recent.len())));
+    };
+    let numbers: Vec<String> =
         places.iter().filter_map(|at| recent.get(*at)).map(|sample| sample.n.to_string()).collect();
-    Some(format!(
-        "A {SAME_FAILURE}: `{}` failed with exit code {} and the same error in {} of the last {} iterations ({})",
-        name(&failure.command),
-        failure.code,
-        places.len(),
-        recent.len(),
-        iterations.join(", "),
-    ))
+    let (command, code, numbers) = (name(&failure.command), failure.code, numbers.join(", "));
+    let why = match places.len() {
+        1 => format!("`{command}` failed with exit code {code} in iteration {numbers}, and not like that before"),
+        times => format!(
+            "`{command}` failed with exit code {code} and the same error in {times} of the last {} iterations ({numbers})",
+            recent.len()
+        ),
+    };
+    part(places.len() >= TIMES, why)
 }
 
-fn no_change(seen: &[&Sample], min_changed_lines: u64) -> Option<String> {
+fn no_change(seen: &[&Sample], min_changed_lines: u64) -> Part {
     let still = |sample: &&&Sample| sample.changed_lines < min_changed_lines && !succeeded(sample);
     let streak = seen.iter().rev().take_while(still).count();
-    (streak >= TIMES).then(|| match min_changed_lines {
-        1 => format!("B {NO_CHANGE}: nothing changed in the last {streak} iterations"),
-        min => format!("B {NO_CHANGE}: fewer than {min} lines changed in each of the last {streak} iterations"),
-    })
+    let why = match (streak, min_changed_lines) {
+        (_, 0) => "not looked at, since `min_changed_lines` is 0".to_owned(),
+        (0, _) => "the last iteration changed something or showed something working".to_owned(),
+        (_, 1) => format!("nothing changed in the last {}", iterations(streak)),
+        (_, min) => format!("fewer than {min} lines changed in each of the last {}", iterations(streak)),
+    };
+    Part { letter: 'B', weight: NO_CHANGE, counts: streak >= TIMES, why }
+}
+
+fn iterations(count: usize) -> String {
+    if count == 1 { "iteration".to_owned() } else { format!("{count} iterations") }
 }
 
 /// Whether an iteration showed something working, so that having changed nothing is no bad sign.
@@ -165,7 +188,7 @@ fn succeeded(sample: &Sample) -> bool {
     sample.newly_verified > 0 || (passed && sample.failures.iter().all(|failure| failure.code == 0))
 }
 
-fn flips(seen: &[&Sample]) -> Option<String> {
+fn flips(seen: &[&Sample]) -> Part {
     /// The last four different contents of a file, oldest first, and when the newest one came.
     struct Track<'a>([Option<&'a str>; 4], usize);
 
@@ -187,13 +210,16 @@ fn flips(seen: &[&Sample]) -> Option<String> {
         .filter(|(_, Track([a, b, c, d], when))| *when >= oldest && a.is_some() && a == c && b == d && a != b)
         .map(|(path, _)| path)
         .collect();
-    let (first, others) = flipping.split_first()?;
-    let mut evidence = format!("C {FLIPS}: `{}`", name(first));
+    let Some((first, others)) = flipping.split_first() else {
+        let why = "no file went back and forth between the same two contents".to_owned();
+        return Part { letter: 'C', weight: FLIPS, counts: false, why };
+    };
+    let mut why = format!("`{}`", name(first));
     if !others.is_empty() {
-        write!(evidence, " and {} more", others.len()).expect("writing to a String cannot fail");
+        write!(why, " and {} more", others.len()).expect("writing to a String cannot fail");
     }
-    evidence.push_str(" went back and forth between the same two contents");
-    Some(evidence)
+    why.push_str(" went back and forth between the same two contents");
+    Part { letter: 'C', weight: FLIPS, counts: true, why }
 }
 
 fn progress(recent: &[&Sample]) -> Option<String> {

@@ -133,13 +133,13 @@ fn end(text: &str, bytes: usize) -> &str {
 }
 
 /// Puts texts between marks that they cannot forge.
-pub(super) struct Fence {
+pub(crate) struct Fence {
     mark: String,
     forgeries: AhoCorasick,
 }
 
 impl Fence {
-    pub(super) fn new(nonce: &str) -> Self {
+    pub(crate) fn new(nonce: &str) -> Self {
         // A short or odd nonce could be part of ordinary text, and taking it out would then spoil that.
         let usable = (8..=64).contains(&nonce.len()) && nonce.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let mark = if usable { nonce.to_owned() } else { text::head(&hash::sha256(nonce.as_bytes()), 16).to_owned() };
@@ -150,14 +150,14 @@ impl Fence {
         Self { mark, forgeries }
     }
 
-    pub(super) fn mark(&self) -> &str {
+    pub(crate) fn mark(&self) -> &str {
         &self.mark
     }
 
     /// Takes escape sequences and forged fences out of a text.
     ///
     /// What is put in their place holds no letter or digit, so it cannot complete another forgery.
-    pub(super) fn harmless(&self, text: &str) -> String {
+    pub(crate) fn harmless(&self, text: &str) -> String {
         self.forgeries.replace_all(&text::plain(text), &["[…]", "[…:"])
     }
 

@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod corpus;
 mod decide;
 mod fold;
 mod prompt;
 mod pure;
 mod story;
+mod stuck;

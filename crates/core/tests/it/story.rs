@@ -80,6 +80,7 @@ pub(crate) fn started() -> Started {
         commit_state: false,
         min_changed_lines: 1,
         ladder: vec![Rung::Rotate, Rung::Fallback, Rung::Pause],
+        diagnose: ralph_core::task::Diagnose::default(),
         identity: Identity { name: "ralph".to_owned(), email: "r@localhost".to_owned() },
         pr: PrWish::default(),
         baseline: false,

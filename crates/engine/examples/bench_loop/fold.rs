@@ -211,6 +211,7 @@ fn started(start: &str) -> Started {
         commit_state: false,
         min_changed_lines: 1,
         ladder: ralph_core::gutter::DEFAULT_LADDER.to_vec(),
+        diagnose: ralph_core::task::Diagnose::default(),
         identity: Identity { name: "ralph".to_owned(), email: "ralph@localhost".to_owned() },
         pr: PrWish::default(),
         baseline: false,

@@ -169,7 +169,7 @@ pub(super) struct Places<'a> {
 /// Puts together the first event of a run.
 pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Result<Started, Error> {
     let front = &wish.task.front;
-    let boxes = pinned(&wish.task);
+    let boxes = PinnedBox::all(&wish.task);
     let files: BTreeSet<String> =
         bare.odb().files_at(&git::Sha::parse(places.base)?).await?.into_iter().map(|entry| entry.path).collect();
     let proof_files =
@@ -209,6 +209,7 @@ pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Re
         commit_state: front.commit_state,
         min_changed_lines: u64::from(front.min_changed_lines),
         ladder: wish.ladder.clone(),
+        diagnose: front.diagnose.clone(),
         identity: wish.identity.clone(),
         pr: PrWish {
             draft: front.pr.draft,
@@ -220,17 +221,6 @@ pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Re
         recovered: false,
         carried: Carried::default(),
     })
-}
-
-/// A box without a proof of its own is proved by all `verify_commands`.
-pub(super) fn pinned(task: &Task) -> Vec<PinnedBox> {
-    let pin = |checkbox: &ralph_core::task::Checkbox| PinnedBox {
-        id: checkbox.id.clone(),
-        text: checkbox.text.clone(),
-        milestone: checkbox.milestone.clone(),
-        proofs: if checkbox.proofs.is_empty() { task.front.verify_commands.clone() } else { checkbox.proofs.clone() },
-    };
-    task.boxes.iter().map(pin).collect()
 }
 
 /// Returns the branch of the task, with `-v2`, `-v3`… when earlier runs have used it.

@@ -1,9 +1,11 @@
 //! One model session: look around, build the prompt, reserve the money, ask, write the answer down.
 
+use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use ralph_core::action::{self, Reply};
+use ralph_core::budget::Limit;
 use ralph_core::event::{Answer, Event, Level, PinnedProfile, Reason, Verdict};
 use ralph_core::gutter::Rung;
 use ralph_core::hash::sha256;
@@ -34,6 +36,7 @@ const LOST_CALLS: usize = 3;
 
 /// An answer as it came, kept before anything is made of it.
 #[derive(Debug, Serialize, Deserialize)]
+<<<<<<< HEAD
 struct Kept {
     model: String,
     text: String,
@@ -43,9 +46,42 @@ struct Kept {
     /// Missing in older runs.
     #[serde(default)]
     finish: Finish,
+=======
+pub(super) struct Kept {
+    pub(super) model: String,
+    pub(super) text: String,
+    pub(super) usage: Usage,
+    pub(super) cost: Micros,
+    pub(super) duration_ms: u64,
+>>>>>>> wt-stuck
     /// The name of a credential that stood where taking it out changes the answer, which is therefore not followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    leaks: Option<String>,
+    pub(super) leaks: Option<String>,
+}
+
+/// Where a call leaves its traces.
+#[derive(Debug)]
+pub(super) struct Place {
+    kept: PathBuf,
+    pub(super) reserved: PathBuf,
+}
+
+impl Place {
+    pub(super) fn new(folder: PathBuf, call: u32) -> Self {
+        Self {
+            kept: folder.join(format!("call-{call}.json")),
+            reserved: folder.join(format!("call-{call}.reserved.json")),
+        }
+    }
+}
+
+/// How a call that was dialled ended.
+#[derive(Debug)]
+pub(super) enum Dialled {
+    Answered(Kept),
+    /// Charged at its worst, which is what the bytes say; and why there is no answer.
+    Lost(Vec<u8>, model::Failure),
+    Failed(model::Failure),
 }
 
 /// A call that is under way; found after a crash, it was lost and is charged at its worst.
@@ -73,18 +109,21 @@ impl Runner {
         let Some(profile) = state.started.profiles.get(&name).cloned() else {
             return Err(Error::Profile { profile: name, why: "it is not one of the run's profiles".to_owned() });
         };
-        let kept = self.folder.iteration(n).join(format!("call-{call}.json"));
-        if let Some(bytes) = self.folder.read(&kept)?
-            && let Ok(kept) = serde_json::from_slice::<Kept>(&bytes)
-        {
+        let place = Place::new(self.folder.iteration(n), call);
+        if let Some(kept) = self.kept(&place)? {
             return self.answered(n, call, &profile, kept).await;
         }
+<<<<<<< HEAD
         let reserved = self.folder.iteration(n).join(format!("call-{call}.reserved.json"));
         if let Some(bytes) = self.folder.read(&reserved)? {
             self.lost(n, call, &profile, &bytes)?;
             // It is in the events now. An iteration that begins again would charge it a second time.
             remove(&reserved);
             return Ok(());
+=======
+        if let Some(bytes) = self.folder.read(&place.reserved)? {
+            return self.lost(n, call, &profile, &bytes);
+>>>>>>> wt-stuck
         }
         let model = match self.model_of(&profile).await {
             Ok(model) => model,
@@ -95,24 +134,55 @@ impl Runner {
             Err(error) => return Err(error),
         };
         let (request, prompt) = self.request(n, &profile, reask).await?;
-        let input = estimate_tokens(&request.system)
-            + estimate_tokens(&request.user)
-            + request.history.iter().map(|turn| estimate_tokens(&turn.text)).sum::<u64>();
-        let Some((reservation, max_output)) = self.reserve(&profile, input)? else {
-            return Ok(());
+        let (reservation, max_output) = match self.reserve(&profile, tokens_of(&request)) {
+            Ok(reserved) => reserved,
+            Err(limit) => return self.spent_up(limit),
         };
         let request = Request { max_output_tokens: max_output, ..request };
         self.write_prompt(n, &prompt).await?;
+        let key = CallKey::new(n, call);
+        match self.dial(&place, &profile, &*model, &request, key, reservation, without_secrets).await? {
+            Dialled::Answered(kept) => self.answered(n, call, &profile, kept).await,
+            Dialled::Lost(worst, failure) => {
+                self.lost(n, call, &profile, &worst)?;
+                let again = retriable(failure.class) && !self.lost_calls().is_multiple_of(LOST_CALLS);
+                if again { Ok(()) } else { self.failed_call(&profile, &failure) }
+            }
+            Dialled::Failed(failure) => self.failed_call(&profile, &failure),
+        }
+    }
+
+    /// Returns the answer of a call that was made before, whole.
+    pub(super) fn kept(&self, place: &Place) -> Result<Option<Kept>, Error> {
+        let bytes = self.folder.read(&place.kept)?;
+        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    /// Makes a call that was paid for in advance. What it may cost stands in a file before it is dialled, and its answer
+    /// does before anything is made of it; a process that comes after finds one of the two.
+    #[expect(clippy::too_many_arguments, reason = "one call with all that is agreed about it")]
+    pub(super) async fn dial(
+        &mut self,
+        place: &Place,
+        profile: &PinnedProfile,
+        model: &dyn Model,
+        request: &Request,
+        key: CallKey,
+        reservation: Reservation,
+        masked: impl FnOnce(&Redactor, String) -> (String, Option<String>),
+    ) -> Result<Dialled, Error> {
         if model.remote() {
-            let usage = Usage { input, output: u64::from(max_output), ..Usage::default() };
-            let worst = Reserved { model: profile.model.clone(), usage, cost: cost(&profile, &usage) };
-            write_atomic(&reserved, &serde_json::to_vec(&worst).unwrap_or_default())?;
+            let (input, output) = (tokens_of(request), u64::from(request.max_output_tokens));
+            let usage = Usage { input, output, ..Usage::default() };
+            let worst = Reserved { model: profile.model.clone(), usage, cost: cost(profile, &usage) };
+            write_atomic(&place.reserved, &serde_json::to_vec(&worst).unwrap_or_default())?;
         }
         let began = Instant::now();
-        let outcome = self.ask(&*model, &request, CallKey::new(n, call)).await;
+        let outcome = self.ask(model, request, key).await;
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         match outcome {
             Ok(reply) => {
+<<<<<<< HEAD
                 let cost = cost(&profile, &reply.usage);
                 let (text, leaks) = without_secrets(&self.redactor, reply.text);
                 let (model, usage, finish) = (reply.model, reply.usage, reply.finish);
@@ -141,6 +211,28 @@ impl Runner {
                 reservation.release();
                 remove(&reserved);
                 self.failed_call(&profile, &failure).await
+=======
+                let cost = cost(profile, &reply.usage);
+                let (text, leaks) = masked(&self.redactor, reply.text);
+                let kept = Kept { model: reply.model, text, usage: reply.usage, cost, duration_ms, leaks };
+                write_atomic(&place.kept, &serde_json::to_vec(&kept).unwrap_or_default())?;
+                reservation.settle(cost, kept.usage.total());
+                remove(&place.reserved);
+                Ok(Dialled::Answered(kept))
+            }
+            Err(failure) if model.remote() && failure.error.may_have_cost() => {
+                // The provider may charge for it, so we do: at its worst, like a call lost to a crash.
+                let worst = reservation.worst();
+                reservation.settle(worst.cost, worst.tokens);
+                let bytes = self.folder.read(&place.reserved)?.unwrap_or_default();
+                Ok(Dialled::Lost(bytes, failure))
+            }
+            Err(failure) => {
+                // It was never answered, and nobody charges for it.
+                reservation.release();
+                remove(&place.reserved);
+                Ok(Dialled::Failed(failure))
+>>>>>>> wt-stuck
             }
         }
     }
@@ -180,7 +272,7 @@ impl Runner {
         outcome
     }
 
-    async fn model_of(&mut self, profile: &PinnedProfile) -> Result<std::sync::Arc<dyn Model>, Error> {
+    pub(super) async fn model_of(&mut self, profile: &PinnedProfile) -> Result<std::sync::Arc<dyn Model>, Error> {
         if let Some(model) = self.models.get(&profile.name) {
             return Ok(model.clone());
         }
@@ -189,27 +281,24 @@ impl Runner {
         Ok(model)
     }
 
-    /// Reserves the worst case of the call, with its output clamped to what is left; `None` when nothing is left.
-    fn reserve(&mut self, profile: &PinnedProfile, input: u64) -> Result<Option<(Reservation, u32)>, Error> {
+    /// Reserves the worst case of a call, with its output clamped to what is left; or says what is not left.
+    pub(super) fn reserve(&self, profile: &PinnedProfile, input: u64) -> Result<(Reservation, u32), Limit> {
         let rate =
             profile.price.as_ref().map_or(Rate::default(), |price| Rate::worst(price, input, CacheWrites::Short));
-        let refused = match self.ledger.reserve_call(rate, input, u64::from(profile.max_output_tokens)) {
-            Ok((reservation, output)) => return Ok(Some((reservation, u32::try_from(output).unwrap_or(u32::MAX)))),
-            Err(refused) => refused,
-        };
-        let limit = match refused.kind() {
-            Kind::Cost => ralph_core::budget::Limit::Cost,
-            Kind::Tokens => ralph_core::budget::Limit::Tokens,
-        };
-        self.log(Level::Warn, format!("the next call could pass the {limit} budget, so it was not made"))?;
-        self.spent_up(limit)
+        match self.ledger.reserve_call(rate, input, u64::from(profile.max_output_tokens)) {
+            Ok((reservation, output)) => Ok((reservation, u32::try_from(output).unwrap_or(u32::MAX))),
+            Err(refused) => Err(match refused.kind() {
+                Kind::Cost => Limit::Cost,
+                Kind::Tokens => Limit::Tokens,
+            }),
+        }
     }
 
-    fn spent_up(&mut self, limit: ralph_core::budget::Limit) -> Result<Option<(Reservation, u32)>, Error> {
+    fn spent_up(&mut self, limit: Limit) -> Result<(), Error> {
+        self.log(Level::Warn, format!("the next call could pass the {limit} budget, so it was not made"))?;
         let reason = Reason::Budget { limit };
         let next = reason.next(self.state().id());
-        self.events.append(Event::RunFinished { verdict: Verdict::Failed { reason }, next })?;
-        Ok(None)
+        self.events.append(Event::RunFinished { verdict: Verdict::Failed { reason }, next })
     }
 
     async fn answered(&mut self, n: u32, call: u32, profile: &PinnedProfile, kept: Kept) -> Result<(), Error> {
@@ -243,7 +332,7 @@ impl Runner {
         self.warn_of_budgets()
     }
 
-    fn lost(&mut self, n: u32, call: u32, profile: &PinnedProfile, reserved: &[u8]) -> Result<(), Error> {
+    pub(super) fn lost(&mut self, n: u32, call: u32, profile: &PinnedProfile, reserved: &[u8]) -> Result<(), Error> {
         let worst: Reserved = serde_json::from_slice(reserved).unwrap_or(Reserved {
             model: profile.model.clone(),
             usage: Usage::default(),
@@ -464,6 +553,15 @@ impl Runner {
         let shown = self.redactor.redact(&whole).into_owned();
         self.files.artefact(&*sandbox, n, "prompt.md", shown.as_bytes()).await
     }
+<<<<<<< HEAD
+=======
+
+    pub(super) fn last_test_output(&self, n: u32) -> Result<String, Error> {
+        let path = self.folder.iteration(n.saturating_sub(1)).join("test_output.txt");
+        let bytes = self.folder.read(&path)?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+>>>>>>> wt-stuck
 }
 
 /// Takes known secrets out of an answer before it is written down. Where that changes what the answer says, the name of
@@ -493,6 +591,7 @@ fn retriable(class: Class) -> bool {
     matches!(class, Class::Timeout | Class::Connect | Class::ServerError | Class::BadAnswer)
 }
 
+<<<<<<< HEAD
 /// Tells whether the trouble is one of the endpoint's, which another endpoint does not have.
 fn unreachable_for_now(class: Class) -> bool {
     matches!(class, Class::Overloaded { .. } | Class::ServerError | Class::Connect | Class::Timeout)
@@ -504,6 +603,11 @@ fn same_endpoint(one: &Endpoint, other: &Endpoint) -> bool {
         (None, None) => one.model == other.model,
         (one, other) => one == other,
     }
+=======
+/// Estimates what a question weighs.
+pub(super) fn tokens_of(request: &Request) -> u64 {
+    request.texts().map(estimate_tokens).sum()
+>>>>>>> wt-stuck
 }
 
 fn cost(profile: &PinnedProfile, usage: &Usage) -> Micros {

@@ -498,9 +498,10 @@ impl Runner {
         self.files.append_last(&*sandbox, "activity.log", &format!("{text}\n")).await
     }
 
-    /// The task as it was read at the start.
+    /// The task as it was read at the start, or as somebody who may has changed it since.
     pub(super) fn pinned_task(&self) -> Result<String, Error> {
-        let bytes = self.folder.read(&self.folder.task_path())?.unwrap_or_default();
+        let path = self.folder.task_revision(self.state().task_revision);
+        let bytes = self.folder.read(&path)?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -564,7 +565,12 @@ fn sample(
     failures.extend(open.invalid.iter().map(|error| Signature::of("answer", 1, error)));
     let edits = acted.iter().filter(|acted| acted.kind != "run" && acted.outcome != ralph_core::event::Outcome::Ok);
     failures.extend(edits.map(|acted| Signature::of(&acted.kind, 1, &acted.detail)));
-    let tests = outputs.values().find_map(|ran| TestCounts::parse(&ran.text));
+    let wish = |acted: &&Acted| matches!(acted.kind.as_str(), "rotate" | "pause" | "stop_success" | "stop_failure");
+    if open.answer.is_some() && acted.iter().all(|acted| wish(&acted)) && outputs.is_empty() {
+        // An answer that does nothing is a failure like any other.
+        failures.push(Signature::of("answer", 1, "no action"));
+    }
+    let tests = test_counts(open, outputs);
     let timed_out = acted.iter().any(|acted| acted.code == Some(124));
     Sample {
         n,
@@ -575,6 +581,16 @@ fn sample(
         tests,
         waiting: timed_out && acted.len() == 1,
     }
+}
+
+/// Reads the counts of the test command where it ran, else of the first check that prints some.
+fn test_counts(open: &Open, outputs: &BTreeMap<String, Ran>) -> Option<TestCounts> {
+    let proves_test = |command: &str| {
+        open.checks.get(command).is_some_and(|checked| checked.proves.iter().any(|id| id == "test"))
+    };
+    let counts = |ran: &Ran| TestCounts::parse(&ran.text);
+    let test = outputs.iter().find(|(command, _)| proves_test(command)).and_then(|(_, ran)| counts(ran));
+    test.or_else(|| outputs.values().find_map(counts))
 }
 
 fn outcome(open: &Open, sample: &Sample, closing: &Closing, changed: bool) -> Ended {

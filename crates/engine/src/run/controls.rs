@@ -1,6 +1,6 @@
 //! What people ask of a live run, carried out between two steps and acknowledged by an event.
 
-use ralph_core::control::Control;
+use ralph_core::control::{Control, TaskEdit};
 use ralph_core::event::{Event, Level, Reason, Verdict};
 use ralph_core::policy::{self, Policy};
 use ralph_core::prompt::templates;
@@ -41,21 +41,21 @@ pub async fn at_rest(
         }
     }
     let asked = runner.without_secrets(&control)?;
-    if let Err(why) = runner.carry_out(&asked).await? {
-        return Err(refused(why));
-    }
-    runner.events.append(Event::ControlApplied { control: asked.clone(), by: by.to_owned() })?;
-    match asked {
+    let done = runner.carry_out(asked).await?.map_err(refused)?;
+    runner.events.append(Event::ControlApplied { control: done.clone(), by: by.to_owned() })?;
+    match done {
         Control::Stop => runner.stop().await,
         Control::Pause if runner.state().status.active() => runner.pause(Reason::Asked),
+        Control::EditTask(_) => runner.show_task().await,
+        // In the middle of an iteration it waits for its end, like in a live run.
+        Control::Diagnose if runner.state().open.is_none() => runner.diagnose_at_rest().await,
         _ => Ok(()),
     }
 }
 
 /// A run that is over takes no more orders; what counts from its resume on can still be left for one that may be resumed.
 fn over(status: &Status, control: &Control) -> Result<(), String> {
-    let lasting = control.is_words() || control.is_policy();
-    let open = !status.ended() || (lasting && *status != Status::Succeeded);
+    let open = !status.ended() || (control.is_lasting() && *status != Status::Succeeded);
     if open { Ok(()) } else { Err(format!("it has {}", status.past())) }
 }
 
@@ -76,7 +76,7 @@ fn masked(control: &Control, redactor: &Redactor) -> Control {
         Control::SetProfile { name } => Control::SetProfile { name: mask(name) },
         Control::Note { text } => Control::Note { text: mask(text) },
         Control::Guardrail { text } => Control::Guardrail { text: mask(text) },
-        Control::EditTask { text } => Control::EditTask { text: mask(text) },
+        Control::EditTask(edit) => Control::EditTask(TaskEdit { text: mask(&edit.text), ..edit.clone() }),
         Control::AllowHost { host } => Control::AllowHost { host: mask(host) },
         Control::DenyHost { host } => Control::DenyHost { host: mask(host) },
         Control::Pause
@@ -123,10 +123,10 @@ impl Runner {
     pub(super) async fn control(&mut self, asked: Asked) -> Result<(), Error> {
         let Asked { control, by, answer } = asked;
         let control = self.without_secrets(&control)?;
-        let told = match self.carry_out(&control).await? {
-            Ok(()) => {
-                self.events.append(Event::ControlApplied { control: control.clone(), by: by.clone() })?;
-                self.afterwards(&control, by)?;
+        let told = match self.carry_out(control).await? {
+            Ok(done) => {
+                self.events.append(Event::ControlApplied { control: done.clone(), by: by.clone() })?;
+                self.afterwards(&done, by).await?;
                 Ok(())
             }
             Err(why) => Err(why),
@@ -145,12 +145,13 @@ impl Runner {
         Ok(asked)
     }
 
-    /// Does what must be done before the acknowledgement; the inner `Err` is a refusal in words.
-    async fn carry_out(&mut self, control: &Control) -> Result<Result<(), String>, Error> {
-        if let Err(why) = over(&self.state().status, control) {
+    /// Does what must be done before the acknowledgement, and returns what is to be acknowledged; the inner `Err` is a
+    /// refusal in words.
+    async fn carry_out(&mut self, control: Control) -> Result<Result<Control, String>, Error> {
+        if let Err(why) = over(&self.state().status, &control) {
             return Ok(Err(why));
         }
-        match control {
+        match &control {
             Control::Pause => self.pause_asked = true,
             Control::Stop => self.stop_asked = true,
             Control::Note { text } => {
@@ -164,25 +165,30 @@ impl Runner {
                 self.files.append(&*sandbox, "guardrails.md", &sign).await?;
             }
             Control::SetProfile { name } => {
-                if self.state().started.profiles.get(name).is_none() {
-                    let profiles = &self.state().started.profiles;
-                    let mut known = vec![profiles.default.name.as_str()];
-                    known.extend(profiles.fallback.as_ref().map(|profile| profile.name.as_str()));
-                    known.extend(profiles.doctor.as_ref().map(|profile| profile.name.as_str()));
-                    return Ok(Err(format!("the run knows the profiles {}", known.join(", "))));
+                if let Err(why) = self.knows(name) {
+                    return Ok(Err(why));
                 }
             }
             Control::Resume | Control::Rotate { .. } | Control::RaiseBudget { .. } => (),
-            Control::AllowHost { host } => return Ok(may_allow(self.state().policy(), host)),
-            Control::DenyHost { host } => return Ok(policy::expand(host).map(drop).map_err(|error| chain(&error))),
-            Control::EditTask { .. } | Control::Diagnose | Control::ApplyProposal { .. } => {
-                return Ok(Err(format!("`{}` is not offered by this version", control.kind())));
+            Control::AllowHost { host } => return Ok(may_allow(self.state().policy(), host).map(|()| control)),
+            Control::DenyHost { host } => {
+                return Ok(policy::expand(host).map_err(|error| chain(&error)).map(|_| control));
+            }
+            Control::EditTask(edit) => return Ok(self.new_task(edit).await?.map(Control::EditTask)),
+            Control::ApplyProposal { number } => return Ok(self.apply_proposal(*number).await?.map(|()| control)),
+            Control::Diagnose => {
+                let state = self.state();
+                if let Some(limit) = state.budget.forbids_call(&state.spent) {
+                    let flag = limit.raise_flag();
+                    let run = state.id();
+                    return Ok(Err(format!("its {limit} budget is spent; ralph resume {run} {flag} raises it")));
+                }
             }
         }
-        Ok(Ok(()))
+        Ok(Ok(control))
     }
 
-    fn afterwards(&mut self, control: &Control, by: String) -> Result<(), Error> {
+    async fn afterwards(&mut self, control: &Control, by: String) -> Result<(), Error> {
         match control {
             Control::Resume => {
                 self.pause_asked = false;
@@ -192,6 +198,7 @@ impl Runner {
             }
             Control::RaiseBudget { .. } => self.renew_ledger(),
             Control::AllowHost { .. } | Control::DenyHost { .. } => self.policy_changed(),
+            Control::EditTask(_) => self.show_task().await?,
             _ => (),
         }
         Ok(())
@@ -212,7 +219,7 @@ mod tests {
             [
                 Control::Note { text: text() },
                 Control::Guardrail { text: text() },
-                Control::EditTask { text: text() },
+                Control::EditTask(TaskEdit { text: text(), ..TaskEdit::default() }),
                 Control::Rotate { why: Some(text()) },
                 Control::SetProfile { name: text() },
                 Control::AllowHost { host: text() },

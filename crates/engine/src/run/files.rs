@@ -123,6 +123,17 @@ impl Files {
         self.append_at(sandbox, name, mirror.len().saturating_sub(said) as u64, text).await
     }
 
+    /// Appends a text that is its own in the file, unless it stands there already.
+    pub(super) async fn append_once(&self, sandbox: &dyn Sandbox, name: &str, text: &str) -> Result<(), Error> {
+        let masked = self.redactor.redact(text);
+        if self.read(sandbox, name).await.contains(&*masked) {
+            // The process that wrote it may have died before the copy on the host followed.
+            self.follow(sandbox, name).await?;
+            return Ok(());
+        }
+        self.append(sandbox, name, text).await
+    }
+
     /// Appends to the host's copy alone, unless that ends so already; a sandbox that is made anew gets it from there.
     pub(super) fn remember(&self, name: &str, text: &str) -> Result<(), Error> {
         let text = &*self.redactor.redact(text);

@@ -142,6 +142,6 @@ impl Runner {
     }
 
     fn advice(&self, reason: &Reason) -> String {
-        reason.next(self.state().id())
+        self.state().next_for(reason)
     }
 }

@@ -187,6 +187,8 @@ impl Runner {
                 | Step::Close { .. }
                 | Step::Score { .. }
                 | Step::Mitigate { .. }
+                | Step::Diagnose { .. }
+                | Step::Apply { .. }
         );
         match self.carry(step).await {
             // What is done inside the work sandbox can fail by what the model did to it.
@@ -206,6 +208,8 @@ impl Runner {
             Step::Close { n } => self.close(n).await,
             Step::Score { n } => self.score(n).await,
             Step::Mitigate { n, rung } => self.mitigate(n, rung).await,
+            Step::Diagnose { n, doing } => self.diagnose(n, doing).await,
+            Step::Apply { number } => self.apply_due(number).await,
             Step::Publish { why } => self.publish(why).await,
             Step::Prove => self.prove().await,
             Step::Pause { reason } => self.pause(reason),
@@ -258,12 +262,16 @@ impl Runner {
     }
 
     pub(super) fn pause(&mut self, reason: Reason) -> Result<(), Error> {
+<<<<<<< HEAD
         let mut next = reason.next(self.state().id());
         if let Reason::Auth { profile } = &reason
             && let Some(key) = self.key_of(profile)
         {
             next = format!("ralph secret set {key}, then ralph resume {}", self.state().id());
         }
+=======
+        let next = self.state().next_for(&reason);
+>>>>>>> wt-stuck
         self.events.append(Event::Paused { reason, next })
     }
 
@@ -301,11 +309,8 @@ impl Runner {
             (Rung::Fallback, Some(fallback)) => fallback.name.clone(),
             _ => state.profile.clone(),
         };
-        let why = match state.gutter_streak {
-            0 | 1 => "the last iterations went in circles".to_owned(),
-            n => format!("the last iterations went in circles, for the {n}th time in a row"),
-        };
-        self.note_activity(&format!("iteration {n}: gutter, {rung:?} with profile {profile}")).await?;
+        let why = gutter::why(state.gutter_streak, state.last_score.as_ref());
+        self.note_activity(&format!("iteration {n}: gutter, {} with profile {profile}: {why}", rung.word())).await?;
         self.events.append(Event::MitigationApplied { n, rung, profile, why })
     }
 

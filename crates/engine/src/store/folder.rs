@@ -42,6 +42,16 @@ impl Folder {
         self.path.join("task.md")
     }
 
+    /// The text of the task in a later revision; the first is [`Folder::task_path`].
+    pub fn task_revision(&self, revision: u32) -> PathBuf {
+        if revision <= 1 { self.task_path() } else { self.path.join(format!("task-{revision}.md")) }
+    }
+
+    /// What diagnoses have proposed.
+    pub fn proposals_path(&self) -> PathBuf {
+        self.path.join("proposals.json")
+    }
+
     pub fn socket_path(&self) -> PathBuf {
         self.path.join("control.sock")
     }

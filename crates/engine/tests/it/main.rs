@@ -9,9 +9,14 @@ mod git;
 mod hostile;
 mod lab;
 mod model;
+<<<<<<< HEAD
 mod replay;
 #[cfg(target_os = "linux")]
 mod prompt;
+=======
+mod stuck;
+>>>>>>> wt-stuck
 mod support;
+mod traces;
 #[cfg(target_os = "linux")]
 mod way_out;

@@ -102,9 +102,9 @@ fn home(root: &Path) -> Home {
 fn wish(plan: &Plan) -> Begin {
     let repo = plan.root.join("repo");
     let source = std::fs::read_to_string(repo.join(TASK_FILE)).unwrap();
-    let profile = PinnedProfile {
-        name: "scripted".to_owned(),
-        model: format!("scripted/{}", plan.root.join("home/script.jsonl").display()),
+    let profile = |name: &str, script: &str| PinnedProfile {
+        name: name.to_owned(),
+        model: format!("scripted/{}", plan.root.join("home").join(script).display()),
         base_url: None,
         api_key_env: None,
         max_output_tokens: 1000,
@@ -112,6 +112,16 @@ fn wish(plan: &Plan) -> Begin {
         timeout_s: 60,
         price: Some(Price::per_mtok_usd(3.0, 15.0, None)),
         extra: BTreeMap::new(),
+    };
+    // Helpers are there when a test wrote what they say.
+    let helper = |name: &str| {
+        let script = format!("{name}.jsonl");
+        plan.root.join("home").join(&script).exists().then(|| profile(name, &script))
+    };
+    let (fallback, doctor) = (helper("fallback"), helper("doctor"));
+    let ladder = match doctor {
+        Some(_) => ralph_core::gutter::DEFAULT_LADDER.to_vec(),
+        None => vec![Rung::Rotate, Rung::Fallback, Rung::Pause],
     };
     Begin {
         repo,
@@ -124,7 +134,7 @@ fn wish(plan: &Plan) -> Begin {
         resources: ralph_core::event::Resources::default(),
         toolchains: ralph_core::config::Toolchains::default(),
         lent: Vec::new(),
-        profiles: Profiles { default: profile, fallback: None, doctor: None },
+        profiles: Profiles { default: profile("scripted", "script.jsonl"), fallback, doctor },
         budget: Budget {
             iterations: 8,
             wall_ms: 3_600_000,
@@ -134,7 +144,7 @@ fn wish(plan: &Plan) -> Begin {
         },
         policy: Policy::parse::<&str>(Mode::Deny, &[], &[]).unwrap(),
         identity: Identity { name: "ralph".to_owned(), email: "ralph@localhost".to_owned() },
-        ladder: vec![Rung::Rotate, Rung::Fallback, Rung::Pause],
+        ladder,
         check_timeout_s: 60,
         baseline: true,
         include_dirty: false,
@@ -168,7 +178,6 @@ pub(crate) enum Ending {
 
 impl Case {
     pub(crate) fn new(scenario: Scenario, hand_over: HandOver) -> Self {
-        let repo = TestRepo::new();
         let tests = [
             // Slow enough to be hit, and it leaves a trace: when it is begun twice, there must still be one.
             ("tests/all.sh", "sleep 0.1\necho ran >> checks.log\ntest ! -e broken\n"),
@@ -176,10 +185,16 @@ impl Case {
             ("tests/three.sh", "grep -q three c.txt\n"),
             ("a.txt", "zero\n"),
         ];
-        for (path, text) in tests {
+        Self::with(&tests, scenario.task, scenario.script, hand_over)
+    }
+
+    /// The same with a repository of these files.
+    pub(crate) fn with(files: &[(&str, &str)], task: &str, script: &str, hand_over: HandOver) -> Self {
+        let repo = TestRepo::new();
+        for (path, text) in files {
             repo.write(path, text);
         }
-        repo.write(TASK_FILE, scenario.task);
+        repo.write(TASK_FILE, task);
         repo.commit("the beginning");
         if hand_over == HandOver::Remote {
             let remote = remote(&repo);
@@ -188,8 +203,13 @@ impl Case {
             repo.git(["remote", "add", "origin", &remote]);
             repo.git(["push", "--quiet", "origin", "main"]);
         }
-        std::fs::write(repo.home().join("script.jsonl"), scenario.script).unwrap();
+        std::fs::write(repo.home().join("script.jsonl"), script).unwrap();
         Self { repo, hand_over, kills: 0 }
+    }
+
+    /// Gives the run another profile, `fallback` or `doctor`, and says what it answers.
+    pub(crate) fn helper(&self, name: &str, script: &str) {
+        std::fs::write(self.repo.home().join(format!("{name}.jsonl")), script).unwrap();
     }
 
     /// Runs a runner process that may kill itself, to its end.
@@ -408,6 +428,7 @@ fn call(event: &Event) -> Option<(u32, u32, &'static str, Micros)> {
     let Event::ModelCalled { n, call, answer, cost, .. } = event else { return None };
     let answer = match answer {
         Answer::Actions { .. } => "actions",
+        Answer::Diagnosis { .. } => "diagnosis",
         Answer::Invalid { .. } => "invalid",
         Answer::Lost => "lost",
         Answer::Through { .. } => "through",

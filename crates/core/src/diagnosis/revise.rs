@@ -1,0 +1,223 @@
+//! A new revision of a run's task: what it may say, given what the task says now.
+//!
+//! A diagnosis may make a task clearer or stricter. What judges the work (proofs, `test_command`, protected paths) can
+//! be weakened by a person alone, and what was pinned at the start (budgets, policy, profiles…) by nobody through here.
+
+use crate::event::PinnedBox;
+use crate::lint::{self, Severity};
+use crate::task::{self, Task};
+use crate::{patch, text};
+
+/// Whether what judges the work may become weaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// A diagnosis, or a person who did not say so.
+    Stricter,
+    /// A person who said so.
+    Weaker,
+}
+
+/// A text that may become the task of the run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Revised {
+    pub text: String,
+    pub task: Task,
+}
+
+/// Why a text may not become the task of a run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("its diff does not fit the task as it is now: {0}")]
+    Patch(patch::Error),
+    #[error("it would change nothing")]
+    Same,
+    #[error("the result is no task: {why}")]
+    NotATask { why: String },
+    #[error("the result does not pass the linter: {why}")]
+    Lint { why: String },
+    #[error("it would remove box `{id}` and with it its proof")]
+    BoxGone { id: String },
+    #[error("it would take the proof `{command}` from box `{id}`")]
+    ProofGone { id: String, command: String },
+    #[error("it would change `{key}`, by which the work is judged")]
+    Judge { key: &'static str },
+    #[error("it would change `{key}`, which was pinned when the run started")]
+    Pinned { key: String },
+}
+
+impl Refusal {
+    /// Returns what a person can do about it.
+    pub fn hint(&self, run: &str) -> Option<String> {
+        match self {
+            Self::BoxGone { .. } | Self::ProofGone { .. } | Self::Judge { .. } => {
+                Some(format!("if that is what you want: ralph edit-task {run} FILE --allow-weaker"))
+            }
+            Self::Pinned { .. } => Some("ralph stop this run and start a new one with the changed task".to_owned()),
+            Self::Patch(_) | Self::Same | Self::NotATask { .. } | Self::Lint { .. } => None,
+        }
+    }
+}
+
+/// The keys that judge the work.
+const JUDGES: [&str; 3] = ["test_command", "verify_commands", "protected_paths"];
+
+/// Applies the diff of a diagnosis to the task as it is now.
+pub fn patched(now: &str, diff: &str) -> Result<String, Refusal> {
+    patch::apply(now, diff).map_err(Refusal::Patch)
+}
+
+/// Says whether a text may become the task of a run whose task says `now`.
+pub fn revise(now: &str, wanted: &str, who: Who) -> Result<Revised, Refusal> {
+    if now == wanted {
+        return Err(Refusal::Same);
+    }
+    let read = |source: &str| {
+        task::parse(source).map_err(|error| Refusal::NotATask { why: one_line(&error.to_string()) })
+    };
+    let (old, new) = (read(now)?, read(wanted)?);
+    if let Some(key) = pinned_key(&old, &new) {
+        return Err(Refusal::Pinned { key });
+    }
+    if who == Who::Stricter {
+        stricter(&old, &new)?;
+    }
+    let mut findings = lint::lint(Some(wanted), &lint::Context::default()).into_iter();
+    if let Some(finding) = findings.find(|finding| finding.severity == Severity::Error) {
+        return Err(Refusal::Lint { why: one_line(&finding.message) });
+    }
+    Ok(Revised { text: wanted.to_owned(), task: new })
+}
+
+/// Returns the first key that differs and does not judge the work.
+fn pinned_key(old: &Task, new: &Task) -> Option<String> {
+    let keys = |task: &Task| match serde_json::to_value(&task.front) {
+        Ok(serde_json::Value::Object(keys)) => keys,
+        _ => serde_json::Map::new(),
+    };
+    let (old, new) = (keys(old), keys(new));
+    old.into_iter().find(|(key, value)| !JUDGES.contains(&key.as_str()) && new.get(key) != Some(value)).map(|(key, _)| key)
+}
+
+fn stricter(old: &Task, new: &Task) -> Result<(), Refusal> {
+    if old.front.test_command != new.front.test_command {
+        return Err(Refusal::Judge { key: "test_command" });
+    }
+    // More may be protected, but nothing less, and nothing taken out with a `!`.
+    let kept = old.front.protected_paths.iter().all(|path| new.front.protected_paths.contains(path));
+    let freed = new.front.protected_paths.iter().any(|path| path.starts_with('!') && !old.front.protected_paths.contains(path));
+    if !kept || freed {
+        return Err(Refusal::Judge { key: "protected_paths" });
+    }
+    let now = PinnedBox::all(new);
+    for pinned in PinnedBox::all(old) {
+        let Some(same) = now.iter().find(|other| other.id == pinned.id) else {
+            return Err(Refusal::BoxGone { id: pinned.id });
+        };
+        if let Some(command) = pinned.proofs.iter().find(|command| !same.proofs.contains(command)) {
+            return Err(Refusal::ProofGone { id: pinned.id.clone(), command: one_line(command) });
+        }
+    }
+    // What no box leans on today may be what the next one leans on.
+    if old.front.verify_commands.iter().any(|command| !new.front.verify_commands.contains(command)) {
+        return Err(Refusal::Judge { key: "verify_commands" });
+    }
+    Ok(())
+}
+
+fn one_line(text: &str) -> String {
+    let words = text::plain(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    text::head(&words, 200).replace('`', "'")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TASK: &str = "---\ntask_id: t-1\ntest_command: \"make test\"\nmax_iterations: 5\nmax_wall_time_minutes: 10\n\
+        max_cost_usd_estimate: 1\nprotected_paths: [\"tests/\"]\n---\n\n# Title\n\nWords.\n\n\
+        - [ ] M1.1 one\n  - verify: `sh tests/one.sh`\n- [ ] M1.2 two\n  - verify: `sh tests/two.sh`\n";
+
+    /// What a replacement in the task comes to, for a diagnosis and for a person who allows it.
+    #[track_caller]
+    fn check(from: &str, to: &str, want: (&str, &str)) {
+        let wanted = TASK.replace(from, to);
+        let word = |who: Who| revise(TASK, &wanted, who).map_or_else(|refusal| refusal.to_string(), |_| "ok".to_owned());
+        assert_eq!((word(Who::Stricter).as_str(), word(Who::Weaker).as_str()), want, "{from} -> {to}");
+    }
+
+    #[test]
+    fn clearer_and_stricter_is_fine() {
+        check("Words.", "Better words, in `src/greet.py`.", ("ok", "ok"));
+        check("M1.1 one", "M1.1 one, for every name", ("ok", "ok"));
+        check("one.sh`\n", "one.sh` `sh tests/also.sh`\n", ("ok", "ok"));
+        let more = "two.sh`\n- [ ] M1.3 three\n  - verify: `sh tests/three.sh`\n";
+        check("two.sh`\n", more, ("ok", "ok"));
+        check("[\"tests/\"]", "[\"tests/\", \"ci/\"]", ("ok", "ok"));
+    }
+
+    #[test]
+    fn weaker_is_a_persons_word() {
+        check(
+            "- [ ] M1.2 two\n  - verify: `sh tests/two.sh`\n",
+            "- [ ] M1.3 two\n  - verify: `sh tests/two.sh`\n",
+            ("it would remove box `M1.2` and with it its proof", "ok"),
+        );
+        check("sh tests/two.sh", "true", ("it would take the proof `sh tests/two.sh` from box `M1.2`", "ok"));
+        check("make test", "make quick", ("it would change `test_command`, by which the work is judged", "ok"));
+        let protected = "it would change `protected_paths`, by which the work is judged";
+        check("[\"tests/\"]", "[]", (protected, "ok"));
+        check("[\"tests/\"]", "[\"tests/\", \"!tests/one.sh\"]", (protected, "ok"));
+    }
+
+    #[test]
+    fn what_was_pinned_stays() {
+        let pinned = |key: &str| format!("it would change `{key}`, which was pinned when the run started");
+        for (from, to, key) in [
+            ("max_iterations: 5", "max_iterations: 50", "max_iterations"),
+            ("max_cost_usd_estimate: 1", "max_cost_usd_estimate: 9", "max_cost_usd_estimate"),
+            ("max_iterations: 5", "max_iterations: 5\nsandbox_network: {policy: open}", "sandbox_network"),
+            ("max_iterations: 5", "max_iterations: 5\nproof_timeout_s: 5", "proof_timeout_s"),
+            ("max_iterations: 5", "max_iterations: 5\nmin_changed_lines: 0", "min_changed_lines"),
+            ("task_id: t-1", "task_id: t-2", "task_id"),
+        ] {
+            check(from, to, (&pinned(key), &pinned(key)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_task_is_refused() {
+        assert_eq!(revise(TASK, TASK, Who::Weaker), Err(Refusal::Same));
+        assert!(matches!(revise(TASK, "# no front matter\n", Who::Weaker), Err(Refusal::NotATask { .. })));
+        let unproved = TASK.replace("  - verify: `sh tests/two.sh`\n", "");
+        assert!(matches!(revise(TASK, &unproved, Who::Weaker), Err(Refusal::Lint { .. })));
+        assert!(matches!(patched(TASK, "@@ -1 +1 @@\n-nowhere\n+here\n"), Err(Refusal::Patch(_))));
+        let diff = "--- a/ralph_task.md\n+++ b/ralph_task.md\n@@ -1,3 +1,3 @@\n # Title\n \n-Words.\n+Other words.\n";
+        assert_eq!(patched(TASK, diff), Ok(TASK.replace("Words.", "Other words.")));
+    }
+
+    #[test]
+    fn hints() {
+        let hint = |refusal: Refusal| refusal.hint("r1").unwrap_or_default();
+        assert!(hint(Refusal::BoxGone { id: "a".to_owned() }).contains("ralph edit-task r1 FILE --allow-weaker"));
+        assert!(hint(Refusal::Pinned { key: "a".to_owned() }).contains("ralph stop"));
+        assert_eq!(hint(Refusal::Same), "");
+    }
+
+    proptest! {
+        /// Whatever a diagnosis makes of a task, every proof there was is still there.
+        #[test]
+        fn no_proof_is_ever_lost(at in 0usize..TASK.len(), len in 0usize..60, put in "[ -~\n]{0,40}") {
+            let (start, end) = (TASK.floor_char_boundary(at), TASK.floor_char_boundary((at + len).min(TASK.len())));
+            let wanted = format!("{}{put}{}", &TASK[..start], &TASK[end..]);
+            if let Ok(revised) = revise(TASK, &wanted, Who::Stricter) {
+                for pinned in PinnedBox::all(&task::parse(TASK).unwrap()) {
+                    let kept = PinnedBox::all(&revised.task).into_iter().find(|other| other.id == pinned.id).unwrap();
+                    prop_assert!(pinned.proofs.iter().all(|command| kept.proofs.contains(command)));
+                }
+                prop_assert_eq!(revised.task.front.test_command.as_deref(), Some("make test"));
+            }
+        }
+    }
+}

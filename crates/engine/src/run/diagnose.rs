@@ -1,0 +1,381 @@
+//! A diagnosis of a run that goes in circles: the doctor is asked, paid for like any other call, and its proposals are
+//! written down; and what carrying one of them out means.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use ralph_core::control::{Control, TaskEdit};
+use ralph_core::decide::{self, Step};
+use ralph_core::diagnosis::{self, Book, Diagnosis, Doing, Facts, Past, Proposal, Who};
+use ralph_core::event::{Answer, Event, Level, PinnedBox, PinnedProfile};
+use ralph_core::hash::{sha256, short};
+use ralph_core::{prompt, proof, text};
+
+use super::call::{Dialled, Kept, Place, tokens_of};
+use super::runner::{Runner, chain};
+use crate::error::Error;
+use crate::git::Sha;
+use crate::model::{CallKey, Lost, Request, Role, Turn};
+use crate::store::{Folder, read_events, write_atomic, write_unflushed};
+
+/// The schema of a diagnosis as a question shows it.
+static SCHEMA: LazyLock<String> = LazyLock::new(|| diagnosis::schema().to_string());
+
+/// How many iterations a doctor is told of.
+const PAST: usize = 6;
+
+/// Reads the proposals of a run; an empty book when it has none.
+pub fn proposals(folder: &Folder) -> Result<Book, Error> {
+    let path = folder.proposals_path();
+    let Some(bytes) = folder.read(&path)? else { return Ok(Book::default()) };
+    Book::parse(&String::from_utf8_lossy(&bytes)).map_err(|why| Error::Proposals { path, why })
+}
+
+impl Runner {
+    /// Brings a diagnosis one step further. Whatever goes wrong with it, the run goes on without it.
+    pub(super) async fn diagnose(&mut self, n: u32, doing: Doing) -> Result<(), Error> {
+        let profile = self.state().started.profiles.doctor().clone();
+        match doing {
+            Doing::Call { call, reask } => self.call_doctor(n, call, reask, &profile).await,
+            Doing::Write { call } => match self.answer_of(call)? {
+                Some(diagnosis) => self.write_diagnosis(n, &profile, &diagnosis).await,
+                None => self.no_diagnosis(n, &profile, "the doctor's answer is missing from the run folder").await,
+            },
+            Doing::GiveUp { why } => self.no_diagnosis(n, &profile, &why).await,
+        }
+    }
+
+    /// Brings the diagnosis of a run that rests to its end.
+    pub(super) async fn diagnose_at_rest(&mut self) -> Result<(), Error> {
+        self.renew_ledger();
+        // Every step makes a call or ends it, and calls are few.
+        while self.state().diagnoses.under.is_some() {
+            let before = self.state().last_seq;
+            match decide::diagnosis(self.state()) {
+                Some(Step::Diagnose { n, doing }) => self.diagnose(n, doing).await?,
+                _ => return Ok(()),
+            }
+            if self.state().last_seq == before {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn call_doctor(
+        &mut self,
+        n: u32,
+        call: u32,
+        reask: Option<String>,
+        profile: &PinnedProfile,
+    ) -> Result<(), Error> {
+        let place = Place::new(self.ward(), call);
+        if let Some(kept) = self.kept(&place)? {
+            return self.doctor_said(n, call, profile, kept);
+        }
+        if let Some(bytes) = self.folder.read(&place.reserved)? {
+            return self.lost(n, call, profile, &bytes);
+        }
+        let model = match self.model_of(profile).await {
+            Ok(model) => model,
+            Err(error) => return self.no_diagnosis(n, profile, &chain(&error)).await,
+        };
+        let request = self.question(n, call, profile, reask)?;
+        let (reservation, max_output) = match self.reserve(profile, tokens_of(&request)) {
+            Ok(reserved) => reserved,
+            Err(limit) => {
+                let why = format!("what is left of the {limit} budget does not pay for it");
+                return self.no_diagnosis(n, profile, &why).await;
+            }
+        };
+        let request = Request { max_output_tokens: max_output, ..request };
+        let key = CallKey::new(n, call);
+        let mask = |redactor: &ralph_core::redact::Redactor, text: String| (redactor.redact(&text).into_owned(), None);
+        match self.dial(&place, profile, &*model, &request, key, reservation, mask).await? {
+            Dialled::Answered(kept) => self.doctor_said(n, call, profile, kept),
+            Dialled::Lost(worst, _) => self.lost(n, call, profile, &worst),
+            // Somebody ended it, not the provider: it is asked again when the run goes on.
+            Dialled::Failed(_) if self.halt.is_cancelled() || self.stops.now.is_cancelled() => Ok(()),
+            Dialled::Failed(failure) => {
+                let why = self.redactor.redact(&failure.error.to_string()).into_owned();
+                self.no_diagnosis(n, profile, &why).await
+            }
+        }
+    }
+
+    fn doctor_said(&mut self, n: u32, call: u32, profile: &PinnedProfile, kept: Kept) -> Result<(), Error> {
+        let answer = match self.read(&kept.text) {
+            Ok(diagnosis) => Answer::Diagnosis {
+                proposals: count(diagnosis::proposals(&diagnosis, &self.state().started.profiles.names()).len()),
+                response: sha256(kept.text.as_bytes()),
+            },
+            Err(invalid) => Answer::Invalid { error: self.redactor.redact(&invalid.message).into_owned() },
+        };
+        self.events.append(Event::ModelCalled {
+            n,
+            call,
+            profile: profile.name.clone(),
+            model: kept.model,
+            answer,
+            usage: kept.usage,
+            cost: kept.cost,
+            duration_ms: kept.duration_ms,
+        })?;
+        self.warn_of_budgets()
+    }
+
+    /// Reads an answer. A secret that was spelt out letter by letter shows only now, and goes as well.
+    fn read(&self, text: &str) -> Result<Diagnosis, diagnosis::Invalid> {
+        let diagnosis = diagnosis::parse(text)?;
+        let plain = serde_json::to_string(&diagnosis).unwrap_or_default();
+        match self.redactor.redact(&plain) {
+            std::borrow::Cow::Owned(masked) if masked != plain => diagnosis::parse(&masked),
+            _ => Ok(diagnosis),
+        }
+    }
+
+    fn answer_of(&self, call: u32) -> Result<Option<Diagnosis>, Error> {
+        let kept = self.kept(&Place::new(self.ward(), call))?;
+        Ok(kept.and_then(|kept| self.read(&kept.text).ok()))
+    }
+
+    /// Writes a diagnosis down: the report, the proposals, the event. Done twice it is done once.
+    async fn write_diagnosis(
+        &mut self,
+        n: u32,
+        profile: &PinnedProfile,
+        diagnosis: &Diagnosis,
+    ) -> Result<(), Error> {
+        let (number, first) = (self.state().diagnoses.written.saturating_add(1), self.state().diagnoses.first());
+        let proposals = diagnosis::proposals(diagnosis, &self.state().started.profiles.names());
+        let report = diagnosis::report(diagnosis, &proposals, (number, n, &profile.name), first);
+        self.leave("diagnostics.md", &report).await?;
+        let guardrails = proposals.iter().filter(|proposal| matches!(proposal, Proposal::Guardrail { .. })).count();
+        let (made, guardrails) = (count(proposals.len()), count(guardrails));
+        let mut book = self::proposals(&self.folder)?;
+        book.put(first, number, n, proposals);
+        let bytes = serde_json::to_vec_pretty(&book).unwrap_or_default();
+        write_atomic(&self.folder.proposals_path(), &bytes)?;
+        self.leave(
+            "activity.log",
+            &format!("iteration {n}: diagnosis {number} by {}, {made} proposals\n", profile.name),
+        )
+        .await?;
+        let profile = profile.name.clone();
+        self.events.append(Event::DiagnosisWritten { n, profile, proposals: made, guardrails, failed: None })
+    }
+
+    async fn no_diagnosis(&mut self, n: u32, profile: &PinnedProfile, why: &str) -> Result<(), Error> {
+        let why = text::first_line(&self.redactor.redact(&text::plain(why)), 400).to_owned();
+        let number = self.state().diagnoses.written.saturating_add(1);
+        self.leave("diagnostics.md", &diagnosis::nothing(number, n, &profile.name, &why)).await?;
+        self.leave("activity.log", &format!("iteration {n}: diagnosis {number} came to nothing: {why}\n")).await?;
+        let profile = profile.name.clone();
+        self.events.append(Event::DiagnosisWritten { n, profile, proposals: 0, guardrails: 0, failed: Some(why) })
+    }
+
+    /// Appends to a `.ralph` file unless it says so already; without a sandbox, to what a new one will get.
+    async fn leave(&self, name: &str, text: &str) -> Result<(), Error> {
+        match &self.sandbox {
+            Some(sandbox) => self.files.append_once(&**sandbox, name, text).await,
+            None => self.files.remember(name, text),
+        }
+    }
+
+    /// Where the traces of the diagnosis under way are.
+    fn ward(&self) -> PathBuf {
+        let number = self.state().diagnoses.written.saturating_add(1);
+        self.folder.path().join("diagnoses").join(number.to_string())
+    }
+
+    fn question(
+        &self,
+        n: u32,
+        call: u32,
+        profile: &PinnedProfile,
+        reask: Option<String>,
+    ) -> Result<Request, Error> {
+        let state = self.state();
+        let mirror = |name: &str| -> Result<String, Error> {
+            let bytes = self.folder.read(&self.folder.mirror(name))?.unwrap_or_default();
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let (guardrails, diagnostics, errors) = (mirror("guardrails.md")?, mirror("diagnostics.md")?, mirror("errors.log")?);
+        let (task, test_output, past) = (self.pinned_task()?, self.last_test_output(n.saturating_add(1))?, self.past()?);
+        let samples: Vec<_> = state.window.iter().cloned().collect();
+        let boxes = |verified: bool| -> Vec<&str> {
+            let ids = state.started.boxes.iter().map(|pinned| pinned.id.as_str());
+            ids.filter(|id| state.verified.contains(*id) == verified).collect()
+        };
+        let mut profiles = vec![state.profile.as_str()];
+        profiles.extend(state.started.profiles.names().into_iter().filter(|name| *name != state.profile));
+        let prompt = diagnosis::question(&Facts {
+            nonce: &short(state.started.run.as_bytes()),
+            task: &task,
+            guardrails: &guardrails,
+            diagnostics: &diagnostics,
+            errors_log: &errors,
+            test_output: &test_output,
+            samples: &samples,
+            score: state.last_score.as_ref(),
+            past: &past,
+            profiles: &profiles,
+            verified: &boxes(true),
+            open: &boxes(false),
+            schema: &SCHEMA,
+        });
+        let shown = self.redactor.redact(&format!("{}\n\n{}", prompt.system, prompt.user)).into_owned();
+        write_unflushed(&self.ward().join("prompt.md"), shown.as_bytes())?;
+        let mut history = Vec::new();
+        if let Some(error) = reask {
+            let wrong = (0..call).rev().find_map(|call| self.kept(&Place::new(self.ward(), call)).ok().flatten());
+            let wrong = wrong.map(|kept| kept.text).unwrap_or_default();
+            history.push(Turn { role: Role::Assistant, text: text::head(&wrong, 32 << 10).to_owned() });
+            history.push(Turn { role: Role::User, text: prompt::reask(&error) });
+        }
+        // The clock of a run that rests stands still.
+        let left = if state.status.active() {
+            self.time_left()
+        } else {
+            Duration::from_millis(state.budget.wall_ms.saturating_sub(state.spent.wall_ms)).max(Duration::from_secs(1))
+        };
+        Ok(Request {
+            system: prompt.system,
+            user: prompt.user,
+            history,
+            max_output_tokens: profile.max_output_tokens,
+            temperature: profile.temperature,
+            json: true,
+            lost: Lost::Tell,
+            timeout: Duration::from_secs(profile.timeout_s).min(left),
+            extra: profile.extra.clone().into_iter().collect(),
+        })
+    }
+
+    /// Returns what the last iterations said and changed.
+    fn past(&self) -> Result<Vec<Past>, Error> {
+        let lines = read_events(&self.folder.events_path(), &self.folder.id())?;
+        let ended: Vec<(u32, String)> = lines
+            .into_iter()
+            .filter_map(|line| match line.event {
+                Event::IterationFinished { n, summary, .. } => Some((n, summary)),
+                _ => None,
+            })
+            .collect();
+        let recent = ended.get(ended.len().saturating_sub(PAST)..).unwrap_or_default();
+        recent
+            .iter()
+            .map(|(n, summary)| {
+                let path = self.folder.iteration(*n).join("git_diff.patch");
+                let diff = self.folder.read(&path)?.unwrap_or_default();
+                let diff = String::from_utf8_lossy(&diff).into_owned();
+                Ok(Past { n: *n, summary: summary.clone(), diff })
+            })
+            .collect()
+    }
+
+    /// Carries out a proposal that the task wants carried out without asking.
+    pub(super) async fn apply_due(&mut self, number: u32) -> Result<(), Error> {
+        if let Err(why) = self.apply_proposal(number).await? {
+            self.log(Level::Warn, format!("proposal {number} was not carried out: {why}"))?;
+        }
+        let (control, by) = (Control::ApplyProposal { number }, "the task: diagnose.apply is auto".to_owned());
+        self.events.append(Event::ControlApplied { control, by })
+    }
+
+    /// Does what a proposal says; the inner `Err` is a refusal in words.
+    pub(super) async fn apply_proposal(&mut self, number: u32) -> Result<Result<(), String>, Error> {
+        let run = self.folder.id();
+        if self.state().diagnoses.applied.contains(&number) {
+            return Ok(Err(format!("proposal {number} was applied before")));
+        }
+        let book = proposals(&self.folder)?;
+        // Only what an event speaks of counts: a process may have died before it could say what it wrote.
+        let told = number <= self.state().diagnoses.proposals;
+        let Some(numbered) = book.get(number).filter(|_| told) else {
+            return Ok(Err(match self.state().diagnoses.proposals {
+                0 => format!("no diagnosis has proposed anything yet; ralph diagnose {run} asks for one"),
+                all => format!("there is no proposal {number}; they are numbered 1 to {all}"),
+            }));
+        };
+        let by = format!("proposal {number}");
+        match &numbered.proposal {
+            proposal @ Proposal::Guardrail { .. } => {
+                let sign = proposal.sign(number, numbered.after).unwrap_or_default();
+                self.leave("guardrails.md", &sign).await?;
+            }
+            Proposal::Profile { name, .. } => {
+                if let Err(why) = self.knows(name) {
+                    return Ok(Err(why));
+                }
+                // Done twice it is done once, should the process die before the acknowledgement.
+                let control = Control::SetProfile { name: name.clone() };
+                self.events.append(Event::ControlApplied { control, by })?;
+            }
+            Proposal::Task { diff } => {
+                let text = match diagnosis::patched(&self.pinned_task()?, diff) {
+                    Ok(text) => text,
+                    Err(refusal) => return Ok(Err(refusal.to_string())),
+                };
+                let edit = TaskEdit { text, proposal: Some(number), ..TaskEdit::default() };
+                let edit = match self.new_task(&edit).await? {
+                    Ok(edit) => edit,
+                    Err(why) => return Ok(Err(why)),
+                };
+                self.events.append(Event::ControlApplied { control: Control::EditTask(edit), by })?;
+                self.show_task().await?;
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Says whether a profile is one of the run's.
+    pub(super) fn knows(&self, profile: &str) -> Result<(), String> {
+        let profiles = &self.state().started.profiles;
+        match profiles.get(profile) {
+            Some(_) => Ok(()),
+            None => Err(format!("the run knows the profiles {}", profiles.names().join(", "))),
+        }
+    }
+
+    /// Judges a new text of the task and writes it beside the old ones; it counts once an event says so.
+    pub(super) async fn new_task(&mut self, edit: &TaskEdit) -> Result<Result<TaskEdit, String>, Error> {
+        let who = if edit.allow_weaker { Who::Weaker } else { Who::Stricter };
+        let revised = match diagnosis::revise(&self.pinned_task()?, &edit.text, who) {
+            Ok(revised) => revised,
+            Err(refusal) => {
+                let hint = refusal.hint(&self.folder.id()).map(|hint| format!("; {hint}")).unwrap_or_default();
+                return Ok(Err(format!("{refusal}{hint}")));
+            }
+        };
+        let base = Sha::parse(&self.state().started.base_commit)?;
+        let files: BTreeSet<String> =
+            self.bare.odb().files_at(&base).await?.into_iter().map(|entry| entry.path).collect();
+        let boxes = PinnedBox::all(&revised.task);
+        let proofs = boxes.iter().flat_map(|pinned| &pinned.proofs);
+        let proof_files = proof::executed_files(proofs, &files, &revised.task.front.protected_paths);
+        let revision = self.state().task_revision.saturating_add(1);
+        write_atomic(&self.folder.task_revision(revision), revised.text.as_bytes())?;
+        Ok(Ok(TaskEdit { proof_files, ..edit.clone() }))
+    }
+
+    /// Puts the task as it is now into the sandbox, where there is one.
+    pub(super) async fn show_task(&mut self) -> Result<(), Error> {
+        // What judges the work is read anew.
+        self.protected = None;
+        self.survey = None;
+        let Some(sandbox) = self.sandbox.clone() else { return Ok(()) };
+        let (path, text) = (self.state().started.task_path.clone(), self.task_text()?);
+        // One that cannot be written there is found and put right when the iteration is closed.
+        if let Err(error) = sandbox.write(Path::new(&path), text.as_bytes(), None).await {
+            tracing::debug!(%error, "the new task could not be written into the sandbox");
+        }
+        Ok(())
+    }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,446 @@
+//! A run that goes in circles: every rung of its ladder, a diagnosis that is paid for and survives anything, and what
+//! becomes of its proposals.
+
+use std::time::Duration;
+
+use ralph_core::control::{Control, TaskEdit};
+use ralph_core::env::Env;
+use ralph_core::event::{Answer, Event, Line, Reason};
+use ralph_core::gutter::Rung;
+use ralph_core::money::Micros;
+use ralph_core::run::{State, Status};
+use ralph_engine::Error;
+use ralph_engine::host::Host;
+use ralph_engine::run::{Begin, Keep, Raise, Recreate, Stops, at_rest, begin, proposals, resume};
+use ralph_engine::store::{Announce, Moment};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::support::{Case, Ending, HandOver, Kill};
+
+struct Quiet;
+
+impl Announce for Quiet {
+    fn announce(&self, _: Moment, _: &Line) {}
+}
+
+const TASK: &str = r#"---
+task_id: stuck-001
+test_command: "sh tests/all.sh"
+max_iterations: 12
+max_wall_time_minutes: 10
+max_cost_usd_estimate: 1
+protected_paths: ["tests/"]
+---
+
+# Open the door
+
+The door opens when the key is turned.
+
+- [ ] M1.1 The key is turned
+  - verify: `sh tests/key.sh`
+- [ ] M1.2 The door is open
+  - verify: `sh tests/door.sh`
+"#;
+
+const FILES: [(&str, &str); 4] = [
+    ("tests/key.sh", "grep -q turned key.txt || { echo 'the key is not turned' >&2; exit 1; }\n"),
+    ("tests/door.sh", "grep -q open door.txt || { echo 'the door is shut' >&2; exit 1; }\n"),
+    ("tests/all.sh", "sh tests/key.sh && sh tests/door.sh\n"),
+    ("door.txt", "shut\n"),
+];
+
+fn reply(summary: &str, actions: &[Value], claimed: &[&str]) -> Value {
+    json!({"usage": {"input": 1000, "output": 100},
+        "json": {"summary": summary, "actions": actions, "claims": {"checkboxes_checked": claimed}}})
+}
+
+/// The step that goes in circles: it rattles at the door and changes nothing.
+fn rattle() -> Value {
+    reply("Try the door again.", &[json!({"type": "run", "command": "sh tests/door.sh"})], &[])
+}
+
+/// The step that gets out of it.
+fn turn() -> Value {
+    let actions = [
+        json!({"type": "write", "path": "key.txt", "content": "turned\n"}),
+        json!({"type": "write", "path": "door.txt", "content": "open\n"}),
+        json!({"type": "write", "path": "steps.txt", "content": "key, door\n"}),
+        json!({"type": "commit", "message": "turn the key, open the door"}),
+    ];
+    reply("Turn the key first.", &actions, &["M1.1", "M1.2"])
+}
+
+fn when(mut reply: Value, when: &Value) -> Value {
+    reply["when"] = when.clone();
+    reply
+}
+
+fn script(replies: &[Value]) -> String {
+    let mut text = json!({"format": 1}).to_string();
+    for reply in replies {
+        text.push('\n');
+        text.push_str(&reply.to_string());
+    }
+    text
+}
+
+/// A model that rattles until it is told of the key.
+fn rattler() -> String {
+    let mut rattle = rattle();
+    rattle["repeat"] = true.into();
+    script(&[rattle, when(turn(), &json!({"prompt_contains": "turn the key first"}))])
+}
+
+fn diagnosis() -> Value {
+    json!({
+        "patterns": ["tests/door.sh is run again and again without a change"],
+        "causes": ["nobody has turned the key"],
+        "guardrails": [{"trigger": "the door is shut", "instruction": "turn the key first: write turned into key.txt",
+            "evidence": "tests/door.sh failed three times"}],
+        "task_diff": "--- a/ralph_task.md\n+++ b/ralph_task.md\n@@ -11,3 +11,3 @@\n # Open the door\n \n-The door opens when the key is turned.\n+The door opens when the key is turned: turn the key first.\n",
+        "profile": {"name": "fallback", "why": "it reads the task"},
+    })
+}
+
+/// A doctor who says this whenever asked.
+fn doctor(says: &Value) -> String {
+    script(&[json!({"usage": {"input": 2000, "output": 200}, "json": says, "repeat": true})])
+}
+
+fn case(task: &str, model: &str) -> Case {
+    Case::with(&FILES, task, model, HandOver::Here)
+}
+
+async fn host(case: &Case) -> Host {
+    let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", case.home().state_dir().display().to_string())];
+    Host::open(case.home(), Env::new(env.map(|(name, value)| (name.to_owned(), value)))).await.unwrap()
+}
+
+async fn run(case: &Case, change: impl FnOnce(&mut Begin)) -> State {
+    let host = host(case).await;
+    let mut wish = case.wish();
+    change(&mut wish);
+    let mut runner = begin(&host, wish, Box::new(Quiet), Stops::default(), Keep::Always).await.unwrap().runner;
+    timeout(Duration::from_mins(2), runner.drive()).await.expect("the run rests").unwrap().clone()
+}
+
+async fn go_on(case: &Case) -> State {
+    let host = host(case).await;
+    let folder = case.folder().unwrap();
+    let (raise, quiet) = (Raise::default(), Box::new(Quiet));
+    let runner = resume(&host, folder, raise, Recreate::No, quiet, Stops::default(), Keep::Always).await;
+    timeout(Duration::from_mins(2), runner.unwrap().drive()).await.expect("the run rests").unwrap().clone()
+}
+
+async fn tell(case: &Case, control: Control) -> Result<State, String> {
+    let told = at_rest(&host(case).await, case.folder().unwrap(), control, "a person", Box::new(Quiet)).await;
+    match told {
+        Ok(()) => Ok(case.state().unwrap()),
+        Err(Error::ControlRefused { why, .. }) => Err(why),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn rungs(case: &Case) -> Vec<(u32, Rung, String)> {
+    let rung = |line: Line| match line.event {
+        Event::MitigationApplied { n, rung, profile, .. } => Some((n, rung, profile)),
+        _ => None,
+    };
+    case.lines().into_iter().filter_map(rung).collect()
+}
+
+fn mirror(case: &Case, name: &str) -> String {
+    std::fs::read_to_string(case.folder().unwrap().mirror(name)).unwrap_or_default()
+}
+
+/// What the doctor's calls came to, and what they cost.
+fn doctors(case: &Case) -> Vec<(&'static str, Micros)> {
+    let call = |line: Line| match line.event {
+        Event::ModelCalled { profile, answer, cost, .. } if profile == "doctor" => Some((
+            match answer {
+                Answer::Diagnosis { .. } => "diagnosis",
+                Answer::Invalid { .. } => "invalid",
+                Answer::Lost => "lost",
+                Answer::Actions { .. } => "actions",
+            },
+            cost,
+        )),
+        _ => None,
+    };
+    case.lines().into_iter().filter_map(call).collect()
+}
+
+fn names(state: &State) -> (String, String) {
+    match &state.status {
+        Status::Paused { reason, next } => (format!("paused: {}", reason.words()), next.clone()),
+        Status::Failed { reason, next } => (format!("failed: {}", reason.words()), next.clone()),
+        status => (status.word().to_owned(), String::new()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn up_the_whole_ladder_and_out_with_the_diagnosis() {
+    let case = case(TASK, &rattler());
+    case.helper("fallback", &rattler());
+    case.helper("doctor", &doctor(&diagnosis()));
+    let state = run(&case, |_| ()).await;
+    let own = |n: u32, rung: Rung, profile: &str| (n, rung, profile.to_owned());
+    let want = [
+        own(3, Rung::Rotate, "scripted"),
+        own(4, Rung::Fallback, "fallback"),
+        own(5, Rung::Diagnose, "fallback"),
+        own(6, Rung::Pause, "fallback"),
+    ];
+    assert_eq!(rungs(&case), want, "{}", case.told());
+    let run = state.id().to_owned();
+    assert_eq!(
+        names(&state),
+        (
+            "paused: gutter: it went in circles".to_owned(),
+            format!("ralph apply {run} 1 (what the diagnosis proposes; ralph apply {run} lists all), then ralph resume {run}")
+        )
+    );
+    assert_eq!(state.exit().code(), 5);
+    assert_eq!(doctors(&case), [("diagnosis", Micros(9000))]);
+    assert_eq!(state.spent.cost, Micros(6 * 4500 + 9000), "the doctor is paid from the same purse");
+    // Every rung is a line, and so is the diagnosis.
+    let activity = mirror(&case, "activity.log");
+    for line in [
+        "iteration 3: gutter, rotate with profile scripted",
+        "iteration 4: gutter, fallback with profile fallback",
+        "iteration 5: gutter, diagnose with profile fallback",
+        "iteration 5: diagnosis 1 by doctor, 3 proposals",
+        "iteration 6: gutter, pause with profile fallback",
+    ] {
+        assert_eq!(activity.matches(line).count(), 1, "{line}\n{activity}");
+    }
+    let report = mirror(&case, "diagnostics.md");
+    assert!(report.contains("## Diagnosis 1, after iteration 5, by doctor"), "{report}");
+    // The fresh session is told why.
+    let prompt = std::fs::read_to_string(case.folder().unwrap().iteration(4).join("prompt.md")).unwrap();
+    assert!(prompt.contains("`sh tests/door.sh` failed with exit code 1 and the same error in 3 of"), "{prompt}");
+    // The doctor saw the failures, fenced.
+    let asked = std::fs::read_to_string(case.folder().unwrap().path().join("diagnoses/1/prompt.md")).unwrap();
+    assert!(asked.contains("[ralph:begin failures ") && asked.contains("the door is shut"), "{asked}");
+
+    // Resumed as it is, it circles again; with the sign it gets out, and goes back to its own profile.
+    let state = tell(&case, Control::ApplyProposal { number: 1 }).await.unwrap();
+    assert_eq!(state.diagnoses.applied.iter().copied().collect::<Vec<_>>(), [1]);
+    assert_eq!(mirror(&case, "guardrails.md").matches("### sign: proposal 1 of a diagnosis").count(), 1);
+    assert_eq!(tell(&case, Control::ApplyProposal { number: 1 }).await, Err("proposal 1 was applied before".to_owned()));
+    let state = go_on(&case).await;
+    assert_eq!(state.status, Status::Succeeded, "{}", case.told());
+    assert_eq!((state.profile.as_str(), state.gutter_streak), ("scripted", 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signs_are_put_up_without_asking_where_the_task_says_so() {
+    let task = TASK.replace("max_iterations: 12", "max_iterations: 12\ndiagnose: {apply: auto}");
+    let case = case(&task, &rattler());
+    case.helper("doctor", &doctor(&diagnosis()));
+    let state = run(&case, |_| ()).await;
+    assert_eq!(state.status, Status::Succeeded, "{}", case.told());
+    let climbed: Vec<Rung> = rungs(&case).into_iter().map(|(_, rung, _)| rung).collect();
+    assert_eq!(climbed, [Rung::Rotate, Rung::Diagnose]);
+    // The sign alone: the task and the profile still need a person's yes.
+    assert_eq!(state.diagnoses.open().collect::<Vec<_>>(), [2]);
+    assert_eq!(state.task_revision, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_so_many_iterations() {
+    let task = TASK.replace("max_iterations: 12", "max_iterations: 5\ndiagnose: {every: 2}");
+    let busy = reply("Paint the door.", &[json!({"type": "run", "command": "date +%N >> paint.txt"})], &[]);
+    let mut busy = busy;
+    busy["repeat"] = true.into();
+    let case = case(&task, &script(&[busy]));
+    case.helper("doctor", &doctor(&diagnosis()));
+    let state = run(&case, |wish| wish.budget.iterations = 5).await;
+    assert_eq!(names(&state).0, "failed: budget: iterations");
+    let written: Vec<u32> = case
+        .lines()
+        .iter()
+        .filter_map(|line| match line.event {
+            Event::DiagnosisWritten { n, .. } => Some(n),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(written, [2, 4]);
+    assert_eq!(state.diagnoses.proposals, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_doctor_who_makes_no_sense_is_asked_once_more_and_then_done_without() {
+    let case = case(TASK, &rattler());
+    case.helper("doctor", &script(&[
+        when(json!({"text": "It is complicated.", "usage": {"input": 10, "output": 1}}), &json!({"call": 0})),
+        when(json!({"json": {"patterns": []}, "usage": {"input": 10, "output": 1}}), &json!({"call": 1})),
+    ]));
+    let state = run(&case, |_| ()).await;
+    assert_eq!(doctors(&case).iter().map(|(answer, _)| *answer).collect::<Vec<_>>(), ["invalid", "invalid"]);
+    let (word, next) = names(&state);
+    assert_eq!(word, "paused: gutter: it went in circles");
+    assert!(next.starts_with("ralph guardrail "), "{next}");
+    assert!(mirror(&case, "diagnostics.md").contains("No diagnosis: the doctor gave no valid answer"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_doctor_who_is_too_dear_or_away_ends_nothing() {
+    for (doctor, why) in [
+        (script(&[json!({"fault": {"status": 401}, "repeat": true})]), "No diagnosis: "),
+        (script(&[json!({"usage": {"input": 1, "output": 1}, "json": diagnosis(), "repeat": true})]),
+            "No diagnosis: what is left of the cost budget does not pay for it"),
+    ] {
+        let case = case(TASK, &rattler());
+        case.helper("doctor", &doctor);
+        let dear = why.contains("budget");
+        let state = run(&case, |wish| {
+            if dear && let Some(doctor) = &mut wish.profiles.doctor {
+                doctor.price = Some(ralph_core::price::Price::per_mtok_usd(900_000.0, 900_000.0, None));
+            }
+        })
+        .await;
+        assert_eq!(names(&state).0, "paused: gutter: it went in circles", "{}", case.told());
+        assert!(mirror(&case, "diagnostics.md").contains(why), "{}", mirror(&case, "diagnostics.md"));
+        assert!(state.spent.cost < Micros(1_000_000));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_no_rung_left_it_fails() {
+    let case = case(TASK, &rattler());
+    let state = run(&case, |wish| {
+        wish.ladder = vec![Rung::Rotate];
+        wish.budget.consecutive_gutter = 3;
+    })
+    .await;
+    assert_eq!(names(&state).0, "failed: gutter: it went in circles");
+    assert_eq!(rungs(&case).len(), 2);
+    assert_eq!(state.exit().code(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_hand_and_at_rest() {
+    let pause = reply("A question.", &[json!({"type": "pause", "reason": "which key?"})], &[]);
+    let case = case(TASK, &script(&[pause, turn()]));
+    case.helper("doctor", &doctor(&diagnosis()));
+    case.helper("fallback", &rattler());
+    let state = run(&case, |_| ()).await;
+    assert_eq!(names(&state).0, "paused: needs a decision: which key?");
+    let none = "no diagnosis has proposed anything yet; ralph diagnose";
+    assert!(tell(&case, Control::ApplyProposal { number: 1 }).await.unwrap_err().starts_with(none));
+
+    let state = tell(&case, Control::Diagnose).await.unwrap();
+    assert_eq!((state.diagnoses.written, state.diagnoses.proposals), (1, 3));
+    assert_eq!(state.spent.cost, Micros(4500 + 9000));
+    assert!(matches!(state.status, Status::Paused { reason: Reason::NeedsDecision { .. }, .. }), "it still rests");
+    assert_eq!(proposals(&case.folder().unwrap()).unwrap().proposals.len(), 3);
+    let why = tell(&case, Control::ApplyProposal { number: 9 }).await.unwrap_err();
+    assert_eq!(why, "there is no proposal 9; they are numbered 1 to 3");
+
+    // The task: a new revision, the old one kept, and the sandbox has it.
+    let state = tell(&case, Control::ApplyProposal { number: 2 }).await.unwrap();
+    let folder = case.folder().unwrap();
+    assert_eq!(state.task_revision, 2);
+    assert_eq!(std::fs::read_to_string(folder.task_path()).unwrap(), TASK);
+    let revised = std::fs::read_to_string(folder.task_revision(2)).unwrap();
+    assert_eq!(revised, TASK.replace("is turned.", "is turned: turn the key first."));
+    let sandbox = &state.workplace.as_ref().unwrap().sandbox;
+    let inside = case.home().sandboxes_dir().join(sandbox).join("workspace/ralph_task.md");
+    assert_eq!(std::fs::read_to_string(inside).unwrap(), revised);
+    assert!(tell(&case, Control::ApplyProposal { number: 2 }).await.is_err(), "never twice");
+
+    // The profile.
+    let state = tell(&case, Control::ApplyProposal { number: 3 }).await.unwrap();
+    assert_eq!(state.profile, "fallback");
+    let why = tell(&case, Control::SetProfile { name: "nobody".to_owned() }).await.unwrap_err();
+    assert_eq!(why, "the run knows the profiles scripted, fallback, doctor");
+    let state = tell(&case, Control::SetProfile { name: "scripted".to_owned() }).await.unwrap();
+    assert_eq!(state.profile, "scripted");
+    let state = go_on(&case).await;
+    assert_eq!(state.status, Status::Succeeded, "{}", case.told());
+    let pushed = case.outcome().branch.unwrap().task;
+    assert!(pushed.contains("turn the key first") && pushed.matches("[x]").count() == 2, "{pushed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_diagnosis_weakens_a_proof() {
+    let pause = reply("A question.", &[json!({"type": "pause", "reason": "?"})], &[]);
+    for (diff, want) in [
+        ("@@ -1 +1 @@\n-  - verify: `sh tests/door.sh`\n+  - verify: `true`\n", "it would take the proof `sh tests/door.sh` from box `M1.2`"),
+        ("@@ -1,2 +0,0 @@\n-- [ ] M1.2 The door is open\n-  - verify: `sh tests/door.sh`\n", "it would remove box `M1.2`"),
+        ("@@ -1 +1 @@\n-test_command: \"sh tests/all.sh\"\n+test_command: \"true\"\n", "it would change `test_command`"),
+        ("@@ -1 +1 @@\n-max_cost_usd_estimate: 1\n+max_cost_usd_estimate: 99\n", "it would change `max_cost_usd_estimate`"),
+        ("@@ -1 +1,2 @@\n task_id: stuck-001\n+sandbox_network: {policy: open}\n", "it would change `sandbox_network`"),
+        ("@@ -1 +1 @@\n-nowhere\n+here\n", "its diff does not fit the task as it is now"),
+    ] {
+        let case = case(TASK, &script(&[pause.clone()]));
+        let mut says = diagnosis();
+        says["task_diff"] = diff.into();
+        case.helper("doctor", &doctor(&says));
+        run(&case, |_| ()).await;
+        tell(&case, Control::Diagnose).await.unwrap();
+        let why = tell(&case, Control::ApplyProposal { number: 2 }).await.unwrap_err();
+        assert!(why.starts_with(want), "{why}");
+        let state = case.state().unwrap();
+        assert_eq!((state.task_revision, state.diagnoses.applied.len()), (1, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_person_may_edit_the_task() {
+    let pause = reply("A question.", &[json!({"type": "pause", "reason": "?"})], &[]);
+    let key = [
+        json!({"type": "write", "path": "key.txt", "content": "turned\n"}),
+        json!({"type": "commit", "message": "turn the key"}),
+    ];
+    let case = case(TASK, &script(&[pause, reply("The key.", &key, &["M1.1"])]));
+    run(&case, |wish| wish.baseline = false).await;
+    let edit = |text: String, allow_weaker: bool| Control::EditTask(TaskEdit { text, allow_weaker, ..TaskEdit::default() });
+    let weaker = TASK
+        .replace("- [ ] M1.2 The door is open\n  - verify: `sh tests/door.sh`\n", "- [ ] M1.3 The key is there\n  - verify: `test -f key.txt`\n")
+        .replace("sh tests/all.sh", "sh tests/key.sh");
+    let why = tell(&case, edit(weaker.clone(), false)).await.unwrap_err();
+    assert!(why.contains("it would change `test_command`") && why.contains("--allow-weaker"), "{why}");
+    let state = tell(&case, edit(weaker.clone(), true)).await.unwrap();
+    let boxes: Vec<&str> = state.started.boxes.iter().map(|pinned| pinned.id.as_str()).collect();
+    assert_eq!((boxes, state.started.test_command.as_str()), (vec!["M1.1", "M1.3"], "sh tests/key.sh"));
+    assert_eq!(state.started.proof_files, ["tests/key.sh"]);
+    let pinned = tell(&case, edit(weaker.replace("max_iterations: 12", "max_iterations: 99"), true)).await.unwrap_err();
+    assert!(pinned.contains("pinned when the run started"), "{pinned}");
+}
+
+/// A run whose doctor saves it, killed wherever its diagnosis could be torn.
+#[test]
+fn killed_in_the_middle_of_a_diagnosis() {
+    let task = TASK.replace("max_iterations: 12", "max_iterations: 12\ndiagnose: {apply: auto}");
+    let fresh = || {
+        let case = case(&task, &rattler());
+        case.helper("doctor", &script(&[
+            when(json!({"text": "Hm.", "usage": {"input": 10, "output": 1}}), &json!({"call": 0})),
+            when(json!({"json": diagnosis(), "usage": {"input": 10, "output": 1}}), &json!({"call": 1})),
+        ]));
+        case
+    };
+    let mut calm = fresh();
+    assert_eq!(calm.run(Kill::Never), Ending::ByItself);
+    let want = calm.outcome();
+    assert_eq!(want.status, "Succeeded", "{}", calm.told());
+    let report = mirror(&calm, "diagnostics.md");
+    let at = |wanted: fn(&Event) -> bool| calm.lines().iter().find(|line| wanted(&line.event)).unwrap().seq;
+    let from = at(|event| matches!(event, Event::MitigationApplied { rung: Rung::Diagnose, .. }));
+    let to = at(|event| matches!(event, Event::ControlApplied { .. }));
+    assert!(to - from >= 4, "{}", calm.told());
+    // Before an event that stands for files which were written already, and after every event.
+    let written = at(|event| matches!(event, Event::DiagnosisWritten { .. }));
+    let kills = (from..=to).map(Kill::After).chain([written, to].map(Kill::Before));
+    for kill in kills {
+        let mut case = fresh();
+        assert_eq!(case.run(kill), Ending::Killed, "{kill:?}");
+        case.go_on();
+        assert_eq!(case.outcome(), want, "{kill:?}\n{}", case.told());
+        assert_eq!(mirror(&case, "diagnostics.md"), report, "{kill:?}");
+        case.assert_tidy();
+    }
+}
