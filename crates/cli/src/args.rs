@@ -71,6 +71,9 @@ pub(crate) enum Command {
     /// Print what happened in a run
     #[command(after_help = "Examples:\n  ralph logs @\n  ralph logs -f 01k3")]
     Logs(Logs),
+    /// Watch a run on the whole screen and steer it by single keys
+    #[command(after_help = "Examples:\n  ralph watch @\n  ralph watch ralph/task-001/add-health")]
+    Watch(OneRun),
     /// Print what a run changed
     #[command(after_help = "Examples:\n  ralph diff @\n  ralph diff @ --iteration 3 --stat")]
     Diff(Diff),

@@ -1,0 +1,230 @@
+//! The loop around the model: reads the event file as it grows, hears keys and signals, asks, and draws.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use ralph_core::control::Control;
+use ralph_core::exit::Exit;
+use ralph_engine::host::Host;
+use ralph_engine::store::{Folder, Follow};
+use ratatui::crossterm::event::{Event, KeyEventKind};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::ask;
+use super::model::{Effect, Heard, Leave, Model};
+use super::screen::{Keys, Screen};
+use crate::error::{Failure, Outcome};
+
+/// How often the file is looked at while nothing is typed.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long reading a long history may keep the screen waiting.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// How often it is asked whether somebody drives the run.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// A run that said something this recently is driven: asking would take its lock for a moment.
+const RECENT_MS: u64 = 2000;
+
+/// How long leaving waits for a control to reach a live run.
+const TELL: Duration = Duration::from_millis(300);
+
+/// How long leaving waits for what was asked of a run at rest.
+const FINISH: Duration = Duration::from_secs(5);
+
+/// Shows a run until somebody leaves.
+pub(crate) async fn watch(host: &Host, folder: &Folder, colour: bool) -> Outcome {
+    let cannot = |error: io::Error| {
+        Failure::new(Exit::NotReady, "could not draw on this terminal")
+            .because(&error)
+            .hint(format!("ralph logs -f {}", folder.id()))
+    };
+    let listen = |kind: SignalKind| signal(kind).map_err(cannot);
+    let mut ends =
+        [listen(SignalKind::terminate())?, listen(SignalKind::hangup())?, listen(SignalKind::interrupt())?];
+    let mut world = World::new(host, folder, colour);
+    let mut screen = Screen::take().map_err(cannot)?;
+    let (keys, mut typed) = Keys::listen();
+    let leave = loop {
+        let more = world.look();
+        world.hear(Heard::Resized(screen.size().map_err(cannot)?));
+        screen.draw(&world.model).map_err(cannot)?;
+        let wait = if more { Duration::ZERO } else { LOOK };
+        let effect = tokio::select! {
+            // Keys first: a long history does not make the keyboard deaf.
+            biased;
+            () = any(&mut ends) => break Leave::Interrupted,
+            event = typed.recv() => match event {
+                Some(event) => world.event(event),
+                None => break Leave::Interrupted,
+            },
+            Some(answer) = world.live.join_next(), if !world.live.is_empty() => world.answered(answer),
+            Some(answer) = world.resting.join_next(), if !world.resting.is_empty() => world.answered(answer),
+            () = sleep(wait) => None,
+        };
+        match effect {
+            None => (),
+            Some(Effect::Leave(leave)) => break leave,
+            Some(Effect::Suspend) => screen.suspend().map_err(cannot)?,
+            Some(Effect::Ask(control)) => world.ask(control),
+            Some(Effect::GoOn) => world.go_on(),
+        }
+    };
+    drop(screen);
+    drop(keys);
+    world.finish().await;
+    Ok(match leave {
+        Leave::Asked => Exit::Success,
+        Leave::Interrupted => Exit::Interrupted,
+    })
+}
+
+async fn any(signals: &mut [Signal; 3]) {
+    let [first, second, third] = signals;
+    tokio::select! {
+        _ = first.recv() => (),
+        _ = second.recv() => (),
+        _ = third.recv() => (),
+    }
+}
+
+type Answer = (&'static str, Result<(), String>);
+
+/// The model and what it looks at.
+struct World {
+    model: Model,
+    host: Host,
+    folder: Folder,
+    /// `None` once the file cannot be read any further.
+    follow: Option<Follow>,
+    checked: Option<Instant>,
+    /// What was asked of a process; it may take as long as an action.
+    live: JoinSet<Answer>,
+    /// What is being done to a run at rest.
+    resting: JoinSet<Answer>,
+}
+
+impl World {
+    fn new(host: &Host, folder: &Folder, colour: bool) -> Self {
+        Self {
+            model: Model::new(&folder.id(), Timestamp::now(), TimeZone::system(), colour),
+            host: host.clone(),
+            folder: folder.clone(),
+            follow: Some(Follow::new(&folder.events_path(), &folder.id())),
+            checked: None,
+            live: JoinSet::new(),
+            resting: JoinSet::new(),
+        }
+    }
+
+    fn hear(&mut self, heard: Heard) -> Option<Effect> {
+        self.model.update(heard)
+    }
+
+    /// Takes in what is new; `true` when there was too much for one turn.
+    fn look(&mut self) -> bool {
+        self.hear(Heard::Tick { now: Timestamp::now() });
+        let more = self.read();
+        if !more && self.checked.is_none_or(|at| at.elapsed() >= CHECK) {
+            self.checked = Some(Instant::now());
+            self.check();
+        }
+        more
+    }
+
+    fn read(&mut self) -> bool {
+        let began = Instant::now();
+        let Some(follow) = &mut self.follow else { return false };
+        let (mut read, mut news) = (0_u32, false);
+        let trouble = loop {
+            match follow.next() {
+                Ok(Some(line)) => {
+                    self.model.update(Heard::Line(Box::new(line)));
+                    news = true;
+                    read += 1;
+                    if read.is_multiple_of(32) && began.elapsed() >= SLICE {
+                        return true;
+                    }
+                }
+                Ok(None) => break None,
+                Err(error) => break Some(ask::words(error)),
+            }
+        };
+        if news {
+            // Whoever writes is there; whether that is still so is asked when it has been silent.
+            self.hear(Heard::Driven(true));
+        }
+        match trouble {
+            None => drop(self.hear(Heard::CaughtUp)),
+            Some(why) => {
+                self.follow = None;
+                self.hear(Heard::Unreadable(why));
+            }
+        }
+        false
+    }
+
+    fn check(&mut self) {
+        if !self.folder.path().exists() {
+            self.hear(Heard::Gone);
+            return;
+        }
+        let silent = |model: &Model| {
+            model.state.as_ref().is_some_and(|state| state.status.active() && model.since(state.last_at) >= RECENT_MS)
+        };
+        if silent(&self.model) {
+            let driven = self.folder.in_use();
+            self.hear(Heard::Driven(driven));
+        }
+    }
+
+    fn event(&mut self, event: Event) -> Option<Effect> {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.hear(Heard::Key(key)),
+            Event::Paste(text) => self.hear(Heard::Pasted(text)),
+            // The size is asked for before every drawing.
+            Event::Key(_) | Event::Resize(..) | Event::FocusGained | Event::FocusLost | Event::Mouse(_) => None,
+        }
+    }
+
+    fn ask(&mut self, control: Control) {
+        let (kind, folder) = (control.kind(), self.folder.clone());
+        if self.folder.in_use() {
+            self.live.spawn(async move { (kind, ask::of_live(folder, control).await) });
+        } else {
+            let host = self.host.clone();
+            self.resting.spawn(async move { (kind, ask::of_resting(host, folder, control).await) });
+        }
+    }
+
+    fn go_on(&mut self) {
+        if self.folder.in_use() {
+            self.ask(Control::Resume);
+            return;
+        }
+        let folder = self.folder.clone();
+        self.resting.spawn(async move { (Control::Resume.kind(), ask::take_up(folder).await) });
+    }
+
+    fn answered(&mut self, answer: Result<Answer, tokio::task::JoinError>) -> Option<Effect> {
+        // A task that panicked has given the screen back; drawing notices that.
+        let (kind, outcome) = answer.ok()?;
+        // The event is in the file before the answer is given.
+        self.read();
+        self.hear(Heard::Answered { kind, outcome })
+    }
+
+    /// Waits for what is being done to a run at rest. A live one only has to hear what was asked; it answers by events.
+    async fn finish(mut self) {
+        let told = async { while self.live.join_next().await.is_some() {} };
+        let _ = timeout(TELL, told).await;
+        let done = async { while self.resting.join_next().await.is_some() {} };
+        // What takes longer is put down as if its process had been killed, which a run survives.
+        let _ = timeout(FINISH, done).await;
+    }
+}
