@@ -11,9 +11,8 @@ use crate::watch;
 pub(crate) async fn watch(setup: &Setup, run: &str, color: Color, ui: &Ui) -> Outcome {
     let env = &setup.environment.env;
     if ui.json() {
-        return Err(
-            Failure::usage("`ralph watch` draws a screen and prints no data").hint(format!("ralph logs -f {run} --json"))
-        );
+        return Err(Failure::usage("`ralph watch` draws a screen and prints no data")
+            .hint(format!("ralph logs -f {run} --json")));
     }
     if !watch::drawable(env) {
         return Err(Failure::usage("`ralph watch` needs a terminal to draw on").hint(format!("ralph logs -f {run}")));

@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use ralph_core::control::Control;
 use ralph_core::exit::Exit;
 use ralph_engine::host::Host;
-use ralph_engine::store::{Folder, Follow};
+use ralph_engine::store::Folder;
 use ratatui::crossterm::event::{Event, KeyEventKind};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 use super::ask;
 use super::model::{Effect, Heard, Leave, Model};
 use super::screen::{Keys, Screen};
+use super::tail::Tail;
 use crate::error::{Failure, Outcome};
 
 /// How often the file is looked at while nothing is typed.
@@ -45,8 +46,7 @@ pub(crate) async fn watch(host: &Host, folder: &Folder, colour: bool) -> Outcome
             .hint(format!("ralph logs -f {}", folder.id()))
     };
     let listen = |kind: SignalKind| signal(kind).map_err(cannot);
-    let mut ends =
-        [listen(SignalKind::terminate())?, listen(SignalKind::hangup())?, listen(SignalKind::interrupt())?];
+    let mut ends = [listen(SignalKind::terminate())?, listen(SignalKind::hangup())?, listen(SignalKind::interrupt())?];
     let mut world = World::new(host, folder, colour);
     let mut screen = Screen::take().map_err(cannot)?;
     let (keys, mut typed) = Keys::listen();
@@ -100,8 +100,7 @@ struct World {
     model: Model,
     host: Host,
     folder: Folder,
-    /// `None` once the file cannot be read any further.
-    follow: Option<Follow>,
+    tail: Tail,
     checked: Option<Instant>,
     /// What was asked of a process; it may take as long as an action.
     live: JoinSet<Answer>,
@@ -115,7 +114,7 @@ impl World {
             model: Model::new(&folder.id(), Timestamp::now(), TimeZone::system(), colour),
             host: host.clone(),
             folder: folder.clone(),
-            follow: Some(Follow::new(&folder.events_path(), &folder.id())),
+            tail: Tail::of(folder),
             checked: None,
             live: JoinSet::new(),
             resting: JoinSet::new(),
@@ -138,35 +137,7 @@ impl World {
     }
 
     fn read(&mut self) -> bool {
-        let began = Instant::now();
-        let Some(follow) = &mut self.follow else { return false };
-        let (mut read, mut news) = (0_u32, false);
-        let trouble = loop {
-            match follow.next() {
-                Ok(Some(line)) => {
-                    self.model.update(Heard::Line(Box::new(line)));
-                    news = true;
-                    read += 1;
-                    if read.is_multiple_of(32) && began.elapsed() >= SLICE {
-                        return true;
-                    }
-                }
-                Ok(None) => break None,
-                Err(error) => break Some(ask::words(error)),
-            }
-        };
-        if news {
-            // Whoever writes is there; whether that is still so is asked when it has been silent.
-            self.hear(Heard::Driven(true));
-        }
-        match trouble {
-            None => drop(self.hear(Heard::CaughtUp)),
-            Some(why) => {
-                self.follow = None;
-                self.hear(Heard::Unreadable(why));
-            }
-        }
-        false
+        self.tail.read(&mut self.model, SLICE)
     }
 
     fn check(&mut self) {

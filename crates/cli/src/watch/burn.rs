@@ -16,7 +16,10 @@ pub(super) struct Burn(Vec<Spent>);
 
 impl Burn {
     pub(super) fn push(&mut self, spent: Spent) {
-        self.0.retain(|point| point.iterations < spent.iterations);
+        // One that is made again replaces what came of it.
+        while self.0.last().is_some_and(|point| point.iterations >= spent.iterations) {
+            self.0.pop();
+        }
         if self.0.len() == KEPT {
             let mut at = 0;
             self.0.retain(|_| {
@@ -123,13 +126,8 @@ mod tests {
             burn.push(spent(*n, *cost));
         }
         let now = points.last().map_or(Spent::default(), |(n, cost)| spent(*n, *cost));
-        let budget = Budget {
-            iterations: 10,
-            wall_ms: 1_800_000,
-            cost: cap.map(Micros),
-            tokens: None,
-            consecutive_gutter: 3,
-        };
+        let budget =
+            Budget { iterations: 10, wall_ms: 1_800_000, cost: cap.map(Micros), tokens: None, consecutive_gutter: 3 };
         assert_eq!(outlook(&budget, &now, &burn).as_deref(), want, "{points:?} of {cap:?}");
     }
 
@@ -155,7 +153,6 @@ mod tests {
         }
         assert!(burn.0.len() <= KEPT);
         assert_eq!((burn.last(), burn.at(Limit::Cost, 10_000.0)), (10_000, 10_000));
-        // One that is made again replaces what came of it.
         burn.push(spent(5, 5));
         assert_eq!(burn.last(), 5);
     }

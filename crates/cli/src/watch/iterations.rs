@@ -42,7 +42,9 @@ impl Rows {
     fn begin(&mut self, n: u32, profile: &str, at: Timestamp) {
         // One that is begun again has cost what it has cost.
         let cost = self.0.iter().rev().find(|row| row.n == n).map_or(Micros::ZERO, |row| row.cost);
-        self.0.retain(|row| row.n < n);
+        while self.0.last().is_some_and(|row| row.n >= n) {
+            self.0.pop();
+        }
         if self.0.len() == KEPT {
             self.0.remove(0);
         }

@@ -15,7 +15,7 @@ pub(super) const KEYS: &[(&str, &str, &str)] = &[
     ("r", "rotate", "start the next iteration with a fresh look"),
     ("s", "stop", "stop for good and keep the commits; asks once"),
     ("n", "note", "leave a note for the model"),
-    ("g", "guardrail", "put up a sign the model sees in every iteration"),
+    ("g", "guard", "put up a sign the model sees in every iteration"),
     ("d", "diagnose", "ask for a diagnosis"),
     ("f", "profile", "choose the profile of the next iterations"),
     ("a", "apply", "apply a proposal of the last diagnosis"),

@@ -14,6 +14,7 @@ mod model;
 mod pending;
 mod plan;
 mod screen;
+mod tail;
 mod text;
 
 #[cfg(test)]

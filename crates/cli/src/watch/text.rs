@@ -175,9 +175,14 @@ mod tests {
 
     #[test]
     fn fits() {
-        for (text, width, want) in
-            [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("日本語", 5, "日本…"), ("日本語", 4, "日…"), ("a", 0, ""), ("", 0, "")]
-        {
+        for (text, width, want) in [
+            ("abc", 3, "abc"),
+            ("abcd", 3, "ab…"),
+            ("日本語", 5, "日本…"),
+            ("日本語", 4, "日…"),
+            ("a", 0, ""),
+            ("", 0, ""),
+        ] {
             assert_eq!(cut(text, width), want, "{text} in {width}");
         }
         assert_eq!((left("ab", 4), right("ab", 4)), ("ab  ".to_owned(), "  ab".to_owned()));
@@ -200,7 +205,8 @@ mod tests {
 
     #[test]
     fn bars() {
-        for (share, want) in [(0.0, ""), (0.0001, "▏"), (0.5, "██"), (0.53, "██▏"), (1.0, "████"), (7.0, "████")] {
+        for (share, want) in [(0.0, ""), (0.0001, "▏"), (0.5, "██"), (0.53, "██▏"), (1.0, "████"), (7.0, "████")]
+        {
             assert_eq!(bar(share, 4), want, "{share}");
         }
     }

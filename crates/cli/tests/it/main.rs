@@ -25,3 +25,5 @@ mod secrets;
 mod stage;
 mod steer;
 mod surface;
+#[cfg(target_os = "linux")]
+mod watch;

@@ -28,13 +28,12 @@ pub(super) fn lines(model: &Model, state: &State, width: usize, height: usize) -
     let projected = burn.projected(limit, &state.spent, end).filter(|_| state.status.active());
     let spent = state.spent.of(limit) as f64;
     // The limit is the top; without one, whatever there will be.
-    let top = whole.unwrap_or(0.0).max(spent).max(if whole.is_none() { projected.unwrap_or(0.0) } else { 0.0 }).max(1.0);
+    let top =
+        whole.unwrap_or(0.0).max(spent).max(if whole.is_none() { projected.unwrap_or(0.0) } else { 0.0 }).max(1.0);
     let at = |column: usize| (column as f64 + 1.0) / columns as f64 * end;
 
-    let mut lines = vec![Line::styled(
-        cut(&format!(" {limit}: █ spent  · at this pace  ╌ limit"), width),
-        style(model, Tone::Dim),
-    )];
+    let mut lines =
+        vec![Line::styled(cut(&format!(" {limit}: █ spent  · at this pace  ╌ limit"), width), style(model, Tone::Dim))];
     for row in (0..rows).rev() {
         let side = match row {
             row if row + 1 == rows => amount(limit, whole_number(top)),

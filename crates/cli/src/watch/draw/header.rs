@@ -1,5 +1,7 @@
 //! The part that never scrolls away: the task, where it stands and why, its branch, pull request and profile.
 
+use jiff::Timestamp;
+use ralph_core::event::Reason;
 use ralph_core::run::{State, Status};
 use ralph_web::view;
 use ratatui::text::{Line, Span};
@@ -81,8 +83,9 @@ fn now(model: &Model, state: &State, width: usize) -> Vec<Line<'static>> {
         };
         lines.into_iter().enumerate().map(one).collect::<Vec<_>>()
     };
-    let with_next =
-        |mark: &str, why: &str, tone: Tone, next: &str| [told(mark, why, tone), told("next:", next, Tone::Bold)].concat();
+    let with_next = |mark: &str, why: &str, tone: Tone, next: &str| {
+        [told(mark, why, tone), told("next:", next, Tone::Bold)].concat()
+    };
     if let Some(why) = &model.unreadable {
         return with_next("✗", why, Tone::Bad, &format!("ralph logs {}", state.id()));
     }
@@ -95,7 +98,11 @@ fn now(model: &Model, state: &State, width: usize) -> Vec<Line<'static>> {
     }
     if let Some((why, next)) = view::rest(state, model.driven) {
         let crashed = state.status.active();
-        let why = if crashed { format!("nobody drives this run: {why}") } else { why };
+        let why = match &state.status {
+            Status::Paused { reason: Reason::Quota { until }, .. } => quota(model, *until),
+            _ if crashed => format!("nobody drives this run: {why}"),
+            _ => why,
+        };
         let tone = if crashed || matches!(state.status, Status::Failed { .. }) { Tone::Bad } else { Tone::Warn };
         return with_next("why:", &why, tone, &next);
     }
@@ -112,5 +119,14 @@ fn now(model: &Model, state: &State, width: usize) -> Vec<Line<'static>> {
             vec![Line::from(vec![mark, what, Span::styled(passed, style(model, Tone::Dim))])]
         }
         None => told("▸", "working", Tone::Accent),
+    }
+}
+
+/// The hour as the reader's clock shows it, and how long that is.
+fn quota(model: &Model, until: Timestamp) -> String {
+    let hour = until.to_zoned(model.zone.clone()).strftime("%a %H:%M").to_string();
+    match until.as_millisecond() - model.now.as_millisecond() {
+        left @ 1.. => format!("quota until {hour}, in {}", clock(u64::try_from(left).unwrap_or(0))),
+        _ => format!("quota until {hour}, which is over"),
     }
 }

@@ -27,7 +27,9 @@ pub(super) fn lines(model: &Model, area: Rect) -> Vec<Line<'static>> {
     if rows.is_empty() {
         lines.push(Line::styled("   none yet", style(model, Tone::Dim)));
     }
-    lines.extend(rows.iter().rev().take(usize::from(area.height).saturating_sub(1)).map(|row| one(model, row, number, room)));
+    lines.extend(
+        rows.iter().rev().take(usize::from(area.height).saturating_sub(1)).map(|row| one(model, row, number, room)),
+    );
     lines
 }
 
@@ -35,7 +37,7 @@ fn one(model: &Model, row: &Row, number: usize, room: usize) -> Line<'static> {
     let (mark, word, tone) = outcome(model, row);
     let word = match row.boxes {
         0 => word.to_owned(),
-        boxes => several(usize::try_from(boxes).unwrap_or(usize::MAX), "box verified", "boxes verified"),
+        boxes => format!("+{}", several(usize::try_from(boxes).unwrap_or(usize::MAX), "box", "boxes")),
     };
     let took = match row.ended {
         Some((_, at)) => u64::try_from(at.as_millisecond() - row.began.as_millisecond()).unwrap_or(0),

@@ -57,39 +57,48 @@ pub(super) fn footer(model: &Model, width: u16) -> Line<'static> {
         Mode::Choose { .. } => vec![("↑ ↓", "choose"), ("Enter", "takes it"), ("Esc", "leaves it")],
         Mode::Help => vec![("any key", "closes this")],
         Mode::Stop => vec![("y", "stop"), ("any other key", "go on")],
-        Mode::Look => {
-            let active = model.state.as_ref().is_none_or(|state| state.status.active()) && model.driven;
-            let named = |(key, word, _): &(&'static str, &'static str, &'static str)| match *key {
-                "p" if !active => ("p", "resume"),
-                key => (key, *word),
-            };
-            KEYS.iter().filter(|(_, word, _)| !word.is_empty()).map(named).collect()
-        }
+        Mode::Look => looking(model),
     };
-    let size = |(key, word): &(&str, &str)| columns(key) + columns(word) + 3;
     let ends = if model.mode == Mode::Look { 2 } else { 0 };
+    let size = |gap: usize| move |(key, word): &(&str, &str)| columns(key) + columns(word) + gap;
+    // Tighter where that shows more.
+    let gap = if keys.iter().map(size(3)).sum::<usize>() <= width { 2 } else { 1 };
     let (first, last) = keys.split_at(keys.len().saturating_sub(ends));
-    let mut room = width.saturating_sub(last.iter().map(size).sum());
-    let over = model.state.as_ref().is_some_and(|state| state.status == Status::Succeeded);
-    let mut spans = Vec::new();
-    for key in first.iter().filter(|_| !(over && ends > 0)).take_while(|key| {
-        let fits = size(key) <= room;
-        room = room.saturating_sub(size(key));
+    let mut room = width.saturating_sub(last.iter().map(size(gap + 1)).sum());
+    let fits = |key: &&(&str, &str)| {
+        let size = size(gap + 1)(key);
+        let fits = size <= room;
+        room = room.saturating_sub(size);
         fits
-    }) {
-        spans.extend(key_spans(model, *key));
-    }
-    for key in last {
-        spans.extend(key_spans(model, *key));
-    }
-    Line::from(spans)
+    };
+    let shown = first.iter().take_while(fits).chain(last);
+    Line::from(shown.flat_map(|key| key_spans(model, *key, gap)).collect::<Vec<_>>())
 }
 
-fn key_spans(model: &Model, (key, word): (&str, &str)) -> [Span<'static>; 3] {
+/// The keys that do something where the run stands.
+fn looking(model: &Model) -> Vec<(&'static str, &'static str)> {
+    let status = model.state.as_ref().map(|state| &state.status);
+    let active = status.is_none_or(Status::active) && model.driven;
+    let over = status.is_some_and(Status::ended);
+    let useful = |key: &str| match key {
+        "p" | "r" | "s" | "d" | "f" => !over,
+        // Words can be left for a run that may be resumed.
+        "n" | "g" => status != Some(&Status::Succeeded),
+        "a" => !over && model.proposals > 0,
+        _ => true,
+    };
+    let named = |(key, word, _): &(&'static str, &'static str, &'static str)| match *key {
+        "p" if !active => ("p", "resume"),
+        key => (key, *word),
+    };
+    KEYS.iter().filter(|(key, word, _)| !word.is_empty() && useful(key)).map(named).collect()
+}
+
+fn key_spans(model: &Model, (key, word): (&str, &str), gap: usize) -> [Span<'static>; 3] {
     [
         Span::raw(" "),
         Span::styled(key.to_owned(), style(model, Tone::Bold).patch(style(model, Tone::Accent))),
-        Span::styled(format!(" {word} "), style(model, Tone::Dim)),
+        Span::styled(format!(" {word}{}", " ".repeat(gap - 1)), style(model, Tone::Dim)),
     ]
 }
 
@@ -131,8 +140,7 @@ fn popup(model: &Model, frame: &mut Frame<'_>, area: Rect, title: &str, lines: V
     let wide = lines.iter().map(Line::width).max().unwrap_or(0).max(columns(title) + 4);
     let width = u16::try_from(wide + 2).unwrap_or(u16::MAX).min(area.width);
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height.saturating_sub(1));
-    let place =
-        Rect::new(area.x + (area.width - width) / 2, area.y + (area.height - 1 - height) / 2, width, height);
+    let place = Rect::new(area.x + (area.width - width) / 2, area.y + (area.height - 1 - height) / 2, width, height);
     let block = Block::bordered()
         .border_type(BorderType::Rounded)
         .border_style(style(model, Tone::Accent))
