@@ -55,7 +55,7 @@ pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) ->
         Command::Ls => ls::ls(&setup, ui),
         Command::Show(args) => show::show(&setup, &args.run, ui),
         Command::Logs(args) => logs::logs(&setup, &args, ui).await,
-        Command::Watch(args) => watch::watch(&setup, &args.run, cli.color, ui).await,
+        Command::Watch(args) => watch::watch(&setup, &args, cli.color, ui).await,
         Command::Diff(args) => diff::diff(&setup, &args, ui).await,
         Command::Verify(args) => verify::verify(&setup, &args, ui).await,
         Command::Demo(args) => Box::pin(demo::demo(&setup, args, ui)).await,

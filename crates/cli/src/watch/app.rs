@@ -7,14 +7,13 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ralph_core::control::Control;
 use ralph_core::exit::Exit;
-use ralph_engine::host::Host;
 use ralph_engine::store::Folder;
 use ratatui::crossterm::event::{Event, KeyEventKind};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::ask;
+use super::ask::Asker;
 use super::model::{Effect, Heard, Leave, Model};
 use super::screen::{Keys, Screen};
 use super::tail::Tail;
@@ -39,7 +38,7 @@ const TELL: Duration = Duration::from_millis(300);
 const FINISH: Duration = Duration::from_secs(5);
 
 /// Shows a run until somebody leaves.
-pub(crate) async fn watch(host: &Host, folder: &Folder, colour: bool) -> Outcome {
+pub(crate) async fn watch(folder: &Folder, colour: bool) -> Outcome {
     let cannot = |error: io::Error| {
         Failure::new(Exit::NotReady, "could not draw on this terminal")
             .because(&error)
@@ -47,7 +46,7 @@ pub(crate) async fn watch(host: &Host, folder: &Folder, colour: bool) -> Outcome
     };
     let listen = |kind: SignalKind| signal(kind).map_err(cannot);
     let mut ends = [listen(SignalKind::terminate())?, listen(SignalKind::hangup())?, listen(SignalKind::interrupt())?];
-    let mut world = World::new(host, folder, colour);
+    let mut world = World::new(folder, colour);
     let mut screen = Screen::take().map_err(cannot)?;
     let (keys, mut typed) = Keys::listen();
     let leave = loop {
@@ -63,8 +62,7 @@ pub(crate) async fn watch(host: &Host, folder: &Folder, colour: bool) -> Outcome
                 Some(event) => world.event(event),
                 None => break Leave::Interrupted,
             },
-            Some(answer) = world.live.join_next(), if !world.live.is_empty() => world.answered(answer),
-            Some(answer) = world.resting.join_next(), if !world.resting.is_empty() => world.answered(answer),
+            Some(answer) = world.asks.join_next(), if !world.asks.is_empty() => world.answered(answer),
             () = sleep(wait) => None,
         };
         match effect {
@@ -72,7 +70,7 @@ pub(crate) async fn watch(host: &Host, folder: &Folder, colour: bool) -> Outcome
             Some(Effect::Leave(leave)) => break leave,
             Some(Effect::Suspend) => screen.suspend().map_err(cannot)?,
             Some(Effect::Ask(control)) => world.ask(control),
-            Some(Effect::GoOn) => world.go_on(),
+            Some(Effect::GoOn) => world.ask(Control::Resume),
         }
     };
     drop(screen);
@@ -98,26 +96,23 @@ type Answer = (&'static str, Result<(), String>);
 /// The model and what it looks at.
 struct World {
     model: Model,
-    host: Host,
     folder: Folder,
     tail: Tail,
     checked: Option<Instant>,
-    /// What was asked of a process; it may take as long as an action.
-    live: JoinSet<Answer>,
-    /// What is being done to a run at rest.
-    resting: JoinSet<Answer>,
+    asker: Asker,
+    /// What was asked and is not answered; that may take as long as an action.
+    asks: JoinSet<Answer>,
 }
 
 impl World {
-    fn new(host: &Host, folder: &Folder, colour: bool) -> Self {
+    fn new(folder: &Folder, colour: bool) -> Self {
         Self {
             model: Model::new(&folder.id(), Timestamp::now(), TimeZone::system(), colour),
-            host: host.clone(),
+            asker: Asker::new(folder),
             folder: folder.clone(),
             tail: Tail::of(folder),
             checked: None,
-            live: JoinSet::new(),
-            resting: JoinSet::new(),
+            asks: JoinSet::new(),
         }
     }
 
@@ -164,22 +159,8 @@ impl World {
     }
 
     fn ask(&mut self, control: Control) {
-        let (kind, folder) = (control.kind(), self.folder.clone());
-        if self.folder.in_use() {
-            self.live.spawn(async move { (kind, ask::of_live(folder, control).await) });
-        } else {
-            let host = self.host.clone();
-            self.resting.spawn(async move { (kind, ask::of_resting(host, folder, control).await) });
-        }
-    }
-
-    fn go_on(&mut self) {
-        if self.folder.in_use() {
-            self.ask(Control::Resume);
-            return;
-        }
-        let folder = self.folder.clone();
-        self.resting.spawn(async move { (Control::Resume.kind(), ask::take_up(folder).await) });
+        let asker = self.asker.clone();
+        self.asks.spawn(async move { (control.kind(), asker.ask(control).await) });
     }
 
     fn answered(&mut self, answer: Result<Answer, tokio::task::JoinError>) -> Option<Effect> {
@@ -192,10 +173,9 @@ impl World {
 
     /// Waits for what is being done to a run at rest. A live one only has to hear what was asked; it answers by events.
     async fn finish(mut self) {
-        let told = async { while self.live.join_next().await.is_some() {} };
-        let _ = timeout(TELL, told).await;
-        let done = async { while self.resting.join_next().await.is_some() {} };
+        let all = async { while self.asks.join_next().await.is_some() {} };
+        let _ = timeout(TELL, all).await;
         // What takes longer is put down as if its process had been killed, which a run survives.
-        let _ = timeout(FINISH, done).await;
+        let _ = timeout(FINISH, self.asker.idle()).await;
     }
 }

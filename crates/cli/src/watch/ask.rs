@@ -1,43 +1,94 @@
 //! Asking a run for something, live or at rest, and what came of it in words.
 
 use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
 
 use ralph_core::control::Control;
 use ralph_engine::Error;
 use ralph_engine::control;
-use ralph_engine::host::Host;
-use ralph_engine::run::at_rest;
-use ralph_engine::store::{Folder, Silent};
+use ralph_engine::store::Folder;
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::Mutex;
+use tokio::time::{sleep, timeout};
 
 use crate::error::Failure;
 
 /// Who is named as the one who asked.
 const BY: &str = "a person";
 
-/// Asks the process that works on the run.
-pub(super) async fn of_live(folder: Folder, control: Control) -> Result<(), String> {
-    control::ask(&folder, &control, BY).await.map_err(words)
+/// How long a run that was taken up may take to open its door.
+const UP_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often it is looked at meanwhile.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Asks for things, those of a run at rest one after the other: each of them holds the run while it is done.
+#[derive(Debug, Clone)]
+pub(super) struct Asker {
+    folder: Folder,
+    turn: Arc<Mutex<()>>,
 }
 
-/// Carries a control out on a run nobody works on.
-pub(super) async fn of_resting(host: Host, folder: Folder, control: Control) -> Result<(), String> {
-    Box::pin(at_rest(&host, folder, control, BY, Box::new(Silent))).await.map_err(words)
+impl Asker {
+    pub(super) fn new(folder: &Folder) -> Self {
+        Self { folder: folder.clone(), turn: Arc::default() }
+    }
+
+    /// Asks whoever can do it: the process that works on the run, or a short one for a run at rest. It is never this
+    /// one: what a process opens of a run stays open until its end.
+    pub(super) async fn ask(self, control: Control) -> Result<(), String> {
+        let turn = self.turn.lock().await;
+        if self.folder.in_use() {
+            // A live run answers when it has time; others may ask meanwhile.
+            drop(turn);
+            return control::ask(&self.folder, &control, BY).await.map_err(words);
+        }
+        if control == Control::Resume {
+            return take_up(&self.folder).await;
+        }
+        let run = self.folder.id();
+        ralph(&["watch", &run, "--ask"], &serde_json::to_string(&control).unwrap_or_default(), &run).await
+    }
+
+    /// Waits until nothing is being done to a run at rest.
+    pub(super) async fn idle(&self) {
+        drop(self.turn.lock().await);
+    }
 }
 
 /// Lets a run go on in the background, by the command a person would type.
-pub(super) async fn take_up(folder: Folder) -> Result<(), String> {
+async fn take_up(folder: &Folder) -> Result<(), String> {
+    ralph(&["resume", &folder.id(), "--detach"], "", &folder.id()).await?;
+    // Its process has the run once its door is open; asking for the lock before that could take it away.
+    let up = async {
+        while !folder.socket_path().exists() {
+            sleep(LOOK).await;
+        }
+    };
+    // One that is so slow, or has ended already, is seen by its events.
+    let _ = timeout(UP_WITHIN, up).await;
+    Ok(())
+}
+
+/// Runs ralph itself, in a group of its own: what happens to this terminal is not the run's business.
+async fn ralph(args: &[&str], input: &str, run: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("could not start ralph: {error}");
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = tokio::process::Command::new(program);
-    command.args(["--json", "resume", &folder.id(), "--detach"]);
-    // A group of its own: what happens to this terminal is not the run's business.
-    command.stdin(Stdio::null()).process_group(0).kill_on_drop(false);
-    let output = command.output().await.map_err(failed)?;
+    command.arg("--json").args(args).process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that does not read has an error to tell.
+        let _ = stdin.write_all(input.as_bytes()).await;
+    }
+    let output = child.wait_with_output().await.map_err(failed)?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    Err(refusal(&said).unwrap_or_else(|| format!("it could not go on; next: ralph resume {}", folder.id())))
+    Err(refusal(&said).unwrap_or_else(|| format!("it could not be done; next: ralph show {run}")))
 }
 
 /// Reads the error that a command with `--json` printed.

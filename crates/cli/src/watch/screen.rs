@@ -11,7 +11,10 @@ use ralph_core::env::Env;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, DisableBracketedPaste, EnableBracketedPaste, Event};
-use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::crossterm::terminal::{
+    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
+    enable_raw_mode,
+};
 use ratatui::crossterm::{cursor, execute};
 use ratatui::layout::Size;
 use rustix::process::{Signal, getpid, kill_process};
@@ -65,7 +68,11 @@ impl Screen {
             // Something panicked beside us, and the terminal was given back already.
             return Err(io::Error::other("the screen was given back"));
         }
-        self.terminal.draw(|frame| draw(model, frame)).map(drop)
+        // Terminals that know this show a frame whole or not at all; others pass over it.
+        execute!(io::stdout(), BeginSynchronizedUpdate)?;
+        let drawn = self.terminal.draw(|frame| draw(model, frame)).map(drop);
+        execute!(io::stdout(), EndSynchronizedUpdate)?;
+        drawn
     }
 
     /// Stops this program as Ctrl-Z does everywhere, and comes back when it is let go on.
@@ -85,7 +92,8 @@ impl Drop for Screen {
 /// Gives the terminal back, once; a terminal that is gone needs nothing.
 fn give_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
-        let _ = execute!(io::stdout(), DisableBracketedPaste, LeaveAlternateScreen, cursor::Show);
+        let _ =
+            execute!(io::stdout(), EndSynchronizedUpdate, DisableBracketedPaste, LeaveAlternateScreen, cursor::Show);
         let _ = disable_raw_mode();
     }
 }

@@ -18,18 +18,17 @@ struct Terminal<'a> {
 }
 
 impl<'a> Terminal<'a> {
-    /// Opens a terminal with `ralph watch` in it, and afterwards says how it ended and how the terminal was left; `None`
-    /// where there is no tmux.
-    fn open(ralph: &'a Ralph, (width, height): (u16, u16), env: &str) -> Option<Self> {
+    /// Opens a terminal with a line for the shell in it, and afterwards says how that ended and how the terminal was
+    /// left; `None` where there is no tmux.
+    fn open(ralph: &'a Ralph, (width, height): (u16, u16), line: &str) -> Option<Self> {
         if Command::new("tmux").arg("-V").output().is_err() {
             eprintln!("skipped: there is no `tmux` program to make a terminal with");
             return None;
         }
         let terminal = Self { ralph, socket: tempfile::tempdir().unwrap() };
-        let program = env!("CARGO_BIN_EXE_ralph");
         let line = format!(
-            "{env} '{program}' watch @; echo \"left with $?\"; stty -a | tr ' ;' '\\n\\n' | grep -x -e icanon -e -icanon; \
-             exec cat"
+            "RALPH='{}'; {line}; echo \"left with $?\"; stty -a | tr ' ;' '\\n\\n' | grep -x -e icanon -e -icanon; exec cat",
+            env!("CARGO_BIN_EXE_ralph")
         );
         let (width, height) = (width.to_string(), height.to_string());
         terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &width, "-y", &height, "sh", "-c", &line]);
@@ -110,14 +109,14 @@ fn a_run_is_watched_paused_and_resumed() {
     let ralph = steerable();
     ralph.ralph(&["run", "--detach"]).exits(0);
     ralph.await_event("an action", |event| event["type"] == "action-started");
-    let Some(terminal) = Terminal::open(&ralph, (80, 24), "") else { return };
-    terminal.shows("● running");
-    let screen = terminal.shows("▸ [ -e .ralph/go ]");
-    assert!(screen.contains("Make the files count") && screen.contains("Boxes 0 of 2 verified"), "{screen}");
+    let Some(terminal) = Terminal::open(&ralph, (80, 24), "$RALPH watch @") else { return };
+    for words in ["Make the files count", "● running", "▸ [ -e .ralph/go ]", "Boxes 0 of 2 verified", "p pause"] {
+        terminal.shows(words);
+    }
     terminal.press("p");
-    terminal.shows("‖ paused");
-    let screen = terminal.shows("next: ralph resume");
-    assert!(screen.contains("why: a person asked for it") && screen.contains("p resume"), "{screen}");
+    for words in ["‖ paused", "why: a person asked for it", "next: ralph resume", "✓ it is paused", "p resume"] {
+        terminal.shows(words);
+    }
     ralph.await_event("the pause", |event| event["type"] == "paused");
 
     // A note for a run at rest, with letters that are keys elsewhere.
@@ -131,18 +130,18 @@ fn a_run_is_watched_paused_and_resumed() {
     assert_eq!(note["control"]["text"], "use the abacus, psq");
 
     terminal.press("p");
-    ralph.await_event("going on", |event| event["type"] == "resumed");
     terminal.shows("● running");
     fs::write(ralph.workspace().join(".ralph/go"), "").unwrap();
-    terminal.shows("✓ succeeded");
-    let screen = terminal.shows("Boxes 2 of 2 verified");
-    assert!(screen.contains("[✓] M1.1") && screen.contains("next: ralph diff"), "{screen}");
+    for words in ["✓ succeeded", "Boxes 2 of 2 verified", "[✓] M1.1", "next: ralph diff"] {
+        terminal.shows(words);
+    }
     assert_eq!(ralph.events_of("action-finished").len(), 83, "an action was lost or done twice");
 
     // Smaller, and the panels fold away.
     terminal.tmux(&["resize-window", "-x", "40", "-y", "12"]);
-    let screen = terminal.shows("── Log");
-    assert!(screen.contains("✓ succeeded") && !screen.contains('╭'), "{screen}");
+    terminal.shows("── Log");
+    let screen = terminal.shows("✓ succeeded");
+    assert!(!screen.contains('╭'), "{screen}");
     terminal.tmux(&["resize-window", "-x", "120", "-y", "40"]);
     terminal.shows("Budgets");
     terminal.press("q");
@@ -153,10 +152,10 @@ fn a_run_is_watched_paused_and_resumed() {
 fn refusals_lost_folders_and_signals() {
     let ralph = Ralph::new(&[answer(&honest(), &BOTH)]);
     ralph.ralph(&["run"]).exits(0);
-    let Some(terminal) = Terminal::open(&ralph, (80, 24), "NO_COLOR=1") else { return };
+    let Some(terminal) = Terminal::open(&ralph, (80, 24), "NO_COLOR=1 $RALPH watch @") else { return };
     terminal.shows("✓ succeeded");
     terminal.press("r");
-    terminal.shows("✗ it has succeeded");
+    terminal.shows("it has succeeded");
     let painted = terminal.tmux(&["capture-pane", "-p", "-e"]);
     let colours = ["\u{1b}[3", "\u{1b}[9", ";3", ";9", "\u{1b}[4"];
     let coloured = painted.match_indices('\u{1b}').map(|(at, _)| painted[at..].split('m').next().unwrap_or_default());
@@ -169,9 +168,11 @@ fn refusals_lost_folders_and_signals() {
 
     // Somebody removes the run; what was known stays.
     fs::rename(ralph.run_folder(), ralph.state().join("elsewhere")).unwrap();
-    let screen = terminal.shows("the folder of the run is gone");
-    assert!(screen.contains("[✓] M1.2") && screen.contains("next: ralph ls"), "{screen}");
-    terminal.press("p");
+    for words in ["the folder of the run is gone", "next: ralph ls", "[✓] M1.2"] {
+        terminal.shows(words);
+    }
+    terminal.press("r");
+    terminal.shows("✗ the folder of the run is gone: nothing can be asked of it");
     kill_process(terminal.watcher(), Signal::TERM).unwrap();
     terminal.given_back(130);
 }
@@ -180,14 +181,14 @@ fn refusals_lost_folders_and_signals() {
 fn suspended_and_back() {
     let ralph = Ralph::new(&[answer(&honest(), &BOTH)]);
     ralph.ralph(&["run"]).exits(0);
-    let Some(terminal) = Terminal::open(&ralph, (80, 24), "") else { return };
+    // A shell that looks after its jobs.
+    let line = "set -m; $RALPH watch @; echo it rests; read answer; fg";
+    let Some(terminal) = Terminal::open(&ralph, (80, 24), line) else { return };
     terminal.shows("✓ succeeded");
-    let watcher = terminal.watcher();
     terminal.press("C-z");
-    until("the screen to be given back", || !terminal.screen().contains('╭'));
-    let stopped = || fs::read_to_string(format!("/proc/{}/stat", watcher.as_raw_nonzero())).unwrap().contains(") T ");
-    until("it to stop", stopped);
-    kill_process(watcher, Signal::CONT).unwrap();
+    let screen = terminal.shows("it rests");
+    assert!(!screen.contains('╭'), "{screen}");
+    terminal.press("Enter");
     terminal.shows("✓ succeeded");
     terminal.press("C-c");
     terminal.given_back(130);
@@ -200,6 +201,8 @@ fn without_a_terminal() {
     let said = ralph.ralph(&["watch", "@"]).exits(2);
     assert_eq!(said.stderr, "ralph: `ralph watch` needs a terminal to draw on\n\nhint: ralph logs -f @\n");
     assert_eq!(said.stdout, "");
+    let said = ralph.ralph(&["watch", "@", "--ask"]).exits(2);
+    assert!(said.stderr.contains("there is no control on standard input"), "{}", said.stderr);
     let said = ralph.ralph(&["watch", "@", "--json"]).exits(2);
     assert!(said.stdout.contains("ralph logs -f @ --json"), "{}", said.stdout);
 }
