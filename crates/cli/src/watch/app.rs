@@ -57,10 +57,16 @@ pub(crate) async fn watch(folder: &Folder, colour: bool) -> Outcome {
         let effect = tokio::select! {
             // Keys first: a long history does not make the keyboard deaf.
             biased;
-            () = any(&mut ends) => break Leave::Interrupted,
+            signal = any(&mut ends) => {
+                tracing::debug!(signal, "leaving");
+                break Leave::Interrupted;
+            }
             event = typed.recv() => match event {
                 Some(event) => world.event(event),
-                None => break Leave::Interrupted,
+                None => {
+                    tracing::debug!("the terminal is gone");
+                    break Leave::Interrupted;
+                }
             },
             Some(answer) = world.asks.join_next(), if !world.asks.is_empty() => world.answered(answer),
             () = sleep(wait) => None,
@@ -82,12 +88,12 @@ pub(crate) async fn watch(folder: &Folder, colour: bool) -> Outcome {
     })
 }
 
-async fn any(signals: &mut [Signal; 3]) {
-    let [first, second, third] = signals;
+async fn any(signals: &mut [Signal; 3]) -> &'static str {
+    let [terminate, hangup, interrupt] = signals;
     tokio::select! {
-        _ = first.recv() => (),
-        _ = second.recv() => (),
-        _ = third.recv() => (),
+        _ = terminate.recv() => "terminate",
+        _ = hangup.recv() => "hangup",
+        _ = interrupt.recv() => "interrupt",
     }
 }
 

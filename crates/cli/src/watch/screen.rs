@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal as _, Stdout};
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ralph_core::env::Env;
@@ -12,8 +11,8 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, DisableBracketedPaste, EnableBracketedPaste, Event};
 use ratatui::crossterm::terminal::{
-    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
-    enable_raw_mode,
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
+    disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{cursor, execute};
 use ratatui::layout::Size;
@@ -92,47 +91,58 @@ impl Drop for Screen {
 /// Gives the terminal back, once; a terminal that is gone needs nothing.
 fn give_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
-        let _ =
-            execute!(io::stdout(), EndSynchronizedUpdate, DisableBracketedPaste, LeaveAlternateScreen, cursor::Show);
+        // Cleared first: a terminal that was resized meanwhile may keep rows of ours on its own screen.
+        let _ = execute!(
+            io::stdout(),
+            EndSynchronizedUpdate,
+            DisableBracketedPaste,
+            Clear(ClearType::All),
+            LeaveAlternateScreen,
+            cursor::Show
+        );
         let _ = disable_raw_mode();
     }
 }
 
+/// How often in a row reading may fail before the terminal counts as gone.
+const TRIES: u32 = 40;
+
 /// Reads keys on a thread of its own, because a terminal can only be waited for by blocking.
 pub(super) struct Keys {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Keys {
     pub(super) fn listen() -> (Self, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel(256);
         let stop = Arc::new(AtomicBool::new(false));
-        let heard = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            while !heard.load(Ordering::SeqCst) {
-                let event = match event::poll(NOTICE) {
-                    Ok(false) => continue,
-                    Ok(true) => event::read(),
-                    Err(error) => Err(error),
-                };
-                // Whoever listens takes the end of the channel as the end of the terminal.
-                let Ok(event) = event else { return };
-                if sender.blocking_send(event).is_err() {
-                    return;
+        let stopped = Arc::clone(&stop);
+        // Nobody waits for this thread: on a terminal that is gone it may never come back from reading.
+        std::thread::spawn(move || {
+            let mut failed = 0;
+            while !stopped.load(Ordering::SeqCst) && failed < TRIES {
+                match event::poll(NOTICE).and_then(|there| if there { event::read().map(Some) } else { Ok(None) }) {
+                    Ok(None) => (),
+                    Ok(Some(event)) => {
+                        failed = 0;
+                        if sender.blocking_send(event).is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "the terminal could not be read");
+                        failed += 1;
+                        std::thread::sleep(NOTICE);
+                    }
                 }
             }
         });
-        (Self { stop, thread: Some(thread) }, receiver)
+        (Self { stop }, receiver)
     }
 }
 
 impl Drop for Keys {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            // A reader that panicked has said so.
-            let _ = thread.join();
-        }
     }
 }

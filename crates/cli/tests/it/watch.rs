@@ -98,7 +98,7 @@ impl Drop for Terminal<'_> {
 
 /// A run with many short actions, which hurry once the test lets them.
 fn steerable() -> Ralph {
-    let mut actions = vec![run("[ -e .ralph/go ] || sleep 0.1"); 80];
+    let mut actions = vec![run("[ -e .ralph/go ] || sleep 0.1"); 50];
     actions.extend(honest());
     let home = Home::with_task(&TASK.replace("max_iterations: 1", "max_iterations: 9"));
     Ralph::at(home, &[answer(&actions, &BOTH)])
@@ -109,7 +109,8 @@ fn a_run_is_watched_paused_and_resumed() {
     let ralph = steerable();
     ralph.ralph(&["run", "--detach"]).exits(0);
     ralph.await_event("an action", |event| event["type"] == "action-started");
-    let Some(terminal) = Terminal::open(&ralph, (80, 24), "$RALPH watch @") else { return };
+    let line = "RALPH_LOG=debug $RALPH watch @ 2> $HOME/remarks || cat $HOME/remarks";
+    let Some(terminal) = Terminal::open(&ralph, (80, 24), line) else { return };
     for words in ["Make the files count", "● running", "▸ [ -e .ralph/go ]", "Boxes 0 of 2 verified", "p pause"] {
         terminal.shows(words);
     }
@@ -135,7 +136,7 @@ fn a_run_is_watched_paused_and_resumed() {
     for words in ["✓ succeeded", "Boxes 2 of 2 verified", "[✓] M1.1", "next: ralph diff"] {
         terminal.shows(words);
     }
-    assert_eq!(ralph.events_of("action-finished").len(), 83, "an action was lost or done twice");
+    assert_eq!(ralph.events_of("action-finished").len(), 53, "an action was lost or done twice");
 
     // Smaller, and the panels fold away.
     terminal.tmux(&["resize-window", "-x", "40", "-y", "12"]);
