@@ -75,6 +75,9 @@ pub(crate) enum Command {
     /// Print what happened in a run
     #[command(after_help = "Examples:\n  ralph logs @\n  ralph logs -f 01k3")]
     Logs(Logs),
+    /// Watch a run on the whole screen and steer it by single keys
+    #[command(after_help = "Examples:\n  ralph watch @\n  ralph watch ralph/task-001/add-health")]
+    Watch(Watch),
     /// Print what a run changed
     #[command(after_help = "Examples:\n  ralph diff @\n  ralph diff @ --iteration 3 --stat")]
     Diff(Diff),
@@ -281,6 +284,15 @@ pub(crate) struct Logs {
     /// Only this iteration
     #[arg(long, value_name = "N", value_parser = at_least_one::<u32>)]
     pub(crate) iteration: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// A run: a unique start of its id, its branch, or @ for the latest
+    pub(crate) run: String,
+    /// Set by the screen on the process that carries out the control on standard input
+    #[arg(long, hide = true)]
+    pub(crate) ask: bool,
 }
 
 #[derive(Debug, Args)]

@@ -9,6 +9,7 @@ mod render;
 mod setup;
 mod ui;
 mod usage;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -34,6 +34,7 @@ mod show;
 mod steer;
 mod trust;
 mod verify;
+mod watch;
 
 use ralph_core::control::Control;
 
@@ -60,6 +61,7 @@ pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) ->
         Command::Ls => ls::ls(&setup, ui),
         Command::Show(args) => show::show(&setup, &args.run, ui),
         Command::Logs(args) => logs::logs(&setup, &args, ui).await,
+        Command::Watch(args) => watch::watch(&setup, &args, cli.color, ui).await,
         Command::Diff(args) => diff::diff(&setup, &args, ui).await,
         Command::Verify(args) => verify::verify(&setup, &args, ui).await,
         Command::Demo(args) => Box::pin(demo::demo(&setup, args, ui)).await,

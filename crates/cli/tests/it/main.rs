@@ -34,3 +34,5 @@ mod stage;
 mod steer;
 mod stuck;
 mod surface;
+#[cfg(target_os = "linux")]
+mod watch;

@@ -1,0 +1,65 @@
+//! The tail of the log.
+
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use super::super::log::Row;
+use super::super::model::Model;
+use super::super::text::{cut, several};
+use super::theme::{Tone, style};
+
+/// Says whether it follows, and how to let it again.
+pub(super) fn standing(model: &Model, width: u16) -> String {
+    let below = model.log.below();
+    let words = if model.log.following() {
+        if model.log.is_cut() && width >= 60 {
+            format!("following · ralph logs {} has all of it", model.id)
+        } else {
+            "following".to_owned()
+        }
+    } else if width >= 60 {
+        format!("stopped here · {} below · End follows", several(below, "row", "rows"))
+    } else {
+        format!("{below} below · End")
+    };
+    cut(&words, usize::from(width).saturating_sub(9))
+}
+
+pub(super) fn lines(model: &Model, area: Rect) -> Vec<Line<'static>> {
+    let width = usize::from(area.width);
+    if area.is_empty() {
+        return Vec::new();
+    }
+    model.log.view(usize::from(area.height)).map(|row| one(model, row, width)).collect()
+}
+
+fn one(model: &Model, row: &Row, width: usize) -> Line<'static> {
+    // Time is the first thing a narrow screen goes without.
+    let time = match row.at {
+        _ if width < 60 => String::new(),
+        Some(at) => at.to_zoned(model.zone.clone()).strftime("%H:%M:%S ").to_string(),
+        None => " ".repeat(9),
+    };
+    let room = width.saturating_sub(time.len() + 1);
+    let text = cut(&row.text, room);
+    let trimmed = text.trim_start();
+    let tone = match trimmed.chars().next() {
+        Some('✓') => Tone::Good,
+        Some('✗') => Tone::Bad,
+        Some('!') => Tone::Warn,
+        _ if trimmed.starts_with("iteration ") && text.len() == trimmed.len() => Tone::Bold,
+        _ => Tone::Plain,
+    };
+    let marked = matches!(tone, Tone::Good | Tone::Bad | Tone::Warn);
+    let mut spans = vec![Span::raw(" "), Span::styled(time, style(model, Tone::Dim))];
+    if marked {
+        // Only the mark is coloured: a screen full of colour says nothing.
+        let mark = text.len() - trimmed.len() + trimmed.chars().next().map_or(0, char::len_utf8);
+        let (mark, rest) = text.split_at(mark);
+        spans.push(Span::styled(mark.to_owned(), style(model, tone)));
+        spans.push(Span::raw(rest.to_owned()));
+    } else {
+        spans.push(Span::styled(text, style(model, tone)));
+    }
+    Line::from(spans)
+}

@@ -1,0 +1,190 @@
+//! What each key does, what is shown until its event arrives, and what is refused.
+
+use ralph_core::control::Control;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use serde_json::{Value, json};
+
+use super::super::model::{Effect, Heard, Leave};
+use super::story::Story;
+
+fn running() -> Story {
+    let mut story = Story::begin();
+    story.worked().iteration(6, "sonnet");
+    story
+}
+
+fn applied(control: &Control) -> Value {
+    json!({"type": "control-applied", "control": control, "by": "a person"})
+}
+
+/// Presses keys, expects a control and that it is pending until its events arrive.
+#[track_caller]
+fn check(keys: &str, want: &Control, pending: &str, events: &[Value], done: &str) {
+    let mut story = running();
+    story.told(&json!({"type": "diagnosis-written", "n": 5, "profile": "opus", "proposals": 2}));
+    let (last, first) =
+        keys.chars().collect::<Vec<_>>().split_last().map(|(last, first)| (*last, first.to_vec())).unwrap();
+    story.typed(&first.into_iter().collect::<String>());
+    let effect = if last == '\n' { story.pressed_code(KeyCode::Enter) } else { story.pressed(last) };
+    assert_eq!(effect, Some(Effect::Ask(want.clone())), "{keys}");
+    let shows = |story: &mut Story, words: &str| story.screen(80, 24).contains(words);
+    assert!(shows(&mut story, pending), "{keys}: {}", story.screen(80, 24));
+    // The run has said yes; only its event counts.
+    story.model.update(Heard::Answered { kind: "other", outcome: Ok(()) });
+    assert!(shows(&mut story, pending), "{keys}");
+    for event in events {
+        assert!(shows(&mut story, pending), "{keys}");
+        story.told(event);
+    }
+    assert!(!shows(&mut story, pending) && shows(&mut story, done), "{keys}: {}", story.screen(80, 24));
+}
+
+#[test]
+fn every_control_is_pending_until_its_event() {
+    let asked = json!({"kind": "asked"});
+    check(
+        "p",
+        &Control::Pause,
+        "pausing after the action under way",
+        &[applied(&Control::Pause), json!({"type": "paused", "reason": asked, "next": "ralph resume d1vn1bc09rwx"})],
+        "it is paused",
+    );
+    let stopped = json!({"type": "run-finished", "verdict": {"state": "stopped", "reason": asked}, "next": "ralph ls"});
+    check("sy", &Control::Stop, "stopping", &[applied(&Control::Stop), stopped], "it is stopped; its commits are kept");
+    for (keys, control, pending, done) in [
+        ("r", Control::Rotate { why: None }, "asking for a fresh look", "starts with a fresh look"),
+        ("d", Control::Diagnose, "asking for a diagnosis", "a diagnosis was asked for"),
+        ("nmind the gap\n", Control::Note { text: "mind the gap".to_owned() }, "leaving the note", "reads your note"),
+        ("gno sudo\n", Control::Guardrail { text: "no sudo".to_owned() }, "putting up the sign", "sees your sign"),
+        ("f3\n", Control::SetProfile { name: "opus".to_owned() }, "changing to profile opus", "it works with opus"),
+        ("a2\n", Control::ApplyProposal { number: 2 }, "applying proposal 2", "proposal 2 is applied"),
+    ] {
+        check(keys, &control, pending, &[applied(&control)], done);
+    }
+}
+
+#[test]
+fn a_second_press_asks_nothing() {
+    let mut story = running();
+    assert_eq!(story.pressed('p'), Some(Effect::Ask(Control::Pause)));
+    assert_eq!(story.pressed('p'), None);
+    assert_eq!(story.pressed('r'), Some(Effect::Ask(Control::Rotate { why: None })));
+    assert!(story.screen(120, 40).contains("pausing after the action under way 0s · asking for a fresh look 0s"));
+}
+
+#[test]
+fn refusals_are_words() {
+    let mut story = running();
+    story.pressed('d');
+    let why = "`diagnose` is not offered by this version".to_owned();
+    story.model.update(Heard::Answered { kind: "diagnose", outcome: Err(why.clone()) });
+    let screen = story.screen(80, 24);
+    assert!(screen.contains(&format!("✗ {why}")) && !screen.contains("asking for a diagnosis"), "{screen}");
+    // It stays long enough to be read, and goes.
+    assert!(story.wait(30).screen(80, 24).contains(&why));
+    assert!(!story.wait(60).screen(80, 24).contains(&why));
+    // It can be asked for again.
+    assert_eq!(story.pressed('d'), Some(Effect::Ask(Control::Diagnose)));
+    let mut story = running();
+    assert_eq!(story.pressed('a'), None);
+    assert!(story.screen(80, 24).contains("there is no proposal to apply; d asks for a diagnosis"));
+}
+
+#[test]
+fn what_was_not_meant_does_nothing() {
+    let mut story = running();
+    for keys in ["sn", "sq", "s\u{1b}"] {
+        assert_eq!(keys.chars().filter_map(|c| story.pressed(c)).count(), 0, "{keys:?}");
+    }
+    story.pressed('n');
+    assert_eq!(story.pressed_code(KeyCode::Enter), None, "an empty note");
+    story.pressed('n');
+    story.typed("psq");
+    assert_eq!(story.pressed_code(KeyCode::Esc), None, "a note that was given up");
+    // Letters that are pasted are no keys.
+    story.model.update(Heard::Pasted("sy\nq".to_owned()));
+    assert!(!story.screen(80, 24).contains("stop this run"));
+    story.pressed('n');
+    story.model.update(Heard::Pasted("two\nlines \u{1b}[31mred".to_owned()));
+    let text = "two lines red".to_owned();
+    assert_eq!(story.pressed_code(KeyCode::Enter), Some(Effect::Ask(Control::Note { text })));
+}
+
+#[test]
+fn a_line_can_be_mended() {
+    let mut story = running();
+    story.pressed('g');
+    story.typed("never ever touchh");
+    story.pressed_code(KeyCode::Backspace);
+    story.model.update(Heard::Key(KeyEvent::new(KeyCode::Char('w'), KeyModifiers::CONTROL)));
+    story.typed("lie");
+    let text = "never ever lie".to_owned();
+    assert_eq!(story.pressed_code(KeyCode::Enter), Some(Effect::Ask(Control::Guardrail { text })));
+}
+
+#[test]
+fn p_does_what_makes_sense() {
+    let rest = |story: &mut Story, verdict: Value| {
+        story.told(
+            &json!({"type": "run-finished", "verdict": verdict, "next": "ralph resume d1vn1bc09rwx --add-cost 5"}),
+        );
+    };
+    let mut paused = running();
+    paused.told(&json!({"type": "paused", "reason": {"kind": "asked"}, "next": "ralph resume d1vn1bc09rwx"}));
+    assert!(paused.screen(80, 24).contains("p resume"));
+    assert_eq!(paused.pressed('p'), Some(Effect::GoOn));
+    assert!(paused.screen(80, 24).contains("going on"));
+    paused.told(&json!({"type": "resumed", "by": "a person"}));
+    assert!(paused.screen(80, 24).contains("it goes on"));
+    assert_eq!(paused.pressed('p'), Some(Effect::Ask(Control::Pause)));
+
+    let mut crashed = running();
+    crashed.model.update(Heard::Driven(false));
+    let screen = crashed.screen(80, 24);
+    assert!(screen.contains("nobody drives this run") && screen.contains("ralph resume d1vn1bc09rwx"), "{screen}");
+    assert_eq!(crashed.pressed('p'), Some(Effect::GoOn));
+
+    let mut failed = running();
+    rest(&mut failed, json!({"state": "failed", "reason": {"kind": "budget", "limit": "cost"}}));
+    assert_eq!(failed.pressed('p'), None);
+    assert!(failed.screen(80, 24).contains("✗ it has failed; next: ralph resume d1vn1bc09rwx --add-cost 5"));
+
+    let mut done = running();
+    rest(&mut done, json!({"state": "succeeded"}));
+    assert_eq!(done.pressed('p'), None);
+    assert!(done.screen(80, 24).contains("it has succeeded: there is nothing left to do"));
+}
+
+#[test]
+fn leaving() {
+    assert_eq!(running().pressed('q'), Some(Effect::Leave(Leave::Asked)));
+    assert_eq!(running().pressed_code(KeyCode::Esc), Some(Effect::Leave(Leave::Asked)));
+    for (key, want) in [('c', Effect::Leave(Leave::Interrupted)), ('z', Effect::Suspend)] {
+        let mut story = running();
+        // Also while something is typed.
+        story.pressed('n');
+        let key = KeyEvent::new(KeyCode::Char(key), KeyModifiers::CONTROL);
+        assert_eq!(story.model.update(Heard::Key(key)), Some(want));
+    }
+    let mut story = running();
+    story.pressed('?');
+    assert_eq!(story.pressed('q'), None, "it closes the help first");
+}
+
+#[test]
+fn scrolling_pauses_following() {
+    let mut story = running();
+    assert!(story.screen(80, 24).contains("Log following"));
+    story.pressed_code(KeyCode::Up);
+    story.pressed_code(KeyCode::Up);
+    assert!(story.screen(80, 24).contains("Log stopped here · 2 rows below · End follows"));
+    let seen =
+        |story: &mut Story| story.screen(80, 24).lines().rev().skip(2).take(6).map(str::to_owned).collect::<Vec<_>>();
+    let before = seen(&mut story);
+    story.called(6, 1);
+    assert_eq!(seen(&mut story), before, "it moved under the reader's eyes");
+    story.pressed_code(KeyCode::Home);
+    assert!(story.screen(80, 24).contains("run d1vn1bc09rwx · Fix the login"));
+    story.pressed_code(KeyCode::End);
+    assert!(story.screen(80, 24).contains("Log following"));
+}

@@ -1,0 +1,236 @@
+//! Text that fits: one safe line, measured by the columns it takes on a screen, and numbers as people say them.
+
+use ralph_core::money::Micros;
+use ralph_core::text::{head, plain};
+use ratatui::text::Span;
+
+/// No screen shows more of one text than this many bytes.
+const LONGEST: usize = 4096;
+
+/// Makes one line of text that an agent may have written: no escapes, no line ends, and nothing that takes no column of
+/// its own, because that is what screens disagree about.
+pub(super) fn line(text: &str) -> String {
+    let flat = plain(head(text, LONGEST));
+    let mut out = String::with_capacity(flat.len());
+    for c in flat.chars() {
+        if c.is_whitespace() {
+            out.push(' ');
+        } else if columns_of(c) > 0 {
+            out.push(c);
+        }
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+/// Counts the columns a text takes.
+pub(super) fn columns(text: &str) -> usize {
+    text.chars().map(columns_of).sum()
+}
+
+fn columns_of(c: char) -> usize {
+    if c.is_ascii() { usize::from(!c.is_ascii_control()) } else { Span::raw(&*c.encode_utf8(&mut [0; 4])).width() }
+}
+
+/// Cuts a text to at most so many columns; what was cut is marked.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    if columns(text) <= width {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    let mut used = 1;
+    for c in text.chars() {
+        used += columns_of(c);
+        if used > width {
+            break;
+        }
+        out.push(c);
+    }
+    if width > 0 {
+        out.push('…');
+    }
+    out
+}
+
+/// Keeps the end of a text, for a line that is being typed.
+pub(super) fn tail(text: &str, width: usize) -> String {
+    let mut used = 0;
+    let mut kept: Vec<char> = text.chars().rev().take_while(|c| fits(&mut used, columns_of(*c), width)).collect();
+    kept.reverse();
+    kept.into_iter().collect()
+}
+
+fn fits(used: &mut usize, more: usize, width: usize) -> bool {
+    *used += more;
+    *used <= width
+}
+
+/// Breaks a text between words into at most so many lines; the last one is cut.
+pub(super) fn wrap(text: &str, width: usize, most: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut words = text.split(' ').peekable();
+    while let Some(word) = words.peek() {
+        let last = lines.len() >= most;
+        let Some(open) = lines.last_mut() else { break };
+        let gap = usize::from(!open.is_empty());
+        if open.is_empty() || columns(open) + gap + columns(word) <= width {
+            open.push_str(if gap == 1 { " " } else { "" });
+            open.push_str(word);
+            words.next();
+        } else if last {
+            open.push(' ');
+            open.push_str(&words.collect::<Vec<_>>().join(" "));
+            break;
+        } else {
+            lines.push(String::new());
+        }
+    }
+    lines.iter().map(|line| cut(line, width)).collect()
+}
+
+/// Draws a share between 0 and 1 as the filled part of a bar, to an eighth of a column; something is never nothing.
+pub(super) fn bar(share: f64, width: usize) -> String {
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a few columns")]
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
+    "█".repeat(eighths / 8) + PARTS.get(eighths % 8).copied().unwrap_or("")
+}
+
+/// Cuts or pads a text to exactly so many columns.
+pub(super) fn left(text: &str, width: usize) -> String {
+    let cut = cut(text, width);
+    let pad = width.saturating_sub(columns(&cut));
+    cut + &" ".repeat(pad)
+}
+
+/// The same, with the text at the right.
+pub(super) fn right(text: &str, width: usize) -> String {
+    let cut = cut(text, width);
+    " ".repeat(width.saturating_sub(columns(&cut))) + &cut
+}
+
+/// Writes a duration in at most six characters.
+pub(super) fn clock(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..360_000 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// Writes a limit of time without what is nothing.
+pub(super) fn span(ms: u64) -> String {
+    let minutes = ms / 60_000;
+    match (ms % 60_000, minutes % 60) {
+        (0, 0) if minutes > 0 => format!("{}h", minutes / 60),
+        (0, _) if minutes < 60 => format!("{minutes}m"),
+        _ => clock(ms),
+    }
+}
+
+/// Writes money in at most seven characters where that is possible.
+pub(super) fn money(amount: Micros) -> String {
+    match amount.0 {
+        0 => "$0".to_owned(),
+        1..50 => "<$.0001".to_owned(),
+        50..10_000 => format!("${:.4}", amount.as_usd()),
+        10_000..1_000_000_000 => format!("${:.2}", amount.as_usd()).trim_end_matches(".00").to_owned(),
+        _ => format!("${:.0}", amount.as_usd()),
+    }
+}
+
+/// Writes a count in at most five characters where that is possible.
+pub(super) fn count(count: u64) -> String {
+    match count {
+        0..10_000 => count.to_string(),
+        10_000..1_000_000 => format!("{}k", count / 1000),
+        _ => format!("{:.1}M", count as f64 / 1e6),
+    }
+}
+
+/// Writes `1 box`, `2 boxes`.
+pub(super) fn several(count: usize, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_safe() {
+        for (text, want) in [
+            ("plain", "plain"),
+            ("  two\n\tlines  ", "  two  lines"),
+            ("\u{1b}[31mred\u{1b}[0m \u{1b}]0;title\u{7}done", "red done"),
+            ("zero\u{200b}width\u{200d} e\u{301}", "zerowidth e"),
+            ("turn\u{202e}ed\u{2028}line", "turned line"),
+        ] {
+            assert_eq!(line(text), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn fits() {
+        for (text, width, want) in [
+            ("abc", 3, "abc"),
+            ("abcd", 3, "ab…"),
+            ("日本語", 5, "日本…"),
+            ("日本語", 4, "日…"),
+            ("a", 0, ""),
+            ("", 0, ""),
+        ] {
+            assert_eq!(cut(text, width), want, "{text} in {width}");
+        }
+        assert_eq!((left("ab", 4), right("ab", 4)), ("ab  ".to_owned(), "  ab".to_owned()));
+        assert_eq!((tail("abcdef", 3), tail("日本", 3)), ("def".to_owned(), "本".to_owned()));
+    }
+
+    #[test]
+    fn wraps() {
+        for (text, width, most, want) in [
+            ("one two three", 20, 2, vec!["one two three"]),
+            ("one two three", 8, 2, vec!["one two", "three"]),
+            ("one two three four", 8, 2, vec!["one two", "three f…"]),
+            ("one two three", 8, 1, vec!["one two…"]),
+            ("unbreakable", 4, 3, vec!["unb…"]),
+            ("", 4, 3, vec![""]),
+        ] {
+            assert_eq!(wrap(text, width, most), want, "{text} in {width}");
+        }
+    }
+
+    #[test]
+    fn bars() {
+        for (share, want) in [(0.0, ""), (0.0001, "▏"), (0.5, "██"), (0.53, "██▏"), (1.0, "████"), (7.0, "████")]
+        {
+            assert_eq!(bar(share, 4), want, "{share}");
+        }
+    }
+
+    #[test]
+    fn numbers() {
+        for (ms, want) in [(999, "0s"), (41_000, "41s"), (72_000, "1m12s"), (3_900_000, "1h05m"), (400_000_000, "4d")] {
+            assert_eq!(clock(ms), want);
+        }
+        for (ms, want) in [(7_200_000, "2h"), (1_800_000, "30m"), (5_400_000, "1h30m"), (1500, "1s"), (0, "0m")] {
+            assert_eq!(span(ms), want);
+        }
+        for (micros, want) in [
+            (0, "$0"),
+            (12, "<$.0001"),
+            (1604, "$0.0016"),
+            (1_840_000, "$1.84"),
+            (10_000_000, "$10"),
+            (2_000_000_000, "$2000"),
+        ] {
+            assert_eq!(money(Micros(micros)), want);
+        }
+        for (number, want) in [(9999, "9999"), (12_345, "12k"), (2_500_000, "2.5M")] {
+            assert_eq!(count(number), want);
+        }
+    }
+}

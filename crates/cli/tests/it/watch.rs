@@ -1,0 +1,209 @@
+//! `ralph watch` in a real terminal: the built program in a tmux of its own, looked at and typed at like by a person.
+
+use std::fs;
+use std::ops::Deref as _;
+use std::path::Path;
+use std::process::Command;
+
+use ralph_testkit::home::{Home, TASK};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::home::{BOTH, Ralph, answer, honest, run, until};
+
+/// A terminal with the program in it; it ends when the test lets go of it.
+struct Terminal<'a> {
+    ralph: &'a Ralph,
+    socket: TempDir,
+}
+
+impl<'a> Terminal<'a> {
+    /// Opens a terminal with a line for the shell in it, and afterwards says how that ended and how the terminal was
+    /// left; `None` where there is no tmux.
+    fn open(ralph: &'a Ralph, (width, height): (u16, u16), line: &str) -> Option<Self> {
+        if Command::new("tmux").arg("-V").output().is_err() {
+            eprintln!("skipped: there is no `tmux` program to make a terminal with");
+            return None;
+        }
+        let terminal = Self { ralph, socket: tempfile::tempdir().unwrap() };
+        let line = format!(
+            "RALPH='{}'; {line}; echo \"left with $?\"; stty -a | tr ' ;' '\\n\\n' | grep -x -e icanon -e -icanon; exec cat",
+            env!("CARGO_BIN_EXE_ralph")
+        );
+        let (width, height) = (width.to_string(), height.to_string());
+        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &width, "-y", &height, "sh", "-c", &line]);
+        Some(terminal)
+    }
+
+    #[track_caller]
+    fn tmux(&self, args: &[&str]) -> String {
+        let mut command = self.ralph.deref().command("tmux");
+        // UTF-8 whatever this machine is set to.
+        command.arg("-u").arg("-S").arg(self.socket.path().join("socket")).args(args);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    fn press(&self, key: &str) {
+        self.tmux(&["send-keys", key]);
+    }
+
+    /// Waits until the screen shows something.
+    #[track_caller]
+    fn shows(&self, words: &str) -> String {
+        let mut screen = String::new();
+        let mut last = std::time::Instant::now();
+        until(&format!("`{words}` on the screen"), || {
+            screen = self.screen();
+            if last.elapsed().as_secs() >= 15 {
+                last = std::time::Instant::now();
+                eprintln!("no `{words}` yet:\n{screen}");
+            }
+            screen.contains(words)
+        });
+        screen
+    }
+
+    /// The program has ended, and the terminal takes lines again.
+    #[track_caller]
+    fn given_back(&self, code: i32) {
+        let screen = self.shows("icanon");
+        assert!(screen.contains(&format!("left with {code}")), "{screen}");
+        assert!(!screen.contains("-icanon") && !screen.contains('╭'), "{screen}");
+        assert_eq!(self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]).trim(), "0 1");
+    }
+
+    /// The process that draws.
+    fn watcher(&self) -> Pid {
+        let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]).trim().to_owned();
+        let children = Path::new("/proc").join(&shell).join("task").join(&shell).join("children");
+        let child = fs::read_to_string(children).unwrap();
+        Pid::from_raw(child.split_whitespace().next().unwrap().parse().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Terminal<'_> {
+    fn drop(&mut self) {
+        let mut command = self.ralph.deref().command("tmux");
+        command.arg("-S").arg(self.socket.path().join("socket")).arg("kill-server");
+        // It may have ended by itself.
+        let _ = command.output();
+    }
+}
+
+/// A run with many short actions, which hurry once the test lets them.
+fn steerable() -> Ralph {
+    let mut actions = vec![run("[ -e .ralph/go ] || sleep 0.1"); 50];
+    actions.extend(honest());
+    let home = Home::with_task(&TASK.replace("max_iterations: 1", "max_iterations: 9"));
+    Ralph::at(home, &[answer(&actions, &BOTH)])
+}
+
+#[test]
+fn a_run_is_watched_paused_and_resumed() {
+    let ralph = steerable();
+    ralph.ralph(&["run", "--detach"]).exits(0);
+    ralph.await_event("an action", |event| event["type"] == "action-started");
+    let line = "RALPH_LOG=debug $RALPH watch @ 2> $HOME/remarks || cat $HOME/remarks";
+    let Some(terminal) = Terminal::open(&ralph, (80, 24), line) else { return };
+    for words in ["Make the files count", "● running", "▸ [ -e .ralph/go ]", "Boxes 0 of 2 verified", "p pause"] {
+        terminal.shows(words);
+    }
+    terminal.press("p");
+    for words in ["‖ paused", "why: a person asked for it", "next: ralph resume", "✓ it is paused", "p resume"] {
+        terminal.shows(words);
+    }
+    ralph.await_event("the pause", |event| event["type"] == "paused");
+
+    // A note for a run at rest, with letters that are keys elsewhere.
+    terminal.press("n");
+    terminal.press("use the abacus, psq");
+    terminal.shows("note: use the abacus, psq");
+    terminal.press("Enter");
+    terminal.shows("the model reads your note");
+    let note =
+        ralph.await_event("the note", |event| event["type"] == "control-applied" && event["control"]["type"] == "note");
+    assert_eq!(note["control"]["text"], "use the abacus, psq");
+
+    terminal.press("p");
+    terminal.shows("● running");
+    fs::write(ralph.workspace().join(".ralph/go"), "").unwrap();
+    for words in ["✓ succeeded", "Boxes 2 of 2 verified", "[✓] M1.1", "next: ralph diff"] {
+        terminal.shows(words);
+    }
+    assert_eq!(ralph.events_of("action-finished").len(), 53, "an action was lost or done twice");
+
+    // Smaller, and the panels fold away.
+    terminal.tmux(&["resize-window", "-x", "40", "-y", "12"]);
+    terminal.shows("── Log");
+    let screen = terminal.shows("✓ succeeded");
+    assert!(!screen.contains('╭'), "{screen}");
+    terminal.tmux(&["resize-window", "-x", "120", "-y", "40"]);
+    terminal.shows("Budgets");
+    terminal.press("q");
+    terminal.given_back(0);
+}
+
+#[test]
+fn refusals_lost_folders_and_signals() {
+    let ralph = Ralph::new(&[answer(&honest(), &BOTH)]);
+    ralph.ralph(&["run"]).exits(0);
+    let Some(terminal) = Terminal::open(&ralph, (80, 24), "NO_COLOR=1 $RALPH watch @") else { return };
+    terminal.shows("✓ succeeded");
+    terminal.press("r");
+    terminal.shows("it has succeeded");
+    let painted = terminal.tmux(&["capture-pane", "-p", "-e"]);
+    let colours = ["\u{1b}[3", "\u{1b}[9", ";3", ";9", "\u{1b}[4"];
+    let coloured = painted.match_indices('\u{1b}').map(|(at, _)| painted[at..].split('m').next().unwrap_or_default());
+    let coloured: Vec<&str> = coloured
+        .filter(|code| {
+            colours.iter().any(|colour| code.contains(colour)) && !code.contains("39") && !code.contains("49")
+        })
+        .collect();
+    assert_eq!(coloured, Vec::<&str>::new());
+
+    // Somebody removes the run; what was known stays.
+    fs::rename(ralph.run_folder(), ralph.state().join("elsewhere")).unwrap();
+    for words in ["the folder of the run is gone", "next: ralph ls", "[✓] M1.2"] {
+        terminal.shows(words);
+    }
+    terminal.press("r");
+    terminal.shows("✗ the folder of the run is gone: nothing can be asked of it");
+    kill_process(terminal.watcher(), Signal::TERM).unwrap();
+    terminal.given_back(130);
+}
+
+#[test]
+fn suspended_and_back() {
+    let ralph = Ralph::new(&[answer(&honest(), &BOTH)]);
+    ralph.ralph(&["run"]).exits(0);
+    // A shell that looks after its jobs.
+    let line = "set -m; $RALPH watch @; echo it rests; read answer; fg";
+    let Some(terminal) = Terminal::open(&ralph, (80, 24), line) else { return };
+    terminal.shows("✓ succeeded");
+    terminal.press("C-z");
+    let screen = terminal.shows("it rests");
+    assert!(!screen.contains('╭'), "{screen}");
+    terminal.press("Enter");
+    terminal.shows("✓ succeeded");
+    terminal.press("C-c");
+    terminal.given_back(130);
+}
+
+#[test]
+fn without_a_terminal() {
+    let ralph = Ralph::new(&[answer(&honest(), &BOTH)]);
+    ralph.ralph(&["run"]).exits(0);
+    let said = ralph.ralph(&["watch", "@"]).exits(2);
+    assert_eq!(said.stderr, "ralph: `ralph watch` needs a terminal to draw on\n\nhint: ralph logs -f @\n");
+    assert_eq!(said.stdout, "");
+    let said = ralph.ralph(&["watch", "@", "--ask"]).exits(2);
+    assert!(said.stderr.contains("there is no control on standard input"), "{}", said.stderr);
+    let said = ralph.ralph(&["watch", "@", "--json"]).exits(2);
+    assert!(said.stdout.contains("ralph logs -f @ --json"), "{}", said.stdout);
+}
