@@ -4,12 +4,15 @@ use std::fs;
 use std::ops::Deref as _;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use ralph_testkit::home::{Home, TASK};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::home::{BOTH, Ralph, answer, honest, run, until};
+use crate::home::{BOTH, PATIENCE, Ralph, answer, honest, run};
+
+const SKIPPED: &str = "skipped: there is no `tmux` program to make a terminal with";
 
 /// A terminal with the program in it; it ends when the test lets go of it.
 struct Terminal<'a> {
@@ -22,7 +25,6 @@ impl<'a> Terminal<'a> {
     /// left; `None` where there is no tmux.
     fn open(ralph: &'a Ralph, (width, height): (u16, u16), line: &str) -> Option<Self> {
         if Command::new("tmux").arg("-V").output().is_err() {
-            eprintln!("skipped: there is no `tmux` program to make a terminal with");
             return None;
         }
         let terminal = Self { ralph, socket: tempfile::tempdir().unwrap() };
@@ -56,17 +58,15 @@ impl<'a> Terminal<'a> {
     /// Waits until the screen shows something.
     #[track_caller]
     fn shows(&self, words: &str) -> String {
-        let mut screen = String::new();
-        let mut last = std::time::Instant::now();
-        until(&format!("`{words}` on the screen"), || {
-            screen = self.screen();
-            if last.elapsed().as_secs() >= 15 {
-                last = std::time::Instant::now();
-                eprintln!("no `{words}` yet:\n{screen}");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let screen = self.screen();
+            if screen.contains(words) {
+                return screen;
             }
-            screen.contains(words)
-        });
-        screen
+            assert!(Instant::now() < deadline, "waited in vain for `{words}` on the screen:\n{screen}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The program has ended, and the terminal takes lines again.
@@ -110,7 +110,10 @@ fn a_run_is_watched_paused_and_resumed() {
     ralph.ralph(&["run", "--detach"]).exits(0);
     ralph.await_event("an action", |event| event["type"] == "action-started");
     let line = "RALPH_LOG=debug $RALPH watch @ 2> $HOME/remarks || cat $HOME/remarks";
-    let Some(terminal) = Terminal::open(&ralph, (80, 24), line) else { return };
+    let Some(terminal) = Terminal::open(&ralph, (80, 24), line) else {
+        eprintln!("{SKIPPED}");
+        return;
+    };
     for words in ["Make the files count", "● running", "▸ [ -e .ralph/go ]", "Boxes 0 of 2 verified", "p pause"] {
         terminal.shows(words);
     }
@@ -153,7 +156,10 @@ fn a_run_is_watched_paused_and_resumed() {
 fn refusals_lost_folders_and_signals() {
     let ralph = Ralph::new(&[answer(&honest(), &BOTH)]);
     ralph.ralph(&["run"]).exits(0);
-    let Some(terminal) = Terminal::open(&ralph, (80, 24), "NO_COLOR=1 $RALPH watch @") else { return };
+    let Some(terminal) = Terminal::open(&ralph, (80, 24), "NO_COLOR=1 $RALPH watch @") else {
+        eprintln!("{SKIPPED}");
+        return;
+    };
     terminal.shows("✓ succeeded");
     terminal.press("r");
     terminal.shows("it has succeeded");
@@ -184,7 +190,10 @@ fn suspended_and_back() {
     ralph.ralph(&["run"]).exits(0);
     // A shell that looks after its jobs.
     let line = "set -m; $RALPH watch @; echo it rests; read answer; fg";
-    let Some(terminal) = Terminal::open(&ralph, (80, 24), line) else { return };
+    let Some(terminal) = Terminal::open(&ralph, (80, 24), line) else {
+        eprintln!("{SKIPPED}");
+        return;
+    };
     terminal.shows("✓ succeeded");
     terminal.press("C-z");
     let screen = terminal.shows("it rests");
