@@ -2,7 +2,6 @@
 //! pull request, and every way a session can go wrong. None of those ends as done.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use ralph_core::event::{Answer, Event, Line};
 use ralph_testkit::llm::{self, Received, Script, Server, Tokens, Turn};

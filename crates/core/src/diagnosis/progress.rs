@@ -71,7 +71,7 @@ impl Under {
         match answer {
             Answer::Diagnosis { .. } => self.answered = true,
             Answer::Invalid { error } => self.invalid.push(error.clone()),
-            Answer::Actions { .. } | Answer::Lost => (),
+            Answer::Actions { .. } | Answer::Lost | Answer::Through { .. } => (),
         }
     }
 }
@@ -82,8 +82,11 @@ impl Diagnoses {
         self.under.get_or_insert_default();
     }
 
-    /// Takes note of a call outside an iteration, which can only be the doctor's.
+    /// Takes note of a call outside an iteration: the doctor's, or one of an agent's that was charged late.
     pub fn called(&mut self, answer: &Answer) {
+        if matches!(answer, Answer::Through { .. }) {
+            return;
+        }
         self.under.get_or_insert_default().called(answer);
     }
 

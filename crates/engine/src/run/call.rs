@@ -36,24 +36,15 @@ const LOST_CALLS: usize = 3;
 
 /// An answer as it came, kept before anything is made of it.
 #[derive(Debug, Serialize, Deserialize)]
-<<<<<<< HEAD
-struct Kept {
-    model: String,
-    text: String,
-    usage: Usage,
-    cost: Micros,
-    duration_ms: u64,
-    /// Missing in older runs.
-    #[serde(default)]
-    finish: Finish,
-=======
 pub(super) struct Kept {
     pub(super) model: String,
     pub(super) text: String,
     pub(super) usage: Usage,
     pub(super) cost: Micros,
     pub(super) duration_ms: u64,
->>>>>>> wt-stuck
+    /// Missing in older runs.
+    #[serde(default)]
+    finish: Finish,
     /// The name of a credential that stood where taking it out changes the answer, which is therefore not followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) leaks: Option<String>,
@@ -113,17 +104,11 @@ impl Runner {
         if let Some(kept) = self.kept(&place)? {
             return self.answered(n, call, &profile, kept).await;
         }
-<<<<<<< HEAD
-        let reserved = self.folder.iteration(n).join(format!("call-{call}.reserved.json"));
-        if let Some(bytes) = self.folder.read(&reserved)? {
+        if let Some(bytes) = self.folder.read(&place.reserved)? {
             self.lost(n, call, &profile, &bytes)?;
             // It is in the events now. An iteration that begins again would charge it a second time.
-            remove(&reserved);
+            remove(&place.reserved);
             return Ok(());
-=======
-        if let Some(bytes) = self.folder.read(&place.reserved)? {
-            return self.lost(n, call, &profile, &bytes);
->>>>>>> wt-stuck
         }
         let model = match self.model_of(&profile).await {
             Ok(model) => model,
@@ -145,10 +130,15 @@ impl Runner {
             Dialled::Answered(kept) => self.answered(n, call, &profile, kept).await,
             Dialled::Lost(worst, failure) => {
                 self.lost(n, call, &profile, &worst)?;
-                let again = retriable(failure.class) && !self.lost_calls().is_multiple_of(LOST_CALLS);
-                if again { Ok(()) } else { self.failed_call(&profile, &failure) }
+                remove(&place.reserved);
+                let times = self.lost_calls() % LOST_CALLS;
+                if retriable(failure.class) && times > 0 {
+                    self.wait_after_loss(failure.class, times).await;
+                    return Ok(());
+                }
+                self.failed_call(&profile, &failure).await
             }
-            Dialled::Failed(failure) => self.failed_call(&profile, &failure),
+            Dialled::Failed(failure) => self.failed_call(&profile, &failure).await,
         }
     }
 
@@ -182,39 +172,10 @@ impl Runner {
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         match outcome {
             Ok(reply) => {
-<<<<<<< HEAD
-                let cost = cost(&profile, &reply.usage);
-                let (text, leaks) = without_secrets(&self.redactor, reply.text);
-                let (model, usage, finish) = (reply.model, reply.usage, reply.finish);
-                let kept_answer = Kept { model, text, usage, cost, duration_ms, finish, leaks };
-                write_atomic(&kept, &serde_json::to_vec(&kept_answer).unwrap_or_default())?;
-                reservation.settle(cost, kept_answer.usage.total());
-                remove(&reserved);
-                self.answered(n, call, &profile, kept_answer).await
-            }
-            Err(failure) => {
-                if model.remote() && failure.error.may_have_cost() {
-                    // The provider may charge for it, so we do: at its worst, like a call lost to a crash.
-                    let worst = reservation.worst();
-                    reservation.settle(worst.cost, worst.tokens);
-                    let bytes = self.folder.read(&reserved)?.unwrap_or_default();
-                    self.lost(n, call, &profile, &bytes)?;
-                    remove(&reserved);
-                    let times = self.lost_calls() % LOST_CALLS;
-                    if retriable(failure.class) && times > 0 {
-                        self.wait_after_loss(failure.class, times).await;
-                        return Ok(());
-                    }
-                    return self.failed_call(&profile, &failure).await;
-                }
-                // It was never answered, and nobody charges for it.
-                reservation.release();
-                remove(&reserved);
-                self.failed_call(&profile, &failure).await
-=======
                 let cost = cost(profile, &reply.usage);
                 let (text, leaks) = masked(&self.redactor, reply.text);
-                let kept = Kept { model: reply.model, text, usage: reply.usage, cost, duration_ms, leaks };
+                let (model, usage, finish) = (reply.model, reply.usage, reply.finish);
+                let kept = Kept { model, text, usage, cost, duration_ms, finish, leaks };
                 write_atomic(&place.kept, &serde_json::to_vec(&kept).unwrap_or_default())?;
                 reservation.settle(cost, kept.usage.total());
                 remove(&place.reserved);
@@ -232,7 +193,6 @@ impl Runner {
                 reservation.release();
                 remove(&place.reserved);
                 Ok(Dialled::Failed(failure))
->>>>>>> wt-stuck
             }
         }
     }
@@ -537,7 +497,7 @@ impl Runner {
             rotated_because: because.as_deref(),
             last_failure: None,
             ask: match &state.started.agent {
-                Some(_) => Ask::OneStep,
+                Some(_) => Ask::Agent { task_file: &state.started.task_path, notes_file: ".ralph/notes.md" },
                 None => Ask::Actions { schema: &SCHEMA, examples: action::examples() },
             },
             test_command: &state.started.test_command,
@@ -553,15 +513,12 @@ impl Runner {
         let shown = self.redactor.redact(&whole).into_owned();
         self.files.artefact(&*sandbox, n, "prompt.md", shown.as_bytes()).await
     }
-<<<<<<< HEAD
-=======
 
     pub(super) fn last_test_output(&self, n: u32) -> Result<String, Error> {
         let path = self.folder.iteration(n.saturating_sub(1)).join("test_output.txt");
         let bytes = self.folder.read(&path)?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
->>>>>>> wt-stuck
 }
 
 /// Takes known secrets out of an answer before it is written down. Where that changes what the answer says, the name of
@@ -591,7 +548,6 @@ fn retriable(class: Class) -> bool {
     matches!(class, Class::Timeout | Class::Connect | Class::ServerError | Class::BadAnswer)
 }
 
-<<<<<<< HEAD
 /// Tells whether the trouble is one of the endpoint's, which another endpoint does not have.
 fn unreachable_for_now(class: Class) -> bool {
     matches!(class, Class::Overloaded { .. } | Class::ServerError | Class::Connect | Class::Timeout)
@@ -603,11 +559,11 @@ fn same_endpoint(one: &Endpoint, other: &Endpoint) -> bool {
         (None, None) => one.model == other.model,
         (one, other) => one == other,
     }
-=======
+}
+
 /// Estimates what a question weighs.
 pub(super) fn tokens_of(request: &Request) -> u64 {
     request.texts().map(estimate_tokens).sum()
->>>>>>> wt-stuck
 }
 
 fn cost(profile: &PinnedProfile, usage: &Usage) -> Micros {

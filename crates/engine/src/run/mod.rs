@@ -10,11 +10,8 @@ mod closing;
 mod controls;
 mod conversation;
 mod damage;
-<<<<<<< HEAD
 mod excerpts;
-=======
 mod diagnose;
->>>>>>> wt-stuck
 mod files;
 mod hearing;
 mod prepare;
@@ -29,11 +26,8 @@ mod way_out;
 pub use adopt::{Origin, adopt, origin};
 pub use begin::{Begin, Begun, baseline_of, begin};
 pub use controls::at_rest;
-<<<<<<< HEAD
 pub use conversation::CONVERSATION;
-=======
 pub use diagnose::proposals;
->>>>>>> wt-stuck
 pub(crate) use prepare::{discard, fresh};
 pub use resume::{Raise, Recreate, resume};
 pub use rewind::rewind;

@@ -262,16 +262,12 @@ impl Runner {
     }
 
     pub(super) fn pause(&mut self, reason: Reason) -> Result<(), Error> {
-<<<<<<< HEAD
-        let mut next = reason.next(self.state().id());
+        let mut next = self.state().next_for(&reason);
         if let Reason::Auth { profile } = &reason
             && let Some(key) = self.key_of(profile)
         {
             next = format!("ralph secret set {key}, then ralph resume {}", self.state().id());
         }
-=======
-        let next = self.state().next_for(&reason);
->>>>>>> wt-stuck
         self.events.append(Event::Paused { reason, next })
     }
 

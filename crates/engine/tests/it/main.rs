@@ -9,13 +9,10 @@ mod git;
 mod hostile;
 mod lab;
 mod model;
-<<<<<<< HEAD
 mod replay;
 #[cfg(target_os = "linux")]
 mod prompt;
-=======
 mod stuck;
->>>>>>> wt-stuck
 mod support;
 mod traces;
 #[cfg(target_os = "linux")]
