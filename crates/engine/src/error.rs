@@ -101,6 +101,7 @@ impl Error {
                 Some(format!("ralph secret set {variable}, or export it, or put it into `.env`"))
             }
             Self::NoSecret { name } => Some(format!("ralph secret set {name}")),
+            Self::Agent { name, why } if why == NOT_INSTALLED => Some(format!("ralph agent install {name}")),
             Self::Agent { .. } => Some("ralph agent ls".to_owned()),
             Self::Lend { .. } => Some("ralph secret ls".to_owned()),
             Self::Profile { .. } => {
@@ -144,6 +145,9 @@ impl Error {
         }
     }
 }
+
+/// Why an agent that nobody has cannot be used.
+pub(crate) const NOT_INSTALLED: &str = "it is not installed";
 
 fn no_run(wanted: &str) -> String {
     match wanted {

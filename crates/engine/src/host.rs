@@ -16,7 +16,7 @@ use ralph_sandbox::{Backend, Isolation, Layer};
 
 #[cfg(target_os = "linux")]
 use crate::egress::Egress;
-use crate::error::Error;
+use crate::error::{Error, NOT_INSTALLED};
 use crate::git::{self, Auth, Remote, Repo, Tool};
 use crate::model::scripted::Scripted;
 use crate::model::{self, Model, Pace, Scheme};
@@ -218,7 +218,7 @@ impl Host {
                 layer: found.layer.filter(|_| isolation != Isolation::None),
                 env: found.env,
             }),
-            None => Err(missing("it is not installed".to_owned())),
+            None => Err(missing(NOT_INSTALLED.to_owned())),
         }
     }
 

@@ -1,9 +1,11 @@
 //! Whole runs by the real `claude` and `codex`, in a cage, against a scripted model: session after session to a proved
 //! pull request, and every way a session can go wrong. None of those ends as done.
 
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use ralph_core::event::{Answer, Event, Line};
+use ralph_core::event::{Answer, Ended, Event, Line, Outcome, Reason};
 use ralph_testkit::llm::{self, Received, Script, Server, Tokens, Turn};
 use serde_json::json;
 
@@ -44,7 +46,11 @@ struct World {
 
 /// `None`, told loudly, where the real program is not there.
 fn world(agent: Agent, key: Key, turns: Vec<Turn>) -> Option<World> {
-    let programs = agent.programs()?;
+    Some(world_with(&agent.programs()?, agent, key, turns))
+}
+
+/// The same with a program of the test's own.
+fn world_with(programs: &Path, agent: Agent, key: Key, turns: Vec<Turn>) -> World {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let builder = Server::builder().script(Script::new(turns)).expect_key(key.value);
     let server = runtime.block_on(builder.start()).unwrap();
@@ -62,7 +68,7 @@ fn world(agent: Agent, key: Key, turns: Vec<Turn>) -> Option<World> {
         ),
     );
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-    Some(World { stage, server, agent, key, path, _runtime: runtime })
+    World { stage, server, agent, key, path, _runtime: runtime }
 }
 
 impl World {
@@ -158,4 +164,228 @@ fn claude_does_three_boxes() {
 #[test]
 fn codex_does_three_boxes() {
     works(CODEX, PROJECT_KEY);
+}
+
+/// The first session meets trouble of the provider, the run gets over it, and not an iteration is used up.
+#[track_caller]
+fn gets_over(agent: Agent, key: Key, trouble: Turn, times: usize) -> Vec<Event> {
+    let (turns, used) = three_steps(agent);
+    let turns = std::iter::repeat_n(trouble, times).chain(turns).collect();
+    let Some(world) = world(agent, key, turns) else { return Vec::new() };
+    let said = world.ralph(&["run"]);
+    assert_eq!(said.code, 0, "{said}");
+    let events = world.events();
+    let iterations = events.iter().filter(|event| matches!(event, Event::IterationStarted { .. })).count();
+    assert_eq!(iterations, 3, "{said}");
+    let cut = events.iter().filter(|event| matches!(event, Event::ActionFinished { outcome: Outcome::Cut, .. })).count();
+    assert_eq!(cut, 1, "{said}");
+    assert_eq!(world.paid(), agent.bill(&used).0.0, "refused calls cost nothing: {said}");
+    events
+}
+
+fn limited() -> Turn {
+    Turn::Error {
+        status: 429,
+        kind: "rate_limit_error".to_owned(),
+        message: "slow down".to_owned(),
+        headers: vec![("retry-after".to_owned(), "5".to_owned())],
+    }
+}
+
+/// Parked until the time the provider named, and gone on by itself.
+#[track_caller]
+fn is_parked(events: &[Event]) {
+    if events.is_empty() {
+        return;
+    }
+    let paused = events.iter().any(|event| matches!(event, Event::Paused { reason: Reason::Quota { .. }, .. }));
+    let resumed = events.iter().any(|event| matches!(event, Event::Resumed { .. }));
+    assert!(paused && resumed, "{events:?}");
+}
+
+#[test]
+fn claude_is_rate_limited() {
+    // It tries twice more by itself.
+    is_parked(&gets_over(CLAUDE, API_KEY, limited(), 3));
+}
+
+#[test]
+fn codex_is_rate_limited() {
+    is_parked(&gets_over(CODEX, PROJECT_KEY, limited(), 1));
+}
+
+#[test]
+fn claude_meets_an_overloaded_provider() {
+    gets_over(CLAUDE, API_KEY, Turn::error(529, "overloaded_error", "Overloaded"), 3);
+}
+
+#[test]
+fn codex_meets_an_overloaded_provider() {
+    gets_over(CODEX, PROJECT_KEY, Turn::error(503, "server_error", "overloaded"), 1);
+}
+
+/// A key the provider does not take: the run rests with exit 4, says what to do, and goes on when it was done.
+#[track_caller]
+fn is_unauthorised(agent: Agent, key: Key, times: usize) {
+    let (turns, _) = three_steps(agent);
+    let refused = Turn::error(401, "authentication_error", "invalid x-api-key");
+    let Some(world) = world(agent, key, std::iter::repeat_n(refused, times).chain(turns).collect()) else { return };
+    let said = world.ralph(&["run"]);
+    assert_eq!(said.code, 4, "{said}");
+    assert!(said.stderr.contains(&format!("ralph secret set {}", key.variable)), "{said}");
+    let said = world.ralph(&["resume", "@"]);
+    assert_eq!(said.code, 0, "{said}");
+    let events = world.events();
+    assert_eq!(events.iter().filter(|event| matches!(event, Event::IterationStarted { .. })).count(), 3, "{said}");
+}
+
+#[test]
+fn claude_is_unauthorised() {
+    is_unauthorised(CLAUDE, API_KEY, 3);
+}
+
+#[test]
+fn codex_is_unauthorised() {
+    is_unauthorised(CODEX, PROJECT_KEY, 1);
+}
+
+/// A session that comes to a bad end uses its iteration up and proves nothing; the next ones do the work.
+#[track_caller]
+fn survives(agent: Agent, key: Key, bad: Vec<Turn>, config: &str, what: &str) {
+    let (turns, _) = three_steps(agent);
+    let Some(world) = world(agent, key, bad.into_iter().chain(turns).collect()) else { return };
+    world.stage.config("config.toml", config);
+    let said = world.ralph(&["run"]);
+    assert_eq!(said.code, 0, "{said}");
+    let events = world.events();
+    let finished: Vec<(Ended, usize)> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::IterationFinished { outcome, verified, .. } => Some((*outcome, verified.len())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(finished.first(), Some(&(Ended::ActionFailed, 0)), "{said}");
+    assert_eq!(finished.last().map(|(_, verified)| *verified), Some(3), "{said}");
+    let failed = |event: &Event| {
+        matches!(event, Event::ActionFinished { outcome: Outcome::Failed, detail, .. } if detail.contains(what))
+    };
+    assert!(events.iter().any(failed), "`{what}` is not told: {said}");
+}
+
+const HUNG: &str = "[agent]\nidle_s = 6\n";
+const LATE: &str = "[agent]\nsession_s = 8\n";
+
+fn hangs() -> Vec<Turn> {
+    vec![Turn::text("too late").slow(Duration::from_mins(30), Duration::ZERO)]
+}
+
+#[test]
+fn claude_hangs() {
+    survives(CLAUDE, API_KEY, hangs(), HUNG, "said nothing for too long");
+}
+
+#[test]
+fn codex_hangs() {
+    survives(CODEX, PROJECT_KEY, hangs(), LATE, "came to no end in its time");
+}
+
+/// The call that kills whoever made it.
+fn kills(agent: Agent) -> Vec<Turn> {
+    let line = "kill -KILL $(cat /proc/$$/stat | cut -d ' ' -f 4)";
+    let (name, input) = match agent.name {
+        "claude" => ("Bash", json!({"command": line, "description": "an accident"})),
+        _ => ("exec_command", json!({"cmd": line})),
+    };
+    vec![Turn::tool(name, input)]
+}
+
+#[test]
+fn claude_is_killed() {
+    survives(CLAUDE, API_KEY, kills(CLAUDE), "", "claude failed");
+}
+
+/// A stand-in for an agent: it says what it is told to say, in the words of the real one.
+fn stand_in(folder: &Path, script: &str) {
+    let path = folder.join("claude");
+    std::fs::write(&path, format!("#!/bin/sh\ncat > /dev/null\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"all done"}"#;
+
+/// It says it is done and does not end: it is ended after a grace, and what it committed is kept and proved.
+#[test]
+fn done_and_hanging() {
+    let folder = tempfile::tempdir().unwrap();
+    let work = "for w in one two three; do echo $w > $w.txt; done; git add *.txt; git commit -qm all; \
+                sed -i 's/- \\[ \\]/- [x]/' ralph_task.md";
+    stand_in(folder.path(), &format!("{work}\nprintf '%s\\n' '{RESULT}'\nsleep 600 & sleep 600"));
+    let world = world_with(folder.path(), CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    world.stage.config("config.toml", "[agent]\ngrace_s = 1\n");
+    let began = Instant::now();
+    let said = world.ralph(&["run"]);
+    assert_eq!(said.code, 0, "{said}");
+    assert!(began.elapsed() < Duration::from_mins(3), "{said}");
+    assert!(said.stderr.contains("did not end, so it was ended"), "{said}");
+}
+
+/// It says it is done, exits with success, and has done nothing: never done.
+#[test]
+fn done_and_nothing_done() {
+    let folder = tempfile::tempdir().unwrap();
+    stand_in(folder.path(), &format!("sed -i 's/- \\[ \\]/- [x]/' ralph_task.md\nprintf '%s\\n' '{RESULT}'"));
+    let world = world_with(folder.path(), CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let said = world.ralph(&["run", "--max-iterations", "2"]);
+    assert_eq!(said.code, 3, "{said}");
+    assert!(said.stderr.contains("without proof"), "{said}");
+}
+
+/// It crashes every time: the run goes in circles, says so and rests.
+#[test]
+fn crashes() {
+    let folder = tempfile::tempdir().unwrap();
+    stand_in(folder.path(), "echo 'segmentation fault' >&2\nexit 139");
+    let world = world_with(folder.path(), CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let said = world.ralph(&["run"]);
+    assert_eq!(said.code, 5, "{said}");
+    assert!(said.stderr.contains("segmentation fault"), "{said}");
+}
+
+/// What else it wrote into the task is put aside, and its ticks are claims all the same.
+#[test]
+fn rewrites_the_task() {
+    let folder = tempfile::tempdir().unwrap();
+    let work = "for w in one two three; do echo $w > $w.txt; done; git add *.txt; git commit -qm all; \
+                sed -i 's/- \\[ \\]/- [x]/; s/test -f one.txt/true/' ralph_task.md";
+    stand_in(folder.path(), &format!("{work}\nprintf '%s\\n' '{RESULT}'"));
+    let world = world_with(folder.path(), CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let said = world.ralph(&["run"]);
+    assert_eq!(said.code, 0, "{said}");
+    assert!(said.stderr.contains("task_proposal.md"), "{said}");
+}
+
+/// Nobody has it: said before anything is made, with the command that gets it.
+#[test]
+fn is_not_installed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = world_with(folder.path(), CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    world.path = "/usr/bin:/bin".to_owned();
+    let said = world.ralph(&["run"]);
+    assert_eq!(said.code, 2, "{said}");
+    assert!(said.stderr.contains("ralph agent install claude"), "{said}");
+    assert_eq!(world.stage.runs(), Vec::<String>::new(), "a run was made");
+}
+
+/// An agent that speaks another language than the profile's provider is refused before anything is made.
+#[test]
+fn does_not_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    stand_in(folder.path(), "exit 0");
+    let world = world_with(folder.path(), CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let said = world.ralph(&["run", "--agent", "codex"]);
+    assert_eq!(said.code, 2, "{said}");
+    let said = world.ralph(&["run", "--agent", "cluade"]);
+    assert_eq!(said.code, 2, "{said}");
+    assert!(said.stderr.contains("did you mean `claude`?"), "{said}");
 }
