@@ -61,7 +61,7 @@ fn what_cannot_be_fetched() {
     let home = Home::new();
     for (args, want) in [
         (&["agent", "install", "codx"] as &[&str], ["there is no agent `codx`", "did you mean `codex`?"]),
-        (&["agent", "install", "cursor"], ["ralph cannot fetch `cursor`", "cursor.com/cli"]),
+        (&["agent", "install", "cursor"], ["`cursor` cannot be fetched by ralph", "cursor.com/cli"]),
         (
             &["agent", "install", "codex", "--version", "../1"],
             ["`../1` is not the version of a package", "--version 1.2.3"],

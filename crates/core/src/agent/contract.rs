@@ -13,12 +13,12 @@ pub trait Agent: fmt::Debug + Send + Sync {
     /// The package it is fetched as; `None` where ralph cannot fetch it, and [`Agent::by_hand`] says what to do.
     fn package(&self) -> Option<Package>;
     /// How a person gets it where there is no package.
-    fn by_hand(&self) -> &str {
+    fn by_hand(&self) -> &'static str {
         ""
     }
     /// The program within its package's `node_modules` that needs no installation script, with `{arch}` for the
     /// processor and `*` for one part of the path; `None` where it is what `.bin` names.
-    fn native(&self) -> Option<&str> {
+    fn native(&self) -> Option<&'static str> {
         None
     }
     /// What keeps the real credential away from it.

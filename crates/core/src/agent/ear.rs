@@ -49,8 +49,9 @@ impl Ear {
         Said::ToolDone { name, ok, brief: one_line(brief) }
     }
 
-    pub(super) fn finish(&mut self, finished: Finished) {
-        let finished = Finished { text: clean(&finished.text), why: finished.why.as_deref().map(clean), ..finished };
+    pub(super) fn finish(&mut self, mut finished: Finished) {
+        finished.text = clean(&finished.text);
+        finished.why = finished.why.as_deref().map(clean);
         if !finished.text.trim().is_empty() {
             self.words.clone_from(&finished.text);
         }

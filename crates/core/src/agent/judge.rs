@@ -68,7 +68,11 @@ pub fn judge(ended: &Ended<'_>) -> Outcome {
     if ended.missing || (ended.code == Some(127) && ended.calls.is_empty()) {
         return Outcome::Missing;
     }
-    if let Some(outcome) = ended.calls.last().and_then(|call| by_door(call, ended)) {
+    // Agents have calls beside their work, for titles and memories. One of these may fail last and spoil nothing.
+    let answered = ended.calls.iter().any(|call| call.status.is_some_and(|status| (200..300).contains(&status)));
+    let went_well = ended.finished.is_some_and(|finished| finished.ok) && answered;
+    let telling = ended.calls.last().filter(|call| call.spent || !went_well);
+    if let Some(outcome) = telling.and_then(|call| by_door(call, ended)) {
         return outcome;
     }
     if let Some(finished) = ended.finished {

@@ -65,16 +65,8 @@ fn every_agent_is_whole() {
     assert_eq!(known, Some("claude"));
     for agent in all() {
         assert_eq!(named(agent.name()).map(Agent::name), Some(agent.name()));
-        assert!(
-            agent.package().is_some() != agent.by_hand().is_empty() || agent.package().is_none(),
-            "{}",
-            agent.name()
-        );
-        assert!(
-            agent.package().is_some() || !agent.by_hand().is_empty(),
-            "{}: nobody knows how to get it",
-            agent.name()
-        );
+        let told = !agent.by_hand().is_empty();
+        assert_eq!(agent.package().is_none(), told, "{}: one way to get it, and only one", agent.name());
         // Only one whose maker is the only one it talks to goes without a route.
         assert_eq!(agent.guarantee() == Guarantee::BaseUrl, !agent.wires().is_empty(), "{}", agent.name());
         let start = agent.start(&session(agent.wires().first().copied().unwrap_or(Wire::Chat)));

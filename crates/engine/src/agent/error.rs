@@ -9,7 +9,7 @@ use ralph_core::exit::Exit;
 pub enum Error {
     #[error("could not {doing} `{path}`")]
     File { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("ralph cannot fetch `{agent}`")]
+    #[error("`{agent}` cannot be fetched by ralph")]
     NoPackage { agent: String, by_hand: String },
     #[error("`{version}` is not the version of a package")]
     Version { version: String },

@@ -79,7 +79,7 @@ pub fn list(home: &Home, agent: &dyn Agent) -> Vec<Found> {
             read(&folder.join(&name)).filter(|about| about.version == name && about.name == agent.name())
         })
         .collect();
-    all.sort_by(|a, b| order(&b.version).cmp(&order(&a.version)));
+    all.sort_by_key(|about| std::cmp::Reverse(order(&about.version)));
     all.iter().map(|about| about.found(&folder.join(&about.version))).collect()
 }
 

@@ -93,6 +93,9 @@ fn the_door_is_believed() {
     check(&Ended { calls: &[call(200), spent()], ..ended() }, &Outcome::Spend);
     // Some agents call it a success when their last call was refused.
     check(&Ended { code: Some(0), calls: &[call(200), spent()], finished: Some(&good), ..ended() }, &Outcome::Spend);
+    check(&Ended { code: Some(0), calls: &[call(401), call(401)], finished: Some(&good), ..ended() }, &Outcome::Auth);
+    // What it asked for beside its work was refused after the work was done.
+    check(&Ended { code: Some(0), calls: &[call(200), call(429)], finished: Some(&good), ..ended() }, &Outcome::Done);
     // It waits for a limit to pass and says nothing meanwhile.
     check(&Ended { code: None, idle: true, calls: &[call(429)], ..ended() }, &limit(None));
     // What it got over is not why it ended.
