@@ -190,7 +190,7 @@ fn the_demo_tells_the_whole_story() {
     let mut rest = said.stderr.as_str();
     // In this order.
     for words in [
-        "red first: 3 of 3",
+        "red first: 4 of 4",
         "claimed M1.2 without proof: not ticked",
         "a protected path was changed and put back",
         "a fresh session, told why",

@@ -71,7 +71,7 @@ impl Runner {
         reask: Option<String>,
         profile: &PinnedProfile,
     ) -> Result<(), Error> {
-        let place = Place::new(self.ward(), call);
+        let place = Place::new(&self.ward(), call);
         if let Some(kept) = self.kept(&place)? {
             return self.doctor_said(n, call, profile, kept);
         }
@@ -137,7 +137,7 @@ impl Runner {
     }
 
     fn answer_of(&self, call: u32) -> Result<Option<Diagnosis>, Error> {
-        let kept = self.kept(&Place::new(self.ward(), call))?;
+        let kept = self.kept(&Place::new(&self.ward(), call))?;
         Ok(kept.and_then(|kept| self.read(&kept.text).ok()))
     }
 
@@ -221,7 +221,7 @@ impl Runner {
         write_unflushed(&self.ward().join("prompt.md"), shown.as_bytes())?;
         let mut history = Vec::new();
         if let Some(error) = reask {
-            let wrong = (0..call).rev().find_map(|call| self.kept(&Place::new(self.ward(), call)).ok().flatten());
+            let wrong = (0..call).rev().find_map(|call| self.kept(&Place::new(&self.ward(), call)).ok().flatten());
             let wrong = wrong.map(|kept| kept.text).unwrap_or_default();
             history.push(Turn { role: Role::Assistant, text: text::head(&wrong, 32 << 10).to_owned() });
             history.push(Turn { role: Role::User, text: prompt::reask(&error) });

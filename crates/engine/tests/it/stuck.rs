@@ -414,7 +414,7 @@ async fn no_diagnosis_weakens_a_proof() {
         ("@@ -1 +1,2 @@\n task_id: stuck-001\n+sandbox_network: {policy: open}\n", "it would change `sandbox_network`"),
         ("@@ -1 +1 @@\n-nowhere\n+here\n", "its diff does not fit the task as it is now"),
     ] {
-        let case = case(TASK, &script(&[pause.clone()]));
+        let case = case(TASK, &script(std::slice::from_ref(&pause)));
         let mut says = diagnosis();
         says["task_diff"] = diff.into();
         case.helper("doctor", &doctor(&says));
