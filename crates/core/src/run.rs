@@ -11,9 +11,7 @@ use crate::audit::Head;
 use crate::budget::{Budget, Limit, Spent};
 use crate::control::Control;
 use crate::diagnosis::Diagnoses;
-use crate::event::{
-    Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, Reason, Stage, Started, Verdict,
-};
+use crate::event::{Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, Reason, Stage, Started, Verdict};
 use crate::exit::Exit;
 use crate::gutter::{Rung, Sample, Score};
 use crate::money::Micros;

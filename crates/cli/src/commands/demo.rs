@@ -43,14 +43,20 @@ pub(crate) async fn demo(setup: &Setup, args: Demo, ui: &mut Ui) -> Outcome {
         "The models are scripted. One will claim a box it has not earned, try to weaken a check, and then go in circles.",
     );
     tell(ui, "ralph runs every proof on the base commit first (they must be red), re-checks every claim itself, puts");
-    tell(ui, "protected files back, notices the circle, tries a fresh session, another model and a diagnosis, and in the");
+    tell(
+        ui,
+        "protected files back, notices the circle, tries a fresh session, another model and a diagnosis, and in the",
+    );
     tell(ui, "end proves everything again in a fresh sandbox.\n");
     let read = setup.read(Some(&repo.join(TASK_FILE))).await?;
     let flags = Flags { backend: Some(ralph_engine::host::DEFAULT_BACKEND.to_owned()), ..Flags::default() };
     let mut wish = setup.begin(&read, &flags)?;
     let played = |name: &str| profile(&dir, name);
-    wish.profiles =
-        Profiles { default: played("demo"), fallback: Some(played("demo-strong")), doctor: Some(played("demo-doctor")) };
+    wish.profiles = Profiles {
+        default: played("demo"),
+        fallback: Some(played("demo-strong")),
+        doctor: Some(played("demo-doctor")),
+    };
     let (wake, stops) = (Wake::default(), Stops::default());
     warn_of(&setup.host.backend(&wish.backend)?.capabilities(), ui);
     let begun = begin(&setup.host, wish, Box::new(wake.clone()), stops.clone(), Keep::Never).await;
@@ -71,8 +77,14 @@ pub(crate) async fn demo(setup: &Setup, args: Demo, ui: &mut Ui) -> Outcome {
                 state.spent.iterations, state.spent.cost, state.commits, state.started.branch
             ),
         );
-        tell(ui, "  a claim without proof was not believed, a weakened check was put back, a circle was seen, diagnosed and");
-        tell(ui, "  left with the sign that the diagnosis proposed, and the pull request carries a signed receipt of the proof.");
+        tell(
+            ui,
+            "  a claim without proof was not believed, a weakened check was put back, a circle was seen, diagnosed and",
+        );
+        tell(
+            ui,
+            "  left with the sign that the diagnosis proposed, and the pull request carries a signed receipt of the proof.",
+        );
         tell(ui, &format!("\n{}", paint(BOLD, "Try next")));
         tell(ui, "  ralph show @        where it stands, with the pull request");
         tell(ui, "  ralph logs @        everything that happened");

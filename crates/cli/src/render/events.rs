@@ -114,7 +114,7 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
                 Rung::Pause => "a person has to look".to_owned(),
                 Rung::GiveUp => "nothing is left to try".to_owned(),
             };
-            format!("{warn} {}: {what}", one_line(why, 100))
+            format!("{warn} {what}, since {}", one_line(why, 120))
         }
         Event::DiagnosisWritten { failed: Some(why), .. } => format!("{warn} no diagnosis: {}", one_line(why, WIDTH)),
         Event::DiagnosisWritten { profile, proposals, .. } => {

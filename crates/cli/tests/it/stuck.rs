@@ -52,7 +52,8 @@ fn a_circle_a_diagnosis_and_out() {
     assert_eq!(rungs(&ralph), ["rotate", "fallback", "diagnose", "pause"]);
     let id = ralph.run_id();
     // One sentence says what to do.
-    let next = format!("ralph apply {id} 1 (what the diagnosis proposes; ralph apply {id} lists all), then ralph resume {id}");
+    let next =
+        format!("ralph apply {id} 1 (what the diagnosis proposes; ralph apply {id} lists all), then ralph resume {id}");
     assert!(said.stderr.contains(&format!("next: {next}")), "{}", said.stderr);
     assert_eq!(ralph.show()["next"], next);
 
@@ -95,7 +96,14 @@ fn the_arithmetic_is_told() {
             (one["n"].as_u64().unwrap_or(0), one["gutter"] == true, rung)
         })
         .collect();
-    let want = [(1, false, "-"), (2, false, "-"), (3, true, "rotate"), (4, true, "fallback"), (5, true, "diagnose"), (6, true, "pause")];
+    let want = [
+        (1, false, "-"),
+        (2, false, "-"),
+        (3, true, "rotate"),
+        (4, true, "fallback"),
+        (5, true, "diagnose"),
+        (6, true, "pause"),
+    ];
     assert_eq!(words, want);
     let said = ralph.ralph(&["gutter", "explain", "@", "40"]).exits(0);
     assert!(said.stdout.is_empty() && said.stderr.contains("iteration 40 not of run"), "{}", said.stderr);
@@ -118,7 +126,9 @@ fn by_hand_on_a_resting_run() {
     // A clearer task, kept beside the old one.
     ralph.ralph(&["apply", "@", "2"]).exits(0);
     let text = |name: &str| fs::read_to_string(ralph.run_folder().join(name)).expect("a revision");
-    assert!(text("task.md").contains("what their checks ask for") && text("task-2.md").contains("`one.txt` shall hold 1"));
+    assert!(
+        text("task.md").contains("what their checks ask for") && text("task-2.md").contains("`one.txt` shall hold 1")
+    );
     // Another profile, by proposal and by name.
     ralph.ralph(&["apply", "@", "3"]).exits(0);
     ralph.ralph(&["set-profile", "@", "lab"]).exits(0);
@@ -180,7 +190,7 @@ fn the_demo_tells_the_whole_story() {
     let mut rest = said.stderr.as_str();
     // In this order.
     for words in [
-        "red first: 3 of 3",
+        "red first: 4 of 4",
         "claimed M1.2 without proof: not ticked",
         "a protected path was changed and put back",
         "a fresh session, told why",

@@ -33,7 +33,8 @@ impl Default for Book {
 impl Book {
     /// Reads a book; a newer or damaged one is an error in words.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let book: Self = serde_json::from_str(text).map_err(|error| format!("the proposals cannot be read: {error}"))?;
+        let book: Self =
+            serde_json::from_str(text).map_err(|error| format!("the proposals cannot be read: {error}"))?;
         if book.format > FORMAT {
             return Err(format!("the proposals have format {}, newer than this ralph knows", book.format));
         }

@@ -82,10 +82,8 @@ mod tests {
         let words = |profiles: &[&str]| -> Vec<String> {
             proposals(&diagnosis, profiles).iter().map(Proposal::words).collect()
         };
-        let first = [
-            "put up a sign: when a check is red, change the code first",
-            "change the task: 1 lines added, 0 removed",
-        ];
+        let first =
+            ["put up a sign: when a check is red, change the code first", "change the task: 1 lines added, 0 removed"];
         assert_eq!(words(&["cheap"]), first);
         assert_eq!(words(&["strong"])[2], "go on with profile strong: it reads before it runs");
     }

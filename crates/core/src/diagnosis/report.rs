@@ -16,7 +16,8 @@ pub fn report(
     let mut out = heading(number, after, profile);
     list(&mut out, "What keeps happening", diagnosis.patterns.iter().map(|pattern| line(pattern)));
     list(&mut out, "Why", diagnosis.causes.iter().map(|cause| line(cause)));
-    let numbered = (first..).zip(proposals).map(|(number, proposal)| format!("proposal {number}: {}", proposal.words()));
+    let numbered =
+        (first..).zip(proposals).map(|(number, proposal)| format!("proposal {number}: {}", proposal.words()));
     list(&mut out, "What is proposed", numbered);
     out
 }

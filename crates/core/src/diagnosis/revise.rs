@@ -71,9 +71,8 @@ pub fn revise(now: &str, wanted: &str, who: Who) -> Result<Revised, Refusal> {
     if now == wanted {
         return Err(Refusal::Same);
     }
-    let read = |source: &str| {
-        task::parse(source).map_err(|error| Refusal::NotATask { why: one_line(&error.to_string()) })
-    };
+    let read =
+        |source: &str| task::parse(source).map_err(|error| Refusal::NotATask { why: one_line(&error.to_string()) });
     let (old, new) = (read(now)?, read(wanted)?);
     if let Some(key) = pinned_key(&old, &new) {
         return Err(Refusal::Pinned { key });
@@ -95,7 +94,9 @@ fn pinned_key(old: &Task, new: &Task) -> Option<String> {
         _ => serde_json::Map::new(),
     };
     let (old, new) = (keys(old), keys(new));
-    old.into_iter().find(|(key, value)| !JUDGES.contains(&key.as_str()) && new.get(key) != Some(value)).map(|(key, _)| key)
+    old.into_iter()
+        .find(|(key, value)| !JUDGES.contains(&key.as_str()) && new.get(key) != Some(value))
+        .map(|(key, _)| key)
 }
 
 fn stricter(old: &Task, new: &Task) -> Result<(), Refusal> {
@@ -104,7 +105,8 @@ fn stricter(old: &Task, new: &Task) -> Result<(), Refusal> {
     }
     // More may be protected, but nothing less, and nothing taken out with a `!`.
     let kept = old.front.protected_paths.iter().all(|path| new.front.protected_paths.contains(path));
-    let freed = new.front.protected_paths.iter().any(|path| path.starts_with('!') && !old.front.protected_paths.contains(path));
+    let freed =
+        new.front.protected_paths.iter().any(|path| path.starts_with('!') && !old.front.protected_paths.contains(path));
     if !kept || freed {
         return Err(Refusal::Judge { key: "protected_paths" });
     }
@@ -143,7 +145,8 @@ mod tests {
     #[track_caller]
     fn check(from: &str, to: &str, want: (&str, &str)) {
         let wanted = TASK.replace(from, to);
-        let word = |who: Who| revise(TASK, &wanted, who).map_or_else(|refusal| refusal.to_string(), |_| "ok".to_owned());
+        let word =
+            |who: Who| revise(TASK, &wanted, who).map_or_else(|refusal| refusal.to_string(), |_| "ok".to_owned());
         assert_eq!((word(Who::Stricter).as_str(), word(Who::Weaker).as_str()), want, "{from} -> {to}");
     }
 

@@ -78,7 +78,8 @@ fn corpus() -> Vec<Trace> {
         paths.sort();
         for path in paths {
             let text = std::fs::read_to_string(&path).unwrap();
-            let trace: Trace = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let trace: Trace =
+                serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             assert_eq!(Some(trace.name.as_str()), path.file_stem().and_then(|stem| stem.to_str()));
             all.push(trace);
         }

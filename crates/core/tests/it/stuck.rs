@@ -78,7 +78,8 @@ fn every_rung_in_turn() {
 
 #[test]
 fn only_progress_comes_down_the_ladder() {
-    let stuck = || climbs(iterates(climbs(iterates(ladder(), 0.8), Rung::Rotate, "cheap"), 0.8), Rung::Fallback, "strong");
+    let stuck =
+        || climbs(iterates(climbs(iterates(ladder(), 0.8), Rung::Rotate, "cheap"), 0.8), Rung::Fallback, "strong");
     // A twitch that leads nowhere leaves it where it stands.
     let twitch = iterates(stuck(), 0.5);
     assert_eq!((twitch.state.gutter_streak, twitch.state.profile.as_str()), (2, "strong"));
@@ -128,7 +129,8 @@ fn a_new_task_counts_from_its_event_on() {
     let text = "---\ntask_id: t1\ntest_command: test\nprotected_paths: [tests/]\n---\n# Other title\n\
         - [ ] M1.1 a\n  - verify: `p1` `more`\n- [ ] M2.1 b\n  - verify: `p2`\n- [ ] M3.1 c\n  - verify: `p3`\n";
     let done = ladder().starts(1).answers(0).ends(&["M1.1", "M2.1"]).scores(0.0);
-    let edit = TaskEdit { text: text.to_owned(), proposal: Some(2), proof_files: vec!["f".to_owned()], ..TaskEdit::default() };
+    let edit =
+        TaskEdit { text: text.to_owned(), proposal: Some(2), proof_files: vec!["f".to_owned()], ..TaskEdit::default() };
     let story = applied(writes(done, 2, 1), Control::EditTask(edit));
     let state = &story.state;
     assert_eq!((state.task_revision, state.started.title.as_str()), (2, "Other title"));
@@ -172,10 +174,13 @@ fn every_score_can_be_explained() {
     let want = [(1, "", false, 0, None), (2, "", false, 0, None), (3, "AB", true, 1, Some(Rung::Rotate))];
     assert_eq!(told, want.map(|(n, counts, gutter, streak, rung)| (n, counts.to_owned(), gutter, streak, rung)));
     let why: Vec<&str> = explained[0].parts.iter().map(|part| part.why.as_str()).collect();
-    assert_eq!(why, [
-        "`make` failed with exit code 2 in iteration 1, and not like that before",
-        "nothing changed in the last iteration",
-        "no file went back and forth between the same two contents",
-    ]);
+    assert_eq!(
+        why,
+        [
+            "`make` failed with exit code 2 in iteration 1, and not like that before",
+            "nothing changed in the last iteration",
+            "no file went back and forth between the same two contents",
+        ]
+    );
     assert!((explained[2].sum - explained[2].score.total).abs() < 1e-9);
 }

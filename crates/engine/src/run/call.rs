@@ -1,6 +1,6 @@
 //! One model session: look around, build the prompt, reserve the money, ask, write the answer down.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn new(folder: PathBuf, call: u32) -> Self {
+    pub(super) fn new(folder: &Path, call: u32) -> Self {
         Self {
             kept: folder.join(format!("call-{call}.json")),
             reserved: folder.join(format!("call-{call}.reserved.json")),
@@ -100,7 +100,7 @@ impl Runner {
         let Some(profile) = state.started.profiles.get(&name).cloned() else {
             return Err(Error::Profile { profile: name, why: "it is not one of the run's profiles".to_owned() });
         };
-        let place = Place::new(self.folder.iteration(n), call);
+        let place = Place::new(&self.folder.iteration(n), call);
         if let Some(kept) = self.kept(&place)? {
             return self.answered(n, call, &profile, kept).await;
         }
@@ -570,7 +570,7 @@ fn cost(profile: &PinnedProfile, usage: &Usage) -> Micros {
     profile.price.as_ref().map_or(Micros::ZERO, |price| price.cost(usage))
 }
 
-fn remove(path: &std::path::Path) {
+fn remove(path: &Path) {
     // When it stays, a resume charges the call at its worst: the safe side.
     let _ = std::fs::remove_file(path);
 }

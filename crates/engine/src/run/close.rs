@@ -585,9 +585,8 @@ fn sample(
 
 /// Reads the counts of the test command where it ran, else of the first check that prints some.
 fn test_counts(open: &Open, outputs: &BTreeMap<String, Ran>) -> Option<TestCounts> {
-    let proves_test = |command: &str| {
-        open.checks.get(command).is_some_and(|checked| checked.proves.iter().any(|id| id == "test"))
-    };
+    let proves_test =
+        |command: &str| open.checks.get(command).is_some_and(|checked| checked.proves.iter().any(|id| id == "test"));
     let counts = |ran: &Ran| TestCounts::parse(&ran.text);
     let test = outputs.iter().find(|(command, _)| proves_test(command)).and_then(|(_, ran)| counts(ran));
     test.or_else(|| outputs.values().find_map(counts))

@@ -71,7 +71,7 @@ impl Runner {
         reask: Option<String>,
         profile: &PinnedProfile,
     ) -> Result<(), Error> {
-        let place = Place::new(self.ward(), call);
+        let place = Place::new(&self.ward(), call);
         if let Some(kept) = self.kept(&place)? {
             return self.doctor_said(n, call, profile, kept);
         }
@@ -137,17 +137,12 @@ impl Runner {
     }
 
     fn answer_of(&self, call: u32) -> Result<Option<Diagnosis>, Error> {
-        let kept = self.kept(&Place::new(self.ward(), call))?;
+        let kept = self.kept(&Place::new(&self.ward(), call))?;
         Ok(kept.and_then(|kept| self.read(&kept.text).ok()))
     }
 
     /// Writes a diagnosis down: the report, the proposals, the event. Done twice it is done once.
-    async fn write_diagnosis(
-        &mut self,
-        n: u32,
-        profile: &PinnedProfile,
-        diagnosis: &Diagnosis,
-    ) -> Result<(), Error> {
+    async fn write_diagnosis(&mut self, n: u32, profile: &PinnedProfile, diagnosis: &Diagnosis) -> Result<(), Error> {
         let (number, first) = (self.state().diagnoses.written.saturating_add(1), self.state().diagnoses.first());
         let proposals = diagnosis::proposals(diagnosis, &self.state().started.profiles.names());
         let report = diagnosis::report(diagnosis, &proposals, (number, n, &profile.name), first);
@@ -190,20 +185,16 @@ impl Runner {
         self.folder.path().join("diagnoses").join(number.to_string())
     }
 
-    fn question(
-        &self,
-        n: u32,
-        call: u32,
-        profile: &PinnedProfile,
-        reask: Option<String>,
-    ) -> Result<Request, Error> {
+    fn question(&self, n: u32, call: u32, profile: &PinnedProfile, reask: Option<String>) -> Result<Request, Error> {
         let state = self.state();
         let mirror = |name: &str| -> Result<String, Error> {
             let bytes = self.folder.read(&self.folder.mirror(name))?.unwrap_or_default();
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         };
-        let (guardrails, diagnostics, errors) = (mirror("guardrails.md")?, mirror("diagnostics.md")?, mirror("errors.log")?);
-        let (task, test_output, past) = (self.pinned_task()?, self.last_test_output(n.saturating_add(1))?, self.past()?);
+        let (guardrails, diagnostics, errors) =
+            (mirror("guardrails.md")?, mirror("diagnostics.md")?, mirror("errors.log")?);
+        let (task, test_output, past) =
+            (self.pinned_task()?, self.last_test_output(n.saturating_add(1))?, self.past()?);
         let samples: Vec<_> = state.window.iter().cloned().collect();
         let boxes = |verified: bool| -> Vec<&str> {
             let ids = state.started.boxes.iter().map(|pinned| pinned.id.as_str());
@@ -230,7 +221,7 @@ impl Runner {
         write_unflushed(&self.ward().join("prompt.md"), shown.as_bytes())?;
         let mut history = Vec::new();
         if let Some(error) = reask {
-            let wrong = (0..call).rev().find_map(|call| self.kept(&Place::new(self.ward(), call)).ok().flatten());
+            let wrong = (0..call).rev().find_map(|call| self.kept(&Place::new(&self.ward(), call)).ok().flatten());
             let wrong = wrong.map(|kept| kept.text).unwrap_or_default();
             history.push(Turn { role: Role::Assistant, text: text::head(&wrong, 32 << 10).to_owned() });
             history.push(Turn { role: Role::User, text: prompt::reask(&error) });

@@ -198,7 +198,9 @@ async fn up_the_whole_ladder_and_out_with_the_diagnosis() {
         names(&state),
         (
             "paused: gutter: it went in circles".to_owned(),
-            format!("ralph apply {run} 1 (what the diagnosis proposes; ralph apply {run} lists all), then ralph resume {run}")
+            format!(
+                "ralph apply {run} 1 (what the diagnosis proposes; ralph apply {run} lists all), then ralph resume {run}"
+            )
         )
     );
     assert_eq!(state.exit().code(), 5);
@@ -228,7 +230,10 @@ async fn up_the_whole_ladder_and_out_with_the_diagnosis() {
     let state = tell(&case, Control::ApplyProposal { number: 1 }).await.unwrap();
     assert_eq!(state.diagnoses.applied.iter().copied().collect::<Vec<_>>(), [1]);
     assert_eq!(mirror(&case, "guardrails.md").matches("### sign: proposal 1 of a diagnosis").count(), 1);
-    assert_eq!(tell(&case, Control::ApplyProposal { number: 1 }).await, Err("proposal 1 was applied before".to_owned()));
+    assert_eq!(
+        tell(&case, Control::ApplyProposal { number: 1 }).await,
+        Err("proposal 1 was applied before".to_owned())
+    );
     let state = go_on(&case).await;
     assert_eq!(state.status, Status::Succeeded, "{}", case.told());
     assert_eq!((state.profile.as_str(), state.gutter_streak), ("scripted", 0));
@@ -273,10 +278,13 @@ async fn every_so_many_iterations() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_doctor_who_makes_no_sense_is_asked_once_more_and_then_done_without() {
     let case = case(TASK, &rattler());
-    case.helper("doctor", &script(&[
-        when(json!({"text": "It is complicated.", "usage": {"input": 10, "output": 1}}), &json!({"call": 0})),
-        when(json!({"json": {"patterns": []}, "usage": {"input": 10, "output": 1}}), &json!({"call": 1})),
-    ]));
+    case.helper(
+        "doctor",
+        &script(&[
+            when(json!({"text": "It is complicated.", "usage": {"input": 10, "output": 1}}), &json!({"call": 0})),
+            when(json!({"json": {"patterns": []}, "usage": {"input": 10, "output": 1}}), &json!({"call": 1})),
+        ]),
+    );
     let state = run(&case, |_| ()).await;
     assert_eq!(doctors(&case).iter().map(|(answer, _)| *answer).collect::<Vec<_>>(), ["invalid", "invalid"]);
     let (word, next) = names(&state);
@@ -289,8 +297,10 @@ async fn a_doctor_who_makes_no_sense_is_asked_once_more_and_then_done_without() 
 async fn a_doctor_who_is_too_dear_or_away_ends_nothing() {
     for (doctor, why) in [
         (script(&[json!({"fault": {"status": 401}, "repeat": true})]), "No diagnosis: "),
-        (script(&[json!({"usage": {"input": 1, "output": 1}, "json": diagnosis(), "repeat": true})]),
-            "No diagnosis: what is left of the cost budget does not pay for it"),
+        (
+            script(&[json!({"usage": {"input": 1, "output": 1}, "json": diagnosis(), "repeat": true})]),
+            "No diagnosis: what is left of the cost budget does not pay for it",
+        ),
     ] {
         let case = case(TASK, &rattler());
         case.helper("doctor", &doctor);
@@ -365,17 +375,46 @@ async fn by_hand_and_at_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_call_to_the_doctor_is_charged_at_its_worst() {
+    let pause = reply("A question.", &[json!({"type": "pause", "reason": "?"})], &[]);
+    let case = case(TASK, &script(&[pause]));
+    let says = json!({"usage": {"input": 2000, "output": 200}, "json": diagnosis(), "when": {"call": 1}});
+    case.helper("doctor", &script(&[says]));
+    run(&case, |_| ()).await;
+    // What a process leaves that dies while the doctor thinks.
+    let ward = case.folder().unwrap().path().join("diagnoses/1");
+    std::fs::create_dir_all(&ward).unwrap();
+    let worst = json!({"model": "dear", "usage": {"input": 5000, "output": 1000}, "cost": 30_000});
+    std::fs::write(ward.join("call-0.reserved.json"), worst.to_string()).unwrap();
+    let state = tell(&case, Control::Diagnose).await.unwrap();
+    assert_eq!(doctors(&case), [("lost", Micros(30_000)), ("diagnosis", Micros(9000))]);
+    assert_eq!((state.spent.cost, state.diagnoses.proposals), (Micros(4500 + 30_000 + 9000), 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_diagnosis_weakens_a_proof() {
     let pause = reply("A question.", &[json!({"type": "pause", "reason": "?"})], &[]);
     for (diff, want) in [
-        ("@@ -1 +1 @@\n-  - verify: `sh tests/door.sh`\n+  - verify: `true`\n", "it would take the proof `sh tests/door.sh` from box `M1.2`"),
-        ("@@ -1,2 +0,0 @@\n-- [ ] M1.2 The door is open\n-  - verify: `sh tests/door.sh`\n", "it would remove box `M1.2`"),
-        ("@@ -1 +1 @@\n-test_command: \"sh tests/all.sh\"\n+test_command: \"true\"\n", "it would change `test_command`"),
-        ("@@ -1 +1 @@\n-max_cost_usd_estimate: 1\n+max_cost_usd_estimate: 99\n", "it would change `max_cost_usd_estimate`"),
+        (
+            "@@ -1 +1 @@\n-  - verify: `sh tests/door.sh`\n+  - verify: `true`\n",
+            "it would take the proof `sh tests/door.sh` from box `M1.2`",
+        ),
+        (
+            "@@ -1,2 +0,0 @@\n-- [ ] M1.2 The door is open\n-  - verify: `sh tests/door.sh`\n",
+            "it would remove box `M1.2`",
+        ),
+        (
+            "@@ -1 +1 @@\n-test_command: \"sh tests/all.sh\"\n+test_command: \"true\"\n",
+            "it would change `test_command`",
+        ),
+        (
+            "@@ -1 +1 @@\n-max_cost_usd_estimate: 1\n+max_cost_usd_estimate: 99\n",
+            "it would change `max_cost_usd_estimate`",
+        ),
         ("@@ -1 +1,2 @@\n task_id: stuck-001\n+sandbox_network: {policy: open}\n", "it would change `sandbox_network`"),
         ("@@ -1 +1 @@\n-nowhere\n+here\n", "its diff does not fit the task as it is now"),
     ] {
-        let case = case(TASK, &script(&[pause.clone()]));
+        let case = case(TASK, &script(std::slice::from_ref(&pause)));
         let mut says = diagnosis();
         says["task_diff"] = diff.into();
         case.helper("doctor", &doctor(&says));
@@ -397,9 +436,13 @@ async fn a_person_may_edit_the_task() {
     ];
     let case = case(TASK, &script(&[pause, reply("The key.", &key, &["M1.1"])]));
     run(&case, |wish| wish.baseline = false).await;
-    let edit = |text: String, allow_weaker: bool| Control::EditTask(TaskEdit { text, allow_weaker, ..TaskEdit::default() });
+    let edit =
+        |text: String, allow_weaker: bool| Control::EditTask(TaskEdit { text, allow_weaker, ..TaskEdit::default() });
     let weaker = TASK
-        .replace("- [ ] M1.2 The door is open\n  - verify: `sh tests/door.sh`\n", "- [ ] M1.3 The key is there\n  - verify: `test -f key.txt`\n")
+        .replace(
+            "- [ ] M1.2 The door is open\n  - verify: `sh tests/door.sh`\n",
+            "- [ ] M1.3 The key is there\n  - verify: `test -f key.txt`\n",
+        )
         .replace("sh tests/all.sh", "sh tests/key.sh");
     let why = tell(&case, edit(weaker.clone(), false)).await.unwrap_err();
     assert!(why.contains("it would change `test_command`") && why.contains("--allow-weaker"), "{why}");
@@ -417,10 +460,13 @@ fn killed_in_the_middle_of_a_diagnosis() {
     let task = TASK.replace("max_iterations: 12", "max_iterations: 12\ndiagnose: {apply: auto}");
     let fresh = || {
         let case = case(&task, &rattler());
-        case.helper("doctor", &script(&[
-            when(json!({"text": "Hm.", "usage": {"input": 10, "output": 1}}), &json!({"call": 0})),
-            when(json!({"json": diagnosis(), "usage": {"input": 10, "output": 1}}), &json!({"call": 1})),
-        ]));
+        case.helper(
+            "doctor",
+            &script(&[
+                when(json!({"text": "Hm.", "usage": {"input": 10, "output": 1}}), &json!({"call": 0})),
+                when(json!({"json": diagnosis(), "usage": {"input": 10, "output": 1}}), &json!({"call": 1})),
+            ]),
+        );
         case
     };
     let mut calm = fresh();
