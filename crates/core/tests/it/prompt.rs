@@ -29,7 +29,7 @@ test_command: \"make test\"
 ";
 
 /// An iteration in the middle of a run that had its troubles.
-fn middle<'a>(ask: Ask<'a>) -> Inputs<'a> {
+fn middle(ask: Ask<'_>) -> Inputs<'_> {
     Inputs {
         nonce: NONCE,
         run: "01k3x5",
