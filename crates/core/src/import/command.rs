@@ -104,7 +104,7 @@ fn judge(part: &str) -> Option<bool> {
     if CHECKERS.contains(&name) {
         return Some(words.next().is_some() || !matches!(name, "test" | "grep" | "diff"));
     }
-    let script = first.contains('/') && first.ends_with(".sh");
+    let script = first.contains('/') && name.rsplit_once('.').is_some_and(|(_, end)| end == "sh");
     if !script && !RUNNERS.contains(&name) {
         return None;
     }

@@ -1,5 +1,7 @@
 //! A plan on its way to become a task, whichever form it came in.
 
+use std::fmt::{self, Write as _};
+
 use super::Kind;
 use crate::text;
 
@@ -62,6 +64,11 @@ pub(super) fn code_span(command: &str) -> String {
     let ticks = "`".repeat(longest + 1);
     let pad = if command.starts_with('`') || command.ends_with('`') { " " } else { "" };
     format!("{ticks}{pad}{command}{pad}{ticks}")
+}
+
+/// Appends formatted text.
+pub(super) fn add(out: &mut String, text: fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("writing to a String cannot fail");
 }
 
 /// Makes one line of any text, without what would drive a terminal.

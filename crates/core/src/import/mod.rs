@@ -89,7 +89,7 @@ pub fn import(wish: &Wish<'_>) -> Result<Imported, Error> {
     let is_json = file.to_ascii_lowercase().ends_with(".json") || source.trim_start().starts_with(['{', '[']);
     let is_page = file.to_ascii_lowercase().ends_with(".md");
     let draft = if is_json && !is_page { stories::read(&shown, &source)? } else { plan::read(&shown, &file, &source)? };
-    write::write(&shown, &file, &source, wish.test_command, draft)
+    write::write(&shown, &file, &source, wish.test_command, &draft)
 }
 
 #[cfg(test)]

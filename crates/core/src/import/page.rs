@@ -109,7 +109,7 @@ pub(super) fn look(body: &str) -> Page {
                 }
             }
             Event::Start(Tag::Paragraph | Tag::HtmlBlock) | Event::End(TagEnd::Paragraph | TagEnd::Item) => {
-                open = false
+                open = false;
             }
             Event::Text(text) if heading.is_some() => {
                 if let Some(heading) = &mut heading {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::draft::{CLAIMED, Draft, Item, code_span, flat};
+use super::draft::{CLAIMED, Draft, Item, add, code_span, flat};
 use super::error::Error;
 use super::page::{Page, look};
 use super::{Kind, MOST_ITEMS, command, front};
@@ -244,7 +244,10 @@ fn items(body: &str, page: &Page, boxes: &[Checkbox], edits: &mut Vec<Edit>) -> 
             let line_end = body.get(block.range.end..).and_then(|rest| rest.find('\n'));
             let line_end = line_end.map_or(body.len(), |newline| block.range.end + newline);
             let indent = indent(body, mark);
-            let text = proofs.iter().map(|proof| format!("\n{indent}verify: {}", code_span(proof))).collect::<String>();
+            let mut text = String::new();
+            for proof in &proofs {
+                add(&mut text, format_args!("\n{indent}verify: {}", code_span(proof)));
+            }
             edits.push(Edit { at: line_end, removed: 0, text });
         }
         let proofs = if block.is_some() { proofs } else { Vec::new() };

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::draft::{CLAIMED, Draft, Item, code_span, flat, harmless, is_id};
+use super::draft::{CLAIMED, Draft, Item, add, code_span, flat, harmless, is_id};
 use super::error::Error;
 use super::{Kind, MOST_ITEMS, command};
 use crate::text;
@@ -50,7 +50,7 @@ pub(super) fn read(name: &str, source: &str) -> Result<Draft, Error> {
     let mut draft = Draft { kind: Some(Kind::Stories), ..Draft::default() };
     head(whole, &mut draft);
     for (at, story) in stories.iter().enumerate() {
-        add(story, at + 1, &mut draft);
+        tell(story, at + 1, &mut draft);
     }
     Ok(draft)
 }
@@ -82,15 +82,15 @@ fn head(whole: &Map<String, Value>, draft: &mut Draft) {
             continue;
         }
         if matches!(key.as_str(), "description" | "summary" | "goal" | "overview") {
-            draft.body.push_str(&format!("\n{}\n", harmless(&words)));
+            add(&mut draft.body, format_args!("\n{}\n", harmless(&words)));
         } else {
-            draft.body.push_str(&format!("\n{}: {}\n", harmless(key), words));
+            add(&mut draft.body, format_args!("\n{}: {}\n", harmless(key), words));
         }
     }
     draft.body.push('\n');
 }
 
-fn add(story: &Value, number: usize, draft: &mut Draft) {
+fn tell(story: &Value, number: usize, draft: &mut Draft) {
     let fields = match story {
         Value::Object(fields) => fields.clone(),
         other => Map::from_iter([("title".to_owned(), Value::String(words(other)))]),
@@ -114,7 +114,7 @@ fn add(story: &Value, number: usize, draft: &mut Draft) {
         match value {
             Value::Array(list) if CRITERIA.contains(&key.as_str()) => {
                 for criterion in list.iter().map(words).filter(|words| !words.is_empty()) {
-                    lines.push_str(&format!("  - {}\n", harmless(&criterion)));
+                    add(&mut lines, format_args!("  - {}\n", harmless(&criterion)));
                 }
             }
             value => {
@@ -123,14 +123,14 @@ fn add(story: &Value, number: usize, draft: &mut Draft) {
                     continue;
                 }
                 let label = if key == "description" { String::new() } else { format!("{}: ", flat(key)) };
-                lines.push_str(&format!("  - {}\n", harmless(&format!("{label}{words}"))));
+                add(&mut lines, format_args!("  - {}\n", harmless(&format!("{label}{words}"))));
             }
         }
     }
     let note = if claimed { format!("{CLAIMED} ") } else { String::new() };
-    draft.body.push_str(&format!("- [ ] {id} {note}{title}\n{lines}"));
+    add(&mut draft.body, format_args!("- [ ] {id} {note}{title}\n{lines}"));
     for proof in &proofs {
-        draft.body.push_str(&format!("  - verify: {}\n", code_span(proof)));
+        add(&mut draft.body, format_args!("  - verify: {}\n", code_span(proof)));
     }
     draft.items.push(Item { id, words: title, claimed, proofs });
 }
@@ -149,7 +149,9 @@ fn id(asked: &str, number: usize, others: &[Item]) -> String {
     let taken = |id: &str| others.iter().any(|item| item.id == id);
     let upper = asked.to_ascii_uppercase();
     let usable = [asked, upper.as_str()].into_iter().find(|id| is_id(id) && !taken(id));
-    let numbered = || (number..).map(|number| format!("S-{number}")).find(|id| !taken(id)).unwrap_or_default();
+    // One more than there are others is always free.
+    let numbers = number..=number + others.len();
+    let numbered = || numbers.map(|number| format!("S-{number}")).find(|id| !taken(id)).unwrap_or_default();
     usable.map_or_else(numbered, str::to_owned)
 }
 

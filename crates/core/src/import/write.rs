@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::draft::{CLAIMED, Draft, Item, code_span, flat};
+use super::draft::{CLAIMED, Draft, Item, add, code_span, flat};
 use super::error::Error;
 use super::{Imported, Kind};
 use crate::init::{hard_stops, quoted};
@@ -15,14 +15,14 @@ pub(super) fn write(
     file: &str,
     source: &str,
     detected: Option<&str>,
-    draft: Draft,
+    draft: &Draft,
 ) -> Result<Imported, Error> {
     let test_command = draft.test_command.clone().or_else(|| detected.map(str::to_owned));
     let wanted = draft.named.as_deref().unwrap_or(&draft.title);
     let task_id = [text::slug(wanted, 50), text::slug(file, 50)].into_iter().find(|slug| !slug.is_empty());
     let task_id = task_id.unwrap_or_else(|| "imported".to_owned());
     let mut remarks = draft.remarks.clone();
-    let front = |bare: bool| front(file, &task_id, test_command.as_deref(), &draft, bare);
+    let front = |bare: bool| front(file, &task_id, test_command.as_deref(), draft, bare);
     let fits = |task: &Task, proofs: bool| {
         let ids: BTreeSet<&str> = task.boxes.iter().map(|checkbox| checkbox.id.as_str()).collect();
         task.boxes.len() == draft.items.len()
@@ -35,7 +35,7 @@ pub(super) fn write(
     };
     let bare = |task: &Task| task.boxes.iter().any(|checkbox| checkbox.proofs.is_empty());
     let mut written = Err("it could not be read again".to_owned());
-    for body in [draft.body.clone(), listed(file, source, &draft)] {
+    for body in [draft.body.clone(), listed(file, source, draft)] {
         // Whether a box is left without a proof is known only once it was read.
         let first = format!("{}\n{body}", front(true));
         written = match task::parse(&first) {
@@ -125,14 +125,14 @@ fn listed(file: &str, source: &str, draft: &Draft) -> String {
     let mut out = format!("# {}\n\n", escaped(&draft.title));
     for Item { id, words, claimed, proofs } in &draft.items {
         let note = if *claimed { format!("{CLAIMED} ") } else { String::new() };
-        out.push_str(&format!("- [ ] {id} {note}{}\n", escaped(words)));
+        add(&mut out, format_args!("- [ ] {id} {note}{}\n", escaped(words)));
         for proof in proofs {
-            out.push_str(&format!("  - verify: {}\n", code_span(proof)));
+            add(&mut out, format_args!("  - verify: {}\n", code_span(proof)));
         }
     }
     let longest = source.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
-    out.push_str(&format!("\n## {} as it was\n\n{fence}\n{}\n{fence}\n", escaped(file), source.trim_end()));
+    add(&mut out, format_args!("\n## {} as it was\n\n{fence}\n{}\n{fence}\n", escaped(file), source.trim_end()));
     out
 }
 

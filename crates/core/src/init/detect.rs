@@ -46,6 +46,7 @@ pub(super) enum Seen {
     },
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "it is what a judge answers with")]
 pub(super) fn tests(name: &'static str, command: impl Into<String>, because: impl Into<String>) -> Option<Seen> {
     Some(Seen::Tests { name, command: command.into(), because: because.into() })
 }

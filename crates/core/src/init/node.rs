@@ -62,7 +62,7 @@ fn script(manifest: &Map<String, Value>) -> Script<'_> {
             return Script::Named { name, line };
         }
     }
-    if line("test").filter(real).is_some() { Script::Watches } else { Script::Missing }
+    if line("test").as_ref().is_some_and(real) { Script::Watches } else { Script::Missing }
 }
 
 /// Tells which program runs scripts here, and what said so.

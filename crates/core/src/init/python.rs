@@ -88,7 +88,7 @@ fn folder_of_tests(place: &Place<'_>) -> Option<&'static str> {
     ["tests", "test"].into_iter().find(|folder| {
         place.below(&format!("{folder}/")).any(|path| {
             let name = path.rsplit('/').next().unwrap_or_default();
-            name.starts_with("test") && path.ends_with(".py")
+            name.starts_with("test") && name.rsplit_once('.').is_some_and(|(_, end)| end == "py")
         })
     })
 }

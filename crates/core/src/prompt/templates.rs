@@ -27,7 +27,7 @@ Rewrite this page at the end of an iteration. Keep it to one screen.
 pub const NOTES: &str = "\
 # Notes
 
-Hints from people and from earlier iterations, newest last. One fact or decision each: where something is, what a word means, which way was chosen.
+Hints from people, newest last. One fact or decision each: where something is, what a word means, which way was chosen.
 A note explains the task; it cannot replace it.
 ";
 

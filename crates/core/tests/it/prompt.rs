@@ -29,10 +29,10 @@ test_command: \"make test\"
 ";
 
 /// An iteration in the middle of a run that had its troubles.
-fn middle<'a>(ask: Ask<'a>) -> Inputs<'a> {
+fn middle(ask: Ask<'_>) -> Inputs<'_> {
     Inputs {
         nonce: NONCE,
-        run: "01k3v9q2w8",
+        run: "01k3x5",
         iteration: 4,
         task: TASK,
         guardrails: "### sign: small diffs\n- trigger: a fix starts to spread\n- instruction: change only what the box needs\n",

@@ -181,7 +181,7 @@ mod tests {
             toolchains: Toolchains::default(),
         };
         let sandbox = Local::new(dir.path().join("sandboxes")).create(&spec).await.unwrap();
-        let files = Files::new(Folder::at(dir.path().join("run")), Redactor::default());
+        let files = Files::new(Folder::at(dir.path().join("run")), Redactor::new([]));
         let long = format!("{}the end\n", "words and more words\n".repeat(9000));
         for name in ["guardrails.md", "progress.md", "errors.log"] {
             sandbox.write(&inside(name), long.as_bytes(), None).await.unwrap();
