@@ -177,7 +177,8 @@ fn gets_over(agent: Agent, key: Key, trouble: Turn, times: usize) -> Vec<Event> 
     let events = world.events();
     let iterations = events.iter().filter(|event| matches!(event, Event::IterationStarted { .. })).count();
     assert_eq!(iterations, 3, "{said}");
-    let cut = events.iter().filter(|event| matches!(event, Event::ActionFinished { outcome: Outcome::Cut, .. })).count();
+    let cut =
+        events.iter().filter(|event| matches!(event, Event::ActionFinished { outcome: Outcome::Cut, .. })).count();
     assert_eq!(cut, 1, "{said}");
     assert_eq!(world.paid(), agent.bill(&used).0.0, "refused calls cost nothing: {said}");
     events
@@ -211,7 +212,7 @@ fn claude_is_rate_limited() {
 
 #[test]
 fn codex_is_rate_limited() {
-    is_parked(&gets_over(CODEX, PROJECT_KEY, limited(), 1));
+    is_parked(&gets_over(CODEX, PROJECT_KEY, limited(), 3));
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn claude_meets_an_overloaded_provider() {
 
 #[test]
 fn codex_meets_an_overloaded_provider() {
-    gets_over(CODEX, PROJECT_KEY, Turn::error(503, "server_error", "overloaded"), 1);
+    gets_over(CODEX, PROJECT_KEY, Turn::error(503, "server_error", "overloaded"), 3);
 }
 
 /// A key the provider does not take: the run rests with exit 4, says what to do, and goes on when it was done.
@@ -246,7 +247,7 @@ fn claude_is_unauthorised() {
 
 #[test]
 fn codex_is_unauthorised() {
-    is_unauthorised(CODEX, PROJECT_KEY, 1);
+    is_unauthorised(CODEX, PROJECT_KEY, 3);
 }
 
 /// A session that comes to a bad end uses its iteration up and proves nothing; the next ones do the work.
@@ -267,9 +268,7 @@ fn survives(agent: Agent, key: Key, bad: Vec<Turn>, config: &str, what: &str) {
         .collect();
     assert_eq!(finished.first(), Some(&(Ended::ActionFailed, 0)), "{said}");
     assert_eq!(finished.last().map(|(_, verified)| *verified), Some(3), "{said}");
-    let failed = |event: &Event| {
-        matches!(event, Event::ActionFinished { outcome: Outcome::Failed, detail, .. } if detail.contains(what))
-    };
+    let failed = |event: &Event| matches!(event, Event::ActionFinished { outcome: Outcome::Failed, detail, .. } if detail.contains(what));
     assert!(events.iter().any(failed), "`{what}` is not told: {said}");
 }
 

@@ -15,10 +15,10 @@ mod cage;
 mod cell;
 mod docs;
 mod home;
-#[cfg(target_os = "linux")]
-mod litellm;
 mod import;
 mod init;
+#[cfg(target_os = "linux")]
+mod litellm;
 mod look;
 mod lying;
 mod planted;

@@ -53,7 +53,12 @@ fn change(held: &[u8], reply: &Recorded) -> Change {
         return Change::Append { whole, text: Recorded::header() + &line };
     }
     let wanted = serde_json::to_value(&reply.when).unwrap_or_default();
+    // Only a line that holds these very words is worth parsing: a long run has thousands of them.
+    let words = wanted.to_string();
     let same_call = |held: &str| {
+        if !held.contains(&words) {
+            return false;
+        }
         let held: Value = serde_json::from_str(held).unwrap_or_default();
         held.get("when").is_some_and(|when| *when == wanted)
     };

@@ -9,9 +9,9 @@ mod git;
 mod hostile;
 mod lab;
 mod model;
-mod replay;
 #[cfg(target_os = "linux")]
 mod prompt;
+mod replay;
 mod stuck;
 mod support;
 mod traces;
