@@ -62,9 +62,10 @@ fn change(held: &[u8], reply: &Recorded) -> Change {
         let held: Value = serde_json::from_str(held).unwrap_or_default();
         held.get("when").is_some_and(|when| *when == wanted)
     };
-    match text.split_inclusive('\n').find(|held| same_call(held)) {
+    match text.split_inclusive('\n').find(|line| same_call(line)) {
         None => Change::Append { whole, text: line },
-        Some(held) if held == line => Change::Nothing,
+        Some(same) if same == line && whole == held.len() => Change::Nothing,
+        Some(same) if same == line => Change::Append { whole, text: String::new() },
         Some(_) => {
             let others: String = text.split_inclusive('\n').filter(|held| !same_call(held)).collect();
             Change::Rewrite { text: others + &line }
@@ -101,6 +102,7 @@ mod tests {
         assert_eq!(change(format!("{first}{{\"te\u{fc}").as_bytes(), &two), append(&first, two.line()));
         assert_eq!(change(both.as_bytes(), &one), Change::Nothing);
         assert_eq!(change(both.as_bytes(), &two), Change::Nothing);
+        assert_eq!(change(format!("{both}{{\"te").as_bytes(), &two), append(&both, String::new()));
         let new = reply(1, 0, "another");
         let want = file_of(&[two.clone(), new.clone()]);
         assert_eq!(change(both.as_bytes(), &new), Change::Rewrite { text: want });

@@ -8,12 +8,13 @@ use ralph_core::event::{Answer, Event, Line, PinnedProfile};
 use ralph_core::gutter::Rung;
 use ralph_core::price::Price;
 use ralph_core::run::State;
+use ralph_engine::Error;
 use ralph_engine::host::Host;
 use ralph_engine::model::Pace;
 use ralph_engine::run::{Keep, Raise, Recreate, Runner, Stops, begin, resume};
-use ralph_engine::store::Silent;
+use ralph_engine::store::{Folder, Silent};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::support::{Case, HandOver, Scenario};
 
@@ -66,7 +67,6 @@ impl Lab {
 
     /// Begins the run, or goes on with it, until it rests.
     pub(crate) async fn drive(&mut self, default: &PinnedProfile, fallback: Option<&PinnedProfile>) -> State {
-        let (stops, announce) = (Stops::default(), Box::new(Silent));
         // The lock is let go before somebody takes hold anew.
         drop(self.runner.take());
         let mut runner = match self.case.folder() {
@@ -79,16 +79,28 @@ impl Lab {
                 wish.budget.cost = None;
                 wish.budget.tokens = Some(u64::MAX);
                 wish.budget.consecutive_gutter = u32::MAX;
-                begin(&self.host, wish, announce, stops, Keep::Always).await.unwrap().runner
+                let announce = Box::new(Silent);
+                begin(&self.host, wish, announce, Stops::default(), Keep::Always).await.unwrap().runner
             }
-            Some(folder) => {
-                let raise = Raise::default();
-                resume(&self.host, folder, raise, Recreate::No, announce, stops, Keep::Always).await.unwrap()
-            }
+            Some(folder) => self.take_hold(&folder).await,
         };
         let state = timeout(PATIENCE, runner.drive()).await.expect("the run comes to rest").unwrap().clone();
         self.runner = Some(runner);
         state
+    }
+
+    /// Goes on with the run. A program that another run of this process starts at that very moment holds the lock too
+    /// until it has become itself, so this is tried more than once.
+    async fn take_hold(&self, folder: &Folder) -> Runner {
+        for _ in 0..200 {
+            let (announce, stops, raise) = (Box::new(Silent), Stops::default(), Raise::default());
+            let taken = resume(&self.host, folder.clone(), raise, Recreate::No, announce, stops, Keep::Always).await;
+            match taken {
+                Err(Error::Locked { .. }) => sleep(Duration::from_millis(10)).await,
+                taken => return taken.unwrap(),
+            }
+        }
+        panic!("somebody holds the run {}", folder.id());
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {

@@ -13,8 +13,10 @@ fn course(lab: &Lab) -> Vec<String> {
     let told = |event: Event| match event {
         // A replay loses no calls, so they are counted anew.
         Event::ModelCalled { answer: Answer::Lost, .. } => None,
+        // Why the answer with the key was not followed is not the same: it has no key any more.
+        Event::ModelCalled { n, answer: Answer::Invalid { .. }, usage, .. } => Some(format!("{n} invalid {usage:?}")),
         Event::ModelCalled { n, answer, usage, cost, .. } => Some(format!("{n} {answer:?} {usage:?} {cost:?}")),
-        Event::ActionFinished { n, index, outcome, detail, .. } => Some(format!("{n}.{index} {outcome:?} {detail}")),
+        Event::ActionFinished { n, index, outcome, .. } => Some(format!("{n}.{index} {outcome:?}")),
         Event::IterationFinished { n, outcome, summary, .. } => Some(format!("{n} {outcome:?} {summary}")),
         _ => None,
     };
