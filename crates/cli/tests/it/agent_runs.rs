@@ -222,7 +222,8 @@ fn claude_meets_an_overloaded_provider() {
 
 #[test]
 fn codex_meets_an_overloaded_provider() {
-    gets_over(CODEX, PROJECT_KEY, Turn::error(503, "server_error", "overloaded"), 3);
+    // It tries each request three times, and that three times.
+    gets_over(CODEX, PROJECT_KEY, Turn::error(503, "server_error", "overloaded"), 9);
 }
 
 /// A key the provider does not take: the run rests with exit 4, says what to do, and goes on when it was done.
@@ -304,11 +305,14 @@ fn claude_is_killed() {
     survives(CLAUDE, API_KEY, kills(CLAUDE), "", "claude failed");
 }
 
-/// A stand-in for an agent: it says what it is told to say, in the words of the real one.
-fn stand_in(folder: &Path, script: &str) {
+/// A stand-in for an agent: it says what it is told to say, in the words of the real one. Returns its own folder.
+fn stand_in(folder: &Path, script: &str) -> PathBuf {
+    let folder = folder.join("programs/stand-in");
+    std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("claude");
     std::fs::write(&path, format!("#!/bin/sh\ncat > /dev/null\n{script}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    folder
 }
 
 const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"all done"}"#;
@@ -319,8 +323,8 @@ fn done_and_hanging() {
     let folder = tempfile::tempdir().unwrap();
     let work = "for w in one two three; do echo $w > $w.txt; done; git add *.txt; git commit -qm all; \
                 sed -i 's/- \\[ \\]/- [x]/' ralph_task.md";
-    stand_in(folder.path(), &format!("{work}\nprintf '%s\\n' '{RESULT}'\nsleep 600 & sleep 600"));
-    let world = world_with(folder.path(), CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let programs = stand_in(folder.path(), &format!("{work}\nprintf '%s\\n' '{RESULT}'\nsleep 600 & sleep 600"));
+    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
     world.stage.config("config.toml", "[agent]\ngrace_s = 1\n");
     let began = Instant::now();
     let said = world.ralph(&["run"]);
@@ -333,8 +337,9 @@ fn done_and_hanging() {
 #[test]
 fn done_and_nothing_done() {
     let folder = tempfile::tempdir().unwrap();
-    stand_in(folder.path(), &format!("sed -i 's/- \\[ \\]/- [x]/' ralph_task.md\nprintf '%s\\n' '{RESULT}'"));
-    let world = world_with(folder.path(), CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let programs =
+        stand_in(folder.path(), &format!("sed -i 's/- \\[ \\]/- [x]/' ralph_task.md\nprintf '%s\\n' '{RESULT}'"));
+    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
     let said = world.ralph(&["run", "--max-iterations", "2"]);
     assert_eq!(said.code, 3, "{said}");
     assert!(said.stderr.contains("without proof"), "{said}");
@@ -344,8 +349,8 @@ fn done_and_nothing_done() {
 #[test]
 fn crashes() {
     let folder = tempfile::tempdir().unwrap();
-    stand_in(folder.path(), "echo 'segmentation fault' >&2\nexit 139");
-    let world = world_with(folder.path(), CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let programs = stand_in(folder.path(), "echo 'segmentation fault' >&2\nexit 139");
+    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
     let said = world.ralph(&["run"]);
     assert_eq!(said.code, 5, "{said}");
     assert!(said.stderr.contains("segmentation fault"), "{said}");
@@ -357,8 +362,8 @@ fn rewrites_the_task() {
     let folder = tempfile::tempdir().unwrap();
     let work = "for w in one two three; do echo $w > $w.txt; done; git add *.txt; git commit -qm all; \
                 sed -i 's/- \\[ \\]/- [x]/; s/test -f one.txt/true/' ralph_task.md";
-    stand_in(folder.path(), &format!("{work}\nprintf '%s\\n' '{RESULT}'"));
-    let world = world_with(folder.path(), CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let programs = stand_in(folder.path(), &format!("{work}\nprintf '%s\\n' '{RESULT}'"));
+    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
     let said = world.ralph(&["run"]);
     assert_eq!(said.code, 0, "{said}");
     assert!(said.stderr.contains("task_proposal.md"), "{said}");
@@ -380,8 +385,8 @@ fn is_not_installed() {
 #[test]
 fn does_not_fit() {
     let folder = tempfile::tempdir().unwrap();
-    stand_in(folder.path(), "exit 0");
-    let world = world_with(folder.path(), CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let programs = stand_in(folder.path(), "exit 0");
+    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
     let said = world.ralph(&["run", "--agent", "codex"]);
     assert_eq!(said.code, 2, "{said}");
     let said = world.ralph(&["run", "--agent", "cluade"]);
