@@ -23,9 +23,11 @@ pub(crate) async fn agent(setup: &Setup, args: &Agent, ui: &mut Ui) -> Outcome {
     }
 }
 
+/// What a search for an agent's program brought.
+type Search = Result<Option<Found>, Error>;
+
 fn ls(setup: &Setup, ui: &mut Ui) -> Exit {
-    let all: Vec<(&dyn Known, Result<Option<Found>, Error>)> =
-        agent::all().iter().map(|agent| (*agent, find(&setup.host, *agent))).collect();
+    let all: Vec<(&dyn Known, Search)> = agent::all().iter().map(|agent| (*agent, find(&setup.host, *agent))).collect();
     if ui.json() {
         let rows: Vec<Value> = all.iter().map(|(agent, found)| row(*agent, found)).collect();
         ui.object(&json!({"format": FORMAT, "agents": rows}));
@@ -66,7 +68,7 @@ fn ls(setup: &Setup, ui: &mut Ui) -> Exit {
     Exit::Success
 }
 
-fn row(agent: &dyn Known, found: &Result<Option<Found>, Error>) -> Value {
+fn row(agent: &dyn Known, found: &Search) -> Value {
     let guarantee = agent.guarantee();
     let (place, trouble) = match found {
         Ok(Some(found)) => (

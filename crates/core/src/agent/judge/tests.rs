@@ -1,3 +1,5 @@
+//! What every end means.
+
 use super::*;
 
 const NOW: &str = "2026-01-02T10:00:00Z";
