@@ -98,7 +98,10 @@ pub(crate) async fn demo(setup: &Setup, args: Demo, ui: &mut Ui) -> Outcome {
 /// Does what a person would do whose run has paused here: carry out the first proposal and go on.
 async fn follow_the_diagnosis(setup: &Setup, state: &State, ui: &mut Ui) -> Result<State, Failure> {
     let (run, number) = (state.id(), state.diagnoses.open().next().unwrap_or(1));
-    tell(ui, &format!("\n{}", paint(BOLD, "Here ralph waits for a person (exit code 5). The demo does what it says:")));
+    tell(
+        ui,
+        &format!("\n{}", paint(BOLD, "Now a person is asked (exit code 5). The demo does what the last line says:")),
+    );
     tell(ui, &format!("  $ ralph apply {run} {number} && ralph resume {run}\n"));
     let folder = setup.host.home.folder(run);
     let wake = Wake::default();
