@@ -51,8 +51,11 @@ pub(super) fn read(front: &str) -> Other {
             }
             _ => None,
         };
-        if taken.is_none() {
-            other.left.push(line.trim_end().to_owned());
+        let comment = line.split_once(" #").map(|(_, comment)| format!("#{comment}").trim_end().to_owned());
+        match taken {
+            None => other.left.push(line.trim_end().to_owned()),
+            // What stands behind a value is no part of it, and is kept all the same.
+            Some(()) => other.left.extend(comment),
         }
     }
     other
@@ -110,7 +113,7 @@ mod tests {
             task: Some("Build it".to_owned()),
             test_command: Some("npm \"x\"".to_owned()),
             max_iterations: Some(20),
-            left: vec!["browser: yes".to_owned(), "list:".to_owned(), "  - a".to_owned()],
+            left: vec!["# now".to_owned(), "browser: yes".to_owned(), "list:".to_owned(), "  - a".to_owned()],
         };
         assert_eq!(read(front), want);
         let left = |line: &str| read(line).left.len();

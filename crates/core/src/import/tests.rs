@@ -1,3 +1,5 @@
+//! Plans of every shape, and what must be true of whatever is made of them.
+
 use proptest::prelude::*;
 
 use super::*;
