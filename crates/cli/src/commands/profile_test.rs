@@ -15,7 +15,7 @@ use super::profile::{FORMAT, cell};
 use crate::args::profile::Test;
 use crate::error::Outcome;
 use crate::render::columns;
-use crate::setup::{Flags, Setup, told};
+use crate::setup::{Flags, Setup};
 use crate::ui::{RED, Ui, YELLOW, paint};
 
 /// What is asked. A model that thinks first may use up its few tokens with it, which is an answer too.
