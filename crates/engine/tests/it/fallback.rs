@@ -27,7 +27,7 @@ async fn another_endpoint_goes_on_with_the_open_iteration() {
         (Behaviour::Reset, 3, 3),
         (Behaviour::status(504), 3, 3),
     ] {
-        let (lab, status, requests) = with_fallback(trouble.clone()).await;
+        let (lab, status, requests) = Box::pin(with_fallback(trouble.clone())).await;
         assert!(matches!(status, Status::Failed { reason: Reason::GaveUp { .. }, .. }), "{trouble:?}: {status:?}");
         assert_eq!(requests, asked, "{trouble:?}");
         let calls = lab.calls();
@@ -57,7 +57,7 @@ async fn trouble_that_another_endpoint_has_too_pauses() {
         (Behaviour::error(400, "context_length_exceeded", "too long"), false),
         (Behaviour::error(429, "insufficient_quota", "pay"), false),
     ] {
-        let (lab, status, requests) = with_fallback(trouble.clone()).await;
+        let (lab, status, requests) = Box::pin(with_fallback(trouble.clone())).await;
         let Status::Paused { reason, .. } = status else { panic!("{trouble:?}: {status:?}") };
         assert_eq!(matches!(reason, Reason::Auth { .. }), auth, "{reason:?}");
         assert_eq!((auth, matches!(reason, Reason::Provider { .. })), (auth, !auth), "{reason:?}");

@@ -1,6 +1,6 @@
 //! The formats the server answers in, told apart by the path that was asked for.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wire {
@@ -91,7 +91,7 @@ impl Wire {
             };
             (name.to_owned(), value.clone())
         });
-        Value::Object(Map::from_iter(renamed))
+        Value::Object(renamed.collect())
     }
 }
 

@@ -144,7 +144,7 @@ fn fields_of_the_profile() {
         let pointed = got.map(|body| want.ok().and_then(|at| body.pointer(at).cloned()));
         assert_eq!(pointed, want.map(|_| Some(json!(9))), "{extra}");
     }
-    let nine = |name: &str| Value::Object(Map::from_iter([(name.to_owned(), json!(9))]));
+    let nine = |name: &str| json!({ name: 9 });
     for (format, fields) in [
         (Format::Chat, &["model", "max_tokens", "max_completion_tokens", "n", "stream"][..]),
         (Format::Responses, &["model", "input", "instructions", "max_output_tokens", "background"]),
@@ -353,8 +353,7 @@ fn usage_is_believed_or_estimated() {
     let lie = r#"{"usage":{"prompt_tokens":1,"completion_tokens":1,"input_tokens":1,"output_tokens":1}}"#;
     for format in ALL {
         let (prompt, output) = names(format);
-        let pair =
-            |input: Value, said: Value| Value::Object(Map::from_iter([(prompt.into(), input), (output.into(), said)]));
+        let pair = |input: Value, said: Value| json!({ prompt: input, output: said });
         let good = format.answer(&fine(format, lie, &pair(json!(50), json!(9))), &request()).unwrap();
         let want = Usage { input: 50, output: 9, ..Usage::default() };
         assert_eq!((good.usage, good.usage_reported), (want, true), "{format:?}");
