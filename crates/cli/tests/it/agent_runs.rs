@@ -56,7 +56,7 @@ fn world_with(programs: &Path, agent: Agent, key: Key, turns: Vec<Turn>) -> Worl
     let server = runtime.block_on(builder.start()).unwrap();
     let stage = Stage::new();
     stage.repo.write("tests/all.sh", "test -f one.txt && test -f two.txt && test -f three.txt\n");
-    stage.repo.write("ralph_task.md", &TASK.replace("AGENT", agent.name));
+    stage.repo.write("ralph_task.md", TASK.replace("AGENT", agent.name));
     stage.repo.commit("a task");
     let version = if agent.model.0 == "openai" { "/v1" } else { "" };
     let ((provider, model), url, variable) = (agent.model, server.url(), key.variable);

@@ -23,14 +23,13 @@ impl Runner {
         let state = self.state();
         let open = state.open.as_ref();
         let n = open.map_or_else(|| state.last.as_ref().map_or(0, |last| last.n), |open| open.n);
-        let mut call = open.map_or(0, |open| open.calls);
+        let first = open.map_or(0, |open| open.calls);
         let profile = open.map_or_else(|| state.profile.clone(), |open| open.profile.clone());
         let charged = self.book.calls().since(state.through);
         let any = !charged.is_empty();
-        for Charged { model, status, usage, cost, .. } in charged {
+        for (call, Charged { model, status, usage, cost, .. }) in (first..).zip(charged) {
             let (answer, profile) = (Answer::Through { status }, profile.clone());
             self.events.append(Event::ModelCalled { n, call, profile, model, answer, usage, cost, duration_ms: 0 })?;
-            call += 1;
         }
         if let Some(why) = self.book.calls().trouble() {
             self.log(Level::Warn, format!("a call of the agent could not be written down: {why}"))?;

@@ -101,7 +101,7 @@ fn fit(host: &Host, wish: &Begin) -> Result<(), Error> {
     let chosen = Chosen::of(pinned)?;
     for profile in std::iter::once(&wish.profiles.default).chain(&wish.profiles.fallback) {
         let wire = host.endpoint(profile)?.wire;
-        if super::fits(chosen.get(), wire).is_none() {
+        if super::fits(chosen.get(), wire, super::provider(&profile.model)).is_none() {
             return Err(Error::Profile { profile: profile.name.clone(), why: super::misfit(chosen.get(), wire) });
         }
     }

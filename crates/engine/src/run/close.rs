@@ -11,7 +11,7 @@ use ralph_core::decide;
 use ralph_core::event::{Ended, Event, Level, Stage};
 use ralph_core::gutter::{Sample, Score, Signature, TestCounts};
 use ralph_core::hash::sha256;
-use ralph_core::run::{Open, Wish};
+use ralph_core::run::{Open, SESSION, Wish};
 use ralph_core::{task, text};
 use serde::Serialize;
 
@@ -566,8 +566,9 @@ fn sample(
     let edits = acted.iter().filter(|acted| acted.kind != "run" && acted.outcome != ralph_core::event::Outcome::Ok);
     failures.extend(edits.map(|acted| Signature::of(&acted.kind, 1, &acted.detail)));
     let wish = |acted: &&Acted| matches!(acted.kind.as_str(), "rotate" | "pause" | "stop_success" | "stop_failure");
-    if open.answer.is_some() && acted.iter().all(|acted| wish(&acted)) && outputs.is_empty() {
-        // An answer that does nothing is a failure like any other.
+    let idle = |acted: &Acted| acted.kind == SESSION && survey.changed_lines == 0;
+    if open.answer.is_some() && acted.iter().all(|acted| wish(&acted) || idle(acted)) && outputs.is_empty() {
+        // An answer, or a session, that does nothing is a failure like any other.
         failures.push(Signature::of("answer", 1, "no action"));
     }
     let tests = test_counts(open, outputs);

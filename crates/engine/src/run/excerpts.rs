@@ -172,6 +172,7 @@ mod tests {
     async fn ends_of_files() {
         let dir = tempfile::tempdir().unwrap();
         let spec = Spec {
+            layers: Vec::new(),
             name: "one".to_owned(),
             labels: BTreeMap::new(),
             env: BTreeMap::new(),

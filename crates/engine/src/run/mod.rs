@@ -32,4 +32,4 @@ pub(crate) use prepare::{discard, fresh};
 pub use resume::{Raise, Recreate, resume};
 pub use rewind::rewind;
 pub use runner::{Keep, Runner, Stops};
-pub(crate) use session::{Chosen, fits, misfit};
+pub(crate) use session::{Chosen, fits, misfit, provider};

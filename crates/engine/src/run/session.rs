@@ -94,7 +94,7 @@ impl Runner {
         let start = self.start(n, &*sandbox, agent, &way, &whole).await?;
         let hearing = Hearing::new(agent.reader(), self.redactor.clone());
         let mark = self.book.calls().mark();
-        let Some(gone) = self.listen(&*sandbox, &pinned, &start, &hearing).await? else { return Ok(()) };
+        let Some(gone) = self.listen(&*sandbox, &pinned, &start, &hearing, mark).await? else { return Ok(()) };
         self.settle().await?;
         let heard = hearing.take();
         self.tell_said(&heard.said)?;
@@ -194,7 +194,8 @@ impl Runner {
             profile: profile.clone(),
             why: "the sandbox is not lent its model".to_owned(),
         })?;
-        let wire = fits(agent, way.wire)
+        let provider = state.started.profiles.get(profile).map_or("", |profile| provider(&profile.model));
+        let wire = fits(agent, way.wire, provider)
             .ok_or_else(|| Error::Profile { profile: profile.clone(), why: misfit(agent, way.wire) })?;
         Ok(Way { wire, ..way })
     }
@@ -247,6 +248,7 @@ impl Runner {
         pinned: &PinnedAgent,
         start: &Start,
         hearing: &Hearing,
+        mark: usize,
     ) -> Result<Option<Gone>, Error> {
         let began = Instant::now();
         let session = Duration::from_secs(pinned.session_s).min(self.time_left());
@@ -284,6 +286,10 @@ impl Runner {
                     self.tell_of_refusals()?;
                     self.tell_of_calls()?;
                     self.tell_said(&hearing.said())?;
+                    // Some agents go on asking for hours where nobody answers.
+                    if agent::hopeless(&self.book.calls().seen(mark)) {
+                        break;
+                    }
                     // Dropping it ends the whole process tree; what it committed stays.
                     if hearing.finished_for().is_some_and(|since| since > grace) {
                         self.log(Level::Warn, format!("`{}` said it was done and did not end, so it was ended", pinned.name))?;
@@ -463,9 +469,17 @@ impl Chosen {
     }
 }
 
-/// Returns the protocol an agent speaks to the model of a profile. A route takes both protocols of OpenAI.
-pub(crate) fn fits(agent: &dyn Agent, wire: Wire) -> Option<Wire> {
-    let openai = |wire: &Wire| matches!(wire, Wire::Chat | Wire::Responses);
+/// Providers that serve both protocols of OpenAI.
+const BOTH: [&str; 3] = ["openai", "azure", "litellm_proxy"];
+
+/// Returns the provider in the name of a model.
+pub(crate) fn provider(model: &str) -> &str {
+    model.split('/').next().unwrap_or(model)
+}
+
+/// Returns the protocol an agent speaks to the model of a profile.
+pub(crate) fn fits(agent: &dyn Agent, wire: Wire, provider: &str) -> Option<Wire> {
+    let openai = |wire: &Wire| matches!(wire, Wire::Chat | Wire::Responses) && BOTH.contains(&provider);
     let same = agent.wires().iter().find(|own| **own == wire);
     same.or_else(|| agent.wires().iter().find(|own| openai(own) && openai(&wire))).copied()
 }
@@ -478,4 +492,29 @@ pub(crate) fn misfit(agent: &dyn Agent, wire: Wire) -> String {
         agent.name(),
         if spoken.is_empty() { "only to its maker".to_owned() } else { spoken.join(" or ") }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(agent: &str, wire: Wire, provider: &str, want: Option<Wire>) {
+        assert_eq!(fits(agent::named(agent).unwrap(), wire, provider), want, "{agent} {wire:?} {provider}");
+    }
+
+    #[test]
+    fn agents_and_providers() {
+        check("claude", Wire::Anthropic, "anthropic", Some(Wire::Anthropic));
+        check("claude", Wire::Chat, "openai", None);
+        check("codex", Wire::Responses, "openai", Some(Wire::Responses));
+        check("codex", Wire::Chat, "openai", Some(Wire::Responses));
+        check("codex", Wire::Chat, "litellm_proxy", Some(Wire::Responses));
+        // It has no protocol of its own for those that speak chat only.
+        check("codex", Wire::Chat, "zai", None);
+        check("qwen", Wire::Chat, "zai", Some(Wire::Chat));
+        check("gemini", Wire::Gemini, "gemini", Some(Wire::Gemini));
+        check("cursor", Wire::Anthropic, "anthropic", None);
+        check("claude", Wire::Scripted, "scripted", None);
+    }
 }
