@@ -19,7 +19,7 @@ use crate::home::{BOTH, Ralph, answer, honest};
 const MASTER: &str = "sk-master-of-this-test";
 
 /// It needs a quarter of a minute on an idle machine.
-const START: Duration = Duration::from_secs(90);
+const START: Duration = Duration::from_mins(4);
 
 /// A proxy that lives as long as this value.
 #[derive(Debug)]

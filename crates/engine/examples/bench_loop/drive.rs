@@ -270,6 +270,7 @@ fn wish(repo: PathBuf, script: &Path, iterations: u32) -> Fallible<Begin> {
         resources: ralph_core::event::Resources::default(),
         toolchains: ralph_core::config::Toolchains::default(),
         lent: Vec::new(),
+        agent: None,
         profiles: Profiles { default, fallback: None, doctor: None },
         // One more than is looked at, so that the last one looked at ends like all others.
         budget: Budget {

@@ -161,6 +161,7 @@ fn doctors(case: &Case) -> Vec<(&'static str, Micros)> {
             match answer {
                 Answer::Diagnosis { .. } => "diagnosis",
                 Answer::Invalid { .. } => "invalid",
+                Answer::Through { .. } => "through",
                 Answer::Lost => "lost",
                 Answer::Actions { .. } => "actions",
             },

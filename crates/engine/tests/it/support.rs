@@ -134,6 +134,7 @@ fn wish(plan: &Plan) -> Begin {
         resources: ralph_core::event::Resources::default(),
         toolchains: ralph_core::config::Toolchains::default(),
         lent: Vec::new(),
+        agent: None,
         profiles: Profiles { default: profile("scripted", "script.jsonl"), fallback, doctor },
         budget: Budget {
             iterations: 8,
