@@ -145,6 +145,10 @@ impl Runner {
 
     /// Runs until the run rests: it ended, it is paused, or somebody ended this process's part in it.
     pub async fn drive(&mut self) -> Result<&State, Error> {
+        // What a process before this one left uncharged counts before anything more is bought.
+        if !self.state().status.ended() {
+            self.tell_of_calls()?;
+        }
         self.renew_ledger();
         loop {
             self.take_controls().await?;

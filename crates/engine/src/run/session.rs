@@ -94,7 +94,11 @@ impl Runner {
         let start = self.start(n, &*sandbox, agent, &way, &whole).await?;
         let hearing = Hearing::new(agent.reader(), self.redactor.clone());
         let mark = self.book.calls().mark();
-        let Some(gone) = self.listen(&*sandbox, &pinned, &start, &hearing, mark).await? else { return Ok(()) };
+        let Some(gone) = self.listen(&*sandbox, &pinned, &start, &hearing, mark).await? else {
+            // Nobody waits any longer; what was under way is charged at its worst.
+            self.book.calls().give_up();
+            return self.tell_of_calls();
+        };
         self.settle().await?;
         let heard = hearing.take();
         self.tell_said(&heard.said)?;
