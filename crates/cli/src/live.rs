@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ralph_core::event::{Event, Line};
+use ralph_core::event::{Answer, Event, Line};
 use ralph_core::exit::Exit;
 use ralph_core::run::State;
 use ralph_core::text::first_line;
@@ -123,6 +123,8 @@ impl View {
             Event::SandboxReady { .. } => Some("checking the proofs on the base commit".to_owned()),
             Event::IterationStarted { profile, .. } => Some(format!("waiting for {profile}")),
             Event::ActionStarted { brief, .. } => Some(first_line(brief, 60).to_owned()),
+            // An agent goes on after each of its calls.
+            Event::ModelCalled { answer: Answer::Through { .. }, .. } => return,
             Event::ActionFinished { .. } | Event::ModelCalled { .. } => Some("checking".to_owned()),
             Event::Pushed { .. } => Some("proving in a fresh sandbox".to_owned()),
             Event::Paused { .. } | Event::RunFinished { .. } => None,

@@ -20,6 +20,9 @@ use crate::task::{Diagnose, Task};
 /// The number of the format that `events.jsonl` is written in.
 pub const FORMAT: u32 = 1;
 
+/// Who resumes a run that waited for its provider.
+pub const RESET_TIME: &str = "the provider's reset time";
+
 /// One line of `events.jsonl`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {

@@ -11,7 +11,9 @@ use crate::audit::Head;
 use crate::budget::{Budget, Limit, Spent};
 use crate::control::Control;
 use crate::diagnosis::Diagnoses;
-use crate::event::{Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, Reason, Stage, Started, Verdict};
+use crate::event::{
+    Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, RESET_TIME, Reason, Stage, Started, Verdict,
+};
 use crate::exit::Exit;
 use crate::gutter::{Rung, Sample, Score};
 use crate::money::Micros;
@@ -403,7 +405,7 @@ impl State {
                 self.pause_due = false;
                 self.status = Status::Paused { reason: reason.clone(), next: next.clone() };
             }
-            Event::Resumed { .. } => self.resumed(),
+            Event::Resumed { by } => self.resumed(by),
             Event::ControlApplied { control, .. } => self.controlled(control),
             Event::RunFinished { verdict, next } => {
                 let next = next.clone();
@@ -573,7 +575,7 @@ impl State {
 
     /// Takes back what made the run rest: a person has seen it and wants it to go on. Nothing else is forgotten, because
     /// a run whose process was killed did not rest, and what it was about to do is still to be done.
-    fn resumed(&mut self) {
+    fn resumed(&mut self, by: &str) {
         let reason = match &self.status {
             Status::Paused { reason, .. } | Status::Failed { reason, .. } | Status::Stopped { reason, .. } => {
                 Some(reason)
@@ -601,7 +603,8 @@ impl State {
             Some(Reason::Baseline { .. }) => self.baseline_refused = None,
             _ => (),
         }
-        if let Some(open) = &mut self.open {
+        // Who waits for a provider that never answers must come to a person in the end.
+        if let Some(open) = self.open.as_mut().filter(|_| by != RESET_TIME) {
             open.cut = 0;
         }
         self.status = if self.workplace.is_some() { Status::Running } else { Status::Preparing };

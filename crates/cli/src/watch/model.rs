@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ralph_core::control::Control;
-use ralph_core::event::{Event, Line, Stage};
+use ralph_core::event::{Answer, Event, Line, Stage};
 use ralph_core::run::{State, Status};
 use ralph_core::text::first_line;
 use ratatui::crossterm::event::KeyEvent;
@@ -223,6 +223,8 @@ impl Model {
             Event::SandboxReady { .. } => Some("checking the proofs on the base commit".to_owned()),
             Event::IterationStarted { profile, .. } => Some(format!("waiting for {profile}")),
             Event::ActionStarted { brief, .. } => Some(first_line(brief, 200).to_owned()),
+            // An agent goes on after each of its calls.
+            Event::ModelCalled { answer: Answer::Through { .. }, .. } => return,
             Event::ActionFinished { .. } | Event::ModelCalled { .. } => Some("checking".to_owned()),
             Event::CheckFinished { stage, proves, code, timed_out, .. } => {
                 let result = match (*timed_out, *code) {

@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ralph_core::event::{Answer, Ended, Event, Line, Outcome, Reason};
@@ -392,4 +393,69 @@ fn does_not_fit() {
     let said = world.ralph(&["run", "--agent", "cluade"]);
     assert_eq!(said.code, 2, "{said}");
     assert!(said.stderr.contains("did you mean `claude`?"), "{said}");
+}
+
+/// ralph is killed while a call of the agent is under way. The resumed run goes on with a fresh session, and each call is
+/// charged once: what was answered at its price, what nobody saw the end of at its worst.
+#[test]
+fn ralph_is_killed_in_the_middle_of_a_call() {
+    let agent = CLAUDE;
+    let (turns, used) = three_steps(agent);
+    let look = Turn::Tool {
+        name: "Bash".to_owned(),
+        input: json!({"command": "true", "description": "look around"}),
+        usage: llm::Usage::Said(tokens(9)),
+    };
+    let begin = [look, Turn::text("too late").slow(Duration::from_mins(30), Duration::ZERO)];
+    let Some(world) = world(agent, API_KEY, begin.into_iter().chain(turns).collect()) else { return };
+    let mut command = world.stage.command(&["run"]);
+    command.envs([("PATH", world.path.as_str()), (world.key.variable, world.key.value)]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_mins(3);
+    while world.calls().len() < 2 {
+        assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline, "there was no second call");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let said = world.ralph(&["resume", "@"]);
+    assert_eq!(said.code, 0, "{said}");
+    let charged: Vec<(Option<u16>, u64)> = world
+        .events()
+        .iter()
+        .filter_map(|event| match event {
+            Event::ModelCalled { answer: Answer::Through { status }, cost, .. } => Some((*status, cost.0)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(charged.len(), world.calls().len(), "{charged:?} {said}");
+    let lost: Vec<u64> = charged.iter().filter(|(status, _)| status.is_none()).map(|(_, cost)| *cost).collect();
+    assert!(matches!(lost.as_slice(), [worst] if *worst > 0), "{charged:?} {said}");
+    let known: Vec<Tokens> = std::iter::once(tokens(9)).chain(used).collect();
+    assert_eq!(world.paid() - lost[0], agent.bill(&known).0.0, "{charged:?} {said}");
+}
+
+/// The first call leaves too little for a second: the run ends as spent, with exit 3 and the way to give it more.
+#[track_caller]
+fn spends_all(agent: Agent, key: Key, first: Tokens) {
+    let [work, _] = step(agent, 0, first);
+    let Some(world) = world(agent, key, vec![work, Turn::text("never asked")]) else { return };
+    let said = world.ralph(&["run", "--max-cost", "0.50"]);
+    assert_eq!(said.code, 3, "{said}");
+    assert!(said.stderr.contains("--add-cost"), "{said}");
+    assert_eq!(world.calls().len(), 1, "{said}");
+    assert_eq!(world.paid(), agent.bill(&[first]).0.0, "{said}");
+    // What it did before is proved and handed over all the same.
+    let verified = |event: &Event| matches!(event, Event::IterationFinished { verified, .. } if verified.len() == 1);
+    assert!(world.events().iter().any(verified), "{said}");
+}
+
+#[test]
+fn claude_spends_all() {
+    spends_all(CLAUDE, API_KEY, Tokens { input: 30_000, output: 26_000, ..Tokens::default() });
+}
+
+#[test]
+fn codex_spends_all() {
+    spends_all(CODEX, PROJECT_KEY, Tokens { input: 14_000, output: 48_000, ..Tokens::default() });
 }

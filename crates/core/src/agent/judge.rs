@@ -150,6 +150,10 @@ fn by_result(finished: &Finished, ended: &Ended<'_>) -> Outcome {
 }
 
 fn by_words(text: &str, ended: &Ended<'_>) -> Option<Outcome> {
+    // Words about limits and logins may be what the task is about. Where the door saw an answer, the provider was fine.
+    if ended.calls.last().and_then(|call| call.status).is_some_and(|status| (200..300).contains(&status)) {
+        return None;
+    }
     // Where the door is watched it would have seen its own refusal.
     if ended.calls.is_empty() && text.contains("ralph: budget spent") {
         return Some(Outcome::Spend);

@@ -74,7 +74,8 @@ const SUCCEEDS: &[&str] =
 pub(super) fn checks(command: &str) -> bool {
     const LONGEST: usize = 300;
     if command.len() > LONGEST
-        || command.contains(|c: char| c.is_control() || matches!(c, '<' | '>' | '…'))
+        || command.contains(|c: char| c.is_control() || matches!(c, '<' | '>' | '…' | '|' | ';' | '`' | '$'))
+        || command.split_whitespace().any(|word| matches!(word, "-c" | "-e" | "-lc" | "--command" | "--eval"))
         || command.contains("...") && !command.contains("/...")
     {
         return false;

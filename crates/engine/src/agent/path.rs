@@ -45,7 +45,9 @@ fn resolve(real: &Path, agent: &dyn Agent) -> Result<Found, Error> {
                 .iter()
                 .find_map(|modules| Some((modules.join(&name), package::expand(&modules.join(&name), &rest)?)))
         });
-        if let Some((folder, program)) = native {
+        // A link could lead anywhere; what lies in the package itself is meant.
+        let within = |folder: &Path| fs::canonicalize(folder).is_ok_and(|real| real.starts_with(&npm.modules));
+        if let Some((folder, program)) = native.filter(|(folder, _)| within(folder)) {
             let below = program.strip_prefix(&folder).unwrap_or(Path::new("")).to_owned();
             return Ok(at(Layer { host: folder, inside }, &below, npm.version));
         }
@@ -59,7 +61,10 @@ fn resolve(real: &Path, agent: &dyn Agent) -> Result<Found, Error> {
         return Ok(seen(real, None));
     }
     // Its scripts name their interpreter by its whole path, so it stays where it is.
-    if let Some(environment) = real.ancestors().skip(1).take(4).find(|folder| folder.join("pyvenv.cfg").is_file()) {
+    let environment = real.ancestors().skip(1).take(4).find(|folder| folder.join("pyvenv.cfg").is_file());
+    // One that is a project too would show the project.
+    let project = |folder: &&Path| [".git", ".env", "pyproject.toml"].iter().any(|name| folder.join(name).exists());
+    if let Some(environment) = environment.filter(|folder| !project(folder)) {
         let below = real.strip_prefix(environment).unwrap_or(Path::new("")).to_owned();
         let layer = Layer { host: environment.to_owned(), inside: environment.to_owned() };
         return Ok(at(layer, &below, None));
@@ -72,8 +77,8 @@ fn resolve(real: &Path, agent: &dyn Agent) -> Result<Found, Error> {
         return Ok(at(layer, Path::new(""), None));
     }
     match real.parent() {
-        // A script beside what it uses. A folder of many programs is not its own.
-        Some(folder) if own(folder) => {
+        // A script in a folder of its own. What else might lie there is nobody's business.
+        Some(folder) if own(folder) && alone(real, folder) => {
             let below = real.strip_prefix(folder).unwrap_or(Path::new("")).to_owned();
             Ok(at(Layer { host: folder.to_owned(), inside }, &below, None))
         }
@@ -94,6 +99,11 @@ fn seen(real: &Path, version: Option<String>) -> Found {
 
 fn visible(real: &Path) -> bool {
     SYSTEM.iter().any(|system| real.starts_with(system))
+}
+
+/// Says whether a program has nothing beside it.
+fn alone(program: &Path, folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|entries| entries.flatten().all(|entry| entry.path() == program))
 }
 
 /// Says whether a folder belongs to one program: it is deep enough, and no folder for programs of all kinds.

@@ -78,6 +78,8 @@ struct Pages {
     /// What the doors answered, in order, refusals of our own among them.
     seen: Vec<Seen>,
     trouble: Option<String>,
+    /// The last write failed, and perhaps not before it had begun.
+    half: bool,
 }
 
 impl Calls {
@@ -100,7 +102,8 @@ impl Calls {
                 }
             }
         }
-        let mut pages = Pages { file, under_way: BTreeMap::new(), charged, seen: Vec::new(), trouble: None };
+        let mut pages =
+            Pages { file, under_way: BTreeMap::new(), charged, seen: Vec::new(), trouble: None, half: false };
         if !bytes.is_empty() && !bytes.ends_with(b"\n") {
             pages.put(b"\n");
         }
@@ -121,9 +124,10 @@ impl Calls {
                 pages.under_way.insert(*id, calling);
             }
             Told::Exchanged(exchanged) if exchanged.entry == Entry::Route => {
-                let limits = exchanged.call.as_ref().map(|call| call.limits.clone()).unwrap_or_default();
-                pages.seen.push(Seen { at, status: exchanged.status, limits: limits.clone(), spent: false });
+                // What was refused at the door is no word of the provider; a refusal for want of money was told before.
                 let Some(call) = &exchanged.call else { return };
+                let limits = call.limits.clone();
+                pages.seen.push(Seen { at, status: exchanged.status, limits: limits.clone(), spent: false });
                 // One that was given up and charged already is not charged again.
                 if pages.under_way.remove(&call.id).is_some() {
                     pages.charge(Charged {
@@ -147,6 +151,26 @@ impl Calls {
     pub fn since(&self, told: u64) -> Vec<Charged> {
         let told = usize::try_from(told).unwrap_or(usize::MAX);
         self.pages().charged.get(told..).unwrap_or_default().to_vec()
+    }
+
+    /// Makes the count fit what was told before, where a power cut has taken charges from the file; returns how many.
+    pub fn align(&self, told: u64) -> u64 {
+        let mut pages = self.pages();
+        let missing = told.saturating_sub(pages.charged.len() as u64);
+        for _ in 0..missing {
+            let lost =
+                Calling { id: u64::MAX, at: Timestamp::now(), model: String::new(), cost: Micros::ZERO, tokens: 0 };
+            pages.charged.insert(0, lost.worst());
+        }
+        missing
+    }
+
+    /// Has the disk keep what was written.
+    pub fn flush(&self) {
+        let mut pages = self.pages();
+        if let Err(error) = pages.file.sync_data() {
+            pages.trouble = Some(error.to_string());
+        }
     }
 
     /// Returns how many answers the doors have given so far.
@@ -195,7 +219,11 @@ impl Pages {
     }
 
     fn put(&mut self, bytes: &[u8]) {
-        if let Err(error) = self.file.write_all(bytes) {
+        // A line that was cut short is ended first, so that it spoils no other.
+        let begin: &[u8] = if self.half { b"\n" } else { b"" };
+        let written = self.file.write_all(&[begin, bytes].concat());
+        self.half = written.is_err();
+        if let Err(error) = written {
             self.trouble = Some(error.to_string());
         }
     }

@@ -20,6 +20,10 @@ impl Runner {
         if !self.events.begun() {
             return Ok(());
         }
+        let missing = self.book.calls().align(self.state().through);
+        if missing > 0 {
+            self.log(Level::Warn, format!("{missing} calls that were told of are missing from `calls.jsonl`"))?;
+        }
         let state = self.state();
         let open = state.open.as_ref();
         let n = open.map_or_else(|| state.last.as_ref().map_or(0, |last| last.n), |open| open.n);
@@ -27,6 +31,9 @@ impl Runner {
         let profile = open.map_or_else(|| state.profile.clone(), |open| open.profile.clone());
         let charged = self.book.calls().since(state.through);
         let any = !charged.is_empty();
+        if any {
+            self.book.calls().flush();
+        }
         for (call, Charged { model, status, usage, cost, .. }) in (first..).zip(charged) {
             let (answer, profile) = (Answer::Through { status }, profile.clone());
             self.events.append(Event::ModelCalled { n, call, profile, model, answer, usage, cost, duration_ms: 0 })?;

@@ -50,7 +50,8 @@ struct Metrics<'a> {
 impl Runner {
     pub(super) async fn close(&mut self, n: u32) -> Result<(), Error> {
         let Some(open) = self.state().open.clone() else { return Ok(()) };
-        let reply = if open.answer.is_some() { Some(self.reply(n)?) } else { None };
+        let agent = self.state().started.agent.is_some();
+        let reply = if open.answer.is_some() || agent { Some(self.reply(n)?) } else { None };
         let mut closing = Closing::load(&self.folder, n)?;
         let judged = match closing.judged.clone() {
             Some(judged) => judged,

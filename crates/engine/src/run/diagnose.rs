@@ -49,6 +49,7 @@ impl Runner {
 
     /// Brings the diagnosis of a run that rests to its end.
     pub(super) async fn diagnose_at_rest(&mut self) -> Result<(), Error> {
+        self.tell_of_calls()?;
         self.renew_ledger();
         // Every step makes a call or ends it, and calls are few.
         while self.state().diagnoses.under.is_some() {
@@ -324,11 +325,17 @@ impl Runner {
 
     /// Says whether a profile is one of the run's.
     pub(super) fn knows(&self, profile: &str) -> Result<(), String> {
-        let profiles = &self.state().started.profiles;
-        match profiles.get(profile) {
-            Some(_) => Ok(()),
-            None => Err(format!("the run knows the profiles {}", profiles.names().join(", "))),
-        }
+        let started = &self.state().started;
+        let profiles = &started.profiles;
+        // An agent is lent the models it works with, and the doctor's is not among them.
+        let names: Vec<&str> = match &started.agent {
+            Some(_) => std::iter::once(&profiles.default)
+                .chain(&profiles.fallback)
+                .map(|profile| profile.name.as_str())
+                .collect(),
+            None => profiles.names(),
+        };
+        if names.contains(&profile) { Ok(()) } else { Err(format!("the run knows the profiles {}", names.join(", "))) }
     }
 
     /// Judges a new text of the task and writes it beside the old ones; it counts once an event says so.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use ralph_core::action::Reply;
 use ralph_core::decide::{self, Step};
-use ralph_core::event::{Event, Level, Reason};
+use ralph_core::event::{Event, Level, RESET_TIME, Reason};
 use ralph_core::gutter::{self, Rung};
 use ralph_core::redact::Redactor;
 use ralph_core::run::{State, Status};
@@ -231,7 +231,7 @@ impl Runner {
         let wait = u64::try_from(until.as_millisecond() - Timestamp::now().as_millisecond()).unwrap_or(0);
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(wait)) => {
-                self.events.append(Event::Resumed { by: "the provider's reset time".to_owned() })?;
+                self.events.append(Event::Resumed { by: RESET_TIME.to_owned() })?;
             }
             () = self.stops.soon.cancelled() => return Ok(false),
             () = self.stops.now.cancelled() => return Ok(false),

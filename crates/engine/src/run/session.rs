@@ -37,6 +37,8 @@ const CUTS: u32 = 6;
 const WAIT: Duration = Duration::from_secs(2);
 /// Refused for now, without a word about when: looked at again after this.
 const SOME_TIME: Duration = Duration::from_mins(5);
+/// A provider that says *now* and means *not yet* is not asked in a hurry.
+const AT_LEAST: Duration = Duration::from_secs(5);
 
 /// `iterations/<n>/session.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -97,12 +99,14 @@ impl Runner {
         let Some(gone) = self.listen(&*sandbox, &pinned, &start, &hearing, mark).await? else {
             // Nobody waits any longer; what was under way is charged at its worst.
             self.book.calls().give_up();
-            return self.tell_of_calls();
+            self.tell_of_calls()?;
+            let heard = hearing.take();
+            return self.files.artefact(&*sandbox, n, &transcript(cut), heard.output.as_bytes()).await;
         };
         self.settle().await?;
         let heard = hearing.take();
         self.tell_said(&heard.said)?;
-        self.files.artefact(&*sandbox, n, "session.jsonl", heard.output.as_bytes()).await?;
+        self.files.artefact(&*sandbox, n, &transcript(cut), heard.output.as_bytes()).await?;
         let calls = self.book.calls().seen(mark);
         let ended = Ended {
             code: gone.code,
@@ -136,7 +140,7 @@ impl Runner {
             }
             Judged::Limit { until } => {
                 self.cut_short(n, gone, "the provider's limit is reached")?;
-                let until = until.unwrap_or_else(|| Timestamp::now() + SOME_TIME);
+                let until = until.unwrap_or_else(|| Timestamp::now() + SOME_TIME).max(Timestamp::now() + AT_LEAST);
                 self.pause(Reason::Quota { until })
             }
             Judged::Overload => self.cut_short(n, gone, "the provider is overloaded"),
@@ -192,12 +196,14 @@ impl Runner {
     /// Finds the way to the model of the iteration's profile, and checks that the agent can take it.
     fn way(&self, agent: &dyn Agent) -> Result<Way, Error> {
         let state = self.state();
-        let profile = state.open.as_ref().map_or(&state.profile, |open| &open.profile);
-        let way = self.ways.iter().find(|way| way.profile == *profile).cloned();
+        let open = state.open.as_ref().map(|open| &open.profile);
+        let mut wanted = open.into_iter().chain([&state.profile, &state.started.profiles.default.name]);
+        let way = wanted.find_map(|profile| self.ways.iter().find(|way| way.profile == *profile)).cloned();
         let way = way.ok_or_else(|| Error::Profile {
-            profile: profile.clone(),
+            profile: state.profile.clone(),
             why: "the sandbox is not lent its model".to_owned(),
         })?;
+        let profile = &way.profile;
         let provider = state.started.profiles.get(profile).map_or("", |profile| provider(&profile.model));
         let wire = fits(agent, way.wire, provider)
             .ok_or_else(|| Error::Profile { profile: profile.clone(), why: misfit(agent, way.wire) })?;
@@ -325,6 +331,8 @@ impl Runner {
                 agent::Said::Retry { status: None, why } => (Level::Warn, format!("retries: {why}")),
                 agent::Said::Trouble(why) => (Level::Warn, why.clone()),
             };
+            // Masked before it is cut: half a secret is not found any more.
+            let line = self.redactor.redact(&line).into_owned();
             self.log(level, text::first_line(&line, 200).to_owned())?;
         }
         Ok(())
@@ -394,7 +402,14 @@ impl Runner {
     async fn claimed_in_task(&mut self, n: u32) -> Result<Claims, Error> {
         let (sandbox, path) = (self.sandbox()?, self.state().started.task_path.clone());
         let pinned = self.pinned_task()?;
-        let found = sandbox.read(Path::new(&path), 4 << 20).await.unwrap_or_default();
+        let found = match sandbox.read(Path::new(&path), 4 << 20).await {
+            Ok(found) => found,
+            Err(error @ SandboxError::Gone { .. }) => return Err(error.into()),
+            Err(error) => {
+                self.log_once(Level::Warn, format!("nothing was claimed: the task file cannot be read: {error}"))?;
+                Vec::new()
+            }
+        };
         let found = String::from_utf8_lossy(&found).into_owned();
         let bare = |text: &str| task::tick(text, &std::collections::BTreeSet::new());
         if !found.is_empty() && bare(&found) != bare(&pinned) {
@@ -443,6 +458,11 @@ impl Runner {
         let nothing = || Reply { summary: String::new(), actions: Vec::new(), claims: Claims::default() };
         Ok(kept.map_or_else(nothing, |kept| kept.reply))
     }
+}
+
+/// The name of what a session printed; one that was cut short keeps its own.
+fn transcript(cut: u32) -> String {
+    if cut == 0 { "session.jsonl".to_owned() } else { format!("session-{cut}.jsonl") }
 }
 
 /// The agent that a run was started with.
