@@ -63,9 +63,11 @@ pub(crate) async fn run(setup: &Setup, args: Run, ui: &mut Ui) -> Outcome {
         return Err(not_ready(&read, &found, ui.json()));
     }
     let wish = setup.begin(&read, &flags)?;
-    // A missing key or backend is told before anything is made.
-    for profile in [Some(&wish.profiles.default), wish.profiles.fallback.as_ref()].into_iter().flatten() {
-        setup.host.model(profile).await?;
+    // A missing key or backend is told before anything is made; where an agent asks, so is what it could not ask.
+    if wish.agent.is_none() {
+        for profile in [Some(&wish.profiles.default), wish.profiles.fallback.as_ref()].into_iter().flatten() {
+            setup.host.model(profile).await?;
+        }
     }
     let isolation = setup.host.backend(&wish.backend)?.capabilities();
     warn_of(&isolation, ui);

@@ -385,18 +385,32 @@ fn models() {
     hint: did you mean `default-cheap`?
     ");
     assert_snapshot!(refused(&stage, &["run", "--profile", "claude"]), @"
-    exit 2
+    exit 4
     --- stderr
-    ralph: profile `claude` cannot be used: its provider speaks Anthropic, and the actions engine speaks OpenAI-compatible chat; name a `base_url` of a compatible gateway
+    ralph: `ANTHROPIC_API_KEY` is not set, and profile `claude` needs it
 
-    hint: choose another with `--profile NAME`, or correct it in `models.yaml`
+    hint: ralph secret set ANTHROPIC_API_KEY, or export it, or put it into `.env`
     ");
     assert_snapshot!(refused(&stage, &["run", "--engine", "agent"]), @"
     exit 2
     --- stderr
-    ralph: this version runs the `actions` engine only
+    ralph: profile `default-cheap` cannot be used: its provider speaks Chat, and the agent `claude` speaks Anthropic; choose a profile of such a provider
 
-    hint: set `engine: actions` in the task file, or use `--engine actions`
+    hint: choose another with `--profile NAME`, or correct it in `models.yaml`
+    ");
+    assert_snapshot!(refused(&stage, &["run", "--agent", "claude", "--profile", "claude"]), @"
+    exit 4
+    --- stderr
+    ralph: `ANTHROPIC_API_KEY` is not set, and profile `claude` needs it
+
+    hint: ralph secret set ANTHROPIC_API_KEY, or export it, or put it into `.env`
+    ");
+    assert_snapshot!(refused(&stage, &["run", "--engine", "magic"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no engine `magic`
+
+    hint: use `--engine actions` or `--engine agent`
     ");
     let key = [("ZAI_API_KEY", "sk-not-a-real-key")];
     let docker = stage.ralph_with(&key, &["run", "--backend", "docker"]);

@@ -100,10 +100,12 @@ fn fit(host: &Host, wish: &Begin) -> Result<(), Error> {
     let Some(pinned) = &wish.agent else { return Ok(()) };
     let chosen = Chosen::of(pinned)?;
     for profile in std::iter::once(&wish.profiles.default).chain(&wish.profiles.fallback) {
-        let wire = host.endpoint(profile)?.wire;
-        if super::fits(chosen.get(), wire, super::provider(&profile.model)).is_none() {
-            return Err(Error::Profile { profile: profile.name.clone(), why: super::misfit(chosen.get(), wire) });
+        let endpoint = host.endpoint(profile)?;
+        if super::fits(chosen.get(), endpoint.wire, super::provider(&profile.model)).is_none() {
+            let why = super::misfit(chosen.get(), endpoint.wire);
+            return Err(Error::Profile { profile: profile.name.clone(), why });
         }
+        host.credential(profile, &endpoint)?;
     }
     host.agent(pinned, &wish.backend).map(drop)
 }
