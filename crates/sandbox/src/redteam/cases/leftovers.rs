@@ -36,7 +36,15 @@ async fn nothing_left(range: &Range<'_>) -> Result<Verdict, Trouble> {
     let sandbox = range.fresh(&[]).await?;
     let sign = format!("47.0{}", std::process::id());
     range.say(&*sandbox, &format!("(setsid sleep {sign} >/dev/null 2>&1 &); touch x /tmp/x ~/x")).await?;
-    let seen = command_lines().iter().any(|line| line.contains(&sign));
+    // What is left in the background may take a moment to be what it is going to be.
+    let mut seen = false;
+    for _ in 0..250 {
+        seen = command_lines().iter().any(|line| line.contains(&sign));
+        if seen {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
     let listed = backend.list().await?.iter().any(|one| one.id == sandbox.id());
     let id = sandbox.id().to_owned();
     sandbox.destroy().await?;
