@@ -79,7 +79,10 @@ fn tests(house: &House) -> anyhow::Result<()> {
         report::say("`cargo-nextest` is not installed: using the slower `cargo test`");
         return program::run(program::cargo(root).args(["test", "--workspace", "--locked"]));
     }
-    program::run(program::cargo(root).args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]))?;
+    // Many tests wait for a process or a clock most of the time, so one more than there are processors is at work.
+    let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get() + 1).to_string();
+    let nextest = ["nextest", "run", "--workspace", "--locked", "--no-fail-fast", "--test-threads", &threads];
+    program::run(program::cargo(root).args(nextest))?;
     // The examples in documentation, which nextest does not run.
     program::run(program::cargo(root).args(["test", "--doc", "--workspace", "--locked"]))
 }
