@@ -138,13 +138,17 @@ impl New {
         &self.path
     }
 
-    /// Makes everything read-only and puts it in its place at once; the version that was there before goes.
+    /// Makes everything read-only and puts it in its place at once. The same version, whole, stays where it is: cages may
+    /// be showing it.
     pub(super) fn keep(self, about: &About) -> Result<Found, Error> {
         let description = self.path.join(ABOUT);
         let text = serde_json::to_vec_pretty(about).expect("strings serialise");
         fs::write(&description, text).map_err(file("write", &description))?;
         seal(&self.path.join(FILES)).map_err(file("seal", &self.path))?;
         let place = self.folder.join(&about.version);
+        if let Some(there) = read(&place).filter(|there| there == about) {
+            return Ok(there.found(&place));
+        }
         if place.exists() {
             let old = self.folder.join(format!("{NEW}old-{}", std::process::id()));
             fs::rename(&place, &old).map_err(file("move", &place))?;
@@ -242,8 +246,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::new(dir.path(), dir.path());
         let codex = named("codex").unwrap();
+        // One that lost its program is replaced, a whole one is not.
+        fs::create_dir_all(dir.path().join("agents/codex/1.0.0/files")).unwrap();
         put(&home, "1.0.0");
+        let whole = fs::metadata(dir.path().join("agents/codex/1.0.0")).unwrap();
         let found = put(&home, "1.0.0");
+        let now = fs::metadata(dir.path().join("agents/codex/1.0.0")).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::ino(&whole), std::os::unix::fs::MetadataExt::ino(&now));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&found.on_host), mode(found.on_host.parent().unwrap())), (0o555, 0o555));
         let shelf = dir.path().join("agents/codex");
