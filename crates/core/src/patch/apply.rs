@@ -169,7 +169,9 @@ impl Output<'_> {
     }
 
     fn finish(mut self, ended: bool) -> String {
-        if !ended && self.text.pop().is_some() && self.given {
+        // An empty line without an end would be no line at all, and one was asked for.
+        let empty = self.text == "\n" || self.text.ends_with("\n\n");
+        if !ended && !empty && self.text.pop().is_some() && self.given {
             self.text.pop();
         }
         self.text

@@ -116,6 +116,8 @@ fn last_newlines() {
     good("a\nb", "@@ -1,2 +1,3 @@\n a\n b\n+c\n", "a\nb\nc");
     good("a\nb", "@@ -1,2 +1,2 @@\n-a\n+A\n b\n\\ No newline at end of file\n", "A\nb");
     good("a", "@@ -1 +0,0 @@\n-a\n", "");
+    // An empty line without an end would be none.
+    good("a\nb", "@@ -1,2 +1,2 @@\n a\n-b\n+\n", "a\n\n");
     good("x\na\nx\na", "@@\n-a\n+b\n\\ No newline at end of file\n", "x\na\nx\nb");
     bad("a\nb\n", "@@ -1 +1 @@\n-a\n+c\n\\ No newline at end of file\n", Error::NoSuchPlace { hunk: 1 });
 }
