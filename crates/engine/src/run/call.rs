@@ -268,7 +268,7 @@ impl Runner {
         conversation::record(&self.folder, &self.recorded(n, &kept))?;
         let answer = match action::parse(&kept.text) {
             _ if kept.leaks.is_some() => {
-                let name = kept.leaks.unwrap_or_default();
+                let name = kept.leaks.clone().unwrap_or_default();
                 self.log(Level::Warn, format!("the model's answer held the secret `{name}`, so it was not followed"))?;
                 Answer::Invalid { error: format!("it holds the credential {name}, which no answer may hold") }
             }
@@ -279,16 +279,21 @@ impl Runner {
             }
             Err(invalid) => Answer::Invalid { error: self.redactor.redact(&invalid.message).into_owned() },
         };
-        self.events.append(Event::ModelCalled {
-            n,
-            call,
-            profile: profile.name.clone(),
-            model: kept.model,
-            answer,
-            usage: kept.usage,
-            cost: kept.cost,
-            duration_ms: kept.duration_ms,
-        })?;
+        self.called(n, call, profile, kept, answer)
+    }
+
+    /// Tells of a call that was answered.
+    pub(super) fn called(
+        &mut self,
+        n: u32,
+        call: u32,
+        profile: &PinnedProfile,
+        kept: Kept,
+        answer: Answer,
+    ) -> Result<(), Error> {
+        let Kept { model, usage, cost, duration_ms, .. } = kept;
+        let profile = profile.name.clone();
+        self.events.append(Event::ModelCalled { n, call, profile, model, answer, usage, cost, duration_ms })?;
         self.warn_of_budgets()
     }
 

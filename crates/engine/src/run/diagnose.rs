@@ -114,17 +114,7 @@ impl Runner {
             },
             Err(invalid) => Answer::Invalid { error: self.redactor.redact(&invalid.message).into_owned() },
         };
-        self.events.append(Event::ModelCalled {
-            n,
-            call,
-            profile: profile.name.clone(),
-            model: kept.model,
-            answer,
-            usage: kept.usage,
-            cost: kept.cost,
-            duration_ms: kept.duration_ms,
-        })?;
-        self.warn_of_budgets()
+        self.called(n, call, profile, kept, answer)
     }
 
     /// Reads an answer. A secret that was spelt out letter by letter shows only now, and goes as well.
