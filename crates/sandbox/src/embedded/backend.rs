@@ -71,7 +71,7 @@ pub(super) struct Shared {
     etc: PathBuf,
     images: image::Store,
     prepared: Mutex<BTreeMap<String, image::Prepared>>,
-    launcher: Launcher,
+    launcher: Arc<Launcher>,
     spare: Mutex<Option<Launched>>,
     system: OnceLock<System>,
     user: Option<User>,
@@ -105,7 +105,7 @@ impl Embedded {
                 etc: dir.join("etc"),
                 images: image::Store::new(dir.join("images")),
                 prepared: Mutex::default(),
-                launcher: Launcher::new(program),
+                launcher: Arc::new(Launcher::new(program)),
                 spare: Mutex::default(),
                 system: OnceLock::new(),
                 user: options.user,
@@ -365,7 +365,7 @@ impl Shared {
                 told => told.map_err(failed("hand the plan over"))?,
             }
             let most = meta.resources.disk.unwrap_or(layout::DISK);
-            let disk = if none { None } else { Disk::new(&place, most, launched.child.id()) };
+            let disk = if none { None } else { Disk::new(&place, most, launched.child.id(), shared.launcher.clone()) };
             Ok((launched, (groups, mark), disk.map(Arc::new), plan.volumes.len(), meta.labels))
         })
         .await?;

@@ -7,6 +7,7 @@
 mod backend;
 mod cgroup;
 mod command;
+mod count;
 mod disk;
 mod door;
 mod etc;
@@ -40,8 +41,12 @@ pub fn landlock_version() -> u8 {
     launcher::landlock_version()
 }
 
-/// Becomes the launcher, if this process was started as one. To be called first of all in `main`, before any thread.
+/// Becomes the launcher or the counter, if this process was started as one. To be called first of all in `main`, before any thread.
 pub fn entry() -> Option<ExitCode> {
     let name = std::env::args_os().next()?;
-    (name == launcher::NAME).then(launcher::main)
+    match name.to_str()? {
+        launcher::NAME => Some(launcher::main()),
+        launcher::COUNTER => Some(launcher::count()),
+        _ => None,
+    }
 }

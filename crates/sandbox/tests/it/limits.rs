@@ -271,6 +271,27 @@ async fn disk_is_held() {
     }
 }
 
+/// What becomes free on the disk meanwhile is more than what the sandbox takes, and nobody may look where it writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_free_hides_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let others = dir.path().join("others");
+    let file = std::fs::File::create(&others).unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 1024 * MIB).unwrap();
+    drop(file);
+    let bench = Bench::new(disk(64), true).await;
+    bench.is_usable().await;
+    std::fs::remove_file(&others).unwrap();
+    // No file is longer than a file may be.
+    let line = "mkdir locked; exec 3>locked/a 4>locked/b; chmod 0 locked; head -c 40M /dev/zero >&3; \
+                sleep 3; head -c 40M /dev/zero >&4; sleep 30";
+    let began = Instant::now();
+    let output = bench.sh(line).await;
+    assert_eq!(output.exit.limit, Some(Limit::Disk), "{output:?}");
+    // Ended for both, and not for the first alone.
+    assert!((3..30).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn names_and_holes_take_no_disk() {
     both(disk(64), async |bench| {

@@ -72,3 +72,8 @@ fn memory_is_held_without_a_group() {
 fn processes_are_held_without_a_group() {
     ordinarily("limits::a_fork_bomb_is_held_and_ends_with_its_time");
 }
+
+#[test]
+fn what_is_locked_is_counted() {
+    ordinarily("limits::what_others_free_hides_nothing");
+}

@@ -5,6 +5,7 @@
 //! outside and only waits; its child is process 1 of the cage; each program inside has a *keeper* between itself and
 //! process 1, which answers for its end. Nothing here knows what a run, a task or a model is.
 
+mod counter;
 mod fault;
 mod helper;
 mod init;
@@ -17,6 +18,7 @@ mod sys;
 mod walls;
 mod watch;
 
+pub(super) use counter::{COUNTER, main as count};
 pub(super) use helper::main;
 pub(super) use sys::landlock_version;
 
