@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -49,10 +51,24 @@ impl Fuzzer {
         if chosen.is_empty() {
             bail!("no fuzz target `{}`; there are: {}", only.unwrap_or(""), all.join(", "));
         }
-        for target in chosen {
-            self.fuzz(root, target, each)?;
-        }
-        Ok(())
+        // All at once: building them one by one leaves most processors idle.
+        let mut build = self.cargo_fuzz(root, "build")?;
+        program::run(build.args(only))?;
+        let lanes = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(chosen.len());
+        let (next, failed) = (Mutex::new(chosen.into_iter()), AtomicBool::new(false));
+        let lane = || -> anyhow::Result<()> {
+            while !failed.load(Ordering::Relaxed) {
+                let target = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some(target) = target else { break };
+                self.fuzz(root, target, each).inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let running: Vec<_> = (0..lanes).map(|_| scope.spawn(lane)).collect();
+            let ended: Vec<_> = running.into_iter().map(|lane| lane.join().expect("a lane does not panic")).collect();
+            ended.into_iter().collect()
+        })
     }
 
     fn fuzz(&self, root: &Path, target: &str, each: Duration) -> anyhow::Result<()> {
@@ -64,16 +80,23 @@ impl Fuzzer {
         // What the fuzzer finds goes into the first folder, so it must be there; it is not committed.
         let corpus = format!("fuzz/corpus/{target}");
         fs::create_dir_all(root.join(&corpus)).with_context(|| format!("could not make `{corpus}`"))?;
-        let mut fuzz = self.cargo(root);
-        fuzz.env("PATH", tools::path(root)?).args(["fuzz", "run", "--target-dir", "fuzz/target"]);
-        if self.nightly.is_none() {
-            fuzz.args(["--sanitizer", "none"]);
-        }
+        let mut fuzz = self.cargo_fuzz(root, "run")?;
         fuzz.args([target, &corpus, &seeds, "--"]);
         // One input may take long under the sanitizer on a busy machine, but not this long.
         fuzz.args(["-timeout=25", "-rss_limit_mb=2048", "-print_final_stats=1", "-print_funcs=0", "-verbosity=0"]);
         fuzz.arg(format!("-max_total_time={}", each.as_secs()));
-        program::run(&mut fuzz).with_context(|| format!("fuzz target `{target}`"))
+        let (said, ended) = program::together(&mut fuzz);
+        report::say(&said);
+        ended.with_context(|| format!("fuzz target `{target}`"))
+    }
+
+    fn cargo_fuzz(&self, root: &Path, what: &str) -> anyhow::Result<Command> {
+        let mut fuzz = self.cargo(root);
+        fuzz.env("PATH", tools::path(root)?).args(["fuzz", what, "--target-dir", "fuzz/target"]);
+        if self.nightly.is_none() {
+            fuzz.args(["--sanitizer", "none"]);
+        }
+        Ok(fuzz)
     }
 
     fn cargo(&self, root: &Path) -> Command {

@@ -52,6 +52,20 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Runs with the output held back, for programs that run side by side: returns the command, all it wrote, and how it ended.
+pub(crate) fn together(command: &mut Command) -> (String, anyhow::Result<()>) {
+    let line = shown(command);
+    match command.output().with_context(|| format!("could not start `{line}`")) {
+        Err(error) => (format!("$ {line}"), Err(error)),
+        Ok(output) => {
+            let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            let said = format!("$ {line}\n{out}{err}");
+            let ended = output.status.success().then_some(());
+            (said, ended.with_context(|| format!("`{line}` failed ({})", output.status)))
+        }
+    }
+}
+
 /// Returns where a program lies on `PATH`.
 pub(crate) fn which(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
@@ -79,6 +93,14 @@ mod tests {
         let error = output(&mut sh("echo no such luck >&2; exit 3")).expect_err("the script fails");
         let text = error.to_string();
         assert_eq!(text, "`sh -c echo no such luck >&2; exit 3` failed (exit status: 3): no such luck");
+    }
+
+    #[test]
+    fn what_is_held_back_is_told() {
+        let (said, ended) = together(&mut sh("echo out; echo err >&2; exit 3"));
+        assert!(said.ends_with("\nout\nerr\n"), "{said}");
+        assert!(ended.expect_err("the script fails").to_string().ends_with("failed (exit status: 3)"));
+        assert!(together(&mut sh("true")).1.is_ok());
     }
 
     #[test]

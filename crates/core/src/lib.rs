@@ -30,6 +30,7 @@ pub mod prompt;
 pub mod proof;
 pub mod receipt;
 pub mod redact;
+pub mod reset;
 pub mod run;
 pub mod secret;
 pub mod span;

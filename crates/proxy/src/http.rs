@@ -21,7 +21,7 @@ use crate::judge::Ask;
 use crate::line::{BUFFER, Line, Sending};
 use crate::notice::{Entry, Exchanged, Why, Wrong};
 use crate::passing::{Ending, Keep, Passing};
-use crate::pipeline::{Pipeline, alarm};
+use crate::pipeline::{Pipeline, Refused, alarm};
 use crate::reply::Reply;
 use crate::reverse::{self, Answer};
 use crate::scan::Scan;
@@ -154,11 +154,18 @@ async fn forward(
     }
     let ask = Ask::Request { method: request.method().as_str().to_owned(), path: path.clone() };
     // A stand-in is worth nothing before the policy has spoken.
-    let mut way = match line.lock().await.take().and_then(|line| line.again(&target, tls, &ask)) {
-        Some(way) => pipeline.judge(entry, &target, &ask).map(|()| way).map_err(|why| (why, None)),
-        None => Line::open(pipeline, entry, &target, tls, ask).await.map_err(|refused| (refused.why, refused.address)),
-    }
-    .map_err(|(why, address)| Reply::refused(&target, &why, address))?;
+    let kept = line.lock().await.take().and_then(|line| line.again(&target, tls, &ask));
+    let open = async || {
+        let opened = Line::open(pipeline, entry, &target, tls, ask.clone()).await;
+        opened.map_err(|Refused { why, address }| Reply::refused(&target, &why, address))
+    };
+    let mut fresh = kept.is_none();
+    let mut way = match kept {
+        Some(way) => {
+            pipeline.judge(entry, &target, &ask).map(|()| way).map_err(|why| Reply::refused(&target, &why, None))?
+        }
+        None => open().await?,
+    };
 
     let wrong = || Reply::new(StatusCode::BAD_REQUEST, "the request cannot be written anew");
     let mut told = Exchanged {
@@ -202,12 +209,20 @@ async fn forward(
     let mut ending = Ending::new(Arc::clone(&pipeline.notice), Some(told), None);
     let sending = Sending::new(body, &pipeline.phantoms, Arc::clone(&pipeline.notice), target.clone());
     let sent = sending.count();
-    let response = match way.send(Request::from_parts(parts, sending)).await {
-        // Nobody asked to switch.
-        Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => response,
-        _ => {
-            ending.note(StatusCode::BAD_GATEWAY.as_u16(), sent.load(Ordering::Relaxed));
-            return Err(Reply::refused(&target, &Why::Unreachable, None));
+    let mut request = Request::from_parts(parts, sending);
+    let response = loop {
+        match way.send(request).await {
+            // Nobody asked to switch.
+            Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => break response,
+            // The host had closed a connection that was kept for it.
+            Err(Some(unsent)) if !fresh => {
+                (fresh, request) = (true, unsent);
+                way = open().await.inspect_err(|_| ending.note(StatusCode::BAD_GATEWAY.as_u16(), 0))?;
+            }
+            _ => {
+                ending.note(StatusCode::BAD_GATEWAY.as_u16(), sent.load(Ordering::Relaxed));
+                return Err(Reply::refused(&target, &Why::Unreachable, None));
+            }
         }
     };
     ending.note(response.status().as_u16(), sent.load(Ordering::Relaxed));

@@ -93,8 +93,12 @@ impl Line {
         ready.then_some(self)
     }
 
-    pub(crate) async fn send(&mut self, request: Request<Sending>) -> Result<Response<Incoming>, hyper::Error> {
-        self.sender.send_request(request).await
+    /// Sends a request; it comes back whole when the host had closed the connection before any of it was sent.
+    pub(crate) async fn send(
+        &mut self,
+        request: Request<Sending>,
+    ) -> Result<Response<Incoming>, Option<Request<Sending>>> {
+        self.sender.try_send_request(request).await.map_err(|mut failed| failed.take_message())
     }
 
     /// Returns what keeps the connection alive.

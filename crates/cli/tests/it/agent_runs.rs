@@ -77,10 +77,13 @@ impl World {
         self.stage.ralph_with(&[("PATH", &self.path), (self.key.variable, self.key.value)], args)
     }
 
-    fn events(&self) -> Vec<Event> {
+    fn folder(&self) -> PathBuf {
         let id = self.stage.runs().pop().expect("a run");
-        let path: PathBuf = self.stage.state().join("runs").join(id).join("events.jsonl");
-        let text = std::fs::read_to_string(path).unwrap();
+        self.stage.state().join("runs").join(id)
+    }
+
+    fn events(&self) -> Vec<Event> {
+        let text = std::fs::read_to_string(self.folder().join("events.jsonl")).unwrap();
         text.lines().map(|line| Line::parse(line).unwrap().event).collect()
     }
 
@@ -420,6 +423,11 @@ fn ralph_is_killed_in_the_middle_of_a_call() {
     child.wait().unwrap();
     let said = world.ralph(&["resume", "@"]);
     assert_eq!(said.code, 0, "{said}");
+    // What the agent had said by then is kept, and beside it what it said after.
+    let first = world.folder().join("iterations/1");
+    let heard = std::fs::read_to_string(first.join("session-interrupted-1.jsonl")).unwrap();
+    assert!(heard.contains("look around") && !heard.contains("too late"), "{heard}");
+    assert!(first.join("session.jsonl").exists() && !first.join("session.part").exists(), "{said}");
     let charged: Vec<(Option<u16>, u64)> = world
         .events()
         .iter()

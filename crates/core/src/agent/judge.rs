@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 
-use super::reset;
 use super::said::Finished;
 use super::words::{self, Class};
+use crate::reset;
 
 /// What the door saw of one call of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]

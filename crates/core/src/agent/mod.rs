@@ -19,7 +19,6 @@ mod messages;
 mod opencode;
 mod plain;
 mod qwen;
-mod reset;
 mod said;
 mod words;
 

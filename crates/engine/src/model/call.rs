@@ -108,13 +108,20 @@ pub struct CallKey {
     pub iteration: u32,
     /// 0 for the iteration's first call, then one more for every re-ask.
     pub call: u32,
+    /// Which diagnosis asks, counted from 1; none for a call of the iteration itself.
+    pub diagnosis: Option<u32>,
     /// How often this very call was tried before.
     pub attempt: u32,
 }
 
 impl CallKey {
     pub fn new(iteration: u32, call: u32) -> Self {
-        Self { iteration, call, attempt: 0 }
+        Self { iteration, call, diagnosis: None, attempt: 0 }
+    }
+
+    /// Returns the key of a doctor's call, after an iteration.
+    pub fn of_diagnosis(diagnosis: u32, iteration: u32, call: u32) -> Self {
+        Self { diagnosis: Some(diagnosis), ..Self::new(iteration, call) }
     }
 
     pub fn attempt(self, attempt: u32) -> Self {
@@ -124,7 +131,10 @@ impl CallKey {
 
 impl fmt::Display for CallKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "iteration {}, call {}", self.iteration, self.call)
+        match self.diagnosis {
+            None => write!(f, "iteration {}, call {}", self.iteration, self.call),
+            Some(diagnosis) => write!(f, "diagnosis {diagnosis}, call {}", self.call),
+        }
     }
 }
 

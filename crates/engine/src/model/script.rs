@@ -51,6 +51,9 @@ pub struct When {
     pub iteration: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<u32>,
+    /// Which diagnosis asks, counted from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diagnosis: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,7 +87,7 @@ impl Recorded {
             usage: Some(reply.usage),
             model: Some(reply.model.clone()),
             finish: Some(reply.finish.clone()).filter(|finish| *finish != Finish::Stop),
-            when: Some(When { iteration: Some(key.iteration), call: Some(key.call), ..When::default() }),
+            when: Some(When::exactly(key)),
             ..Self::default()
         }
     }
@@ -124,9 +127,16 @@ impl Recorded {
 }
 
 impl When {
+    /// Returns what only this call fits.
+    fn exactly(key: CallKey) -> Self {
+        let CallKey { iteration, call, diagnosis, attempt: _ } = key;
+        Self { iteration: Some(iteration), call: Some(call), diagnosis, ..Self::default() }
+    }
+
     fn fits(&self, key: CallKey, profile: &str, request: &Request) -> bool {
         self.iteration.is_none_or(|iteration| iteration == key.iteration)
             && self.call.is_none_or(|call| call == key.call)
+            && self.diagnosis.is_none_or(|diagnosis| key.diagnosis == Some(diagnosis))
             && self.profile.as_deref().is_none_or(|wanted| wanted == profile)
             && self.prompt_contains.as_deref().is_none_or(|part| request.texts().any(|text| text.contains(part)))
     }
@@ -134,6 +144,7 @@ impl When {
     fn conditions(&self) -> usize {
         usize::from(self.iteration.is_some())
             + usize::from(self.call.is_some())
+            + usize::from(self.diagnosis.is_some())
             + usize::from(self.profile.is_some())
             + usize::from(self.prompt_contains.is_some())
     }
@@ -319,6 +330,15 @@ mod tests {
         check(script, 2, 5, "", Some("any"));
         check(script, 1, 3, "please diagnose", Some("why"));
         check(script, 3, 0, "", None);
+        let asked = |script: &str, key| {
+            let script = Script::parse(&format!("{}{script}", Recorded::header())).unwrap();
+            script.reply(key, "cheap", &asking("")).and_then(Recorded::answer)
+        };
+        let doctor = "{\"text\":\"plan\",\"when\":{\"iteration\":2,\"call\":0,\"diagnosis\":1}}";
+        let both = format!("{script}{doctor}\n");
+        assert_eq!(asked(&both, CallKey::of_diagnosis(1, 2, 0)).as_deref(), Some("plan"));
+        assert_eq!(asked(&both, CallKey::new(2, 0)).as_deref(), Some("any"));
+        assert_eq!(asked(&both, CallKey::of_diagnosis(2, 1, 0)).as_deref(), Some("a"));
         let strong = Script::parse(&format!("{}{script}", Recorded::header())).unwrap();
         let reply = strong.reply(CallKey::new(1, 0), "strong", &asking(""));
         assert_eq!(reply.and_then(Recorded::answer).as_deref(), Some("other"));

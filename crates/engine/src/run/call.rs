@@ -265,7 +265,9 @@ impl Runner {
         let sandbox = self.sandbox()?;
         let shown = self.redactor.redact(&kept.text).into_owned();
         self.files.artefact(&*sandbox, n, "response.json", text::head(&shown, 2 << 20).as_bytes()).await?;
-        conversation::record(&self.folder, &self.recorded(n, &kept))?;
+        let answers = self.state().open.as_ref().map_or(0, |open| open.invalid.len());
+        let key = CallKey::new(n, u32::try_from(answers).unwrap_or(u32::MAX));
+        conversation::record(&self.folder, &recorded(key, &kept))?;
         let answer = match action::parse(&kept.text) {
             _ if kept.leaks.is_some() => {
                 let name = kept.leaks.clone().unwrap_or_default();
@@ -315,20 +317,6 @@ impl Runner {
         })?;
         self.renew_ledger();
         self.warn_of_budgets()
-    }
-
-    /// Returns an answer as a replay gives it.
-    fn recorded(&self, n: u32, kept: &Kept) -> Recorded {
-        let answers = self.state().open.as_ref().map_or(0, |open| open.invalid.len());
-        let key = CallKey::new(n, u32::try_from(answers).unwrap_or(u32::MAX));
-        let Kept { model, text, usage, finish, leaks, .. } = kept;
-        let (model, usage, finish) = (model.clone(), *usage, finish.clone());
-        let text = match leaks {
-            None => text.clone(),
-            // It was not followed, and with the secret masked it would be.
-            Some(name) => format!("[an answer that held the secret `{name}`]"),
-        };
-        Recorded::of(key, &model::Reply { text, usage, usage_reported: true, model, finish, raw_bytes: 0 })
     }
 
     /// Waits before a question whose answer was lost is asked anew; a wish to stop ends the wait.
@@ -578,6 +566,18 @@ fn cost(profile: &PinnedProfile, usage: &Usage) -> Micros {
 fn remove(path: &Path) {
     // When it stays, a resume charges the call at its worst: the safe side.
     let _ = std::fs::remove_file(path);
+}
+
+/// Returns an answer as a replay gives it.
+pub(super) fn recorded(key: CallKey, kept: &Kept) -> Recorded {
+    let Kept { model, text, usage, finish, leaks, .. } = kept;
+    let (model, usage, finish) = (model.clone(), *usage, finish.clone());
+    let text = match leaks {
+        None => text.clone(),
+        // It was not followed, and with the secret masked it would be.
+        Some(name) => format!("[an answer that held the secret `{name}`]"),
+    };
+    Recorded::of(key, &model::Reply { text, usage, usage_reported: true, model, finish, raw_bytes: 0 })
 }
 
 #[cfg(test)]

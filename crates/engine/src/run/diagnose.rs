@@ -13,7 +13,8 @@ use ralph_core::event::{Answer, Event, Level, PinnedBox, PinnedProfile};
 use ralph_core::hash::{sha256, short};
 use ralph_core::{prompt, proof, text};
 
-use super::call::{Dialled, Kept, Place, tokens_of};
+use super::call::{Dialled, Kept, Place, recorded, tokens_of};
+use super::conversation;
 use super::runner::{Runner, chain};
 use crate::error::Error;
 use crate::git::Sha;
@@ -92,7 +93,7 @@ impl Runner {
             }
         };
         let request = Request { max_output_tokens: max_output, ..request };
-        let key = CallKey::new(n, call);
+        let key = CallKey::of_diagnosis(self.number(), n, call);
         let mask = |redactor: &ralph_core::redact::Redactor, text: String| (redactor.redact(&text).into_owned(), None);
         match self.dial(&place, profile, &*model, &request, key, reservation, mask).await? {
             Dialled::Answered(kept) => self.doctor_said(n, call, profile, kept),
@@ -107,6 +108,10 @@ impl Runner {
     }
 
     fn doctor_said(&mut self, n: u32, call: u32, profile: &PinnedProfile, kept: Kept) -> Result<(), Error> {
+        // Lost calls are not played again, so it is known by its place among the answers.
+        let answers = self.state().diagnoses.under.as_ref().map_or(0, |under| under.invalid.len());
+        let key = CallKey::of_diagnosis(self.number(), n, count(answers));
+        conversation::record(&self.folder, &recorded(key, &kept))?;
         let answer = match self.read(&kept.text) {
             Ok(diagnosis) => Answer::Diagnosis {
                 proposals: count(diagnosis::proposals(&diagnosis, &self.state().started.profiles.names()).len()),
@@ -134,7 +139,7 @@ impl Runner {
 
     /// Writes a diagnosis down: the report, the proposals, the event. Done twice it is done once.
     async fn write_diagnosis(&mut self, n: u32, profile: &PinnedProfile, diagnosis: &Diagnosis) -> Result<(), Error> {
-        let (number, first) = (self.state().diagnoses.written.saturating_add(1), self.state().diagnoses.first());
+        let (number, first) = (self.number(), self.state().diagnoses.first());
         let proposals = diagnosis::proposals(diagnosis, &self.state().started.profiles.names());
         let report = diagnosis::report(diagnosis, &proposals, (number, n, &profile.name), first);
         self.leave("diagnostics.md", &report).await?;
@@ -155,7 +160,7 @@ impl Runner {
 
     async fn no_diagnosis(&mut self, n: u32, profile: &PinnedProfile, why: &str) -> Result<(), Error> {
         let why = text::first_line(&self.redactor.redact(&text::plain(why)), 400).to_owned();
-        let number = self.state().diagnoses.written.saturating_add(1);
+        let number = self.number();
         self.leave("diagnostics.md", &diagnosis::nothing(number, n, &profile.name, &why)).await?;
         self.leave("activity.log", &format!("iteration {n}: diagnosis {number} came to nothing: {why}\n")).await?;
         let profile = profile.name.clone();
@@ -170,10 +175,14 @@ impl Runner {
         }
     }
 
-    /// Where the traces of the diagnosis under way are.
+    /// The number of the diagnosis under way.
+    fn number(&self) -> u32 {
+        self.state().diagnoses.written.saturating_add(1)
+    }
+
+    /// Where its traces are.
     fn ward(&self) -> PathBuf {
-        let number = self.state().diagnoses.written.saturating_add(1);
-        self.folder.path().join("diagnoses").join(number.to_string())
+        self.folder.path().join("diagnoses").join(self.number().to_string())
     }
 
     fn question(&self, n: u32, call: u32, profile: &PinnedProfile, reask: Option<String>) -> Result<Request, Error> {

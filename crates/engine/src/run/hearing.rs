@@ -1,5 +1,7 @@
 //! Hears what an agent prints while it works.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,13 +21,15 @@ const TOLD: usize = 400;
 #[derive(Debug, Clone)]
 pub(super) struct Hearing {
     ears: Arc<Mutex<Ears>>,
-    redactor: Redactor,
 }
 
 #[derive(Debug)]
 struct Ears {
     reader: Box<dyn Reader>,
+    redactor: Redactor,
     lines: Lines,
+    /// Every line as it comes, for the case that nobody is left to write the transcript.
+    journal: Option<Journal>,
     said: Vec<Said>,
     told: usize,
     output: Kept,
@@ -46,11 +50,30 @@ pub(super) struct Heard {
     pub(super) stderr: String,
 }
 
+/// What was heard so far, in a file.
+#[derive(Debug)]
+struct Journal {
+    file: File,
+    left: usize,
+}
+
+impl Journal {
+    /// Writes a line down. A disk that is full must not end a session, which keeps its transcript in memory too.
+    fn note(&mut self, line: &str) {
+        if line.len() < self.left {
+            self.left -= line.len() + 1;
+            let _ = self.file.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+}
+
 impl Hearing {
-    pub(super) fn new(reader: Box<dyn Reader>, redactor: Redactor) -> Self {
+    pub(super) fn new(reader: Box<dyn Reader>, redactor: Redactor, journal: Option<File>) -> Self {
         let ears = Ears {
             reader,
+            redactor,
             lines: Lines::default(),
+            journal: journal.map(|file| Journal { file, left: OUTPUT }),
             said: Vec::new(),
             told: 0,
             output: Kept::new(OUTPUT),
@@ -58,7 +81,7 @@ impl Hearing {
             last: Instant::now(),
             finished: None,
         };
-        Self { ears: Arc::new(Mutex::new(ears)), redactor }
+        Self { ears: Arc::new(Mutex::new(ears)) }
     }
 
     /// Returns what the session's output goes into.
@@ -89,11 +112,12 @@ impl Hearing {
         for line in rest {
             ears.hear(&line);
         }
+        let redactor = ears.redactor.clone();
         let text = |kept: &mut Kept| {
             let bytes = std::mem::replace(kept, Kept::new(0)).bytes();
-            self.redactor.redact(&String::from_utf8_lossy(&bytes)).into_owned()
+            redactor.redact(&String::from_utf8_lossy(&bytes)).into_owned()
         };
-        let mask = |text: &str| self.redactor.redact(text).into_owned();
+        let mask = |text: &str| redactor.redact(text).into_owned();
         let finished = ears.reader.finished().map(|finished| Finished {
             text: mask(&finished.text),
             why: finished.why.as_deref().map(mask),
@@ -115,7 +139,12 @@ impl Hearing {
 
 impl Ears {
     fn hear(&mut self, line: &str) {
-        for said in self.reader.line(line) {
+        // Masked first of all: readers cut what they keep, and half a secret is not found any more.
+        let line = self.redactor.redact(line);
+        if let Some(journal) = &mut self.journal {
+            journal.note(&line);
+        }
+        for said in self.reader.line(&line) {
             self.told += 1;
             if self.told <= TOLD {
                 self.said.push(said);

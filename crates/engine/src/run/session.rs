@@ -3,6 +3,7 @@
 //! A session is the one action of an agent's iteration. Trouble of the provider cuts it short and uses nothing up: what
 //! the agent has done by then stays, and another session goes on from there.
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ use crate::store::write_atomic;
 
 /// What is kept of a session that came to its end.
 pub(super) const SESSION: &str = "session.json";
+/// What was heard so far of the session under way.
+const JOURNAL: &str = "session.part";
 
 /// How often is looked at what the agent said and what the door saw.
 const LOOK: Duration = Duration::from_millis(200);
@@ -92,21 +95,22 @@ impl Runner {
         }
         self.survey = None;
         let sandbox = self.sandbox()?;
+        self.keep_interrupted(n, &*sandbox).await?;
         let whole = format!("{}\n\n{}", prompt.system, prompt.user);
         let start = self.start(n, &*sandbox, agent, &way, &whole).await?;
-        let hearing = Hearing::new(agent.reader(), self.redactor.clone());
+        let hearing = Hearing::new(agent.reader(), self.redactor.clone(), self.journal(n));
         let mark = self.book.calls().mark();
         let Some(gone) = self.listen(&*sandbox, &pinned, &start, &hearing, mark).await? else {
             // Nobody waits any longer; what was under way is charged at its worst.
             self.book.calls().give_up();
             self.tell_of_calls()?;
             let heard = hearing.take();
-            return self.files.artefact(&*sandbox, n, &transcript(cut), heard.output.as_bytes()).await;
+            return self.write_transcript(n, &*sandbox, &transcript(cut), &heard.output).await;
         };
         self.settle().await?;
         let heard = hearing.take();
         self.tell_said(&heard.said)?;
-        self.files.artefact(&*sandbox, n, &transcript(cut), heard.output.as_bytes()).await?;
+        self.write_transcript(n, &*sandbox, &transcript(cut), &heard.output).await?;
         let calls = self.book.calls().seen(mark);
         let ended = Ended {
             code: gone.code,
@@ -121,6 +125,27 @@ impl Runner {
         let judged = agent::judge(&ended);
         tracing::debug!(run = self.state().id(), n, ?judged, ?gone, "a session ended");
         self.afterwards_of(n, agent, &way, judged, &gone, &heard).await
+    }
+
+    /// Opens what is written while the agent speaks. Without it only a session that ralph itself dies in is not kept.
+    fn journal(&self, n: u32) -> Option<File> {
+        File::create(self.folder.iteration(n).join(JOURNAL)).ok()
+    }
+
+    async fn write_transcript(&self, n: u32, sandbox: &dyn Sandbox, name: &str, text: &str) -> Result<(), Error> {
+        self.files.artefact(sandbox, n, name, text.as_bytes()).await?;
+        // It stands in the transcript now. One that stays is kept as another session, which is no harm.
+        let _ = fs::remove_file(self.folder.iteration(n).join(JOURNAL));
+        Ok(())
+    }
+
+    /// Keeps what was heard of a session that ended with ralph itself.
+    async fn keep_interrupted(&self, n: u32, sandbox: &dyn Sandbox) -> Result<(), Error> {
+        let path = self.folder.iteration(n).join(JOURNAL);
+        let Some(heard) = self.folder.read(&path)?.filter(|heard| !heard.is_empty()) else { return Ok(()) };
+        let taken = |name: &String| self.folder.iteration(n).join(name).exists();
+        let name = (1..=u32::MAX).map(interrupted).find(|name| !taken(name)).unwrap_or_else(|| interrupted(0));
+        self.write_transcript(n, sandbox, &name, &String::from_utf8_lossy(&heard)).await
     }
 
     /// Goes on by what the end of a session means.
@@ -463,6 +488,11 @@ impl Runner {
 /// The name of what a session printed; one that was cut short keeps its own.
 fn transcript(cut: u32) -> String {
     if cut == 0 { "session.jsonl".to_owned() } else { format!("session-{cut}.jsonl") }
+}
+
+/// The name of what a session printed that ralph did not live to see the end of.
+fn interrupted(times: u32) -> String {
+    format!("session-interrupted-{times}.jsonl")
 }
 
 /// The agent that a run was started with.

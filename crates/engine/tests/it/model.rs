@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 const KEY: &str = "sk-test-9f8e7d6c5b4a";
-const FIRST: CallKey = CallKey { iteration: 1, call: 0, attempt: 0 };
+const FIRST: CallKey = CallKey { iteration: 1, call: 0, diagnosis: None, attempt: 0 };
 
 fn request() -> Request {
     Request {

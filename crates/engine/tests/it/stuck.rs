@@ -11,7 +11,7 @@ use ralph_core::money::Micros;
 use ralph_core::run::{State, Status};
 use ralph_engine::Error;
 use ralph_engine::host::Host;
-use ralph_engine::run::{Begin, Keep, Raise, Recreate, Stops, at_rest, begin, proposals, resume};
+use ralph_engine::run::{Begin, CONVERSATION, Keep, Raise, Recreate, Stops, at_rest, begin, proposals, resume};
 use ralph_engine::store::{Announce, Moment};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -252,6 +252,28 @@ async fn signs_are_put_up_without_asking_where_the_task_says_so() {
     // The sign alone: the task and the profile still need a person's yes.
     assert_eq!(state.diagnoses.open().collect::<Vec<_>>(), [2]);
     assert_eq!(state.task_revision, 1);
+}
+
+/// The doctor is part of the conversation: the whole run plays again from one file, to the byte.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_with_a_diagnosis_plays_again() {
+    let task = TASK.replace("max_iterations: 12", "max_iterations: 12\ndiagnose: {apply: auto}");
+    let first = case(&task, &rattler());
+    let odd = json!({"text": "It is complicated.", "usage": {"input": 10, "output": 1}});
+    let says = json!({"json": diagnosis(), "usage": {"input": 2000, "output": 200}});
+    first.helper("doctor", &script(&[when(odd, &json!({"call": 0})), when(says, &json!({"call": 1}))]));
+    let state = run(&first, |_| ()).await;
+    assert_eq!(state.status, Status::Succeeded, "{}", first.told());
+    let conversation = |case: &Case| std::fs::read_to_string(case.folder().unwrap().path().join(CONVERSATION)).unwrap();
+    let told = conversation(&first);
+    assert_eq!(told.matches("\"diagnosis\":1").count(), 2, "{told}");
+
+    let second = case(&task, &told);
+    second.helper("doctor", &told);
+    let again = run(&second, |_| ()).await;
+    assert_eq!(again.status, Status::Succeeded, "{}", second.told());
+    assert_eq!((doctors(&second), rungs(&second)), (doctors(&first), rungs(&first)));
+    assert_eq!((conversation(&second), mirror(&second, "diagnostics.md")), (told, mirror(&first, "diagnostics.md")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

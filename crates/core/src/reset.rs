@@ -1,12 +1,18 @@
-//! When a limit ends: from the headers the door saw, or from what an agent printed.
+//! When a limit ends, as providers and agents tell it: in headers of an answer, or in words.
+//!
+//! Times are measured against a moment the caller knows: best the answer's own, so that a wrong clock here does no harm.
+
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+
+use crate::text;
 
 /// No honest limit is longer than a month.
 const LONGEST: SignedDuration = SignedDuration::from_hours(31 * 24);
 
 /// Returns when the provider will answer again, by the headers of an answer that came at `at`.
-pub(super) fn by_headers(headers: &[(String, String)], at: Timestamp) -> Option<Timestamp> {
+pub fn by_headers(headers: &[(String, String)], at: Timestamp) -> Option<Timestamp> {
     let get = |name: &str| {
         headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     };
@@ -42,7 +48,7 @@ fn moment(value: &str, at: Timestamp) -> Option<Timestamp> {
     let value = value.trim();
     match number(value) {
         #[expect(clippy::cast_possible_truncation, reason = "float casts saturate, and the timestamp checks its range")]
-        Some(unix) if unix >= 1e12 => bounded(Timestamp::from_millisecond(unix as i64).ok()?, at),
+        Some(unix) if unix >= 1e12 => bounded(Timestamp::from_millisecond(unix as i64).unwrap_or(Timestamp::MAX), at),
         #[expect(clippy::cast_possible_truncation, reason = "float casts saturate, and the timestamp checks its range")]
         Some(unix) if unix >= 1e9 => bounded(Timestamp::from_second(unix as i64).ok()?, at),
         Some(wait) => after(at, wait),
@@ -56,9 +62,9 @@ fn moment(value: &str, at: Timestamp) -> Option<Timestamp> {
 /// Finds when a limit ends in what an agent printed: `…limit reached|1760000000`, `try again in 3 hours 20 minutes`,
 /// `reset after 2h14m3s`, `resets at 2026-01-02T03:04:05Z`, `resets 3pm`, `try again at 3:05 PM`. Hours of a day
 /// without a zone, or in one that is only named, are taken as UTC's and never lie in the past.
-pub(super) fn by_words(text: &str, now: Timestamp) -> Option<Timestamp> {
+pub fn by_words(text: &str, now: Timestamp) -> Option<Timestamp> {
     // What stands beyond this is no message of a limit.
-    let text = crate::text::head(text, 16 << 10).to_ascii_lowercase();
+    let text = text::head(text, 16 << 10).to_ascii_lowercase();
     if let Some((_, rest)) = text.split_once("limit reached|") {
         let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
         if digits.len() >= 10 {
@@ -73,15 +79,30 @@ pub(super) fn by_words(text: &str, now: Timestamp) -> Option<Timestamp> {
     for lead in ["resets at ", "reset at ", "try again at ", "resets "] {
         let found = text.match_indices(lead).find_map(|(at, _)| {
             let rest = text.get(at + lead.len()..)?;
-            let word = rest.split_whitespace().next()?.trim_end_matches(['.', ',', ';', ')', '|']);
-            let date = word.to_ascii_uppercase().parse::<Timestamp>().ok().and_then(|date| bounded(date, now));
-            date.or_else(|| hour(rest, now))
+            date(rest).and_then(|date| bounded(date, now)).or_else(|| hour(rest, now))
         });
         if found.is_some() {
             return found;
         }
     }
     None
+}
+
+/// Reads a date and time. One without a zone is taken for China's: z.ai is the one that writes such, and coming back too
+/// early only means to ask once more.
+fn date(text: &str) -> Option<Timestamp> {
+    let text = text.to_ascii_uppercase();
+    let mut words = text.split_whitespace().map(|word| word.trim_end_matches(['.', ',', ';', ')', '|']));
+    let (first, second) = (words.next()?, words.next().unwrap_or_default());
+    let whole = if first.contains('T') { first.to_owned() } else { format!("{first}T{second}") };
+    whole.parse().ok().or_else(|| format!("{whole}+08:00").parse().ok())
+}
+
+/// Reads a wait like `6m0s`, `1h2m3.5s` and `20ms`, no longer than any limit is.
+pub fn wait(text: &str) -> Option<Duration> {
+    let wait = Duration::try_from_secs_f64(duration(text.trim())?).ok();
+    let longest = LONGEST.unsigned_abs();
+    Some(wait.map_or(longest, |wait| wait.min(longest)))
 }
 
 /// Reads `3 hours 20 minutes`, `2h14m3s`, `5 days`, `20s`; returns seconds.
@@ -120,6 +141,8 @@ fn duration(text: &str) -> Option<f64> {
 
 fn unit(word: &str) -> Option<f64> {
     Some(match word {
+        "ns" => 1e-9,
+        "us" => 1e-6,
         "ms" | "millisecond" | "milliseconds" => 0.001,
         "s" | "sec" | "secs" | "second" | "seconds" => 1.0,
         "m" | "min" | "mins" | "minute" | "minutes" => 60.0,
@@ -148,7 +171,7 @@ fn hour(text: &str, now: Timestamp) -> Option<Timestamp> {
 }
 
 fn after(at: Timestamp, seconds: f64) -> Option<Timestamp> {
-    let wait = SignedDuration::try_from_secs_f64(seconds).ok()?.min(LONGEST);
+    let wait = SignedDuration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST);
     at.checked_add(wait).ok()
 }
 
@@ -161,7 +184,7 @@ fn bounded(then: Timestamp, at: Timestamp) -> Option<Timestamp> {
 /// `f64` would also take "inf", "nan" and exponents, which nobody means.
 fn number(text: &str) -> Option<f64> {
     let text = text.trim();
-    let plain = !text.is_empty() && text.len() < 20 && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let plain = !text.is_empty() && text.len() < 32 && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     plain.then(|| text.parse().ok()).flatten()
 }
 
@@ -214,6 +237,16 @@ mod tests {
         );
         headers(&[("x-ratelimit-reset", "99999999999")], Some("2026-02-02T10:00:00Z"));
         headers(&[("server", "x")], None);
+        headers(&[("retry-after", "0")], Some(NOW));
+        headers(&[("retry-after", "99999999999999999999999")], Some("2026-02-02T10:00:00Z"));
+        headers(&[("retry-after", "-3")], None);
+        headers(&[("retry-after", "soon")], None);
+        headers(&[("retry-after", "inf")], None);
+        headers(&[("x-ratelimit-reset", "1767348010000")], Some("2026-01-02T10:00:10Z"));
+        headers(
+            &[("x-ratelimit-reset-requests", "1s"), ("x-ratelimit-reset-tokens", "6m0s")],
+            Some("2026-01-02T10:06:00Z"),
+        );
     }
 
     #[test]
@@ -229,12 +262,43 @@ mod tests {
             ("Your quota will reset after 2h14m3s.", Some("2026-01-02T12:14:03Z")),
             ("Please retry in 20.5s.", Some("2026-01-02T10:00:20.5Z")),
             ("12am means: resets 12am", Some("2026-01-03T00:00:00Z")),
+            ("Rate limit reached for gpt-4o. Please try again in 6m0s. Visit …", Some("2026-01-02T10:06:00Z")),
+            ("please retry after 13 seconds.", Some("2026-01-02T10:00:13Z")),
+            ("Resets at 2026-01-02T15:00:00+02:00.", Some("2026-01-02T13:00:00Z")),
+            ("will reset at 2026-01-02 20:41:44.", Some("2026-01-02T12:41:44Z")),
+            ("\u{131}reset at 2026-01-02T13:00:00Z", Some("2026-01-02T13:00:00Z")),
+            ("reset at 2026-13-99 99:99:99", None),
+            ("will reset at midnight", None),
+            ("reset at ", None),
+            ("try again in 3 moons", None),
             ("try again in a while", None),
             ("resets soon", None),
             ("resets 13pm", None),
             ("", None),
         ] {
             assert_eq!(by_words(text, now()).map(|then| then.to_string()).as_deref(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn waits() {
+        for (text, want_ms) in [
+            ("6m0s", Some(360_000)),
+            ("1s", Some(1_000)),
+            ("20ms", Some(20)),
+            ("1h2m3.5s", Some(3_723_500)),
+            ("2m59.56s", Some(179_560)),
+            ("1d", Some(86_400_000)),
+            ("999999999999999999d", Some(31 * 86_400_000)),
+            ("", None),
+            ("s", None),
+            ("5", None),
+            ("5parsecs", None),
+            ("1s!", None),
+            ("1.2.3s", None),
+            ("5\u{fc}", None),
+        ] {
+            assert_eq!(wait(text), want_ms.map(Duration::from_millis), "{text}");
         }
     }
 
