@@ -67,9 +67,21 @@ impl Control {
         matches!(self, Self::Note { .. } | Self::Guardrail { .. })
     }
 
-    /// Tells whether it changes what the run may reach.
-    pub fn is_policy(&self) -> bool {
-        matches!(self, Self::AllowHost { .. } | Self::DenyHost { .. })
+    /// Tells whether it can be carried out while an action is under way: it changes what comes next, and not what the
+    /// action finds.
+    pub fn is_prompt(&self) -> bool {
+        match self {
+            Self::Note { .. }
+            | Self::Guardrail { .. }
+            | Self::AllowHost { .. }
+            | Self::DenyHost { .. }
+            | Self::SetProfile { .. }
+            | Self::Diagnose
+            | Self::Rotate { .. }
+            | Self::RaiseBudget { .. } => true,
+            // These are acknowledged when they are done, and a pause is done when the action has ended.
+            Self::Pause | Self::Resume | Self::Stop | Self::EditTask(_) | Self::ApplyProposal { .. } => false,
+        }
     }
 
     /// Tells whether it is about what the run does once it goes on, so that one that failed can still be told.

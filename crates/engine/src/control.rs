@@ -19,8 +19,8 @@ use crate::store::Folder;
 /// The longest line the door takes: an edited task file fits.
 const LINE_CAP: u64 = 1 << 20;
 
-/// How long an answer may take: pausing waits for the action under way.
-const ANSWER_WITHIN: Duration = Duration::from_hours(1);
+/// How long an answer may take: pausing waits for the action under way, and a session may be one.
+const ANSWER_WITHIN: Duration = Duration::from_hours(25);
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Request {

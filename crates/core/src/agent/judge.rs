@@ -158,7 +158,14 @@ fn by_words(text: &str, ended: &Ended<'_>) -> Option<Outcome> {
     if ended.calls.is_empty() && text.contains("ralph: budget spent") {
         return Some(Outcome::Spend);
     }
-    Some(match words::class(text)? {
+    let class = words::class(text);
+    // The door refuses some calls before they are any: what it says then is no word of the provider.
+    if class != Some(Class::Overload)
+        && let Some(why) = refused(ended)
+    {
+        return Some(Outcome::Crash { why });
+    }
+    Some(match class? {
         Class::Limit => Outcome::Limit { until: reset::by_words(text, ended.now) },
         Class::Overload => Outcome::Overload,
         Class::Auth => Outcome::Auth,

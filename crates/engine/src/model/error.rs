@@ -37,6 +37,9 @@ pub enum Error {
     ScriptEnded { model: String, key: CallKey },
     #[error("the call of `{model}` was stopped")]
     Stopped { model: String },
+    /// Nothing was under way when it was stopped.
+    #[error("`{model}` was not called again")]
+    CalledOff { model: String },
 }
 
 /// What is wrong with an answer whose status was fine.
@@ -79,7 +82,7 @@ impl Error {
             Self::BaseUrl { .. } | Self::Reserved { .. } | Self::Client { .. } => Class::BadRequest,
             Self::Key { .. } => Class::Auth,
             Self::ScriptEnded { .. } => Class::ScriptEnded,
-            Self::Stopped { .. } => Class::Stopped,
+            Self::Stopped { .. } | Self::CalledOff { .. } => Class::Stopped,
         }
     }
 
@@ -98,7 +101,8 @@ impl Error {
             | Self::Key { .. }
             | Self::Reserved { .. }
             | Self::Client { .. }
-            | Self::ScriptEnded { .. } => false,
+            | Self::ScriptEnded { .. }
+            | Self::CalledOff { .. } => false,
         }
     }
 
@@ -123,7 +127,8 @@ impl Error {
             | Self::Cut { .. }
             | Self::BadAnswer { .. }
             | Self::Client { .. }
-            | Self::Stopped { .. } => None,
+            | Self::Stopped { .. }
+            | Self::CalledOff { .. } => None,
         }
     }
 }

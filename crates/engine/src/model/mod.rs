@@ -21,4 +21,4 @@ pub use call::{CallKey, Finish, Lost, Model, Reply, Request, Role, Turn, estimat
 pub use class::{Class, classify};
 pub use error::{Error, Flaw};
 pub use remote::{Endpoint, Remote, client};
-pub use retry::{Failure, MAX_CALLS, Next, Pace, call_with_retry, max_attempts, pause_after, policy};
+pub use retry::{Failure, MAX_CALLS, Next, Pace, Stop, call_with_retry, max_attempts, pause_after, policy};

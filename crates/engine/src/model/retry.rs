@@ -138,6 +138,15 @@ pub struct Failure {
     pub park: Option<Duration>,
 }
 
+/// What ends a call before its answer.
+#[derive(Debug, Clone, Default)]
+pub struct Stop {
+    /// Ends everything, a call under way too.
+    pub now: CancellationToken,
+    /// Ends the wait between two calls, but no call.
+    pub wait: CancellationToken,
+}
+
 /// Asks, and asks again while that can help.
 ///
 /// `on_attempt` hears of every failed call and of what follows it, before the wait; it can end the affair through `stop`.
@@ -147,20 +156,20 @@ pub async fn call_with_retry(
     request: &Request,
     key: CallKey,
     pace: Pace,
-    stop: &CancellationToken,
+    stop: &Stop,
     on_attempt: &mut (dyn FnMut(&Error, &Next) + Send),
 ) -> Result<Reply, Failure> {
     let mut seen: HashMap<&'static str, u32> = HashMap::new();
     let mut attempts = 0;
     loop {
-        if stop.is_cancelled() {
-            return Err(stopped(model, attempts));
+        if stop.now.is_cancelled() {
+            return Err(called_off(model, attempts));
         }
         let this = key.attempt(key.attempt.saturating_add(attempts));
         attempts += 1;
         let outcome = tokio::select! {
             biased;
-            () = stop.cancelled() => return Err(stopped(model, attempts)),
+            () = stop.now.cancelled() => return Err(stopped(model, attempts)),
             outcome = model.call(request, this) => outcome,
         };
         let error = match outcome {
@@ -181,7 +190,8 @@ pub async fn call_with_retry(
             Next::Retry { after } => {
                 tokio::select! {
                     biased;
-                    () = stop.cancelled() => return Err(stopped(model, attempts)),
+                    () = stop.now.cancelled() => return Err(called_off(model, attempts)),
+                    () = stop.wait.cancelled() => return Err(called_off(model, attempts)),
                     () = tokio::time::sleep(after) => continue,
                 }
             }
@@ -194,6 +204,11 @@ pub async fn call_with_retry(
 
 fn stopped(model: &dyn Model, attempts: u32) -> Failure {
     Failure { error: Error::Stopped { model: model.name().to_owned() }, class: Class::Stopped, attempts, park: None }
+}
+
+/// Nobody was asked when it ended, so nobody charges for it.
+fn called_off(model: &dyn Model, attempts: u32) -> Failure {
+    Failure { error: Error::CalledOff { model: model.name().to_owned() }, ..stopped(model, attempts) }
 }
 
 fn jitter() -> f64 {

@@ -17,6 +17,7 @@ use ralph_core::redact::{Redactor, Shape};
 use ralph_core::text;
 use ralph_proxy::ledger::{Kind, Rate, Reservation};
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use super::closing::Closing;
 use super::conversation;
@@ -121,7 +122,7 @@ impl Runner {
         let (request, prompt) = self.request(n, &profile, reask).await?;
         let (reservation, max_output) = match self.reserve(&profile, tokens_of(&request)) {
             Ok(reserved) => reserved,
-            Err(limit) => return self.spent_up(limit),
+            Err(limit) => return self.spent_up(limit).await,
         };
         let request = Request { max_output_tokens: max_output, ..request };
         self.write_prompt(n, &prompt).await?;
@@ -208,28 +209,43 @@ impl Runner {
         request: &Request,
         key: CallKey,
     ) -> Result<model::Reply, model::Failure> {
-        let halt = self.halt.clone();
-        let now = self.stops.now.clone();
-        let stop = halt.child_token();
-        let mut trouble = Vec::new();
-        let outcome = {
-            let mut on_attempt =
-                |error: &model::Error, next: &model::Next| trouble.push(format!("{error}; {}", next.words()));
-            let asking = model::call_with_retry(model, request, key, self.host.pace, &stop, &mut on_attempt);
-            tokio::pin!(asking);
+        let (halt, now, soon) = (self.halt.clone(), self.stops.now.clone(), self.stops.soon.clone());
+        let stop = model::Stop { now: halt.child_token(), wait: CancellationToken::new() };
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let mut on_attempt = |error: &model::Error, next: &model::Next| {
+            // Whoever listens does so to the end.
+            let _ = tell.send(format!("{error}; {}", next.words()));
+        };
+        let asking = model::call_with_retry(model, request, key, self.host.pace, &stop, &mut on_attempt);
+        tokio::pin!(asking);
+        let outcome = loop {
             tokio::select! {
-                outcome = &mut asking => outcome,
-                () = now.cancelled() => {
-                    stop.cancel();
-                    asking.await
+                outcome = &mut asking => break outcome,
+                Some(text) = told.recv() => self.tell_trouble(&text),
+                () = now.cancelled(), if !stop.now.is_cancelled() => stop.now.cancel(),
+                // A call that may be paid for is waited for; the time until the next one is not.
+                () = soon.cancelled(), if !stop.wait.is_cancelled() => stop.wait.cancel(),
+                Some(asked) = self.controls.recv() => {
+                    let later = !asked.control.is_prompt();
+                    if let Err(error) = self.meanwhile(asked).await {
+                        self.tell_trouble(&format!("what was asked could not be done: {error}"));
+                    }
+                    if later {
+                        stop.wait.cancel();
+                    }
                 }
             }
         };
-        for text in trouble {
-            // Losing a log line must not lose the answer that was paid for.
-            let _ = self.log(Level::Warn, text);
+        while let Ok(text) = told.try_recv() {
+            self.tell_trouble(&text);
         }
         outcome
+    }
+
+    /// Losing a log line must not lose the answer that was paid for.
+    fn tell_trouble(&mut self, text: &str) {
+        let text = self.redactor.redact(text).into_owned();
+        let _ = self.log(Level::Warn, text);
     }
 
     pub(super) async fn model_of(&mut self, profile: &PinnedProfile) -> Result<std::sync::Arc<dyn Model>, Error> {
@@ -254,11 +270,9 @@ impl Runner {
         }
     }
 
-    fn spent_up(&mut self, limit: Limit) -> Result<(), Error> {
+    async fn spent_up(&mut self, limit: Limit) -> Result<(), Error> {
         self.log(Level::Warn, format!("the next call could pass the {limit} budget, so it was not made"))?;
-        let reason = Reason::Budget { limit };
-        let next = reason.next(self.state().id());
-        self.events.append(Event::RunFinished { verdict: Verdict::Failed { reason }, next })
+        self.finish(Verdict::Failed { reason: Reason::Budget { limit } }).await
     }
 
     async fn answered(&mut self, n: u32, call: u32, profile: &PinnedProfile, kept: Kept) -> Result<(), Error> {
@@ -331,7 +345,8 @@ impl Runner {
     }
 
     async fn failed_call(&mut self, profile: &PinnedProfile, failure: &model::Failure) -> Result<(), Error> {
-        if self.halt.is_cancelled() || self.stops.now.is_cancelled() {
+        if self.halt.is_cancelled() || self.stops.now.is_cancelled() || failure.class == Class::Stopped {
+            // Somebody ended it, not the provider: it is asked again when the run goes on.
             return Ok(());
         }
         let why = self.redactor.redact(&failure.error.to_string()).into_owned();
@@ -347,11 +362,7 @@ impl Runner {
         self.log(Level::Error, why.clone())?;
         match failure.class {
             Class::Auth => self.pause(Reason::Auth { profile: profile.name.clone() }),
-            Class::ScriptEnded => {
-                let reason = Reason::Script { why };
-                let next = reason.next(self.state().id());
-                self.events.append(Event::RunFinished { verdict: Verdict::Failed { reason }, next })
-            }
+            Class::ScriptEnded => self.finish(Verdict::Failed { reason: Reason::Script { why } }).await,
             _ => self.pause(Reason::Provider { why }),
         }
     }

@@ -111,9 +111,9 @@ impl Runner {
         Ok(())
     }
 
-    /// Hears what somebody asks while a command runs: what the sandbox may reach is changed at once, all else waits.
+    /// Hears what somebody asks while an action is under way: what does not touch it is done at once, all else waits.
     pub(super) async fn meanwhile(&mut self, asked: Asked) -> Result<(), Error> {
-        if asked.control.is_policy() {
+        if asked.control.is_prompt() {
             return Box::pin(self.control(asked)).await;
         }
         self.waiting.push(asked);
@@ -196,7 +196,7 @@ impl Runner {
                     self.events.append(Event::Resumed { by })?;
                 }
             }
-            Control::RaiseBudget { .. } => self.renew_ledger(),
+            Control::RaiseBudget { .. } => self.raise_caps(),
             Control::AllowHost { .. } | Control::DenyHost { .. } => self.policy_changed(),
             Control::EditTask(_) => self.show_task().await?,
             _ => (),

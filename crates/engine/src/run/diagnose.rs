@@ -18,7 +18,7 @@ use super::conversation;
 use super::runner::{Runner, chain};
 use crate::error::Error;
 use crate::git::Sha;
-use crate::model::{CallKey, Lost, Request, Role, Turn};
+use crate::model::{CallKey, Class, Lost, Request, Role, Turn};
 use crate::store::{Folder, read_events, write_atomic, write_unflushed};
 
 /// The schema of a diagnosis as a question shows it.
@@ -99,6 +99,7 @@ impl Runner {
             Dialled::Answered(kept) => self.doctor_said(n, call, profile, kept),
             Dialled::Lost(worst, _) => self.lost(n, call, profile, &worst),
             // Somebody ended it, not the provider: it is asked again when the run goes on.
+            Dialled::Failed(failure) if failure.class == Class::Stopped => Ok(()),
             Dialled::Failed(_) if self.halt.is_cancelled() || self.stops.now.is_cancelled() => Ok(()),
             Dialled::Failed(failure) => {
                 let why = self.redactor.redact(&failure.error.to_string()).into_owned();

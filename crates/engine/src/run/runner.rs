@@ -325,6 +325,12 @@ impl Runner {
         }
     }
 
+    /// Tells the ledger of a larger budget. What it has charged meanwhile stays as it is: calls may be under way.
+    pub(super) fn raise_caps(&mut self) {
+        let budget = &self.state().budget;
+        self.ledger.raise(Caps { cost: budget.cost, tokens: budget.tokens });
+    }
+
     /// Warns once for each share of a budget that was passed.
     pub(super) fn warn_of_budgets(&mut self) -> Result<(), Error> {
         let state = self.state();

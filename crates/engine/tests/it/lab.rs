@@ -6,6 +6,7 @@ use std::time::Duration;
 use ralph_core::env::Env;
 use ralph_core::event::{Answer, Event, Line, PinnedProfile};
 use ralph_core::gutter::Rung;
+use ralph_core::money::Micros;
 use ralph_core::price::Price;
 use ralph_core::run::State;
 use ralph_engine::Error;
@@ -36,6 +37,10 @@ pub(crate) struct Lab {
     pub(crate) case: Case,
     host: Host,
     runner: Option<Runner>,
+    /// What ends the next run before its end.
+    pub(crate) stops: Stops,
+    /// What its calls may cost.
+    pub(crate) cost: Option<Micros>,
 }
 
 /// A profile that asks a server of the test's.
@@ -62,7 +67,13 @@ impl Lab {
         let env = Env::new(env.map(|(name, value)| (name.to_owned(), value)));
         let mut host = Host::open(case.home(), env).await.unwrap();
         host.pace = Pace::faster(1000);
-        Self { case, host, runner: None }
+        Self { case, host, runner: None, stops: Stops::default(), cost: None }
+    }
+
+    /// Lets its pauses take their time.
+    pub(crate) fn patient(mut self) -> Self {
+        self.host.pace = Pace::default();
+        self
     }
 
     /// Begins the run, or goes on with it, until it rests.
@@ -76,11 +87,11 @@ impl Lab {
                 wish.profiles.fallback = fallback.cloned();
                 wish.ladder = vec![Rung::Rotate];
                 wish.budget.iterations = 10_000;
-                wish.budget.cost = None;
+                wish.budget.cost = self.cost;
                 wish.budget.tokens = Some(u64::MAX);
                 wish.budget.consecutive_gutter = u32::MAX;
                 let announce = Box::new(Silent);
-                begin(&self.host, wish, announce, Stops::default(), Keep::Always).await.unwrap().runner
+                begin(&self.host, wish, announce, self.stops.clone(), Keep::Always).await.unwrap().runner
             }
             Some(folder) => self.take_hold(&folder).await,
         };

@@ -10,6 +10,7 @@ mod hostile;
 mod lab;
 mod model;
 #[cfg(target_os = "linux")]
+mod patience;
 mod prompt;
 mod replay;
 mod stuck;

@@ -13,12 +13,11 @@ use ralph_core::secret::Secret;
 use ralph_engine::model::scripted::{LoadError, Script, Scripted};
 use ralph_engine::model::{
     CallKey, Class, Endpoint, Error, Failure, Finish, Lost, MAX_CALLS, Model, Next, Pace, Remote, Reply, Request,
-    Scheme, call_with_retry, client, estimate, policy,
+    Scheme, Stop, call_with_retry, client, estimate, policy,
 };
 use ralph_testkit::model::{Behaviour, Server};
 use reqwest::Client;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 const KEY: &str = "sk-test-9f8e7d6c5b4a";
 const FIRST: CallKey = CallKey { iteration: 1, call: 0, diagnosis: None, attempt: 0 };
@@ -372,7 +371,7 @@ async fn a_redirect_gets_neither_prompt_nor_key() {
     assert_eq!(thief.requests(), []);
 }
 
-async fn ask(model: &dyn Model, stop: &CancellationToken) -> (Result<Reply, Failure>, Vec<(Class, Next)>) {
+async fn ask(model: &dyn Model, stop: &Stop) -> (Result<Reply, Failure>, Vec<(Class, Next)>) {
     let mut seen = Vec::new();
     let outcome = call_with_retry(model, &request(), FIRST, Pace::default(), stop, &mut |error, next| {
         assert!(!told(error).contains(KEY), "{error:?}");
@@ -388,7 +387,7 @@ async fn trouble_passes() {
         .await
         .unwrap();
     let start = tokio::time::Instant::now();
-    let (outcome, seen) = ask(&Still::new(&server), &CancellationToken::new()).await;
+    let (outcome, seen) = ask(&Still::new(&server), &Stop::default()).await;
     assert_eq!(outcome.unwrap().text, "done");
     let limited = Class::RateLimited { reset: Some(Duration::from_secs(7)) };
     let classes: Vec<Class> = seen.iter().map(|(class, _)| *class).collect();
@@ -401,7 +400,7 @@ async fn trouble_passes() {
 #[tokio::test(start_paused = true)]
 async fn a_long_reset_parks() {
     let server = Server::start([Behaviour::rate_limited("3600")]).await.unwrap();
-    let (outcome, seen) = ask(&Still::new(&server), &CancellationToken::new()).await;
+    let (outcome, seen) = ask(&Still::new(&server), &Stop::default()).await;
     let failure = outcome.unwrap_err();
     let hour = Duration::from_hours(1);
     let class = Class::RateLimited { reset: Some(hour) };
@@ -414,10 +413,12 @@ async fn a_long_reset_parks() {
 async fn a_stop_ends_the_call() {
     let server = Server::start([Behaviour::Hang]).await.unwrap();
     let model = chat(client(None).unwrap(), server.url());
-    let stop = CancellationToken::new();
+    let stop = Stop::default();
     let ((outcome, seen), ()) = tokio::join!(ask(&model, &stop), async {
         server.silent(0).await;
-        stop.cancel();
+        // Whoever only ends waits ends no call.
+        stop.wait.cancel();
+        stop.now.cancel();
     });
     let failure = outcome.unwrap_err();
     assert_eq!((failure.class, failure.attempts, failure.park), (Class::Stopped, 1, None));
@@ -427,20 +428,24 @@ async fn a_stop_ends_the_call() {
     // Stopped before: nobody is asked.
     let (outcome, _) = ask(&model, &stop).await;
     let failure = outcome.unwrap_err();
-    assert_eq!((failure.class, failure.attempts), (Class::Stopped, 0));
+    assert_eq!((failure.class, failure.attempts, failure.error.may_have_cost()), (Class::Stopped, 0, false));
     assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_the_wait() {
-    let server = Server::start([Behaviour::status(500)]).await.unwrap();
-    let stop = CancellationToken::new();
-    let start = tokio::time::Instant::now();
-    let outcome =
-        call_with_retry(&Still::new(&server), &request(), FIRST, Pace::default(), &stop, &mut |_, _| stop.cancel())
-            .await;
-    assert_eq!(outcome.unwrap_err().class, Class::Stopped);
-    assert_eq!((server.requests().len(), start.elapsed()), (1, Duration::ZERO));
+    let ends: [fn(&Stop); 2] = [|stop| stop.now.cancel(), |stop| stop.wait.cancel()];
+    for end in ends {
+        let server = Server::start([Behaviour::rate_limited("30")]).await.unwrap();
+        let (stop, start) = (Stop::default(), tokio::time::Instant::now());
+        let mut on_attempt = |_: &Error, _: &Next| end(&stop);
+        let model = Still::new(&server);
+        let outcome = call_with_retry(&model, &request(), FIRST, Pace::default(), &stop, &mut on_attempt).await;
+        let failure = outcome.unwrap_err();
+        // Nothing was under way, so nothing is paid for.
+        assert_eq!((failure.class, failure.error.may_have_cost()), (Class::Stopped, false));
+        assert_eq!((server.requests().len(), start.elapsed()), (1, Duration::ZERO));
+    }
 }
 
 /// A small generator with a seed, so that a failing sequence can be played again.
@@ -498,7 +503,7 @@ async fn any_sequence_of_troubles_ends_as_it_should() {
 
         let server = Server::start(behaviours).await.unwrap();
         let start = tokio::time::Instant::now();
-        let (outcome, seen) = ask(&Still::with(client.clone(), &server), &CancellationToken::new()).await;
+        let (outcome, seen) = ask(&Still::with(client.clone(), &server), &Stop::default()).await;
         let got = match &outcome {
             Ok(reply) => {
                 assert_eq!(reply.text, "done", "seed {seed}");
@@ -546,7 +551,7 @@ async fn a_script_answers_in_turn() {
     assert_eq!(model.call(&request(), FIRST).await.unwrap(), reply);
     assert_eq!(model.call(&request(), CallKey::new(1, 1)).await.unwrap().text, "again");
 
-    let stop = CancellationToken::new();
+    let stop = Stop::default();
     let start = tokio::time::Instant::now();
     let mut faults = 0;
     let reply =

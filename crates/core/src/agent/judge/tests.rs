@@ -120,6 +120,10 @@ fn the_door_is_believed() {
 fn refusals_of_the_door_are_not_the_provider_s() {
     let model = bad("API Error: 403 {\"error\":{\"message\":\"ralph: model `x` is not lent\"}}", Some(403));
     check(&Ended { calls: &[call(403)], finished: Some(&model), ..ended() }, &crash("ralph: model `x` is not lent"));
+    // What the door refuses before it is a call is seen by nobody but the agent.
+    check(&Ended { finished: Some(&model), ..ended() }, &crash("ralph: model `x` is not lent"));
+    let price = "403 {\"type\":\"permission_error\",\"message\":\"ralph: nobody knows what `x` costs\"}";
+    check(&Ended { stderr: price, code: Some(1), ..ended() }, &crash("ralph: nobody knows what `x` costs"));
     let down = "unexpected status 502 Bad Gateway: ralph: the host does not answer";
     check(&Ended { calls: &[call(502)], finished: Some(&bad(down, Some(502))), ..ended() }, &Outcome::Overload);
 }
