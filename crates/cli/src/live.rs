@@ -11,7 +11,7 @@ use ralph_core::run::State;
 use ralph_core::text::first_line;
 use ralph_engine::run::{Runner, Stops};
 use ralph_engine::store::{Announce, Follow, Moment};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 use crate::error::Failure;
@@ -33,6 +33,45 @@ impl Announce for Wake {
 /// How often the pinned line is drawn anew while nothing happens.
 const TICK: Duration = Duration::from_millis(500);
 
+/// Whoever asks a program to end waits about ten seconds before ending it by force.
+const LEAVE_WITHIN: Duration = Duration::from_secs(5);
+
+/// The signals by which a system or a terminal that goes away asks a program to end.
+struct Leave {
+    terminate: Signal,
+    /// Not heard where whoever started us wants us to stay, as `nohup` does.
+    hangup: Option<Signal>,
+}
+
+impl Leave {
+    fn new() -> std::io::Result<Self> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let hangup = (!ignored(&status, SignalKind::hangup())).then(|| signal(SignalKind::hangup())).transpose()?;
+        Ok(Self { terminate: signal(SignalKind::terminate())?, hangup })
+    }
+
+    async fn heard(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => drop(hangup.recv().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.terminate.recv() => (),
+            () = hangup => (),
+        }
+    }
+}
+
+/// Reads from what the kernel says of a process whether it was started with a signal ignored.
+fn ignored(status: &str, signal: SignalKind) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let bit = u32::try_from(signal.as_raw_value() - 1).unwrap_or(u32::MAX);
+    mask.checked_shr(bit).is_some_and(|mask| mask & 1 == 1)
+}
+
 /// Drives a run to where it rests, showing it meanwhile; the first Ctrl-C rests it after the action, the second at once.
 pub(crate) async fn drive(
     mut runner: Runner,
@@ -53,6 +92,7 @@ pub(crate) async fn drive(
     ui.go_on_unread();
     // Listening all the time: one that is asked for anew in every round misses what comes in between.
     let mut pressed = signal(SignalKind::interrupt()).map_err(|error| Failure::of(Exit::NotReady, &error))?;
+    let mut leave = Leave::new().map_err(|error| Failure::of(Exit::NotReady, &error))?;
     let mut interrupts = 0_u32;
     let outcome = loop {
         tokio::select! {
@@ -65,6 +105,19 @@ pub(crate) async fn drive(
                 }
             }
             () = tokio::time::sleep(TICK) => view.pin(ui),
+            () = leave.heard() => {
+                if stops.soon.is_cancelled() {
+                    stops.now.cancel();
+                } else {
+                    ui.say("asked to end: finishing the action under way if that is soon, then saving");
+                    stops.soon.cancel();
+                    let now = stops.now.clone();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(LEAVE_WITHIN).await;
+                        now.cancel();
+                    });
+                }
+            }
             _ = pressed.recv() => {
                 interrupts += 1;
                 if interrupts == 1 {
@@ -171,5 +224,18 @@ pub(crate) fn minutes(ms: u64) -> String {
         0..60 => format!("{seconds}s"),
         60..7200 => format!("{}m", seconds / 60),
         _ => format!("{}h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_were_ignored_before() {
+        let status = "Name:\tx\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t1\n";
+        assert!(ignored(status, SignalKind::hangup()));
+        assert!(!ignored(status, SignalKind::terminate()));
+        assert!(!ignored("", SignalKind::hangup()));
     }
 }

@@ -20,7 +20,7 @@ use ralph_core::task::{self, EngineKind, Front, Task};
 use ralph_engine::git::Repo;
 use ralph_engine::host::Host;
 use ralph_engine::run::Begin;
-use ralph_engine::store::Home;
+use ralph_engine::store::{Folder, Home};
 
 use crate::environment::Environment;
 use crate::error::Failure;
@@ -68,6 +68,39 @@ impl Setup {
     pub(crate) async fn new(environment: Environment) -> Result<Self, Failure> {
         let home = home(&environment)?;
         Ok(Self { host: Host::open(home, environment.env.clone()).await?, environment })
+    }
+
+    /// Finds a run to look at. `@` is the latest of the repository around, or of all where that has none.
+    pub(crate) fn find(&self, wanted: &str) -> Result<Folder, Failure> {
+        match self.latest_here(wanted)? {
+            Some(folder) => Ok(folder),
+            None => Ok(self.host.home.find(wanted)?),
+        }
+    }
+
+    /// Finds a run to change. Inside a repository without runs `@` is none: nobody means another repository's.
+    pub(crate) fn own(&self, wanted: &str) -> Result<Folder, Failure> {
+        match self.latest_here(wanted)? {
+            Some(folder) => Ok(folder),
+            None if wanted == "@" && in_repository() && !self.host.home.ids()?.is_empty() => {
+                Err(Failure::usage("there is no run of this repository yet")
+                    .hint("ralph ls shows all runs; name one by its id"))
+            }
+            None => Ok(self.host.home.find(wanted)?),
+        }
+    }
+
+    /// Returns the latest run of the repository this directory is in, when that is what is wanted.
+    fn latest_here(&self, wanted: &str) -> Result<Option<Folder>, Failure> {
+        let Some(here) = std::fs::canonicalize(".").ok().filter(|_| wanted == "@") else { return Ok(None) };
+        let ids = self.host.home.ids()?;
+        let folders = ids.iter().rev().map(|id| self.host.home.folder(id));
+        let mut own = folders.filter(|folder| {
+            folder
+                .state()
+                .is_ok_and(|state| here.ancestors().any(|above| above.as_os_str() == state.started.repo.as_str()))
+        });
+        Ok(own.next())
     }
 
     pub(crate) fn config_file(&self) -> PathBuf {
@@ -532,4 +565,10 @@ fn resources(config: &config::Resources) -> Resources {
 fn built_in() -> Backend {
     let default = |backend: &&Backend| backend.as_str() == ralph_engine::host::DEFAULT_BACKEND;
     Backend::ALL.iter().find(default).copied().unwrap_or(Backend::Local)
+}
+
+/// Returns whether this directory is in a git repository, as far as its folders tell.
+fn in_repository() -> bool {
+    let here = std::fs::canonicalize(".").unwrap_or_default();
+    here.ancestors().any(|above| above.join(".git").exists())
 }

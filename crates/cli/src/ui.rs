@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal as _, Write};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use ralph_core::exit::Exit;
 use ralph_core::text::plain;
 
 pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
@@ -127,15 +128,18 @@ impl Ui {
         }
     }
 
-    /// A reader that went away is no error: the program ends quietly, as if all had been read.
+    /// A reader that went away is no error: the program ends quietly, as if all had been read. Output that cannot be
+    /// written is lost, and that is said.
+    #[expect(clippy::exit, reason = "nobody reads the output any more, or nobody can")]
     fn quiet(&mut self, written: io::Result<()>) {
-        if let Err(error) = written
-            && error.kind() == io::ErrorKind::BrokenPipe
-        {
-            match self.reader {
-                Reader::Needed => end_quietly(),
-                Reader::Wanted | Reader::Gone => self.reader = Reader::Gone,
+        let Err(error) = written else { return };
+        match self.reader {
+            Reader::Needed if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+            Reader::Needed => {
+                self.say(&format!("the output could not be written: {error}; next: write it elsewhere"));
+                std::process::exit(i32::from(Exit::Failed.code()))
             }
+            Reader::Wanted | Reader::Gone => self.reader = Reader::Gone,
         }
     }
 
@@ -156,11 +160,6 @@ fn terminal_width() -> usize {
 fn rustix_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
-}
-
-#[expect(clippy::exit, reason = "nobody reads the output any more; there is no one to tell")]
-fn end_quietly() -> ! {
-    std::process::exit(0)
 }
 
 /// Makes one safe line of text that an agent may have written.

@@ -94,9 +94,13 @@ impl Error {
             Self::Sandbox(error) => error.hint(),
             Self::Git(error) => error.hint(),
             Self::Secret(error) => error.hint(),
-            Self::NoBackend { .. } => {
-                Some("use `--backend local`, which runs commands on this machine without isolation".to_owned())
+            Self::NoBackend { .. } if cfg!(target_os = "linux") => {
+                Some("use the default, `--backend embedded`; `ralph doctor` says what this machine can do".to_owned())
             }
+            Self::NoBackend { .. } => Some(
+                "on this system there is only `--backend local`, which runs commands on it without isolation"
+                    .to_owned(),
+            ),
             Self::NoKey { variable, .. } => {
                 Some(format!("ralph secret set {variable}, or export it, or put it into `.env`"))
             }

@@ -101,6 +101,7 @@ fn word(found: &Found) -> &'static str {
 fn tested(agent: &dyn Known) -> String {
     match agent.tested() {
         Tested::Real(version) => format!("with the real {version}"),
+        Tested::Recorded(version) => format!("with recordings of {version}"),
         Tested::Documentation => "by its documentation".to_owned(),
     }
 }

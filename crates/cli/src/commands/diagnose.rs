@@ -2,22 +2,23 @@
 
 use ralph_core::control::Control;
 use ralph_core::diagnosis::Book;
+use ralph_core::event::Event;
 use ralph_core::exit::Exit;
 use ralph_core::run::State;
 use ralph_engine::control::ask;
 use ralph_engine::run::{at_rest, proposals};
-use ralph_engine::store::Folder;
+use ralph_engine::store::{Folder, read_events};
 use serde_json::json;
 
 use super::steer::patiently;
 use crate::args::stuck::Apply;
-use crate::error::Outcome;
+use crate::error::{Failure, Outcome};
 use crate::live::Wake;
 use crate::setup::Setup;
 use crate::ui::{DIM, GREEN, Ui, one_line, paint};
 
 pub(crate) async fn diagnose(setup: &Setup, run: &str, ui: &mut Ui) -> Outcome {
-    let folder = setup.host.home.find(run)?;
+    let folder = setup.own(run)?;
     let id = folder.id();
     let before = folder.state()?.diagnoses.written;
     if folder.in_use() {
@@ -28,6 +29,10 @@ pub(crate) async fn diagnose(setup: &Setup, run: &str, ui: &mut Ui) -> Outcome {
     }
     let state = folder.state()?;
     let made = state.diagnoses.written > before;
+    if made && let Some(why) = failed(&folder)? {
+        return Err(Failure::new(Exit::Failed, format!("there is no diagnosis of run {id}: {why}"))
+            .hint(format!("ralph profile test, then: ralph diagnose {id}")));
+    }
     if ui.json() {
         let book = proposals(&folder)?;
         ui.object(&json!({
@@ -36,17 +41,28 @@ pub(crate) async fn diagnose(setup: &Setup, run: &str, ui: &mut Ui) -> Outcome {
         return Ok(Exit::Success);
     }
     if !made {
-        ui.say(&format!("run {id} is diagnosed when the iteration under way has ended"));
+        let when = if folder.in_use() { String::new() } else { format!(", after: ralph resume {id}") };
+        ui.say(&format!("run {id} is diagnosed when the iteration under way has ended{when}"));
         return Ok(Exit::Success);
     }
     tell(&folder, &state, ui)
+}
+
+/// Returns why the last diagnosis came to nothing, if it did.
+fn failed(folder: &Folder) -> Result<Option<String>, Failure> {
+    let lines = read_events(&folder.events_path(), &folder.id())?;
+    let last = lines.into_iter().rev().find_map(|line| match line.event {
+        Event::DiagnosisWritten { failed, .. } => Some(failed),
+        _ => None,
+    });
+    Ok(last.flatten().map(|why| one_line(&why, 300)))
 }
 
 pub(crate) async fn apply(setup: &Setup, args: &Apply, ui: &mut Ui) -> Outcome {
     if let Some(number) = args.number {
         return super::steer::steer(setup, &args.run, Control::ApplyProposal { number }, ui).await;
     }
-    let folder = setup.host.home.find(&args.run)?;
+    let folder = setup.own(&args.run)?;
     let state = folder.state()?;
     if ui.json() {
         let book = proposals(&folder)?;

@@ -10,7 +10,7 @@ use crate::setup::Setup;
 use crate::ui::Ui;
 
 pub(crate) async fn diff(setup: &Setup, args: &Diff, ui: &mut Ui) -> Outcome {
-    let folder = setup.host.home.find(&args.run)?;
+    let folder = setup.find(&args.run)?;
     let state = folder.state()?;
     let tool = &setup.host.tool;
     let range = git::range(tool, &folder, &state, args.iteration).await.map_err(ralph_engine::Error::from)?;

@@ -17,21 +17,24 @@ pub(crate) fn gutter(setup: &Setup, args: &Gutter, ui: &mut Ui) -> Outcome {
 }
 
 fn explain(setup: &Setup, args: &Explain, ui: &mut Ui) -> Outcome {
-    let folder = setup.host.home.find(&args.run)?;
+    let folder = setup.find(&args.run)?;
     let id = folder.id();
     let lines = read_events(&folder.events_path(), &id)?;
     let mut explained = gutter::explain(lines)
         .map_err(|source| Failure::from(ralph_engine::Error::BadHistory { run: id.clone(), source }))?;
     if let Some(n) = args.iteration {
         explained.retain(|one| one.n == n);
+        if explained.is_empty() {
+            return Err(Failure::usage(format!("iteration {n} of run {id} was not scored"))
+                .hint(format!("ralph gutter explain {id} shows all that were")));
+        }
     }
     if ui.json() {
         ui.object(&json!({"format": 1, "run": id, "threshold": GUTTER, "iterations": explained}));
         return Ok(Exit::Success);
     }
     if explained.is_empty() {
-        let what = args.iteration.map_or("no iteration".to_owned(), |n| format!("iteration {n} not"));
-        ui.say(&format!("{what} of run {id} was scored so far; ralph logs {id} shows what happened"));
+        ui.say(&format!("no iteration of run {id} was scored so far; ralph logs {id} shows what happened"));
         return Ok(Exit::Success);
     }
     for (at, one) in explained.iter().enumerate() {

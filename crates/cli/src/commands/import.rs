@@ -26,8 +26,9 @@ pub(crate) async fn import(setup: &Setup, args: &Import, ui: &mut Ui) -> Outcome
             .hint(format!("ralph import {} --to tasks/imported.md", quoted(&args.file))));
     }
     if to.symlink_metadata().is_ok() && !args.force {
+        let to = args.to.as_ref().map_or_else(String::new, |to| format!(" --to {}", quoted(to)));
         return Err(Failure::usage(format!("`{}` is there already", shown.display()))
-            .hint(format!("name another with `--to`, or: ralph import {} --force", quoted(&args.file))));
+            .hint(format!("name another with `--to`, or: ralph import {}{to} --force", quoted(&args.file))));
     }
     let found = look(repo.top())?;
     let name = args.file.display().to_string();

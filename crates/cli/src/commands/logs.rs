@@ -17,10 +17,10 @@ use crate::ui::Ui;
 const LOOK: Duration = Duration::from_millis(200);
 
 pub(crate) async fn logs(setup: &Setup, args: &Logs, ui: &mut Ui) -> Outcome {
-    let folder = setup.host.home.find(&args.run)?;
+    let folder = setup.find(&args.run)?;
     let mut follow = Follow::new(&folder.events_path(), &folder.id());
     let mut state: Option<State> = None;
-    let mut iteration = 0;
+    let (mut iteration, mut shown) = (0, false);
     loop {
         while let Some(line) = next(&mut follow, &folder)? {
             match &mut state {
@@ -32,6 +32,7 @@ pub(crate) async fn logs(setup: &Setup, args: &Logs, ui: &mut Ui) -> Outcome {
             if args.iteration.is_some_and(|wanted| wanted != iteration) {
                 continue;
             }
+            shown = true;
             if ui.json() {
                 ui.data(&line.to_json());
             } else if let Some(text) = events::line(&line, state.as_ref()) {
@@ -44,7 +45,11 @@ pub(crate) async fn logs(setup: &Setup, args: &Logs, ui: &mut Ui) -> Outcome {
                 .hint(format!("ralph logs -f {}", folder.id())));
         }
         if !args.follow || (resting && !folder.in_use()) {
-            return Ok(Exit::Success);
+            return match args.iteration.filter(|_| !shown) {
+                None => Ok(Exit::Success),
+                Some(n) => Err(Failure::usage(format!("run `{}` has no iteration {n}", folder.id()))
+                    .hint(format!("ralph logs {} shows all", folder.id()))),
+            };
         }
         if !resting && !folder.in_use() {
             ui.say(&format!("no process works on run {0}; next: ralph resume {0}", folder.id()));

@@ -40,7 +40,7 @@ struct InForce {
 impl InForce {
     async fn find(setup: &Setup, run: Option<&str>) -> Result<Self, Failure> {
         if let Some(run) = run {
-            return Ok(Self::of_run(&setup.host.home.find(run)?.state()?));
+            return Ok(Self::of_run(&setup.find(run)?.state()?));
         }
         // Outside a repository there is no project layer; the rest is still worth showing.
         let top = setup.top().await;

@@ -15,7 +15,7 @@ use crate::setup::Setup;
 use crate::ui::Ui;
 
 pub(crate) async fn resume(setup: &Setup, args: Resume, ui: &mut Ui) -> Outcome {
-    let folder = setup.host.home.find(&args.run)?;
+    let folder = setup.own(&args.run)?;
     let raise = Raise {
         iterations: args.add_iterations,
         minutes: args.add_minutes,

@@ -10,7 +10,7 @@ use crate::setup::Setup;
 use crate::ui::Ui;
 
 pub(crate) async fn rewind(setup: &Setup, args: &Rewind, ui: &mut Ui) -> Outcome {
-    let folder = setup.host.home.find(&args.run)?;
+    let folder = setup.own(&args.run)?;
     let id = folder.id();
     let sha = back(&setup.host, folder, args.iteration, Box::new(Wake::default())).await?;
     if ui.json() {

@@ -10,7 +10,7 @@ use crate::setup::Setup;
 use crate::ui::{BOLD, GREEN, RED, Ui, YELLOW, one_line, paint};
 
 pub(crate) fn show(setup: &Setup, run: &str, ui: &mut Ui) -> Outcome {
-    let folder = setup.host.home.find(run)?;
+    let folder = setup.find(run)?;
     let state = folder.state()?;
     let view = detail(&state, folder.in_use());
     if ui.json() {
@@ -67,7 +67,11 @@ fn lines(view: &Detail) -> Vec<String> {
     .map(|(name, value)| vec![format!("  {name}"), value])
     .collect();
     for budget in &view.budgets {
-        let number = |value: f64| format!("{value:.2}").trim_end_matches(".00").to_owned();
+        let number = |value: f64| match value {
+            // Little is not nothing.
+            value if value > 0.0 && value < 0.1 => format!("{value:.4}").trim_end_matches('0').to_owned(),
+            value => format!("{value:.2}").trim_end_matches(".00").to_owned(),
+        };
         let whole = budget.whole.map_or_else(|| ", no limit".to_owned(), |whole| format!(" of {}", number(whole)));
         let unit = if budget.unit == "usd" { "dollars" } else { budget.unit };
         rows.push(vec![format!("  {unit}"), format!("{}{whole}", number(budget.used))]);

@@ -6,6 +6,7 @@ use ralph_core::control::Control;
 use ralph_core::exit::Exit;
 use ralph_engine::control::ask;
 use ralph_engine::run::at_rest;
+use ralph_engine::store::Folder;
 
 use crate::error::{Failure, Outcome};
 use crate::live::Wake;
@@ -19,10 +20,13 @@ pub(crate) async fn steer(setup: &Setup, run: &str, control: Control, ui: &mut U
         return Err(Failure::usage("there is nothing to tell the model")
             .hint(format!("ralph {} {run} \"what it should know\"", control.kind())));
     }
-    let folder = setup.host.home.find(run)?;
+    let folder = setup.own(run)?;
     let id = folder.id();
     if folder.in_use() {
         patiently(ask(&folder, &control, "a person"), ui).await?;
+        if control == Control::Stop {
+            rested(&folder).await;
+        }
     } else {
         at_rest(&setup.host, folder, control.clone(), "a person", Box::new(Wake::default())).await?;
     }
@@ -44,6 +48,17 @@ pub(crate) async fn steer(setup: &Setup, run: &str, control: Control, ui: &mut U
         ui.say(&format!("run {id} {done}"));
     }
     Ok(Exit::Success)
+}
+
+/// Waits until a run that was stopped has put everything down, so that whoever looks next finds it so.
+async fn rested(folder: &Folder) {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while tokio::time::Instant::now() < until
+        && (folder.in_use() || folder.state().is_ok_and(|state| state.status.active()))
+    {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// A live run answers between two actions; whoever waits longer than a moment is told what for.

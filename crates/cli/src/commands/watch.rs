@@ -27,7 +27,7 @@ pub(crate) async fn watch(setup: &Setup, args: &Watch, color: Color, ui: &mut Ui
     if !watch::drawable(env) {
         return Err(Failure::usage("`ralph watch` needs a terminal to draw on").hint(format!("ralph logs -f {run}")));
     }
-    let folder = setup.host.home.find(run)?;
+    let folder = setup.find(run)?;
     watch::watch(&folder, color.choice(env) != ColorChoice::Never).await
 }
 

@@ -194,8 +194,12 @@ impl Drop for Live {
 
 impl Live {
     pub(crate) fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a small number")).expect("not zero");
-        kill_process(pid, Signal::INT).expect("it is ours");
+        kill_process(pid, signal).expect("it is ours");
     }
 
     pub(crate) fn stderr(&self) -> String {

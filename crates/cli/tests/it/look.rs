@@ -67,7 +67,7 @@ fn a_run_and_everything_about_it() {
       loop score    0.0 ▁▁
       iterations    2 of 5
       minutes       N of 10
-      dollars       0 of 1
+      dollars       0.003 of 1
       tokens        4696, no limit
 
     Boxes

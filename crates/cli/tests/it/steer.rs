@@ -3,6 +3,7 @@
 use std::fs;
 
 use ralph_testkit::home::{Home, TASK};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::home::{BOTH, Live, Ralph, answer, answer_in, commit, honest, run, until, write};
@@ -225,4 +226,28 @@ fn one_process_at_a_time() {
     assert!(live.is_running());
     open_the_gate(&ralph);
     live.wait().exits(0);
+}
+
+/// A system that shuts down and a terminal that goes away ask; what is under way is put down, and nothing is lost.
+#[test]
+fn asked_to_end_by_the_system() {
+    for signal in [Signal::TERM, Signal::HUP] {
+        let ralph = gated();
+        let live = at_the_gate(&ralph, &["run"]);
+        live.signal(signal);
+        // The command would wait for ever: it gets a few seconds.
+        let said = live.wait().exits(130);
+        assert!(said.stderr.contains("asked to end") && said.stderr.contains("ralph resume"), "{}", said.stderr);
+        assert_eq!(reason(&ralph), ("paused".to_owned(), "interrupted".to_owned()));
+    }
+}
+
+/// Whoever is stopped is found stopped.
+#[test]
+fn a_stop_is_told_when_it_is_done() {
+    let ralph = gated();
+    let live = at_the_gate(&ralph, &["run"]);
+    ralph.ralph(&["stop", "@"]).exits(0);
+    assert_eq!(reason(&ralph).0, "stopped");
+    live.wait();
 }

@@ -420,7 +420,7 @@ fn models() {
     --- stderr
     ralph: backend `docker` is not part of this ralph
 
-    hint: use `--backend local`, which runs commands on this machine without isolation
+    hint: use the default, `--backend embedded`; `ralph doctor` says what this machine can do
     ");
     assert_snapshot!(refused(&stage, &["run", "--backend", "dokcer"]), @"
     exit 2
@@ -723,4 +723,34 @@ fn histories_that_cannot_be_read() {
 
     hint: ralph ls
     ");
+}
+
+/// `@` is the latest run of the repository one is in; nobody stops another repository's by it.
+#[test]
+fn the_latest_run_is_the_repository_s() {
+    let stage = Stage::ready();
+    stage.ralph(&["run"]);
+    let other = "elsewhere";
+    std::fs::create_dir_all(stage.repo.home().join(other).join(".git")).unwrap();
+    assert!(stage.ralph_in(other, &["show", "@"]).to_string().starts_with("exit 0"));
+    for args in [["stop", "@"], ["resume", "@"], ["pause", "@"]] {
+        let said = stage.ralph_in(other, &args).to_string();
+        assert!(said.starts_with("exit 2") && said.contains("no run of this repository yet"), "{args:?}: {said}");
+    }
+    let inner = stage.repo.path().join("inner");
+    assert!(stage.ralph_in(inner.to_str().unwrap(), &["stop", "@"]).to_string().contains("it has succeeded"));
+}
+
+/// Output that cannot be written is lost, and that is no success.
+#[test]
+fn a_full_disk_is_told() {
+    let stage = Stage::ready();
+    stage.ralph(&["run"]);
+    for args in [["diff", "@"], ["logs", "@"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = stage.command(&args).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("the output could not be written"), "{args:?}: {said}");
+    }
 }

@@ -99,6 +99,8 @@ impl Guarantee {
 pub enum Tested {
     /// With the real program of this version, against a scripted model.
     Real(&'static str),
+    /// Started by hand once, as this version; what it printed then is what is read in tests.
+    Recorded(&'static str),
     /// Only against its documentation.
     Documentation,
 }

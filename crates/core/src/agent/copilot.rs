@@ -37,7 +37,7 @@ impl Agent for Copilot {
     }
 
     fn tested(&self) -> Tested {
-        Tested::Real("1.0.102")
+        Tested::Recorded("1.0.102")
     }
 
     fn start(&self, session: &Session<'_>) -> Start {

@@ -34,7 +34,7 @@ impl Agent for Gemini {
     }
 
     fn tested(&self) -> Tested {
-        Tested::Real("0.61.0")
+        Tested::Recorded("0.61.0")
     }
 
     fn start(&self, session: &Session<'_>) -> Start {

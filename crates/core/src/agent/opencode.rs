@@ -39,7 +39,7 @@ impl Agent for Opencode {
     }
 
     fn tested(&self) -> Tested {
-        Tested::Real("1.18.33")
+        Tested::Recorded("1.18.33")
     }
 
     fn start(&self, session: &Session<'_>) -> Start {

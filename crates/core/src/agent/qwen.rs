@@ -32,7 +32,7 @@ impl Agent for Qwen {
     }
 
     fn tested(&self) -> Tested {
-        Tested::Real("0.15.10")
+        Tested::Recorded("0.15.10")
     }
 
     fn start(&self, session: &Session<'_>) -> Start {

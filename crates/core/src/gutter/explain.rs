@@ -37,7 +37,11 @@ pub fn explain(lines: impl IntoIterator<Item = Line>) -> Result<Vec<Explained>, 
             Event::GutterScored { n, score } => {
                 let window: Vec<_> = state.window.iter().cloned().collect();
                 let parts = parts(&window, state.started.min_changed_lines);
-                let sum = parts.iter().filter(|part| part.counts).map(|part| part.weight).sum();
+                let sum = parts
+                    .iter()
+                    .filter(|part| part.counts)
+                    .map(|part| part.weight)
+                    .fold(0.0, |sum, weight| sum + weight);
                 let (gutter, streak) = (score.is_gutter(), state.gutter_streak);
                 explained.push(Explained { n, parts, sum, score, gutter, streak, rung: None, profile: None });
             }

@@ -66,7 +66,7 @@ fn written(host: &str) -> Result<String, Failure> {
 }
 
 async fn for_run(setup: &Setup, run: &str, hosts: &[String], list: List, ui: &mut Ui) -> Outcome {
-    let folder = setup.host.home.find(run)?;
+    let folder = setup.own(run)?;
     let id = folder.id();
     let live = folder.in_use();
     for host in hosts {

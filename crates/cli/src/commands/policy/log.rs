@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const APART: usize = 5000;
 
 pub(super) async fn log(setup: &Setup, args: &PolicyLog, ui: &mut Ui) -> Outcome {
-    let folder = setup.host.home.find(&args.run)?;
+    let folder = setup.find(&args.run)?;
     let mut reader = Reader::new(&folder);
     let run = folder.id();
     let mut log = Log { run: run.clone(), ..Log::default() };
