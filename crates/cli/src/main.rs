@@ -5,6 +5,7 @@ mod commands;
 mod environment;
 mod error;
 mod live;
+mod log;
 mod render;
 mod setup;
 mod ui;
@@ -16,9 +17,6 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 use ralph_core::exit::Exit;
-use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::args::{Cli, Color};
 use crate::environment::Environment;
@@ -44,7 +42,7 @@ fn main() -> ExitCode {
         && environment.env.get("TERM") != Some("dumb");
     let mut ui = Ui::new(cli.color.choice(&environment.env), cli.json, progress);
     if let Some(filter) = environment.env.get("RALPH_LOG") {
-        log_to_stderr(filter, &mut ui);
+        log::to_stderr(filter, &environment, &mut ui);
     }
     raise_open_files();
     let outcome = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
@@ -79,17 +77,6 @@ fn refused(error: &clap::Error, environment: &Environment) -> ExitCode {
     let failure = usage::failure(error, &args);
     failure.tell(&mut Ui::new(Color::Auto.choice(&environment.env), json, false));
     ExitCode::from(failure.exit.code())
-}
-
-fn log_to_stderr(filter: &str, ui: &mut Ui) {
-    let Ok(targets) = filter.parse::<Targets>() else {
-        ui.say(&format!("`RALPH_LOG={filter}` is no log filter, so nothing is logged; try `RALPH_LOG=debug`"));
-        return;
-    };
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let subscriber = tracing_subscriber::registry().with(lines.with_filter(targets));
-    // A second subscriber cannot be set; there is only ever this one.
-    let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
 /// Lets ralph open as many files as the system would let it: each connection of a sandbox takes two.

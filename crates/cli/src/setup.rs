@@ -516,7 +516,8 @@ fn flag_values(flags: &Flags) -> Result<Values, Failure> {
     })
 }
 
-fn home(environment: &Environment) -> Result<Home, Failure> {
+/// Returns the folders of the user.
+pub(crate) fn home(environment: &Environment) -> Result<Home, Failure> {
     let env = &environment.env;
     let folder = |variable: &str, fallback: &str| -> Option<PathBuf> {
         match env.get(variable).filter(|value| Path::new(value).is_absolute()) {

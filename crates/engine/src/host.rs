@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
-use ralph_core::env::{CLAUDE_CODE_OAUTH_TOKEN, Env};
+use ralph_core::env::Env;
 use ralph_core::event::{PinnedAgent, PinnedProfile, Started};
 use ralph_core::profile::{self, Endpoint, Wire};
 use ralph_core::redact::Redactor;
@@ -185,21 +185,21 @@ impl Host {
     /// Finds the credential of a profile: in the keyring, in a private file, in the environment.
     pub(crate) fn credential(&self, profile: &PinnedProfile, endpoint: &Endpoint) -> Result<Option<Found>, Error> {
         let Some(variable) = endpoint.key_envs.first() else { return Ok(None) };
-        let mut names = endpoint.key_envs.clone();
-        // A subscription is good at the provider itself, and nobody else's to see.
-        if endpoint.wire == Wire::Anthropic && profile.base_url.is_none() && profile.api_key_env.is_none() {
-            names.push(CLAUDE_CODE_OAUTH_TOKEN.to_owned());
-        }
-        let store = self.secrets();
-        match store.first(&names)? {
+        let names = profile::credential_names(&asked(profile), endpoint);
+        match self.secrets().first(&names)? {
             Some(found) => {
-                if let Err(error) = store.used(&found.name) {
-                    tracing::warn!(%error, name = found.name, "the use of a secret could not be written down");
-                }
+                self.note_use(&found.name);
                 Ok(Some(found))
             }
             None if endpoint.key_is_optional => Ok(None),
             None => Err(Error::NoKey { profile: profile.name.clone(), variable: variable.clone() }),
+        }
+    }
+
+    /// Writes down that a secret is used now. Nothing is stopped where that fails.
+    pub(crate) fn note_use(&self, name: &str) {
+        if let Err(error) = self.secrets().used(name) {
+            tracing::warn!(%error, name, "the use of a secret could not be written down");
         }
     }
 

@@ -1,7 +1,8 @@
 //! Stand-ins for credentials: shaped like the real one, random, and worth nothing anywhere but at our own door.
 //!
 //! Programs look at the shape of their keys before they use them, so a stand-in keeps the prefix, the length and the
-//! kind of each character. Everything else of it is random: at least 128 bits, or it is made longer.
+//! kind of each character. Everything else of it is random: at least 128 bits. Only what is too short for that is made
+//! longer.
 
 use std::fmt;
 
@@ -33,8 +34,28 @@ const PREFIXES: [&str; 24] = [
     "xoxb-",
 ];
 
-/// So many random characters hold 128 bits, even where each is one of ten digits.
-const LEAST: usize = 39;
+/// What nobody guesses, in thousandths of a bit.
+const ENOUGH: usize = 128_000;
+/// Even nothing at all is long enough after so many characters were added.
+const MOST_ADDED: usize = ENOUGH.div_ceil(LOWER.worth);
+
+/// Characters of a kind, and how hard one is to guess that a random byte chose, in thousandths of a bit and rounded down:
+/// 256 is no multiple of most numbers, so some come up a little more often.
+#[derive(Debug)]
+struct Alphabet {
+    characters: &'static [u8],
+    worth: usize,
+}
+
+const LOWER: Alphabet = Alphabet { characters: b"abcdefghijklmnopqrstuvwxyz", worth: 4_678 };
+const UPPER: Alphabet = Alphabet { characters: b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", worth: 4_678 };
+const DIGIT: Alphabet = Alphabet { characters: b"0123456789", worth: 3_299 };
+const HEX: Alphabet = Alphabet { characters: b"0123456789abcdef", worth: 4_000 };
+const LETTER: Alphabet = Alphabet { characters: b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", worth: 5_678 };
+const LOWER_DIGIT: Alphabet = Alphabet { characters: b"abcdefghijklmnopqrstuvwxyz0123456789", worth: 5_000 };
+const UPPER_DIGIT: Alphabet = Alphabet { characters: b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", worth: 5_000 };
+const ANY: Alphabet =
+    Alphabet { characters: b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", worth: 5_678 };
 
 /// A stand-in for one credential in one sandbox.
 #[derive(Clone, PartialEq, Eq)]
@@ -55,7 +76,7 @@ pub struct NoRandom;
 impl Phantom {
     /// Makes a stand-in for a credential.
     pub fn shaped_like(real: &str) -> Result<Self, NoRandom> {
-        let mut random = vec![0; real.len().max(LEAST) + LEAST];
+        let mut random = vec![0; real.len() + MOST_ADDED];
         getrandom::fill(&mut random).map_err(|_| NoRandom)?;
         Ok(Self(shape(real.trim(), &random)))
     }
@@ -70,32 +91,90 @@ impl Phantom {
 fn shape(real: &str, random: &[u8]) -> String {
     let prefix = PREFIXES.iter().find(|prefix| real.starts_with(**prefix)).copied().unwrap_or("");
     let rest = real.get(prefix.len()..).unwrap_or("");
-    let mut random = random.iter().copied();
-    let mut one = |digits: &[u8]| {
-        let at = usize::from(random.next().unwrap_or(0)) % digits.len();
-        char::from(digits.get(at).copied().unwrap_or(b'x'))
+    let close = plan(rest, kind_of);
+    let wide = || plan(rest, |_, piece| kinds_of(piece));
+    let plan = if worth(&close) >= ENOUGH {
+        close
+    } else {
+        Some(wide()).filter(|wide| worth(wide) >= ENOUGH).unwrap_or(close)
     };
-    let (lower, upper, digit) =
-        (&b"abcdefghijklmnopqrstuvwxyz"[..], &b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"[..], &b"0123456789"[..]);
-    let mut out = prefix.to_owned();
-    let mut changed = 0;
-    for c in rest.chars() {
-        changed += 1;
-        match c {
-            'A'..='Z' => out.push(one(upper)),
-            '0'..='9' => out.push(one(digit)),
-            // Signs hold the shape; anything else, such as what cannot stand in a header, is replaced.
-            '-' | '_' | '.' | '~' | '+' | '/' | '=' => {
-                changed -= 1;
-                out.push(c);
-            }
-            _ => out.push(one(lower)),
+    let added = ENOUGH.saturating_sub(worth(&plan)).div_ceil(LOWER.worth);
+    let mut random = random.iter().copied();
+    let places = plan.into_iter().chain(std::iter::repeat_n(Place::Random(&LOWER), added));
+    let chosen = places.map(|place| match place {
+        Place::Sign(c) => c,
+        Place::Random(Alphabet { characters, .. }) => {
+            let at = usize::from(random.next().unwrap_or(0)) % characters.len();
+            char::from(characters.get(at).copied().unwrap_or(b'x'))
         }
+    });
+    prefix.chars().chain(chosen).collect()
+}
+
+/// What stands in one place of a stand-in.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// Signs hold the shape.
+    Sign(char),
+    Random(&'static Alphabet),
+}
+
+fn worth(plan: &[Place]) -> usize {
+    let worths = plan.iter().map(|place| match place {
+        Place::Sign(_) => 0,
+        Place::Random(alphabet) => alphabet.worth,
+    });
+    worths.sum()
+}
+
+/// Chooses an alphabet for each character by itself and the piece between signs that it stands in.
+fn plan(text: &str, alphabet: impl Fn(char, &str) -> &'static Alphabet) -> Vec<Place> {
+    let hexadecimal = is_hexadecimal(text);
+    let mut plan = Vec::new();
+    for piece in text.split_inclusive(is_sign) {
+        let letters = piece.trim_end_matches(is_sign);
+        let of = |c| if hexadecimal { &HEX } else { alphabet(c, letters) };
+        plan.extend(letters.chars().map(|c| Place::Random(of(c))));
+        plan.extend(piece.chars().last().filter(|c| is_sign(*c)).map(Place::Sign));
     }
-    for _ in changed..LEAST {
-        out.push(one(lower));
+    plan
+}
+
+/// The closest likeness: each character keeps its kind. What cannot stand in a header becomes a letter.
+fn kind_of(c: char, _: &str) -> &'static Alphabet {
+    match c {
+        'A'..='Z' => &UPPER,
+        '0'..='9' => &DIGIT,
+        _ => &LOWER,
     }
-    out
+}
+
+/// The likeness that is harder to guess: each may be of any kind that its piece has.
+fn kinds_of(piece: &str) -> &'static Alphabet {
+    let upper = piece.contains(|c: char| c.is_ascii_uppercase());
+    let digit = piece.contains(|c: char| c.is_ascii_digit());
+    let lower = piece.contains(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit());
+    match (lower, upper, digit) {
+        (true, true, true) => &ANY,
+        (true, true, false) => &LETTER,
+        (true, false, true) => &LOWER_DIGIT,
+        (false, true, true) => &UPPER_DIGIT,
+        (false, true, false) => &UPPER,
+        (false, false, true) => &DIGIT,
+        (_, false, false) => &LOWER,
+    }
+}
+
+fn is_sign(c: char) -> bool {
+    matches!(c, '-' | '_' | '.' | '~' | '+' | '/' | '=')
+}
+
+/// Says whether all letters are hexadecimal digits and there are both: then any digit may stand in any place.
+fn is_hexadecimal(text: &str) -> bool {
+    let mut characters = text.chars().filter(|c| !is_sign(*c));
+    characters.clone().all(|c| matches!(c, '0'..='9' | 'a'..='f'))
+        && characters.clone().any(|c| c.is_ascii_digit())
+        && characters.any(|c| c.is_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -104,20 +183,57 @@ mod tests {
 
     use super::*;
 
+    /// What the issuers themselves say their credentials look like.
     #[test]
     fn shapes() {
-        let random: Vec<u8> = (0..200).collect();
-        let key = format!("sk-ant-api03-{}AA", "aB3-_".repeat(18));
-        for (real, prefix, len) in [
-            (key.as_str(), "sk-ant-api03-", key.len()),
-            ("ghp_0123456789abcdefghijklmnopqrstuvwxyz", "ghp_", 43),
-            ("short", "", 39),
-            ("", "", 39),
-            ("pa\"ss wörd", "", 39),
+        let random: Vec<u8> = (0..=255).collect();
+        let anthropic = format!("sk-ant-api03-{}AA", "aB3-_".repeat(18));
+        let openrouter = format!("sk-or-v1-{}", "0f".repeat(32));
+        for (real, prefix, len, rest) in [
+            (anthropic.as_str(), "sk-ant-api03-", anthropic.len(), "lud-_"),
+            (openrouter.as_str(), "sk-or-v1-", openrouter.len(), "h"),
+            ("ghp_0123456789abcdefghijklmnopqrstuvwxyz", "ghp_", 40, "ld"),
+            ("ghp_q8Wz7Xv6Cu5Tb4Sn3Rm2Pl1Kk0Jj9Ii8Hh7G", "ghp_", 40, "lud"),
+            ("AIzaSyD3X4mpl3K3yQ8Wz7Xv6Cu5Tb4Sn3Rm2Pl", "AIza", 39, "lud"),
+            // With so many digits only the mixture of all kinds is enough.
+            ("npm_0123456789012345678901234567abAB", "npm_", 36, "lud"),
+            ("q8Wz7Xv6Cu5Tb4Sn3Rm2a-1234567", "", 29, "lud-"),
+            // 32 hexadecimal digits are 128 bits, in one piece or in several.
+            ("0123456789abcdef0123456789abcdef", "", 32, "h"),
+            ("123e4567-e89b-12d3-a456-426614174000", "", 36, "h-"),
+            ("xoxb-123456789012-1234567890123-AbCdEfGhIjKlMnOpQrStUvWx", "xoxb-", 56, "lud-"),
+            // Too short for 128 bits, so it grows.
+            ("glpat-q8Wz7Xv6Cu5Tb4Sn3Rm2", "glpat-", 36, "lud"),
+            ("0123456789abcdef0123456789abcde", "", 32, "hl"),
+            ("01234567890123456789012345678901234567", "", 39, "ld"),
+            ("short", "", 28, "l"),
+            ("", "", 28, "l"),
+            ("pa\"ss wörd", "", 28, "l"),
         ] {
             let made = shape(real, &random);
-            assert!(made.starts_with(prefix) && made.len() == len && made.is_ascii(), "{real} {made}");
-            assert!(made.bytes().all(|byte| byte.is_ascii_graphic()), "{made}");
+            assert_eq!((made.get(..prefix.len()), made.len()), (Some(prefix), len), "{real} {made}");
+            let kind = |c: char| match c {
+                _ if rest.contains('h') && matches!(c, '0'..='9' | 'a'..='f') => 'h',
+                'a'..='z' => 'l',
+                'A'..='Z' => 'u',
+                '0'..='9' => 'd',
+                c => c,
+            };
+            let strange = made.chars().skip(prefix.len()).find(|c| !rest.contains(kind(*c)));
+            assert_eq!(strange, None, "{real} {made}");
+            let signs = |text: &str| text.char_indices().filter(|(_, c)| is_sign(*c)).collect::<Vec<_>>();
+            assert_eq!(signs(&made), signs(real), "{real} {made}");
+        }
+    }
+
+    /// No alphabet is thought to be worth more than it is.
+    #[test]
+    fn worths() {
+        for alphabet in [LOWER, UPPER, DIGIT, HEX, LETTER, LOWER_DIGIT, UPPER_DIGIT, ANY] {
+            let most = 256_usize.div_ceil(alphabet.characters.len());
+            let bits = (256.0 / f64::from(u32::try_from(most).unwrap())).log2();
+            let told = f64::from(u32::try_from(alphabet.worth).unwrap()) / 1000.0;
+            assert!(told <= bits && bits - told < 0.001, "{told} {bits}");
         }
     }
 

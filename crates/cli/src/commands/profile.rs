@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use ralph_core::env::CLAUDE_CODE_OAUTH_TOKEN;
 use ralph_core::exit::Exit;
 use ralph_core::price::{Price, Rates};
-use ralph_core::profile::{Entry, Profile as Asked, Wire, endpoint};
+use ralph_core::profile::{Entry, credential_names, endpoint};
 use ralph_core::text;
 use ralph_engine::secret::Store;
 use serde_json::{Value, json};
@@ -152,7 +151,7 @@ impl Keys<'_> {
                 return Key::Trouble(format!("{error}{hint}"));
             }
         };
-        let names = names(&entry.profile, place.key_envs, place.wire);
+        let names = credential_names(&entry.profile, &place);
         let Some(first) = names.first().cloned() else { return Key::NotNeeded };
         let key = match self.known.get(&names) {
             Some(key) => key.clone(),
@@ -176,15 +175,6 @@ impl Keys<'_> {
             Err(error) => Key::Trouble(error.to_string()),
         }
     }
-}
-
-/// Returns the names a profile's key may have. A subscription is good at the provider itself, and nobody else's to see.
-fn names(profile: &Asked, mut names: Vec<String>, wire: Wire) -> Vec<String> {
-    let own = profile.base_url.is_none() && profile.api_key_env.is_none();
-    if wire == Wire::Anthropic && own && !names.is_empty() {
-        names.push(CLAUDE_CODE_OAUTH_TOKEN.to_owned());
-    }
-    names
 }
 
 /// Writes a price as input, output and cached input.

@@ -1,11 +1,13 @@
 //! `ralph secret`: stores, lists, checks, prints and forgets credentials, and never shows one to a terminal.
 
-use std::io::IsTerminal as _;
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileTypeExt as _;
 
 use jiff::Timestamp;
 use ralph_core::exit::Exit;
 use ralph_core::secret::{Agent, Kind, Name, SOON_DAYS, days_left, words};
-use ralph_engine::secret::{Found, Listed, Store};
+use ralph_engine::secret::{Error, Found, Listed, Store};
 use serde_json::json;
 
 use super::secret_set::set;
@@ -34,10 +36,10 @@ pub(crate) async fn store_token(setup: &Setup, args: StoreToken, ui: &mut Ui) ->
     set(setup, Set { name, how: args.how }, ui).await
 }
 
-/// `get-token`: whichever of an agent's secrets is there.
+/// `get-token`: whichever of an agent's secrets is there, what `store-token` keeps first.
 pub(crate) fn get_token(setup: &Setup, args: &GetToken, ui: &mut Ui) -> Outcome {
     let agent = agent(&args.agent)?;
-    let names: Vec<String> = agent.secrets.iter().map(|name| (*name).to_owned()).collect();
+    let names: Vec<String> = [agent.first()].iter().chain(agent.secrets).map(|name| (*name).to_owned()).collect();
     let found = store(setup).first(&names)?;
     let name = found.map_or_else(|| agent.first().to_owned(), |found| found.name);
     get(setup, &name, ui)
@@ -47,8 +49,8 @@ pub(super) fn store(setup: &Setup) -> Store {
     Store::open(&setup.host.home, &setup.environment.env)
 }
 
-impl From<ralph_engine::secret::Error> for Failure {
-    fn from(error: ralph_engine::secret::Error) -> Self {
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
         told(error.exit(), &error, error.hint())
     }
 }
@@ -113,6 +115,15 @@ struct Standing {
 }
 
 impl Standing {
+    /// Judges what came of asking for a value: only what can be taken out can be used.
+    fn new(asked: Result<Option<Found>, Error>, name: String, kind: Option<Kind>) -> Self {
+        match asked {
+            Ok(Some(found)) => Self { name, state: Ok(found.expires), kind: Some(found.kind) },
+            Ok(None) => Self { name, state: Err("it is gone".to_owned()), kind },
+            Err(error) => Self { name, state: Err(error.to_string()), kind },
+        }
+    }
+
     fn good(&self, now: Timestamp) -> bool {
         self.state.as_ref().is_ok_and(|end| end.is_none_or(|end| end > now))
     }
@@ -121,24 +132,18 @@ impl Standing {
 fn check(setup: &Setup, args: &Check, ui: &mut Ui) -> Outcome {
     let now = Timestamp::now();
     let store = store(setup);
-    let (standing, wanted) = match &args.agent {
+    let listed = store.list()?;
+    let (standing, wanted, unused) = match &args.agent {
         Some(name) => {
             let agent = agent(name)?;
-            let names: Vec<String> = agent.secrets.iter().map(|name| (*name).to_owned()).collect();
-            let found = store.first(&names)?;
-            (found.iter().map(standing).collect::<Vec<_>>(), agent.first())
+            let standing = of_agent(&store, agent);
+            let there = listed.into_iter().map(|one| one.name).filter(|name| agent.secrets.contains(&name.as_str()));
+            let unused = there.filter(|name| standing.as_ref().is_some_and(|one| one.name != *name)).collect();
+            (standing.into_iter().collect::<Vec<_>>(), agent.first(), unused)
         }
         None => {
-            let all = store.list()?;
-            let standing = all.into_iter().map(|one| Standing {
-                state: match one.trouble {
-                    Some(trouble) => Err(trouble),
-                    None => Ok(one.expires),
-                },
-                name: one.name,
-                kind: one.kind,
-            });
-            (standing.collect(), ralph_core::env::ANTHROPIC_API_KEY)
+            let all = listed.into_iter().map(|one| Standing::new(store.find(&one.name), one.name, one.kind));
+            (all.collect(), ralph_core::env::ANTHROPIC_API_KEY, Vec::new())
         }
     };
     let bad = standing.is_empty() || standing.iter().any(|one| !one.good(now));
@@ -152,7 +157,7 @@ fn check(setup: &Setup, args: &Check, ui: &mut Ui) -> Outcome {
                     "renew": renewal(&one.name, one.kind)})
             })
             .collect();
-        ui.object(&json!({"format": FORMAT, "agent": args.agent, "good": !bad, "secrets": rows,
+        ui.object(&json!({"format": FORMAT, "agent": args.agent, "good": !bad, "secrets": rows, "unused": unused,
             "next": bad.then(|| format!("ralph secret set {wanted}"))}));
         return Ok(if bad { Exit::Auth } else { Exit::Success });
     }
@@ -168,6 +173,9 @@ fn check(setup: &Setup, args: &Check, ui: &mut Ui) -> Outcome {
             ui.say(&format!("    renew it: {}", renewal(&one.name, one.kind)));
         }
     }
+    for (name, used) in unused.iter().zip(standing.iter().cycle()) {
+        ui.say(&format!("{} {name} is there too; a run takes {}", paint(YELLOW, "!"), used.name));
+    }
     if standing.is_empty() {
         let whom = args.agent.as_ref().map(|agent| format!(" that `{agent}` could use")).unwrap_or_default();
         return Err(Failure::new(Exit::Auth, format!("there is no credential{whom}")).hint(renewal(wanted, None)));
@@ -175,8 +183,17 @@ fn check(setup: &Setup, args: &Check, ui: &mut Ui) -> Outcome {
     Ok(if bad { Exit::Auth } else { Exit::Success })
 }
 
-fn standing(found: &Found) -> Standing {
-    Standing { name: found.name.clone(), state: Ok(found.expires), kind: Some(found.kind) }
+/// Returns how the credential stands that a run of an agent would take, if there is any.
+fn of_agent(store: &Store, agent: &Agent) -> Option<Standing> {
+    let names: Vec<String> = agent.secrets.iter().map(|name| (*name).to_owned()).collect();
+    match store.first(&names) {
+        Ok(found) => found.map(|found| Standing::new(Ok(Some(found.clone())), found.name, None)),
+        // A run would stop at the same one.
+        Err(error) => {
+            let name = names.into_iter().find(|name| store.find(name).is_err())?;
+            Some(Standing::new(Err(error), name, None))
+        }
+    }
 }
 
 /// Returns the commands that get and store a fresh one.
@@ -189,14 +206,14 @@ fn renewal(name: &str, kind: Option<Kind>) -> String {
 
 fn get(setup: &Setup, wanted: &str, ui: &mut Ui) -> Outcome {
     let name = name(wanted)?;
-    if std::io::stdout().is_terminal() {
-        return Err(Failure::usage("a secret is not printed to a terminal")
+    if !into_a_pipe() {
+        return Err(Failure::usage("a secret goes only into a pipe, never to a terminal or into a file")
             .hint(format!("pipe it where it is needed: ralph secret get {name} | PROGRAM")));
     }
     let store = store(setup);
     let found = store.find(&name)?;
     let Some(found) = found else {
-        return Err(ralph_engine::secret::Error::Missing { name: name.to_string() }.into());
+        return Err(Error::Missing { name: name.to_string() }.into());
     };
     ui.say(&format!(
         "{} the value of `{name}` goes to the pipe as it is: keep it out of files and logs",
@@ -211,6 +228,12 @@ fn get(setup: &Setup, wanted: &str, ui: &mut Ui) -> Outcome {
         ui.data(found.secret.expose());
     }
     Ok(Exit::Success)
+}
+
+/// Says whether what is printed goes straight to another program. Everything else keeps it or shows it.
+fn into_a_pipe() -> bool {
+    let kind = std::io::stdout().as_fd().try_clone_to_owned().and_then(|out| File::from(out).metadata());
+    kind.is_ok_and(|kind| kind.file_type().is_fifo() || kind.file_type().is_socket())
 }
 
 fn rm(setup: &Setup, wanted: &str, ui: &mut Ui) -> Outcome {

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Read as _};
 use jiff::{SignedDuration, Timestamp};
 use ralph_core::exit::Exit;
 use ralph_core::secret::{Command, Kind, LONGEST, Name, Secret, expiry, read, words};
-use ralph_engine::secret::{New, trial};
+use ralph_engine::secret::{New, Verdict, trial};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::json;
 
@@ -43,16 +43,22 @@ pub(crate) async fn set(setup: &Setup, args: Set, ui: &mut Ui) -> Outcome {
     for remark in &stored.remarks {
         ui.say(&format!("{} {remark}", paint(YELLOW, "!")));
     }
-    let host = tried.and_then(|tried| tried.host);
+    let verdict = tried.map(|tried| tried.verdict);
     if ui.json() {
+        let taken_by = match &verdict {
+            Some(Verdict::Taken { host }) => Some(host),
+            _ => None,
+        };
         ui.object(&json!({"format": 1, "name": name.as_str(), "kind": kind, "source": stored.source,
-            "expires": expires, "tried": !how.no_validate, "taken_by": host}));
+            "expires": expires, "tried": matches!(verdict, Some(Verdict::Taken { .. } | Verdict::Read)),
+            "taken_by": taken_by}));
         return Ok(Exit::Success);
     }
-    let trial = match (&host, how.no_validate) {
-        (_, true) => "untried".to_owned(),
-        (Some(host), _) => format!("taken by {host}"),
-        (None, _) => "a good key by its form".to_owned(),
+    let trial = match verdict {
+        None => "untried".to_owned(),
+        Some(Verdict::Taken { host }) => format!("taken by {host}"),
+        Some(Verdict::Open { host }) => format!("not tried: {host} has no free call that needs the key"),
+        Some(Verdict::Read) => "a good key by its form".to_owned(),
     };
     let end = match (asked.or(told_by_them), assumed) {
         (None, Some(end)) => format!("{}, if it was made today", words(Some(end), now)),

@@ -13,14 +13,25 @@ use serde_json::Value;
 
 use crate::stage::{Said, Stage};
 
-/// A server that answers every request alike and remembers the heads of them, in lower case.
+/// A server that remembers the heads of requests, in lower case.
 struct Server {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
+    /// Answers every request alike.
     fn answering(status: &'static str) -> Self {
+        Self::start(move |_| status)
+    }
+
+    /// Answers those that hold a key.
+    fn taking(key: &str) -> Self {
+        let key = key.to_lowercase();
+        Self::start(move |head| if head.contains(&key) { "200 OK" } else { "401 Unauthorized" })
+    }
+
+    fn start(status: impl Fn(&str) -> &'static str + Send + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let heads = Arc::new(Mutex::new(Vec::new()));
@@ -28,7 +39,7 @@ impl Server {
         // It ends with the test's process; no test asks it more than a few times.
         std::thread::spawn(move || {
             for connection in listener.incoming().take(50) {
-                let head = serve(connection.unwrap(), status);
+                let head = serve(connection.unwrap(), &status);
                 told.lock().unwrap().push(head);
             }
         });
@@ -40,7 +51,7 @@ impl Server {
     }
 }
 
-fn serve(mut connection: TcpStream, status: &str) -> String {
+fn serve(mut connection: TcpStream, status: impl Fn(&str) -> &'static str) -> String {
     let mut head = Vec::new();
     let mut piece = [0; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < 64 << 10 {
@@ -49,10 +60,12 @@ fn serve(mut connection: TcpStream, status: &str) -> String {
             Ok(read) => head.extend_from_slice(&piece[..read]),
         }
     }
+    let head = String::from_utf8_lossy(&head).to_lowercase();
+    let status = status(&head);
     let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
     // A client that has gone has seen enough.
     let _ = connection.write_all(answer.as_bytes());
-    String::from_utf8_lossy(&head).to_lowercase()
+    head
 }
 
 fn with_input(stage: &Stage, env: &[(&str, &str)], args: &[&str], input: &str) -> Said {
@@ -85,7 +98,7 @@ fn shaped(parts: &[&str]) -> String {
 #[track_caller]
 fn tried(name: &str, value: &str, base: &str, path: &str, want: &[&str], kind: &str) {
     let stage = Stage::new();
-    let server = Server::answering("200 OK");
+    let server = Server::taking(value);
     let url = format!("{}{path}", server.url);
     let said = with_input(&stage, &[(base, &url)], &["secret", "set", name], &format!("{value}\n"));
     assert_eq!(said.code, 0, "{said}");
@@ -94,7 +107,9 @@ fn tried(name: &str, value: &str, base: &str, path: &str, want: &[&str], kind: &
     assert_eq!(said.stdout, "");
     assert!(!said.stderr.contains(value), "{said}");
     let heads = server.heads();
-    assert_eq!(heads.len(), 1, "one call and no more");
+    assert_eq!(heads.len(), 2, "one call with it, one without, and no more");
+    let (first, second) = (heads[0].lines().next(), heads[1].lines().next());
+    assert!(first == second && !heads[1].contains(&value.to_lowercase()), "{heads:?}");
     for line in want {
         let line = line.replace("VALUE", value).to_lowercase();
         assert!(heads[0].contains(&line), "no `{line}` in {}", heads[0]);
@@ -136,6 +151,32 @@ fn each_kind_is_tried_its_own_way() {
     tried("GEMINI_API_KEY", "abcdefgh", "GEMINI_API_BASE", "/v1beta", google, "api-key");
     let github = &["GET /user HTTP", "authorization: bearer VALUE\r\n", "x-github-api-version: 2022-11-28"];
     tried("GITHUB_PAT", &shaped(&["gh", "p_abcdefgh"]), "GITHUB_API_URL", "", github, "github-pat");
+}
+
+#[test]
+fn keys_of_openrouter_are_asked_after() {
+    let key = shaped(&["sk-", "or-v1-abcdefgh"]);
+    let wanted = &["GET /api/v1/key HTTP", "authorization: bearer VALUE\r\n"];
+    tried("OPENROUTER_API_KEY", &key, "OPENROUTER_API_BASE", "/api/v1", wanted, "api-key");
+}
+
+/// Where everybody is answered, an answer says nothing about the key.
+#[test]
+fn an_open_door_proves_nothing() {
+    let stage = Stage::new();
+    let server = Server::answering("200 OK");
+    let host = server.url.trim_start_matches("http://");
+    let env = [("OPENAI_BASE_URL", server.url.as_str())];
+    let said = with_input(&stage, &env, &["secret", "set", "OPENAI_API_KEY"], "planted-value");
+    assert_eq!(said.code, 0, "{said}");
+    let told = format!(
+        "`OPENAI_API_KEY` is stored: api-key, file, not tried: {host} has no free call that needs the key, no end known\n"
+    );
+    assert_eq!(said.stderr, told);
+    assert!(file(&stage, "OPENAI_API_KEY").exists());
+    let said = with_input(&stage, &env, &["secret", "set", "OPENAI_API_KEY", "--json"], "planted-value");
+    let value: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!((&value["tried"], &value["taken_by"]), (&false.into(), &Value::Null), "{said}");
 }
 
 #[test]
@@ -320,6 +361,93 @@ fn checks() {
     assert!(said.code == 2 && said.stderr.contains("did you mean `claude`?"), "{said}");
 }
 
+/// Nothing is called good that a run could not use.
+#[test]
+fn checks_ask_for_the_value() {
+    let stage = Stage::new();
+    keep(&stage, "MY_KEY", "cmd://false", &[]);
+    let said = stage.ralph(&["secret", "check"]);
+    assert_eq!(
+        (said.code, said.stdout.as_str()),
+        (4, "✗ MY_KEY: the command of `MY_KEY` told no secret: `false` ended with 1: \n"),
+        "{said}"
+    );
+    assert!(said.stderr.contains("renew it: ralph secret set MY_KEY"), "{said}");
+    // The environment comes before a command.
+    let env = [("MY_KEY", "from-environment")];
+    let said = stage.ralph_with(&env, &["secret", "check"]);
+    assert_eq!((said.code, said.stdout.as_str()), (0, "✓ MY_KEY: no end known\n"), "{said}");
+    assert_eq!(stage.ralph_with(&env, &["secret", "get", "MY_KEY"]).stdout, "from-environment\n");
+    assert_eq!(stage.ralph(&["secret", "rm", "MY_KEY"]).code, 0);
+    // The same for the credential of an agent.
+    keep(&stage, "OPENAI_API_KEY", "cmd://false", &[]);
+    let said = stage.ralph(&["secret", "check", "--agent", "codex"]);
+    assert!(said.code == 4 && said.stdout.starts_with("✗ OPENAI_API_KEY: the command of"), "{said}");
+}
+
+/// What is said to be used is what a run is lent.
+#[test]
+fn an_agents_credential_is_the_one_a_run_takes() {
+    let stage = Stage::new();
+    keep(&stage, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value-1", &[]);
+    keep(&stage, "ANTHROPIC_API_KEY", "planted-value-2", &[]);
+    let said = stage.ralph(&["secret", "check", "--agent", "claude"]);
+    assert_eq!((said.code, said.stdout.as_str()), (0, "✓ ANTHROPIC_API_KEY: no end known\n"), "{said}");
+    assert_eq!(said.stderr, "! CLAUDE_CODE_OAUTH_TOKEN is there too; a run takes ANTHROPIC_API_KEY\n");
+    let json: Value =
+        serde_json::from_str(&stage.ralph(&["secret", "check", "--agent", "claude", "--json"]).stdout).unwrap();
+    assert_eq!(json["unused"], serde_json::json!(["CLAUDE_CODE_OAUTH_TOKEN"]));
+    stage.config(
+        "models.yaml",
+        "profiles:\n  claude: {litellm_model: anthropic/claude-sonnet-4-5, max_output_tokens: 2048}\n",
+    );
+    let line = "env | grep -o -e ^ANTHROPIC_API_KEY= -e ^CLAUDE_CODE_OAUTH_TOKEN=";
+    let said = stage.ralph(&["sandbox", "exec", "--profile", "claude", "--", "sh", "-c", line]);
+    assert!(said.code == 0 && said.stdout == "ANTHROPIC_API_KEY=\n", "{said}");
+    // What `store-token` keeps is what `get-token` gives.
+    assert_eq!(stage.ralph(&["get-token"]).stdout, "planted-value-1\n");
+}
+
+#[test]
+fn a_value_goes_only_into_a_pipe() {
+    let stage = Stage::new();
+    keep(&stage, "MY_KEY", "planted-value", &[]);
+    let path = stage.repo.home().join("leak.txt");
+    for out in [fs::File::create(&path).unwrap(), fs::File::create("/dev/null").unwrap()] {
+        for args in [&["secret", "get", "MY_KEY", "--json"][..], &["secret", "get", "MY_KEY"]] {
+            let mut command = stage.command(args);
+            command.stdout(out.try_clone().unwrap()).stderr(Stdio::piped());
+            let said = stage.said(&command.spawn().unwrap().wait_with_output().unwrap());
+            let told = "a secret goes only into a pipe, never to a terminal or into a file";
+            // With `--json` that is an object, and stands where the value would.
+            assert!(said.code == 2 && (args.contains(&"--json") || said.stderr.contains(told)), "{said}");
+            let next = "hint: pipe it where it is needed: ralph secret get MY_KEY | PROGRAM";
+            assert!(args.contains(&"--json") || said.stderr.contains(next), "{said}");
+        }
+    }
+    assert!(!fs::read_to_string(&path).unwrap().contains("planted"));
+    // A socket leads to another program as well.
+    let (mut here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut command = stage.command(&["secret", "get", "MY_KEY"]);
+    command.stdout(std::os::fd::OwnedFd::from(there)).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut got = String::new();
+    here.read_to_string(&mut got).unwrap();
+    assert_eq!((child.wait().unwrap().code(), got.as_str()), (Some(0), "planted-value\n"));
+}
+
+/// A secret that is lent was used, whether anybody came for it or not.
+#[test]
+fn a_loan_is_a_use() {
+    let stage = Stage::ready();
+    keep(&stage, "LENT_KEY", "planted-value", &[]);
+    let said = stage.ralph(&["run", "--no-baseline", "--lend", "LENT_KEY=git.example.com"]);
+    assert_eq!(said.code, 0, "{said}");
+    let listed: Value = serde_json::from_str(&stage.ralph(&["secret", "ls", "--json"]).stdout).unwrap();
+    assert!(listed["secrets"][0]["last_used"].is_string(), "{listed}");
+}
+
 #[test]
 fn older_names() {
     let stage = Stage::new();
@@ -384,6 +512,14 @@ fn the_keyring_comes_first() {
         "{said}"
     );
     assert!(!bin.join("item-ralph-MY_KEY").exists());
+    // One that somebody took out of the keyring behind ralph's back.
+    let env = [("PATH", path.as_str())];
+    let said = with_input(&stage, &env, &["secret", "set", "MY_KEY", "--no-validate"], "planted-value");
+    assert_eq!(said.code, 0, "{said}");
+    assert_eq!(stage.ralph_with(&env, &["secret", "check"]).code, 0);
+    fs::remove_file(bin.join("item-ralph-MY_KEY")).unwrap();
+    let said = stage.ralph_with(&env, &["secret", "check"]);
+    assert_eq!((said.code, said.stdout.as_str()), (4, "✗ MY_KEY: it is gone\n"), "{said}");
 }
 
 /// Runs a command at a terminal of its own, typing `input`; `None` where there is no `script` program.
@@ -431,7 +567,7 @@ fn what_is_typed_is_not_shown() {
     assert!(code == 130 && shown.contains("interrupted") && !shown.contains("plant"), "{code} {shown}");
     assert!(!file(&stage, "OTHER").exists());
     let (code, shown) = at_a_terminal(&stage, &["secret", "get", "MY_KEY"], "").unwrap();
-    assert!(code == 2 && shown.contains("not printed to a terminal") && !shown.contains("planted"), "{code} {shown}");
+    assert!(code == 2 && shown.contains("never to a terminal") && !shown.contains("planted"), "{code} {shown}");
 }
 
 #[test]

@@ -66,13 +66,13 @@ mod tests {
             r#"{"mode":"allowlist","allow":["a.io","x.io"],"deny":[]}"#,
         );
         check(Mode::Open, &[], &["b.io"], allow, r#"{"mode":"open","allow":["x.io"],"deny":["b.io"]}"#);
-        let deny: fn(&mut Policy) -> Result<(), BadRule> = |policy| policy.deny_also("go");
+        let deny: fn(&mut Policy) -> Result<(), BadRule> = |policy| policy.deny_also("pypi");
         check(
             Mode::Open,
             &[],
-            &["sum.golang.org"],
+            &["files.pythonhosted.org"],
             deny,
-            r#"{"mode":"open","allow":[],"deny":["sum.golang.org","proxy.golang.org"]}"#,
+            r#"{"mode":"open","allow":[],"deny":["files.pythonhosted.org","pypi.org"]}"#,
         );
         check(Mode::Deny, &[], &[], |policy| policy.allow_also("*"), "rule `*` would match every host");
         check(

@@ -339,6 +339,7 @@ mod tests {
         }
     }
 
+    /// Whom the presets let in is asked where they stand.
     #[test]
     fn presets_become_rules() {
         for preset in preset::PRESETS {

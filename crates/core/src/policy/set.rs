@@ -107,9 +107,9 @@ mod tests {
 
     #[test]
     fn rules_are_texts_in_json() {
-        let policy = Policy::parse(Mode::Allowlist, &["go"], &["GET x.io/a"]).expect("rules");
+        let policy = Policy::parse(Mode::Allowlist, &["pypi"], &["GET x.io/a"]).expect("rules");
         let json = serde_json::to_string(&policy).expect("serialises");
-        assert_eq!(json, r#"{"mode":"allowlist","allow":["proxy.golang.org","sum.golang.org"],"deny":["GET x.io/a"]}"#);
+        assert_eq!(json, r#"{"mode":"allowlist","allow":["pypi.org","files.pythonhosted.org"],"deny":["GET x.io/a"]}"#);
         assert_eq!(serde_json::from_str::<Policy>(&json).expect("reads back"), policy);
     }
 }

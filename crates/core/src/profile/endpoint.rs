@@ -60,6 +60,17 @@ impl BadEndpoint {
     }
 }
 
+/// Returns the names a profile's credential may have, in the order in which a run looks for them. A subscription comes last;
+/// it is good at the provider itself, and nobody else's to see.
+pub fn credential_names(profile: &Profile, endpoint: &Endpoint) -> Vec<String> {
+    let mut names = endpoint.key_envs.clone();
+    let own = profile.base_url.is_none() && profile.api_key_env.is_none();
+    if endpoint.wire == Wire::Anthropic && own && !names.is_empty() {
+        names.push(env::CLAUDE_CODE_OAUTH_TOKEN.to_owned());
+    }
+    names
+}
+
 /// Returns where a profile's calls go: its own base URL, else the environment's, else the provider's.
 pub fn endpoint(profile: &Profile, env: &Env) -> Result<Endpoint, BadEndpoint> {
     let model = profile.model()?;

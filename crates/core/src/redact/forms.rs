@@ -1,4 +1,4 @@
-//! The ways one secret is written: as it is, in base 64, in hexadecimal digits, in a URL, in JSON.
+//! The ways one secret is written: as it is, in base 64, in hexadecimal digits, in a URL, in JSON, as the name of a host.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -34,6 +34,10 @@ pub fn forms(secret: &str) -> BTreeSet<String> {
     let json = json.strip_prefix('"').and_then(|json| json.strip_suffix('"')).unwrap_or(secret);
     forms.insert(json.replace('/', "\\/"));
     forms.insert(json.to_owned());
+    // Names of hosts are told in lower case. A word with a capital is an ordinary word without it, so there has to be more.
+    if secret.contains(|c: char| c.is_ascii_uppercase()) && secret.contains(|c: char| c.is_ascii_digit()) {
+        forms.insert(secret.to_ascii_lowercase());
+    }
     forms
 }
 
@@ -107,5 +111,8 @@ mod tests {
         want.extend(got.iter().filter(|form| form.contains('-') || form.contains('_')).cloned());
         assert_eq!(got, want);
         assert_eq!(forms("short"), BTreeSet::new());
+        for (secret, want) in [("Ab3dEf6hIj", true), ("Production", false), ("ab3def6hij", true)] {
+            assert_eq!(forms(secret).contains(&secret.to_ascii_lowercase()), want, "{secret}");
+        }
     }
 }

@@ -2,14 +2,15 @@
 
 use crate::{env, text};
 
-/// An agent and the names under which its credential may be kept: any one of them is enough.
+/// An agent and the names under which its credential may be kept, in the order in which a run looks for them: any one of
+/// them is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Agent {
     pub name: &'static str,
     pub secrets: &'static [&'static str],
 }
 
-const ANTHROPIC: &[&str] = &[env::CLAUDE_CODE_OAUTH_TOKEN, env::ANTHROPIC_API_KEY, env::ANTHROPIC_AUTH_TOKEN];
+const ANTHROPIC: &[&str] = &[env::ANTHROPIC_API_KEY, env::ANTHROPIC_AUTH_TOKEN, env::CLAUDE_CODE_OAUTH_TOKEN];
 const CHAT: &[&str] = &[env::OPENAI_API_KEY, env::ZAI_API_KEY, env::OPENROUTER_API_KEY, env::LITELLM_PROXY_API_KEY];
 
 /// Every agent ralph knows.
@@ -50,15 +51,17 @@ impl Agent {
         found.ok_or_else(|| UnknownAgent { name: text::plain(text::first_line(name, 40)) })
     }
 
-    /// The name to keep a new credential under.
+    /// The name to keep a new credential under: a subscription where the agent can use one.
     pub fn first(&self) -> &'static str {
-        self.secrets.first().copied().unwrap_or(env::ANTHROPIC_API_KEY)
+        let subscription = self.secrets.iter().find(|name| **name == env::CLAUDE_CODE_OAUTH_TOKEN);
+        subscription.or(self.secrets.first()).copied().unwrap_or(env::ANTHROPIC_API_KEY)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile;
     use crate::secret::credentials;
 
     #[test]
@@ -70,10 +73,30 @@ mod tests {
             }
         }
         assert_eq!(Agent::find("claude").map(Agent::first), Ok("CLAUDE_CODE_OAUTH_TOKEN"));
+        assert_eq!(Agent::find("codex").map(Agent::first), Ok("OPENAI_API_KEY"));
         let wrong = Agent::find("cloude").unwrap_err();
         assert_eq!(
             (wrong.to_string(), wrong.hint()),
             ("there is no agent `cloude`".to_owned(), Some("did you mean `claude`?".to_owned()))
         );
+    }
+    /// What is said of an agent's credentials is what its runs do.
+    #[test]
+    fn the_order_is_that_of_runs() {
+        for (agent, model) in [
+            ("claude", "anthropic/claude-sonnet-4-5"),
+            ("codex", "openai/gpt-5-codex"),
+            ("gemini", "gemini/gemini-2.5-pro"),
+        ] {
+            let yaml = format!("profiles:\n  p: {{litellm_model: \"{model}\", max_output_tokens: 1}}\n");
+            let profiles = profile::parse(&yaml, "models.yaml").expect("profiles");
+            let profile = profiles.values().next().expect("one");
+            let endpoint = profile::endpoint(profile, &crate::env::Env::default()).expect("an endpoint");
+            let names = profile::credential_names(profile, &endpoint);
+            assert_eq!(
+                Agent::find(agent).map(|agent| agent.secrets.to_vec()),
+                Ok(names.iter().map(String::as_str).collect())
+            );
+        }
     }
 }

@@ -8,7 +8,8 @@ use crate::profile::{self, BadEndpoint, PROVIDERS, Profile, Provider, Wire};
 
 const GITHUB: &str = "https://api.github.com";
 
-/// One `GET` without a body.
+/// One `GET` without a body. That it is answered says something about the credential only where the same call without it
+/// is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     pub url: String,
@@ -92,9 +93,20 @@ pub fn probe(
             }
         }
         (Wire::Chat | Wire::Responses | Wire::Scripted, _) => {
-            Probe { url: format!("{base}/models"), credential: bearer(), headers: Vec::new() }
+            Probe { url: format!("{base}/{}", asked(provider)), credential: bearer(), headers: Vec::new() }
         }
     }))
+}
+
+/// Returns what a provider is asked below its base URL: its models, unless that list is open to everybody and it documents
+/// a call about the key itself, or it is kept elsewhere.
+fn asked(provider: &Provider) -> &'static str {
+    match provider.name {
+        "openrouter" => "key",
+        "vercel_ai_gateway" => "credits",
+        "perplexity" => "v1/models",
+        _ => "models",
+    }
 }
 
 /// Finds whose key it is: by its name, else by its shape.
@@ -189,6 +201,14 @@ mod tests {
         let nowhere = "ralph does not know where `ANTHROPIC_AUTH_TOKEN` is used, so it cannot be tried";
         check("ANTHROPIC_AUTH_TOKEN", Kind::Gateway, None, &[], nowhere);
         check("ZAI_API_KEY", Kind::ApiKey, None, &[], "https://api.z.ai/api/paas/v4/models authorization=Bearer V");
+        for (name, url) in [
+            // Their lists of models are open to everybody.
+            ("OPENROUTER_API_KEY", "https://openrouter.ai/api/v1/key"),
+            ("VERCEL_AI_GATEWAY_API_KEY", "https://ai-gateway.vercel.sh/v1/credits"),
+            ("PERPLEXITYAI_API_KEY", "https://api.perplexity.ai/v1/models"),
+        ] {
+            check(name, Kind::ApiKey, None, &[], &format!("{url} authorization=Bearer V"));
+        }
         check(
             "GEMINI_API_KEY",
             Kind::ApiKey,

@@ -1,7 +1,9 @@
 //! A value that cannot be printed or serialised by accident, and that leaves no copy behind.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::hint::black_box;
+use std::ops::Deref;
 
 use zeroize::Zeroizing;
 
@@ -36,6 +38,28 @@ impl fmt::Debug for Secret {
         f.write_str("Secret(…)")
     }
 }
+
+// Nothing compiles once a `Secret` can be shown or written: a trait of this list gives `is_told` a second meaning for it,
+// and the compiler cannot tell which one is meant.
+const _: () = {
+    trait Told<Way> {
+        fn is_told() {}
+    }
+    struct Shown;
+    struct Written;
+    struct Read;
+    struct AsText;
+    struct Borrowed;
+    struct Turned;
+    impl<T: ?Sized> Told<()> for T {}
+    impl<T: ?Sized + fmt::Display> Told<Shown> for T {}
+    impl<T: ?Sized + serde::Serialize> Told<Written> for T {}
+    impl<T: ?Sized + Deref> Told<Read> for T {}
+    impl<T: ?Sized + AsRef<str>> Told<AsText> for T {}
+    impl<T: ?Sized + Borrow<str>> Told<Borrowed> for T {}
+    impl<T: Into<String>> Told<Turned> for T {}
+    let _ = <Secret as Told<_>>::is_told;
+};
 
 #[cfg(test)]
 mod tests {

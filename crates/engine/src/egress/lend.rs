@@ -321,6 +321,7 @@ fn credential_of(
     let made = Credential::new(&found.name, &found.secret, Place::AsSent)
         .and_then(|credential| credential.for_hosts(hosts))
         .map_err(|error| Error::Lend { what: name.to_owned(), why: error.to_string() })?;
+    host.note_use(&found.name);
     env.insert(found.name.clone(), made.phantom().to_owned());
     // git asks for a password only after it was refused once, and there is nobody to ask: it is told beforehand.
     let git = |host: &&&str| found.kind == Kind::GithubPat && !host.starts_with("api.");

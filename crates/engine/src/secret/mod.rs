@@ -23,4 +23,4 @@ pub use command::ask as asked;
 pub use error::Error;
 pub use meta::{Entry, Source};
 pub use store::{Found, Listed, New, Place, Store, Stored};
-pub use trial::{Tried, trial};
+pub use trial::{Tried, Verdict, trial};

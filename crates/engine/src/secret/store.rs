@@ -84,7 +84,8 @@ impl Store {
         Self { env: env.clone(), files: Files::new(home), book: Book::new(home), flavour: Flavour::HERE }
     }
 
-    /// Finds a secret: in the keyring, then in its file, then in the environment.
+    /// Finds a secret: in the keyring, then in its file, then in the environment, then by the command its file names. What
+    /// a checkout brings in its `.env` takes the place of nothing that a person stored, commands included.
     pub fn find(&self, name: &str) -> Result<Option<Found>, Error> {
         // A name that is not one of ours can still be that of a variable.
         let Ok(parsed) = Name::parse(name) else { return self.in_environment(name) };
@@ -97,6 +98,9 @@ impl Store {
             && let Some(secret) = self.keyring_of(&parsed)?.lookup(&parsed)?
         {
             return Ok(Some(found(secret, Source::Keyring)));
+        }
+        if self.files.read(&parsed)?.is_some_and(|line| Command::is(line.expose())) && self.in_process(name) {
+            return self.in_environment(name);
         }
         match self.in_file(&parsed)? {
             Some((secret, source)) => Ok(Some(found(secret, source))),
@@ -129,21 +133,23 @@ impl Store {
     }
 
     /// Returns every value that must never be shown: what is stored, as far as no person has to unlock it, and what the
-    /// environment holds under a telling name. One that cannot be read is left out and logged; it cannot leak from here.
+    /// environment holds under a telling or known name. One that cannot be read is left out and logged; it cannot leak from here.
     ///
     /// The programs of `cmd://` lines are asked too: a value that is not known cannot be masked.
     pub fn all_values(&self) -> Vec<(String, Secret)> {
+        // A book that cannot be read must not hide the files from the mask.
+        let files = self.files.names().unwrap_or_default();
+        let entries = self.book.read().unwrap_or_default();
         let mut values: Vec<(String, Secret)> = Vec::new();
         for (name, value) in self.env.iter() {
             let upper = name.to_ascii_uppercase();
             let telling = ["KEY", "TOKEN", "SECRET", "PASSWORD", "_PAT", "PEM"].iter().any(|part| upper.contains(part));
-            if telling && value.len() >= SHORTEST {
+            // Whatever its name: it was kept or used as a secret before.
+            let known = entries.contains_key(name) || files.iter().any(|file| file.as_str() == name);
+            if (telling || known) && value.len() >= SHORTEST {
                 values.push((name.to_owned(), Secret::new(value)));
             }
         }
-        // A book that cannot be read must not hide the files from the mask.
-        let files = self.files.names().unwrap_or_default();
-        let entries = self.book.read().unwrap_or_default();
         let kept = entries.iter().filter(|(_, entry)| entry.source == Some(Source::Keyring));
         let kept: BTreeSet<Name> = kept.filter_map(|(name, _)| Name::parse(name).ok()).collect();
         let in_keyring = kept.iter().map(|name| (name, self.keyring_of(name).and_then(|ring| ring.peek(name))));
@@ -211,7 +217,12 @@ impl Store {
         }
         if let Some((_, from)) = self.env.lookup(name) {
             let place = if from == env::Source::DotEnv { "`.env`" } else { "the environment" };
-            remarks.push(format!("`{name}` is also set in {place}; the value that was stored now is used instead"));
+            let used = if source == Source::Command && from == env::Source::Process {
+                "that value is used, and the command is not asked"
+            } else {
+                "the value that was stored now is used instead"
+            };
+            remarks.push(format!("`{name}` is also set in {place}; {used}"));
         }
         Ok(Stored { source, remarks })
     }
@@ -256,6 +267,9 @@ impl Store {
                 (Source::Keyring, None)
             } else if files.contains(&name) {
                 match self.files.read(&name) {
+                    Ok(Some(line)) if Command::is(line.expose()) && self.in_process(&name) => {
+                        (Source::Environment, Some(Kind::guess(&name, self.env.get(&name).unwrap_or(""))))
+                    }
                     Ok(Some(line)) if Command::is(line.expose()) => (Source::Command, Some(Kind::guess(&name, ""))),
                     Ok(Some(value)) => (Source::File, Some(Kind::guess(&name, value.expose()))),
                     Ok(None) => continue,
@@ -305,6 +319,11 @@ impl Store {
     fn keyring_of(&self, name: &Name) -> Result<Keyring, Error> {
         let program = self.flavour.program();
         Keyring::find(self.flavour, &self.env).ok_or_else(|| Error::NoKeyring { name: name.to_string(), program })
+    }
+
+    /// Says whether the person who started ralph set a variable of this name.
+    fn in_process(&self, name: &str) -> bool {
+        matches!(self.env.lookup(name), Some((_, env::Source::Process)))
     }
 
     fn in_environment(&self, name: &str) -> Result<Option<Found>, Error> {

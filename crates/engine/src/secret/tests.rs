@@ -179,6 +179,27 @@ fn commands() {
 }
 
 #[test]
+fn a_command_is_asked_last() {
+    let world = World::new();
+    world.program("teller", "echo asked >> \"$(dirname \"$0\")/asked\"; echo told-by-a-command");
+    put(&world, "cmd://teller", None);
+    // A checkout cannot put its own key in the place of the person's.
+    let world = world.with_dotenv("MY_KEY", "from-dotenv");
+    assert_eq!(world.found(), "command told-by-a-command");
+    assert_eq!(world.store().list().unwrap()[0].source, Source::Command);
+    fs::remove_file(world.programs().join("asked")).unwrap();
+    let world = world.with("MY_KEY", "from-environment");
+    assert_eq!(world.found(), "environment from-environment");
+    assert_eq!(world.store().list().unwrap()[0].source, Source::Environment);
+    assert!(!world.programs().join("asked").exists(), "it was asked all the same");
+    let stored = put(&world, "cmd://teller", None);
+    assert_eq!(
+        stored.remarks,
+        ["`MY_KEY` is also set in the environment; that value is used, and the command is not asked"]
+    );
+}
+
+#[test]
 fn commands_that_tell_nothing() {
     for (line, program, want) in [
         ("cmd://absent", "", "`absent` is not on PATH"),
@@ -276,6 +297,12 @@ fn the_redactor_knows_every_stored_value() {
         redactor.redact("a from-a-file b from-the-environment c"),
         "a [redacted:MY_KEY] b [redacted:SOME_TOKEN] c"
     );
+    // A variable is known once it was used as a secret, whatever its name.
+    let world = world.with("PLAIN_WORD", "of-the-environment");
+    let masked = |world: &World| Redactor::new(world.store().all_values()).redact("of-the-environment").into_owned();
+    assert_eq!(masked(&world), "of-the-environment");
+    world.store().used("PLAIN_WORD").unwrap();
+    assert_eq!(masked(&world), "[redacted:PLAIN_WORD]");
 }
 
 #[test]

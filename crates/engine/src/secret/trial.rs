@@ -1,4 +1,5 @@
-//! Tries a secret before it is stored: one real, minimal call, or for a private key a look at its inside.
+//! Tries a secret before it is stored: one real, minimal call, or for a private key a look at its inside. An answer counts
+//! only where the same call without the secret is refused.
 
 use std::time::Duration;
 
@@ -18,46 +19,68 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// In which GitHub tells when a token ends.
 const GITHUB_EXPIRY: &str = "github-authentication-token-expiration";
 
-/// What a trial told about a secret that was taken.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What a trial told about a secret that was not refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tried {
-    /// Who took it; `None` for a private key, which was only read.
-    pub host: Option<String>,
+    pub verdict: Verdict,
     /// When it ends, where the other side says so.
     pub expires: Option<Timestamp>,
+}
+
+/// How much a trial proves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The host took it, and takes nobody without.
+    Taken { host: String },
+    /// The host answers everybody, so nothing is known of the secret.
+    Open { host: String },
+    /// It is a private key, and its form is right.
+    Read,
 }
 
 /// Tries a secret; an error says that it was refused, or why that is not known.
 pub async fn trial(name: &str, kind: Kind, secret: &Secret, base_url: Option<&str>, env: &Env) -> Result<Tried, Error> {
     let Some(probe) = probe(name, kind, secret, base_url, env)? else {
         pem(name, secret)?;
-        return Ok(Tried::default());
+        return Ok(Tried { verdict: Verdict::Read, expires: None });
     };
     let host = host(&probe.url);
     let client = model::client(None).map_err(Error::Client)?;
-    let mut request = client.get(&probe.url).timeout(TIMEOUT);
-    for (header, value) in probe.headers {
-        request = request.header(header, value);
-    }
     let (header, value) = &probe.credential;
     // What no header can hold, nobody takes.
     let Ok(mut value) = HeaderValue::from_str(value.expose()) else {
         return Err(Error::Refused { name: name.to_owned(), host, status: 401 });
     };
     value.set_sensitive(true);
-    let answer = request.header(*header, value).send().await.map_err(|source| Error::Unreachable {
-        name: name.to_owned(),
-        host: host.clone(),
-        source: source.without_url(),
-    })?;
-    let status = answer.status();
-    match status.as_u16() {
-        200..=299 => Ok(Tried { host: Some(host), expires: end(answer.headers()) }),
-        401 | 403 => Err(Error::Refused { name: name.to_owned(), host, status: status.as_u16() }),
+    let ask = async |credential: Option<HeaderValue>| {
+        let mut request = client.get(&probe.url).timeout(TIMEOUT);
+        for (header, value) in &probe.headers {
+            request = request.header(*header, *value);
+        }
+        if let Some(credential) = credential {
+            request = request.header(*header, credential);
+        }
+        request.send().await.map_err(|source| Error::Unreachable {
+            name: name.to_owned(),
+            host: host.clone(),
+            source: source.without_url(),
+        })
+    };
+    let answer = ask(Some(value)).await?;
+    let status = answer.status().as_u16();
+    let expires = match status {
+        200..=299 => end(answer.headers()),
+        401 | 403 => return Err(Error::Refused { name: name.to_owned(), host, status }),
         // Google answers a wrong key so.
-        400 if *header == "x-goog-api-key" => Err(Error::Refused { name: name.to_owned(), host, status: 400 }),
-        status => Err(Error::Unclear { name: name.to_owned(), host, status }),
-    }
+        400 if *header == "x-goog-api-key" => return Err(Error::Refused { name: name.to_owned(), host, status }),
+        status => return Err(Error::Unclear { name: name.to_owned(), host, status }),
+    };
+    let verdict = match ask(None).await?.status().as_u16() {
+        200..=299 => Verdict::Open { host },
+        status @ (408 | 429 | 500..) => return Err(Error::Unclear { name: name.to_owned(), host, status }),
+        _ => Verdict::Taken { host },
+    };
+    Ok(Tried { verdict, expires })
 }
 
 fn host(url: &str) -> String {
