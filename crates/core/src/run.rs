@@ -185,6 +185,8 @@ pub struct State {
     pub budget: Budget,
     pub spent: Spent,
     pub profile: String,
+    /// The profile that somebody chose; without one it is the default. The ladder goes away from it and comes back.
+    pub chosen: Option<String>,
     pub workplace: Option<Workplace>,
     pub baseline: Option<Vec<Baseline>>,
     /// Why the base commit makes the run pointless, until a person wants it all the same.
@@ -271,6 +273,7 @@ impl State {
             budget: started.budget.clone(),
             spent: Spent { iterations: carried.iterations, wall_ms: 0, cost: carried.cost, tokens: carried.tokens },
             profile: started.profiles.default.name.clone(),
+            chosen: None,
             workplace: None,
             baseline: None,
             baseline_refused: None,
@@ -552,7 +555,8 @@ impl State {
             self.gutter_streak = self.gutter_streak.saturating_add(1);
         } else if progress {
             self.gutter_streak = 0;
-            self.profile.clone_from(&self.started.profiles.default.name);
+            let own = self.chosen.as_ref().unwrap_or(&self.started.profiles.default.name);
+            self.profile.clone_from(own);
         }
     }
 
@@ -612,7 +616,10 @@ impl State {
 
     fn controlled(&mut self, control: &Control) {
         match control {
-            Control::SetProfile { name } => self.profile.clone_from(name),
+            Control::SetProfile { name } => {
+                self.profile.clone_from(name);
+                self.chosen = Some(name.clone());
+            }
             Control::Rotate { why } => {
                 self.rotate_because =
                     Some(why.clone().unwrap_or_else(|| "a person asked for a fresh session".to_owned()));

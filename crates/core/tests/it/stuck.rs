@@ -93,6 +93,27 @@ fn only_progress_comes_down_the_ladder() {
 }
 
 #[test]
+fn a_chosen_profile_stays() {
+    let chosen = |name: &str| {
+        let chosen = applied(iterates(ladder(), 0.0), Control::SetProfile { name: name.to_owned() });
+        assert_eq!(chosen.state.profile, name);
+        chosen
+    };
+    // Progress is no reason to take back what a person said.
+    let boxed = chosen("strong").starts(2).answers(0).ends(&["M1.1"]).scores(0.0);
+    assert_eq!(boxed.next(), start(3, "strong"));
+    // The ladder may leave it, and comes back to it.
+    let left = climbs(iterates(chosen("cheap"), 0.8), Rung::Fallback, "strong");
+    assert_eq!(left.next(), start(3, "strong"));
+    let left = climbs(iterates(chosen("strong"), 0.8), Rung::Fallback, "cheap");
+    assert_eq!(left.next(), start(3, "cheap"));
+    assert_eq!(left.starts(3).answers(0).ends(&["M1.1"]).scores(0.0).next(), start(4, "strong"));
+    // The last word counts.
+    let again = applied(chosen("strong"), Control::SetProfile { name: "cheap".to_owned() });
+    assert_eq!(again.starts(2).answers(0).ends(&["M1.1"]).scores(0.0).next(), start(3, "cheap"));
+}
+
+#[test]
 fn every_so_many_iterations_and_by_hand() {
     let every = |every: u32| with(|begun| begun.diagnose = Diagnose { apply: Apply::Approve, every });
     let story = iterates(every(2), 0.0);
