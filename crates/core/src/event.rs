@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::{Budget, Limit};
 use crate::config::Toolchains;
 use crate::control::Control;
-use crate::gutter::{Rung, Sample, Score};
+use crate::gutter::{Cause, Rung, Sample, Score};
 use crate::money::Micros;
 use crate::policy::Policy;
 use crate::price::{Price, Usage};
@@ -196,6 +196,9 @@ pub enum Event {
         rung: Rung,
         profile: String,
         why: String,
+        /// Missing in older runs and for the ladder itself.
+        #[serde(default, skip_serializing_if = "Cause::is_gutter")]
+        cause: Cause,
     },
     DiagnosisWritten {
         n: u32,

@@ -15,7 +15,7 @@ use crate::event::{
     Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, RESET_TIME, Reason, Stage, Started, Verdict,
 };
 use crate::exit::Exit;
-use crate::gutter::{Rung, Sample, Score};
+use crate::gutter::{Cause, Rung, Sample, Score};
 use crate::money::Micros;
 use crate::policy::Policy;
 use crate::task::Apply;
@@ -380,7 +380,12 @@ impl State {
                 self.close_iteration(*n, *outcome, head, summary, sample, verified);
             }
             Event::GutterScored { score, .. } => self.scored(score),
-            Event::MitigationApplied { rung, profile, why, .. } => self.mitigated(*rung, profile, why),
+            Event::MitigationApplied { rung, profile, why, cause, .. } => match (&mut self.open, cause) {
+                // The ladder is climbed between iterations: older runs told of both in the same words.
+                (Some(open), _) => profile.clone_into(&mut open.profile),
+                (None, Cause::Provider) => (),
+                (None, Cause::Gutter) => self.mitigated(*rung, profile, why),
+            },
             Event::BudgetWarned { limit, percent } => {
                 self.warned.insert(*limit, *percent);
             }
@@ -564,11 +569,6 @@ impl State {
         self.unmitigated = false;
         self.pause_due = rung == Rung::Pause;
         profile.clone_into(&mut self.profile);
-        if let Some(open) = &mut self.open {
-            // The provider of its profile gave no answer: the iteration goes on with another one.
-            profile.clone_into(&mut open.profile);
-            return;
-        }
         if rung == Rung::Diagnose {
             self.diagnoses.want();
         }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::score::parts;
-use super::{Part, Rung, Score};
+use super::{Cause, Part, Rung, Score};
 use crate::event::{Event, Line};
 use crate::run::{BadHistory, State};
 
@@ -41,7 +41,7 @@ pub fn explain(lines: impl IntoIterator<Item = Line>) -> Result<Vec<Explained>, 
                 let (gutter, streak) = (score.is_gutter(), state.gutter_streak);
                 explained.push(Explained { n, parts, sum, score, gutter, streak, rung: None, profile: None });
             }
-            Event::MitigationApplied { n, rung, profile, .. } => {
+            Event::MitigationApplied { n, rung, profile, cause: Cause::Gutter, .. } => {
                 if let Some(last) = explained.last_mut().filter(|last| last.n == n) {
                     (last.rung, last.profile) = (Some(rung), Some(profile));
                 }

@@ -33,6 +33,23 @@ impl Rung {
     }
 }
 
+/// What something was tried for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The run goes in circles.
+    #[default]
+    Gutter,
+    /// A provider gave no answer. Another profile goes on with the open iteration; the next one asks the first again.
+    Provider,
+}
+
+impl Cause {
+    pub(crate) fn is_gutter(&self) -> bool {
+        *self == Self::Gutter
+    }
+}
+
 /// Says why a rung is climbed, for the session that comes after it: which time it is and what was seen.
 pub fn why(streak: u32, score: Option<&Score>) -> String {
     let mut why = match streak {

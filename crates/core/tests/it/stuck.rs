@@ -4,7 +4,7 @@ use ralph_core::control::{Control, TaskEdit};
 use ralph_core::decide::Step;
 use ralph_core::diagnosis::Doing;
 use ralph_core::event::{Answer, Event, Line, Reason, Started};
-use ralph_core::gutter::{DEFAULT_LADDER, Rung, Sample, Score, Signature, explain, score};
+use ralph_core::gutter::{Cause, DEFAULT_LADDER, Rung, Sample, Score, Signature, explain, score};
 use ralph_core::task::{Apply, Diagnose};
 
 use crate::story::{Story, started};
@@ -23,7 +23,13 @@ fn ladder() -> Story {
 
 fn climbs(story: Story, rung: Rung, profile: &str) -> Story {
     let n = story.state.last.as_ref().map_or(0, |last| last.n);
-    story.then(Event::MitigationApplied { n, rung, profile: profile.to_owned(), why: "w".to_owned() })
+    story.then(Event::MitigationApplied {
+        n,
+        rung,
+        profile: profile.to_owned(),
+        why: "w".to_owned(),
+        cause: Cause::Gutter,
+    })
 }
 
 fn iterates(story: Story, total: f64) -> Story {
@@ -111,6 +117,24 @@ fn a_chosen_profile_stays() {
     // The last word counts.
     let again = applied(chosen("strong"), Control::SetProfile { name: "cheap".to_owned() });
     assert_eq!(again.starts(2).answers(0).ends(&["M1.1"]).scores(0.0).next(), start(3, "cheap"));
+}
+
+#[test]
+fn a_provider_that_gives_no_answer_is_asked_again_in_the_next_iteration() {
+    let older = r#"{"seq":4,"at":"1970-01-01T00:00:00.03Z","type":"mitigation-applied","n":1,"rung":"fallback","profile":"strong","why":"w"}"#;
+    let newer = older.replace(r#""why":"w""#, r#""why":"w","cause":"provider""#);
+    for text in [older, &newer] {
+        let line = Line::parse(text).unwrap();
+        assert_eq!(line.to_json(), text);
+        let story = ladder().starts(1).then(line.event);
+        assert_eq!(story.state.open.as_ref().unwrap().profile, "strong");
+        let story = story.answers(0).ends(&[]).scores(0.8);
+        // It is no rung: the ladder has its own left.
+        assert_eq!(story.state.profile, "cheap");
+        assert_eq!(story.next(), Step::Mitigate { n: 1, rung: Rung::Rotate });
+        assert_eq!(explain(story.lines.clone()).unwrap()[0].rung, None);
+        assert_eq!(climbs(story, Rung::Rotate, "cheap").next(), start(2, "cheap"));
+    }
 }
 
 #[test]
