@@ -45,6 +45,7 @@ pub enum Cause {
 }
 
 impl Cause {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     pub(crate) fn is_gutter(&self) -> bool {
         *self == Self::Gutter
     }
