@@ -15,7 +15,7 @@ use crate::event::{
     Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, RESET_TIME, Reason, Stage, Started, Verdict,
 };
 use crate::exit::Exit;
-use crate::gutter::{Cause, Rung, Sample, Score};
+use crate::gutter::{Cause, Climb, Rung, Sample, Score};
 use crate::money::Micros;
 use crate::policy::Policy;
 use crate::task::Apply;
@@ -202,7 +202,7 @@ pub struct State {
     pub gate: Option<bool>,
     /// Gutter verdicts since the last progress. An iteration that is neither leaves the ladder where it stands: else a
     /// run that twitches now and then would never get to its second rung.
-    pub gutter_streak: u32,
+    pub climb: Climb,
     /// The score of the last iteration.
     pub last_score: Option<Score>,
     /// A gutter was scored and nothing was done about it yet.
@@ -284,7 +284,7 @@ impl State {
             verified: BTreeSet::new(),
             reclaim: BTreeSet::new(),
             gate: None,
-            gutter_streak: 0,
+            climb: Climb::default(),
             last_score: None,
             unmitigated: false,
             pause_due: false,
@@ -557,9 +557,9 @@ impl State {
         self.unmitigated = score.is_gutter();
         self.last_score = Some(score.clone());
         if score.is_gutter() {
-            self.gutter_streak = self.gutter_streak.saturating_add(1);
+            self.climb.up();
         } else if progress {
-            self.gutter_streak = 0;
+            self.climb = Climb::default();
             let own = self.chosen.as_ref().unwrap_or(&self.started.profiles.default.name);
             self.profile.clone_from(own);
         }
@@ -588,8 +588,14 @@ impl State {
         };
         match reason {
             Some(Reason::Gutter) => {
-                // What went before no longer counts against the next tries.
-                self.gutter_streak = 0;
+                // What went before no longer counts against the next tries, but how often it came to that does, until
+                // the run ends for it.
+                if self.status.ended() {
+                    self.climb = Climb::default();
+                } else {
+                    let fallback = self.started.profiles.fallback.as_ref().map(|profile| profile.name.as_str());
+                    self.climb.resumed(&self.started.ladder, fallback, self.budget.consecutive_gutter);
+                }
                 self.window.clear();
                 self.unmitigated = false;
             }

@@ -28,7 +28,11 @@ fn diagnosis() -> Value {
 
 /// A model that circles until it reads the sign, and a doctor who proposes it.
 fn circling() -> Ralph {
-    let home = Home::with_task(&TASK.replace("max_iterations: 1", "max_iterations: 12"));
+    circling_at(&TASK.replace("max_iterations: 1", "max_iterations: 12"))
+}
+
+fn circling_at(task: &str) -> Ralph {
+    let home = Home::with_task(task);
     home.config("models.yaml", MODELS);
     home.config("config.toml", CONFIG);
     let mut circle = answer(&[run("sh tests/one.sh")], &[]);
@@ -107,6 +111,20 @@ fn the_arithmetic_is_told() {
     assert_eq!(words, want);
     let said = ralph.ralph(&["gutter", "explain", "@", "40"]).exits(0);
     assert!(said.stdout.is_empty() && said.stderr.contains("iteration 40 not of run"), "{}", said.stderr);
+}
+
+#[test]
+fn the_ladder_is_the_user_s_or_the_task_s() {
+    let ralph = circling();
+    ralph.config("config.toml", &format!("{CONFIG}[run]\nladder = [\"rotate\", \"rotate\", \"give-up\"]\n"));
+    let said = ralph.ralph(&["run"]).exits(1);
+    assert!(said.stderr.contains("failed: gutter: it went in circles"), "{}", said.stderr);
+    assert_eq!(rungs(&ralph), ["rotate", "rotate"]);
+
+    let task = TASK.replace("max_iterations: 1", "max_iterations: 12\nmax_consecutive_gutter: 2\nladder: [fallback]");
+    let ralph = circling_at(&task);
+    ralph.ralph(&["run"]).exits(1);
+    assert_eq!((rungs(&ralph), ralph.show()["state"].as_str()), (vec!["fallback".to_owned()], Some("failed")));
 }
 
 #[test]

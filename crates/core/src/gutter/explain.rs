@@ -38,7 +38,7 @@ pub fn explain(lines: impl IntoIterator<Item = Line>) -> Result<Vec<Explained>, 
                 let window: Vec<_> = state.window.iter().cloned().collect();
                 let parts = parts(&window, state.started.min_changed_lines);
                 let sum = parts.iter().filter(|part| part.counts).map(|part| part.weight).sum();
-                let (gutter, streak) = (score.is_gutter(), state.gutter_streak);
+                let (gutter, streak) = (score.is_gutter(), state.climb.verdicts);
                 explained.push(Explained { n, parts, sum, score, gutter, streak, rung: None, profile: None });
             }
             Event::MitigationApplied { n, rung, profile, cause: Cause::Gutter, .. } => {

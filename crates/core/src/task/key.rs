@@ -34,7 +34,12 @@ pub const KEYS: &[Key] = &[
     key("max_wall_time_minutes", "120", "minutes after which the run ends, pauses not counted"),
     key("max_cost_usd_estimate", "10", "dollars after which the run ends"),
     key("max_tokens_total", "none", "tokens after which the run ends"),
-    key("max_consecutive_gutter", "3", "stuck iterations in a row after which the run pauses"),
+    key(
+        "max_consecutive_gutter",
+        "3",
+        "stuck iterations without progress, resumes or not, after which a run with no rung left fails",
+    ),
+    key("ladder", "from the config", "what is tried in turn when stuck: rotate, fallback, diagnose, pause, give-up"),
     key("test_command", "required", "the one command whose success is needed for success"),
     key("verify_commands", "[]", "further commands; they cover checkboxes without a proof of their own"),
     key("test_every", "iteration", "when test_command runs: iteration or claim"),

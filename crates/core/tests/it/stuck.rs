@@ -88,14 +88,14 @@ fn only_progress_comes_down_the_ladder() {
         || climbs(iterates(climbs(iterates(ladder(), 0.8), Rung::Rotate, "cheap"), 0.8), Rung::Fallback, "strong");
     // A twitch that leads nowhere leaves it where it stands.
     let twitch = iterates(stuck(), 0.5);
-    assert_eq!((twitch.state.gutter_streak, twitch.state.profile.as_str()), (2, "strong"));
+    assert_eq!((twitch.state.climb.verdicts, twitch.state.profile.as_str()), (2, "strong"));
     assert_eq!(iterates(twitch, 0.8).next(), Step::Mitigate { n: 4, rung: Rung::Diagnose });
     let boxed = stuck().starts(3).answers(0).ends(&["M1.1"]).scores(0.5);
-    assert_eq!((boxed.state.gutter_streak, boxed.state.profile.as_str()), (0, "cheap"));
+    assert_eq!((boxed.state.climb.verdicts, boxed.state.profile.as_str()), (0, "cheap"));
     let fewer = stuck().starts(3).answers(0).ends(&[]);
     let veto = Some("2 tests fail, 3 did before".to_owned());
     let fewer = fewer.then(Event::GutterScored { n: 3, score: Score { total: 0.5, veto, ..Score::default() } });
-    assert_eq!((fewer.state.gutter_streak, fewer.state.profile.as_str()), (0, "cheap"));
+    assert_eq!((fewer.state.climb.verdicts, fewer.state.profile.as_str()), (0, "cheap"));
 }
 
 #[test]

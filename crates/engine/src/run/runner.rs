@@ -309,7 +309,7 @@ impl Runner {
             (Rung::Fallback, Some(fallback)) => fallback.name.clone(),
             _ => state.profile.clone(),
         };
-        let why = gutter::why(state.gutter_streak, state.last_score.as_ref());
+        let why = gutter::why(state.climb.verdicts, state.last_score.as_ref());
         self.note_activity(&format!("iteration {n}: gutter, {} with profile {profile}: {why}", rung.word())).await?;
         self.events.append(Event::MitigationApplied { n, rung, profile, why, cause: Cause::Gutter })
     }
