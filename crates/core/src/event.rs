@@ -207,6 +207,10 @@ pub enum Event {
         /// How many of them, the first ones, are guardrails.
         #[serde(default)]
         guardrails: u32,
+        /// The numbers of those that the task has carried out without asking; missing in older runs, which did so for
+        /// guardrails alone.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unasked: Vec<u32>,
         /// Why there is none, when that is so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failed: Option<String>,
@@ -411,8 +415,14 @@ impl Profiles {
 
     /// Returns the names of all profiles, each once.
     pub fn names(&self) -> Vec<&str> {
+        self.working(None)
+    }
+
+    /// Returns the names of those an iteration can work with: the doctor's model is not lent to an agent.
+    pub fn working(&self, agent: Option<&PinnedAgent>) -> Vec<&str> {
+        let doctor = self.doctor.as_ref().filter(|_| agent.is_none());
         let mut names = vec![self.default.name.as_str()];
-        for profile in [&self.fallback, &self.doctor].into_iter().flatten() {
+        for profile in [self.fallback.as_ref(), doctor].into_iter().flatten() {
             if !names.contains(&profile.name.as_str()) {
                 names.push(&profile.name);
             }

@@ -428,9 +428,9 @@ impl State {
                     open.told.insert(text.clone());
                 }
             }
-            Event::DiagnosisWritten { n, proposals, guardrails, .. } => {
+            Event::DiagnosisWritten { n, proposals, guardrails, unasked, .. } => {
                 let auto = self.started.diagnose.apply == Apply::Auto;
-                self.diagnoses.written(*n, *proposals, *guardrails, auto);
+                self.diagnoses.written(*n, *proposals, *guardrails, auto.then_some(unasked));
             }
             Event::CiChanged { .. } => (),
         }

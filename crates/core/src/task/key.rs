@@ -50,7 +50,11 @@ pub const KEYS: &[Key] = &[
     key("commit_state", "false", "keep .ralph/ in the commits"),
     key("mode", "autonomous", "autonomous, guided or debug"),
     key("debug_commands", "[]", "commands `mode: debug` runs after each iteration"),
-    key("diagnose", "{apply: approve, every: 0}", "whether guardrails need a yes, and how often to diagnose"),
+    key(
+        "diagnose",
+        "{apply: approve, every: 0}",
+        "how often to diagnose; with `auto`, signs, stricter tasks and profiles need no yes, weaker ones always do",
+    ),
     key("pr", "{draft: true}", "draft, labels, title_template, body_template, wait_for_ci, required_checks"),
 ];
 

@@ -39,7 +39,14 @@ fn iterates(story: Story, total: f64) -> Story {
 
 fn writes(story: Story, proposals: u32, guardrails: u32) -> Story {
     let n = story.state.last.as_ref().map_or(0, |last| last.n);
-    story.then(Event::DiagnosisWritten { n, profile: "strong".to_owned(), proposals, guardrails, failed: None })
+    story.then(Event::DiagnosisWritten {
+        n,
+        profile: "strong".to_owned(),
+        proposals,
+        guardrails,
+        unasked: Vec::new(),
+        failed: None,
+    })
 }
 
 fn applied(story: Story, control: Control) -> Story {
@@ -167,6 +174,15 @@ fn what_is_applied_without_asking() {
     let story = applied(story, Control::ApplyProposal { number: 2 });
     assert_eq!(story.next(), start(2, "cheap"));
     assert_eq!(story.state.diagnoses.open().collect::<Vec<_>>(), [3]);
+    // Those that may be are named; older runs did not.
+    let written = |apply: Apply| {
+        let story = with(|begun| begun.diagnose = Diagnose { apply, every: 0 });
+        let unasked = vec![1, 3];
+        let profile = "strong".to_owned();
+        let event = Event::DiagnosisWritten { n: 1, profile, proposals: 3, guardrails: 1, unasked, failed: None };
+        applied(iterates(story, 0.0), Control::Diagnose).then(event).state.diagnoses.due.into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!((written(Apply::Auto), written(Apply::Approve)), (vec![1, 3], Vec::new()));
 }
 
 #[test]
