@@ -165,6 +165,15 @@ fn every_so_many_iterations_and_by_hand() {
 }
 
 #[test]
+fn the_newest_advice_comes_first() {
+    let story = writes(iterates(writes(iterates(ladder(), 0.0), 2, 1), 0.0), 1, 1);
+    assert_eq!(story.state.diagnoses.open().collect::<Vec<_>>(), [3, 1, 2]);
+    assert!(story.state.next_for(&Reason::Gutter).starts_with("ralph apply r1 3 "));
+    let none = writes(applied(story, Control::ApplyProposal { number: 3 }), 0, 0);
+    assert!(none.state.next_for(&Reason::Gutter).starts_with("ralph apply r1 1 "));
+}
+
+#[test]
 fn what_is_applied_without_asking() {
     let auto = with(|begun| begun.diagnose = Diagnose { apply: Apply::Auto, every: 0 });
     let story = writes(applied(iterates(auto, 0.0), Control::Diagnose), 3, 2);
