@@ -20,7 +20,8 @@ pub(crate) async fn diagnose(setup: &Setup, run: &str, ui: &mut Ui) -> Outcome {
     let folder = setup.host.home.find(run)?;
     let id = folder.id();
     let before = folder.state()?.diagnoses.written;
-    if folder.in_use() {
+    let live = folder.in_use();
+    if live {
         patiently(ask(&folder, &Control::Diagnose, "a person"), ui).await?;
     } else {
         let announce = Box::new(Wake::default());
@@ -36,7 +37,11 @@ pub(crate) async fn diagnose(setup: &Setup, run: &str, ui: &mut Ui) -> Outcome {
         return Ok(Exit::Success);
     }
     if !made {
-        ui.say(&format!("run {id} is diagnosed when the iteration under way has ended"));
+        ui.say(&if live {
+            format!("run {id} is diagnosed when the iteration under way has ended")
+        } else {
+            format!("run {id} rests in the middle of an iteration and is diagnosed at its end: ralph resume {id}")
+        });
         return Ok(Exit::Success);
     }
     tell(&folder, &state, ui)

@@ -18,6 +18,7 @@ use super::keys::{self, Words};
 use super::log::Log;
 use super::pending::Asked;
 use super::plan;
+use crate::render::awaited;
 
 /// Something the screen hears of.
 #[derive(Debug)]
@@ -229,6 +230,10 @@ impl Model {
 
     /// Keeps what only the screen wants to know.
     fn notice(&mut self, line: &Line) {
+        if let Some(what) = self.state.as_ref().and_then(|state| awaited::diagnosis(state, &line.event)) {
+            self.doing = Some((what, line.at));
+            return;
+        }
         let what = match &line.event {
             Event::RunStarted(_) => Some("preparing the sandbox".to_owned()),
             Event::SandboxReady { .. } => Some("checking the proofs on the base commit".to_owned()),
@@ -248,6 +253,9 @@ impl Model {
             }
             Event::Pushed { .. } => Some("proving in a fresh sandbox".to_owned()),
             Event::Resumed { .. } => Some("going on".to_owned()),
+            Event::DiagnosisWritten { .. } => {
+                self.state.as_ref().filter(|state| state.status.active()).map(|_| "going on".to_owned())
+            }
             Event::RunFinished { next, .. } => {
                 self.next = Some(next.clone());
                 None

@@ -199,6 +199,27 @@ fn a_live_run_is_diagnosed_between_two_iterations() {
 }
 
 #[test]
+fn a_run_that_rests_in_an_iteration_says_what_it_waits_for() {
+    let ralph = circling();
+    let short = vec![run("[ -e .ralph/go ] || sleep 0.05"); 60];
+    ralph.script(&[
+        answer(&short, &[]),
+        answer(&honest(), &BOTH),
+        json!({"json": diagnosis(), "when": {"profile": "doctor"}}),
+    ]);
+    let live = ralph.start(&["run"]);
+    ralph.await_event("an action", |event| event["type"] == "action-started");
+    ralph.ralph(&["pause", "@"]).exits(0);
+    live.wait().exits(5);
+    let said = ralph.ralph(&["diagnose", "@"]).exits(0);
+    assert!(said.stderr.contains(&format!("at its end: ralph resume {}", ralph.run_id())), "{}", said.stderr);
+    assert_eq!(ralph.events_of("diagnosis-written").len(), 0);
+    fs::write(ralph.workspace().join(".ralph/go"), "").expect("a file");
+    ralph.ralph(&["resume", "@"]).exits(0);
+    assert_eq!(ralph.events_of("diagnosis-written").len(), 1);
+}
+
+#[test]
 fn the_demo_tells_the_whole_story() {
     let ralph = circling();
     let dir = ralph.root().join("demo");

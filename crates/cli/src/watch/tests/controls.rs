@@ -128,6 +128,46 @@ fn an_agent_is_offered_the_profiles_it_can_work_with() {
 }
 
 #[test]
+fn a_doctor_who_is_awaited_is_named() {
+    const AWAITED: &str = "waiting for a diagnosis by opus";
+    let seen = |story: &mut Story| story.wait(5).screen(120, 40).contains(AWAITED);
+    let answer = |kind: &str| {
+        json!({"type": "model-called", "n": 5, "call": 0, "profile": "opus", "model": "anthropic/opus", "cost": 1,
+            "answer": {"kind": kind, "error": "no", "proposals": 1, "response": ""}, "duration_ms": 1,
+            "usage": {"input": 1, "cached_input": 0, "cache_write": 0, "output": 1, "reasoning": 0}})
+    };
+    // By the ladder.
+    let mut story = Story::begin();
+    story.worked().done(6, "no-progress", 0, &["M1.1", "M1.2"], 0.8);
+    assert!(!seen(&mut story));
+    story.told(&json!({"type": "mitigation-applied", "n": 6, "rung": "diagnose", "profile": "glm", "why": "w"}));
+    assert!(seen(&mut story));
+    story.told(&answer("invalid"));
+    assert!(seen(&mut story), "it is asked once more");
+    story.told(&answer("diagnosis"));
+    story.diagnosed(6, &["look first"]);
+    assert!(!seen(&mut story));
+    // Every so many iterations.
+    let mut started = super::story::started();
+    started["diagnose"] = json!({"apply": "approve", "every": 5});
+    let mut story = Story::of(&started);
+    assert!(seen(story.worked()));
+    // Because somebody asked, once the iteration has ended.
+    let mut story = running();
+    story.told(&applied(&Control::Diagnose));
+    assert!(!seen(&mut story));
+    assert!(seen(story.ended(6, "progress", 0, &["M1.1", "M1.2"], 0.0)));
+    // At rest, and then at rest again.
+    let mut story = Story::begin();
+    story.worked().told(&json!({"type": "paused", "reason": {"kind": "asked"}, "next": "n"}));
+    assert!(!seen(&mut story));
+    story.told(&applied(&Control::Diagnose));
+    assert_eq!(story.model.doing.as_ref().map(|(what, _)| what.as_str()), Some(AWAITED));
+    story.diagnosed(5, &["look first"]);
+    assert_eq!(story.model.doing, None);
+}
+
+#[test]
 fn what_was_not_meant_does_nothing() {
     let mut story = running();
     for keys in ["sn", "sq", "s\u{1b}"] {
