@@ -15,7 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 use crate::error::Failure;
-use crate::render::{events, spark};
+use crate::render::{awaited, events, spark};
 use crate::ui::Ui;
 
 /// Wakes the reader when there is something new.
@@ -171,6 +171,10 @@ impl View {
     }
 
     fn notice(&mut self, event: &Event) {
+        if let Some(what) = self.state.as_ref().and_then(|state| awaited::diagnosis(state, event)) {
+            self.doing = Some((what, Instant::now()));
+            return;
+        }
         let what = match event {
             Event::RunStarted(_) => Some("preparing the sandbox".to_owned()),
             Event::SandboxReady { .. } => Some("checking the proofs on the base commit".to_owned()),

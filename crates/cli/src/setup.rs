@@ -10,7 +10,6 @@ use ralph_core::config::{
 use ralph_core::env::RALPH_STATE_DIR;
 use ralph_core::event::{Identity, PinnedAgent, PinnedProfile, Profiles as PinnedProfiles, Resources};
 use ralph_core::exit::Exit;
-use ralph_core::gutter::DEFAULT_LADDER;
 use ralph_core::lint::{self, Context, Finding, Maxima, Pricing};
 use ralph_core::money::Micros;
 use ralph_core::policy::{Mode, Policy};
@@ -326,7 +325,7 @@ impl Setup {
             budget,
             policy: config.sandbox.network.policy(),
             identity: Identity { name: config.git.name.value.clone(), email: config.git.email.value.clone() },
-            ladder: DEFAULT_LADDER.to_vec(),
+            ladder: config.run.ladder.value.clone(),
             check_timeout_s: proof_timeout.min(u64::from(config.check.timeout_s.value)),
             baseline: !flags.no_baseline,
             include_dirty: flags.include_dirty,
@@ -485,6 +484,7 @@ fn ask(front: &Front, flags: &Flags) -> TaskAsk {
         profile_default: if flags.profile.is_some() { None } else { front.model_profile_default.clone() },
         profile_fallback: front.model_profile_fallback.clone(),
         profile_doctor: front.model_profile_doctor.clone(),
+        ladder: front.ladder.clone(),
     }
 }
 

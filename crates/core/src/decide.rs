@@ -253,14 +253,8 @@ fn proof_cut_off(state: &State) -> bool {
 }
 
 fn mitigate(state: &State, n: u32) -> Step {
-    let rung = gutter::next_rung(
-        state.gutter_streak,
-        &state.started.ladder,
-        state.started.profiles.fallback.is_some(),
-        // Without a doctor of its own a run is diagnosed by another of its profiles.
-        true,
-        state.budget.consecutive_gutter,
-    );
+    let fallback = state.started.profiles.fallback.as_ref().map(|profile| profile.name.as_str());
+    let rung = gutter::next_rung(state.climb, &state.started.ladder, fallback, state.budget.consecutive_gutter);
     match rung {
         Rung::GiveUp => end(state, Verdict::Failed { reason: Reason::Gutter }),
         rung => Step::Mitigate { n, rung },

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::{Budget, Limit};
 use crate::config::Toolchains;
 use crate::control::Control;
-use crate::gutter::{Rung, Sample, Score};
+use crate::gutter::{Cause, Rung, Sample, Score};
 use crate::money::Micros;
 use crate::policy::Policy;
 use crate::price::{Price, Usage};
@@ -196,6 +196,9 @@ pub enum Event {
         rung: Rung,
         profile: String,
         why: String,
+        /// Missing in older runs and for the ladder itself.
+        #[serde(default, skip_serializing_if = "Cause::is_gutter")]
+        cause: Cause,
     },
     DiagnosisWritten {
         n: u32,
@@ -204,6 +207,10 @@ pub enum Event {
         /// How many of them, the first ones, are guardrails.
         #[serde(default)]
         guardrails: u32,
+        /// The numbers of those that the task has carried out without asking; missing in older runs, which did so for
+        /// guardrails alone.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unasked: Vec<u32>,
         /// Why there is none, when that is so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failed: Option<String>,
@@ -408,8 +415,14 @@ impl Profiles {
 
     /// Returns the names of all profiles, each once.
     pub fn names(&self) -> Vec<&str> {
+        self.working(None)
+    }
+
+    /// Returns the names of those an iteration can work with: the doctor's model is not lent to an agent.
+    pub fn working(&self, agent: Option<&PinnedAgent>) -> Vec<&str> {
+        let doctor = self.doctor.as_ref().filter(|_| agent.is_none());
         let mut names = vec![self.default.name.as_str()];
-        for profile in [&self.fallback, &self.doctor].into_iter().flatten() {
+        for profile in [self.fallback.as_ref(), doctor].into_iter().flatten() {
             if !names.contains(&profile.name.as_str()) {
                 names.push(&profile.name);
             }

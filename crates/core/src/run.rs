@@ -15,7 +15,7 @@ use crate::event::{
     Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, RESET_TIME, Reason, Stage, Started, Verdict,
 };
 use crate::exit::Exit;
-use crate::gutter::{Rung, Sample, Score};
+use crate::gutter::{Cause, Climb, Rung, Sample, Score};
 use crate::money::Micros;
 use crate::policy::Policy;
 use crate::task::Apply;
@@ -185,6 +185,8 @@ pub struct State {
     pub budget: Budget,
     pub spent: Spent,
     pub profile: String,
+    /// The profile that somebody chose; without one it is the default. The ladder goes away from it and comes back.
+    pub chosen: Option<String>,
     pub workplace: Option<Workplace>,
     pub baseline: Option<Vec<Baseline>>,
     /// Why the base commit makes the run pointless, until a person wants it all the same.
@@ -200,7 +202,7 @@ pub struct State {
     pub gate: Option<bool>,
     /// Gutter verdicts since the last progress. An iteration that is neither leaves the ladder where it stands: else a
     /// run that twitches now and then would never get to its second rung.
-    pub gutter_streak: u32,
+    pub climb: Climb,
     /// The score of the last iteration.
     pub last_score: Option<Score>,
     /// A gutter was scored and nothing was done about it yet.
@@ -271,6 +273,7 @@ impl State {
             budget: started.budget.clone(),
             spent: Spent { iterations: carried.iterations, wall_ms: 0, cost: carried.cost, tokens: carried.tokens },
             profile: started.profiles.default.name.clone(),
+            chosen: None,
             workplace: None,
             baseline: None,
             baseline_refused: None,
@@ -281,7 +284,7 @@ impl State {
             verified: BTreeSet::new(),
             reclaim: BTreeSet::new(),
             gate: None,
-            gutter_streak: 0,
+            climb: Climb::default(),
             last_score: None,
             unmitigated: false,
             pause_due: false,
@@ -377,7 +380,12 @@ impl State {
                 self.close_iteration(*n, *outcome, head, summary, sample, verified);
             }
             Event::GutterScored { score, .. } => self.scored(score),
-            Event::MitigationApplied { rung, profile, why, .. } => self.mitigated(*rung, profile, why),
+            Event::MitigationApplied { rung, profile, why, cause, .. } => match (&mut self.open, cause) {
+                // The ladder is climbed between iterations: older runs told of both in the same words.
+                (Some(open), _) => profile.clone_into(&mut open.profile),
+                (None, Cause::Provider) => (),
+                (None, Cause::Gutter) => self.mitigated(*rung, profile, why),
+            },
             Event::BudgetWarned { limit, percent } => {
                 self.warned.insert(*limit, *percent);
             }
@@ -420,9 +428,9 @@ impl State {
                     open.told.insert(text.clone());
                 }
             }
-            Event::DiagnosisWritten { n, proposals, guardrails, .. } => {
+            Event::DiagnosisWritten { n, proposals, guardrails, unasked, .. } => {
                 let auto = self.started.diagnose.apply == Apply::Auto;
-                self.diagnoses.written(*n, *proposals, *guardrails, auto);
+                self.diagnoses.written(*n, *proposals, *guardrails, auto.then_some(unasked));
             }
             Event::CiChanged { .. } => (),
         }
@@ -549,10 +557,11 @@ impl State {
         self.unmitigated = score.is_gutter();
         self.last_score = Some(score.clone());
         if score.is_gutter() {
-            self.gutter_streak = self.gutter_streak.saturating_add(1);
+            self.climb.up();
         } else if progress {
-            self.gutter_streak = 0;
-            self.profile.clone_from(&self.started.profiles.default.name);
+            self.climb = Climb::default();
+            let own = self.chosen.as_ref().unwrap_or(&self.started.profiles.default.name);
+            self.profile.clone_from(own);
         }
     }
 
@@ -560,11 +569,6 @@ impl State {
         self.unmitigated = false;
         self.pause_due = rung == Rung::Pause;
         profile.clone_into(&mut self.profile);
-        if let Some(open) = &mut self.open {
-            // The provider of its profile gave no answer: the iteration goes on with another one.
-            profile.clone_into(&mut open.profile);
-            return;
-        }
         if rung == Rung::Diagnose {
             self.diagnoses.want();
         }
@@ -584,8 +588,14 @@ impl State {
         };
         match reason {
             Some(Reason::Gutter) => {
-                // What went before no longer counts against the next tries.
-                self.gutter_streak = 0;
+                // What went before no longer counts against the next tries, but how often it came to that does, until
+                // the run ends for it.
+                if self.status.ended() {
+                    self.climb = Climb::default();
+                } else {
+                    let fallback = self.started.profiles.fallback.as_ref().map(|profile| profile.name.as_str());
+                    self.climb.resumed(&self.started.ladder, fallback, self.budget.consecutive_gutter);
+                }
                 self.window.clear();
                 self.unmitigated = false;
             }
@@ -612,7 +622,10 @@ impl State {
 
     fn controlled(&mut self, control: &Control) {
         match control {
-            Control::SetProfile { name } => self.profile.clone_from(name),
+            Control::SetProfile { name } => {
+                self.profile.clone_from(name);
+                self.chosen = Some(name.clone());
+            }
             Control::Rotate { why } => {
                 self.rotate_because =
                     Some(why.clone().unwrap_or_else(|| "a person asked for a fresh session".to_owned()));

@@ -21,7 +21,8 @@ pub(crate) async fn diagnose(setup: &Setup, run: &str, ui: &mut Ui) -> Outcome {
     let folder = setup.own(run)?;
     let id = folder.id();
     let before = folder.state()?.diagnoses.written;
-    if folder.in_use() {
+    let live = folder.in_use();
+    if live {
         patiently(ask(&folder, &Control::Diagnose, "a person"), ui).await?;
     } else {
         let announce = Box::new(Wake::default());
@@ -41,8 +42,11 @@ pub(crate) async fn diagnose(setup: &Setup, run: &str, ui: &mut Ui) -> Outcome {
         return Ok(Exit::Success);
     }
     if !made {
-        let when = if folder.in_use() { String::new() } else { format!(", after: ralph resume {id}") };
-        ui.say(&format!("run {id} is diagnosed when the iteration under way has ended{when}"));
+        ui.say(&if live {
+            format!("run {id} is diagnosed when the iteration under way has ended")
+        } else {
+            format!("run {id} rests in the middle of an iteration and is diagnosed at its end: ralph resume {id}")
+        });
         return Ok(Exit::Success);
     }
     tell(&folder, &state, ui)

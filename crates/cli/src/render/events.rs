@@ -1,7 +1,7 @@
 //! One event as one line for people. What an agent wrote is stripped of everything that could drive a terminal.
 
 use ralph_core::event::{Answer, BaselineVerdict, Ended, Event, Level, Line, Outcome, Stage, Verdict};
-use ralph_core::gutter::Rung;
+use ralph_core::gutter::{Cause, Rung};
 use ralph_core::run::State;
 
 use crate::ui::{BOLD, DIM, GREEN, RED, YELLOW, one_line, paint};
@@ -105,6 +105,9 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
         Event::GutterScored { score, .. } => {
             let gutter = if score.is_gutter() { paint(RED, " gutter") } else { String::new() };
             format!("  loop score {:.1}{gutter}: {}", score.total, one_line(&score.evidence.join("; "), 120))
+        }
+        Event::MitigationApplied { profile, why, cause: Cause::Provider, .. } => {
+            format!("{warn} {profile} goes on with this iteration, since {}", one_line(why, 120))
         }
         Event::MitigationApplied { rung, profile, why, .. } => {
             let what = match rung {

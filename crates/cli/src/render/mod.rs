@@ -1,5 +1,6 @@
 //! Results into words.
 
+pub(crate) mod awaited;
 pub(crate) mod events;
 pub(crate) mod findings;
 

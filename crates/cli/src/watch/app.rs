@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ralph_core::control::Control;
 use ralph_core::exit::Exit;
+use ralph_engine::run::proposals;
 use ralph_engine::store::Folder;
 use ratatui::crossterm::event::{Event, KeyEventKind};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -75,6 +76,7 @@ pub(crate) async fn watch(folder: &Folder, colour: bool) -> Outcome {
             None => (),
             Some(Effect::Leave(leave)) => break leave,
             Some(Effect::Suspend) => screen.suspend().map_err(cannot)?,
+            Some(Effect::Proposals) => world.proposals(),
             Some(Effect::Ask(control)) => world.ask(control),
             Some(Effect::GoOn) => world.ask(Control::Resume),
         }
@@ -162,6 +164,11 @@ impl World {
             // The size is asked for before every drawing.
             Event::Key(_) | Event::Resize(..) | Event::FocusGained | Event::FocusLost | Event::Mouse(_) => None,
         }
+    }
+
+    fn proposals(&mut self) {
+        let book = proposals(&self.folder).map_err(|error| error.to_string());
+        self.hear(Heard::Proposals(book));
     }
 
     fn ask(&mut self, control: Control) {

@@ -3,7 +3,7 @@
 use ralph_core::control::Control;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::model::{Choice, Effect, Leave, Mode, Model, Panel};
+use super::model::{Choice, Effect, Item, Leave, Mode, Model, Panel};
 use super::text;
 
 /// The longest note that can be typed, in bytes.
@@ -18,7 +18,7 @@ pub(super) const KEYS: &[(&str, &str, &str)] = &[
     ("g", "guard", "put up a sign the model sees in every iteration"),
     ("d", "diagnose", "ask for a diagnosis"),
     ("f", "profile", "choose the profile of the next iterations"),
-    ("a", "apply", "apply a proposal of the last diagnosis"),
+    ("a", "apply", "apply what a diagnosis proposes"),
     ("Tab", "", "one panel on the whole screen, then the next, then all"),
     ("↑ ↓ PgUp PgDn", "", "scroll the log; this pauses following"),
     ("End", "", "follow the log again"),
@@ -58,7 +58,7 @@ fn look(model: &mut Model, code: KeyCode) -> Option<Effect> {
         KeyCode::Char('g') => model.mode = Mode::Words { what: Words::Guardrail, text: String::new() },
         KeyCode::Char('d') => return model.ask(Control::Diagnose),
         KeyCode::Char('f') => model.offer_profiles(),
-        KeyCode::Char('a') => model.offer_proposals(),
+        KeyCode::Char('a') => return model.offer_proposals(),
         KeyCode::Tab => model.alone = Panel::after(model.alone),
         KeyCode::BackTab => model.alone = Panel::before(model.alone),
         KeyCode::Up | KeyCode::Char('k') => model.log.scroll(-1, model.page()),
@@ -111,21 +111,13 @@ pub(super) fn paste(model: &mut Model, pasted: &str) {
     }
 }
 
-fn choose(model: &mut Model, what: Choice, items: Vec<String>, at: usize, code: KeyCode) -> Option<Effect> {
+fn choose(model: &mut Model, what: Choice, items: Vec<Item>, at: usize, code: KeyCode) -> Option<Effect> {
     let last = items.len().saturating_sub(1);
     let at = match code {
         KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
         KeyCode::Down | KeyCode::Char('j') => (at + 1).min(last),
         KeyCode::Char(c @ '1'..='9') => (c as usize - '1' as usize).min(last),
-        KeyCode::Enter => {
-            return match what {
-                Choice::Profile => items.get(at).cloned().and_then(|name| model.ask(Control::SetProfile { name })),
-                Choice::Proposal => {
-                    let number = u32::try_from(at + 1).unwrap_or(u32::MAX);
-                    model.ask(Control::ApplyProposal { number })
-                }
-            };
-        }
+        KeyCode::Enter => return items.into_iter().nth(at).and_then(|item| model.ask(item.control)),
         KeyCode::Esc | KeyCode::Char('q') => return None,
         _ => at,
     };

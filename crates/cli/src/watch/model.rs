@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ralph_core::control::Control;
+use ralph_core::diagnosis::Book;
 use ralph_core::event::{Answer, Event, Line, Stage};
 use ralph_core::run::{State, Status};
 use ralph_core::text::first_line;
@@ -17,6 +18,7 @@ use super::keys::{self, Words};
 use super::log::Log;
 use super::pending::Asked;
 use super::plan;
+use crate::render::awaited;
 
 /// Something the screen hears of.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub(super) enum Heard {
     Key(KeyEvent),
     Pasted(String),
     Resized(Size),
+    /// What the diagnoses of the run propose, or why that cannot be read.
+    Proposals(Result<Book, String>),
     /// What became of a control.
     Answered {
         kind: &'static str,
@@ -49,6 +53,8 @@ pub(super) enum Effect {
     Ask(Control),
     /// Lets a run that rests go on: by its process if it waits, else by a new one in the background.
     GoOn,
+    /// Reads what the diagnoses propose.
+    Proposals,
     Suspend,
     Leave(Leave),
 }
@@ -60,7 +66,7 @@ pub(super) enum Leave {
 }
 
 /// What the keyboard is for at the moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Mode {
     Look,
     Help,
@@ -72,9 +78,16 @@ pub(super) enum Mode {
     },
     Choose {
         what: Choice,
-        items: Vec<String>,
+        items: Vec<Item>,
         at: usize,
     },
+}
+
+/// Something to choose, in words, and what is asked for when it is chosen.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Item {
+    pub(super) words: String,
+    pub(super) control: Control,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,8 +140,6 @@ pub(super) struct Model {
     pub(super) doing: Option<(String, Timestamp)>,
     /// The next step that the end of the run named.
     pub(super) next: Option<String>,
-    /// How many proposals the last diagnosis made.
-    pub(super) proposals: u32,
     pub(super) asked: Asked,
     pub(super) mode: Mode,
     /// The one panel that is shown, when only one is.
@@ -155,7 +166,6 @@ impl Model {
             proved: BTreeMap::new(),
             doing: None,
             next: None,
-            proposals: 0,
             asked: Asked::default(),
             mode: Mode::Look,
             alone: None,
@@ -192,6 +202,8 @@ impl Model {
             Heard::Key(key) => return keys::press(self, key),
             Heard::Pasted(text) => keys::paste(self, &text),
             Heard::Resized(size) => self.size = size,
+            Heard::Proposals(Ok(book)) => self.choose_proposal(&book),
+            Heard::Proposals(Err(why)) => self.asked.refuse(why, self.now),
             Heard::Answered { kind, outcome } => {
                 let resting = self.state.as_ref().is_some_and(|state| !state.status.active());
                 self.asked.answered(kind, outcome, resting, self.now);
@@ -218,6 +230,10 @@ impl Model {
 
     /// Keeps what only the screen wants to know.
     fn notice(&mut self, line: &Line) {
+        if let Some(what) = self.state.as_ref().and_then(|state| awaited::diagnosis(state, &line.event)) {
+            self.doing = Some((what, line.at));
+            return;
+        }
         let what = match &line.event {
             Event::RunStarted(_) => Some("preparing the sandbox".to_owned()),
             Event::SandboxReady { .. } => Some("checking the proofs on the base commit".to_owned()),
@@ -236,11 +252,10 @@ impl Model {
                 Some(if *stage == Stage::Proof { "proving in a fresh sandbox" } else { "checking" }.to_owned())
             }
             Event::Pushed { .. } => Some("proving in a fresh sandbox".to_owned()),
-            Event::DiagnosisWritten { proposals, .. } => {
-                self.proposals = *proposals;
-                return;
-            }
             Event::Resumed { .. } => Some("going on".to_owned()),
+            Event::DiagnosisWritten { .. } => {
+                self.state.as_ref().filter(|state| state.status.active()).map(|_| "going on".to_owned())
+            }
             Event::RunFinished { next, .. } => {
                 self.next = Some(next.clone());
                 None
@@ -280,24 +295,38 @@ impl Model {
 
     pub(super) fn offer_profiles(&mut self) {
         let Some(state) = &self.state else { return };
-        let profiles = &state.started.profiles;
-        let all = [Some(&profiles.default), profiles.fallback.as_ref(), profiles.doctor.as_ref()];
-        let mut items: Vec<String> = Vec::new();
-        for profile in all.into_iter().flatten() {
-            if !items.contains(&profile.name) {
-                items.push(profile.name.clone());
-            }
-        }
-        let at = items.iter().position(|name| *name == state.profile).unwrap_or(0);
+        let names = state.started.profiles.working(state.started.agent.as_ref());
+        let at = names.iter().position(|name| *name == state.profile).unwrap_or(0);
+        let item = |name: &str| Item { words: name.to_owned(), control: Control::SetProfile { name: name.to_owned() } };
+        let items = names.into_iter().map(item).collect();
         self.mode = Mode::Choose { what: Choice::Profile, items, at };
     }
 
-    pub(super) fn offer_proposals(&mut self) {
-        if self.proposals == 0 {
-            self.asked.refuse("there is no proposal to apply; d asks for a diagnosis".to_owned(), self.now);
+    /// Tells whether a diagnosis has proposed something that nobody has carried out.
+    pub(super) fn proposed(&self) -> bool {
+        self.state.as_ref().is_some_and(|state| state.diagnoses.open().next().is_some())
+    }
+
+    pub(super) fn offer_proposals(&mut self) -> Option<Effect> {
+        if self.proposed() {
+            return Some(Effect::Proposals);
+        }
+        self.asked.refuse("there is no proposal to apply; d asks for a diagnosis".to_owned(), self.now);
+        None
+    }
+
+    /// Offers what is open, in its own words, those of the newest diagnosis first.
+    fn choose_proposal(&mut self, book: &Book) {
+        let Some(state) = &self.state else { return };
+        let item = |number: u32| {
+            let words = format!("proposal {number}: {}", book.get(number)?.proposal.words());
+            Some(Item { words, control: Control::ApplyProposal { number } })
+        };
+        let items: Vec<Item> = state.diagnoses.open().filter_map(item).collect();
+        if items.is_empty() {
+            self.asked.refuse("what the diagnosis proposed is not in the folder of the run".to_owned(), self.now);
             return;
         }
-        let items = (1..=self.proposals.min(99)).map(|number| format!("proposal {number}")).collect();
         self.mode = Mode::Choose { what: Choice::Proposal, items, at: 0 };
     }
 

@@ -28,7 +28,11 @@ fn diagnosis() -> Value {
 
 /// A model that circles until it reads the sign, and a doctor who proposes it.
 fn circling() -> Ralph {
-    let home = Home::with_task(&TASK.replace("max_iterations: 1", "max_iterations: 12"));
+    circling_at(&TASK.replace("max_iterations: 1", "max_iterations: 12"))
+}
+
+fn circling_at(task: &str) -> Ralph {
+    let home = Home::with_task(task);
     home.config("models.yaml", MODELS);
     home.config("config.toml", CONFIG);
     let mut circle = answer(&[run("sh tests/one.sh")], &[]);
@@ -110,6 +114,20 @@ fn the_arithmetic_is_told() {
 }
 
 #[test]
+fn the_ladder_is_the_user_s_or_the_task_s() {
+    let ralph = circling();
+    ralph.config("config.toml", &format!("{CONFIG}[run]\nladder = [\"rotate\", \"rotate\", \"give-up\"]\n"));
+    let said = ralph.ralph(&["run"]).exits(1);
+    assert!(said.stderr.contains("failed: gutter: it went in circles"), "{}", said.stderr);
+    assert_eq!(rungs(&ralph), ["rotate", "rotate"]);
+
+    let task = TASK.replace("max_iterations: 1", "max_iterations: 12\nmax_consecutive_gutter: 2\nladder: [fallback]");
+    let ralph = circling_at(&task);
+    ralph.ralph(&["run"]).exits(1);
+    assert_eq!((rungs(&ralph), ralph.show()["state"].as_str()), (vec!["fallback".to_owned()], Some("failed")));
+}
+
+#[test]
 fn by_hand_on_a_resting_run() {
     let ralph = circling();
     ralph.script(&[
@@ -178,6 +196,27 @@ fn a_live_run_is_diagnosed_between_two_iterations() {
     live.wait().exits(0);
     let written = ralph.events_of("diagnosis-written");
     assert_eq!((written.len(), &written[0]["n"], &written[0]["proposals"]), (1, &json!(1), &json!(3)));
+}
+
+#[test]
+fn a_run_that_rests_in_an_iteration_says_what_it_waits_for() {
+    let ralph = circling();
+    let short = vec![run("[ -e .ralph/go ] || sleep 0.05"); 60];
+    ralph.script(&[
+        answer(&short, &[]),
+        answer(&honest(), &BOTH),
+        json!({"json": diagnosis(), "when": {"profile": "doctor"}}),
+    ]);
+    let live = ralph.start(&["run"]);
+    ralph.await_event("an action", |event| event["type"] == "action-started");
+    ralph.ralph(&["pause", "@"]).exits(0);
+    live.wait().exits(5);
+    let said = ralph.ralph(&["diagnose", "@"]).exits(0);
+    assert!(said.stderr.contains(&format!("at its end: ralph resume {}", ralph.run_id())), "{}", said.stderr);
+    assert_eq!(ralph.events_of("diagnosis-written").len(), 0);
+    fs::write(ralph.workspace().join(".ralph/go"), "").expect("a file");
+    ralph.ralph(&["resume", "@"]).exits(0);
+    assert_eq!(ralph.events_of("diagnosis-written").len(), 1);
 }
 
 #[test]

@@ -4,7 +4,10 @@ use super::error::Error;
 use super::layer::Layer;
 use super::origin::Origin;
 use super::units::{Backend, Cpus, Size};
-use super::values::{BudgetValues, ModelValues, NetworkValues, ResourceValues, SandboxValues, Values, dollars};
+use super::values::{
+    BudgetValues, ModelValues, NetworkValues, ResourceValues, RunValues, SandboxValues, Values, dollars,
+};
+use crate::gutter::Rung;
 use crate::policy::{Mode, Policy};
 
 /// The keys of a task's front matter that are also options.
@@ -26,6 +29,7 @@ pub struct TaskAsk {
     pub profile_default: Option<String>,
     pub profile_fallback: Option<String>,
     pub profile_doctor: Option<String>,
+    pub ladder: Option<Vec<Rung>>,
 }
 
 impl TaskAsk {
@@ -87,6 +91,7 @@ impl TaskAsk {
                 fallback: self.profile_fallback,
                 doctor: self.profile_doctor,
             },
+            run: RunValues { ladder: self.ladder },
             ..Values::default()
         };
         Ok(Layer { origin, values })

@@ -4,10 +4,11 @@ use super::error::{Error, Widens};
 use super::layer::Layer;
 use super::network;
 use super::origin::{Origin, Resolved};
-use super::resolved::{Agent, Budget, Check, Config, Git, Lint, Models, Resources, Sandbox};
+use super::resolved::{Agent, Budget, Check, Config, Git, Lint, Models, Resources, Run, Sandbox};
 use super::stack::{Capped, Stack};
 use super::units::{Backend, Enforcement, Toolchains};
 use super::values::Values;
+use crate::gutter::DEFAULT_LADDER;
 use crate::money::Micros;
 
 const TEN_DOLLARS: Micros = Micros(10_000_000);
@@ -54,6 +55,7 @@ pub fn resolve(layers: &[Layer], built_in_backend: Backend) -> Result<Config, Er
             timeout_s: or(stack.capped(&number("check.timeout_s", |values| values.check.timeout_s, None))?, 900),
         },
         agent: agent(&stack)?,
+        run: Run { ladder: stack.pick(DEFAULT_LADDER.to_vec(), |values| values.run.ladder.clone()) },
     })
 }
 
@@ -254,6 +256,7 @@ mod tests {
 
     use super::*;
     use crate::config::{TaskAsk, Values, parse_toml, rows};
+    use crate::gutter::Rung;
 
     fn user(text: &str) -> Layer {
         parse_toml(text, Origin::User("u".into())).expect("a user's file")
@@ -324,6 +327,7 @@ mod tests {
                 "agent.session_s 3600",
                 "agent.idle_s 900",
                 "agent.grace_s 20",
+                "run.ladder rotate, fallback, diagnose, pause",
             ]
         );
     }
@@ -336,6 +340,12 @@ mod tests {
         check(&layers[1..], "git.name", "e (environment E)");
         check(&layers[2..], "git.name", "p (project p)");
         check(&layers[3..], "git.name", "u (user u)");
+        let ladder = |rung: &str| format!("[run]\nladder = ['{rung}', 'give-up']");
+        let ask = task(TaskAsk { ladder: Some(vec![Rung::Pause]), ..TaskAsk::default() });
+        let layers = [ask, project(&ladder("rotate")), user(&ladder("fallback"))];
+        check(&layers, "run.ladder", "pause (task t.md)");
+        check(&layers[1..], "run.ladder", "rotate, give-up (project p)");
+        check(&layers[2..], "run.ladder", "fallback, give-up (user u)");
         let ask = task(TaskAsk { profile_default: Some("t".into()), ..TaskAsk::default() });
         check(&[ask, project("[model]\ndefault = 'p'")], "model.default", "t (task t.md)");
     }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::origin::Resolved;
 use super::units::{Backend, Cpus, Enforcement, Size, Toolchains};
+use crate::gutter::Rung;
 use crate::money::Micros;
 use crate::policy::{Mode, Policy, Rule};
 
@@ -16,6 +17,7 @@ pub struct Config {
     pub lint: Lint,
     pub check: Check,
     pub agent: Agent,
+    pub run: Run,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -93,6 +95,12 @@ pub struct Agent {
     pub session_s: Resolved<u32>,
     pub idle_s: Resolved<u32>,
     pub grace_s: Resolved<u32>,
+}
+
+/// How runs go on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Run {
+    pub ladder: Resolved<Vec<Rung>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

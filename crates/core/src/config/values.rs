@@ -5,6 +5,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 
 use super::units::{Backend, Cpus, Enforcement, Size, Toolchains};
+use crate::gutter::{RUNGS, Rung};
 use crate::money::Micros;
 use crate::policy::{self, Mode, Rule};
 
@@ -19,6 +20,7 @@ pub struct Values {
     pub lint: LintValues,
     pub check: CheckValues,
     pub agent: AgentValues,
+    pub run: RunValues,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -85,7 +87,7 @@ pub struct BudgetValues {
     pub max_wall_time_minutes: Option<u32>,
     /// Most tokens of one run, all classes together.
     pub max_tokens: Option<u64>,
-    /// Gutters in a row before a run stops.
+    /// Gutter verdicts without progress, resumes or not, after which a run with no rung left ends as failed.
     pub max_consecutive_gutter: Option<u32>,
 }
 
@@ -136,8 +138,16 @@ pub struct AgentValues {
     pub grace_s: Option<u32>,
 }
 
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunValues {
+    /// What is tried when a run goes in circles, one rung for each verdict in a row.
+    #[serde(deserialize_with = "ladder")]
+    pub ladder: Option<Vec<Rung>>,
+}
+
 /// Every key of the file, sections spelled out: what `config show` lists and "did you mean" chooses from.
-pub(super) const KEYS: [&str; 30] = [
+pub(super) const KEYS: [&str; 31] = [
     "sandbox.backend",
     "sandbox.image",
     "sandbox.reuse_container",
@@ -168,6 +178,7 @@ pub(super) const KEYS: [&str; 30] = [
     "agent.session_s",
     "agent.idle_s",
     "agent.grace_s",
+    "run.ladder",
 ];
 
 fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Rule>>, D::Error> {
@@ -177,6 +188,14 @@ fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Rule>>
         None => D::Error::custom(error),
     })?;
     Ok(Some(policy.allow))
+}
+
+fn ladder<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Rung>>, D::Error> {
+    let Some(rungs) = Option::<Vec<Rung>>::deserialize(deserializer)? else { return Ok(None) };
+    if rungs.is_empty() || rungs.len() > RUNGS {
+        return Err(D::Error::custom(format_args!("a ladder has 1 to {RUNGS} rungs")));
+    }
+    Ok(Some(rungs))
 }
 
 fn usd<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Micros>, D::Error> {

@@ -22,6 +22,8 @@ pub struct Diagnoses {
     pub after: Option<u32>,
     /// How many proposals they made; the next one gets the number after that.
     pub proposals: u32,
+    /// The first number of every diagnosis that made some.
+    pub starts: Vec<u32>,
     /// The proposals that were carried out.
     pub applied: BTreeSet<u32>,
     /// Proposals the task wants carried out without asking.
@@ -90,16 +92,22 @@ impl Diagnoses {
         self.under.get_or_insert_default().called(answer);
     }
 
-    /// Takes note of a diagnosis that was written. Its first `guardrails` proposals are signs; with `auto` they are
-    /// carried out without asking.
-    pub fn written(&mut self, after: u32, proposals: u32, guardrails: u32, auto: bool) {
+    /// Takes note of a diagnosis that was written, and of what is carried out without asking: nothing, these numbers, or,
+    /// where an older run names none, its signs, which are the first `guardrails` proposals.
+    pub fn written(&mut self, after: u32, proposals: u32, guardrails: u32, unasked: Option<&Vec<u32>>) {
         self.under = None;
         self.written = self.written.saturating_add(1);
         self.after = Some(after);
         let first = self.first();
         self.proposals = self.proposals.saturating_add(proposals);
-        if auto {
-            self.due.extend(first..first.saturating_add(guardrails.min(proposals)));
+        let made = first..self.first();
+        if !made.is_empty() {
+            self.starts.push(first);
+        }
+        match unasked.map(Vec::as_slice) {
+            None => (),
+            Some([]) => self.due.extend(made.take(usize::try_from(guardrails).unwrap_or(usize::MAX))),
+            Some(numbers) => self.due.extend(numbers.iter().filter(|number| made.contains(number))),
         }
     }
 
@@ -113,9 +121,11 @@ impl Diagnoses {
         self.proposals.saturating_add(1)
     }
 
-    /// Returns the proposals nobody has carried out yet.
+    /// Returns the proposals nobody has carried out yet, those of the newest diagnosis first.
     pub fn open(&self) -> impl Iterator<Item = u32> + '_ {
-        (1..=self.proposals).filter(|number| !self.applied.contains(number))
+        let mut end = self.first();
+        let of_one = self.starts.iter().rev().flat_map(move |start| *start..std::mem::replace(&mut end, *start));
+        of_one.filter(|number| !self.applied.contains(number))
     }
 }
 
@@ -155,13 +165,15 @@ mod tests {
     fn numbers_and_what_is_due() {
         let mut diagnoses = Diagnoses::default();
         diagnoses.want();
-        diagnoses.written(4, 3, 2, false);
+        diagnoses.written(4, 3, 2, None);
         assert_eq!((diagnoses.first(), diagnoses.due.len()), (4, 0));
-        diagnoses.written(8, 2, 1, true);
+        diagnoses.written(8, 2, 1, Some(&Vec::new()));
         assert_eq!(diagnoses.due, BTreeSet::from([4]));
         diagnoses.applied(4);
         diagnoses.applied(2);
-        assert_eq!((diagnoses.open().collect::<Vec<_>>(), diagnoses.due.len()), (vec![1, 3, 5], 0));
-        assert_eq!((diagnoses.written, diagnoses.after, diagnoses.under), (2, Some(8), None));
+        assert_eq!((diagnoses.open().collect::<Vec<_>>(), diagnoses.due.len()), (vec![5, 1, 3], 0));
+        assert_eq!((diagnoses.written, diagnoses.after, &diagnoses.under), (2, Some(8), &None));
+        diagnoses.written(9, 3, 1, Some(&vec![3, 6, 8, 9]));
+        assert_eq!(diagnoses.due, BTreeSet::from([6, 8]), "only its own");
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::reply::Diagnosis;
+use super::revise::{Who, patched, revise};
 use crate::{patch, prompt::templates, text};
 
 /// One thing a diagnosis would have done.
@@ -41,6 +42,25 @@ impl Proposal {
                 format!("change the task: {added} lines added, {removed} removed")
             }
             Self::Profile { name, why } => format!("go on with profile {}: {}", line(name), line(why)),
+        }
+    }
+
+    /// Says whether it may be carried out without asking: a sign, a task that judges the work no less strictly, and one
+    /// of these profiles where nobody has chosen one. The `Err` says why a person has to look at it.
+    pub fn unasked(&self, task: &str, profiles: &[&str], chosen: Option<&str>) -> Result<(), String> {
+        match self {
+            Self::Guardrail { .. } => Ok(()),
+            Self::Task { diff } => {
+                let revised = patched(task, diff).and_then(|text| revise(task, &text, Who::Stricter));
+                revised.map(drop).map_err(|refusal| refusal.to_string())
+            }
+            Self::Profile { name, .. } if !profiles.contains(&name.as_str()) => {
+                Err(format!("the run works with the profiles {}", profiles.join(", ")))
+            }
+            Self::Profile { .. } => match chosen {
+                Some(chosen) => Err(format!("the profile {chosen} was chosen before")),
+                None => Ok(()),
+            },
         }
     }
 
@@ -86,6 +106,28 @@ mod tests {
             ["put up a sign: when a check is red, change the code first", "change the task: 1 lines added, 0 removed"];
         assert_eq!(words(&["cheap"]), first);
         assert_eq!(words(&["strong"])[2], "go on with profile strong: it reads before it runs");
+    }
+
+    #[test]
+    fn what_needs_no_person() {
+        const TASK: &str = "---\ntask_id: t-1\ntest_command: \"make test\"\nmax_iterations: 5\nmax_wall_time_minutes: 9\n\
+            max_cost_usd_estimate: 1\n---\n\n# Title\n\nWords.\n\n- [ ] M1.1 one\n  - verify: `sh one.sh`\n\
+            - [ ] M1.2 two\n  - verify: `sh two.sh`\n";
+        let task = |from: &str, to: &str| Proposal::Task { diff: format!("@@ -1 +1 @@\n-{from}\n+{to}\n") };
+        let profile = |name: &str| Proposal::Profile { name: name.to_owned(), why: "w".to_owned() };
+        let word = |proposal: &Proposal, chosen: Option<&str>| {
+            proposal.unasked(TASK, &["cheap", "strong"], chosen).err().unwrap_or_else(|| "ok".to_owned())
+        };
+        let (trigger, instruction, evidence) = ("t".to_owned(), "i".to_owned(), "e".to_owned());
+        assert_eq!(word(&Proposal::Guardrail { trigger, instruction, evidence }, None), "ok");
+        assert_eq!(word(&task("Words.", "Better words."), None), "ok");
+        let weaker = task("  - verify: `sh two.sh`", "  - verify: `true`");
+        assert_eq!(word(&weaker, None), "it would take the proof `sh two.sh` from box `M1.2`");
+        assert!(word(&task("max_iterations: 5", "max_iterations: 50"), None).contains("was pinned"));
+        assert!(word(&task("nowhere", "here"), None).contains("does not fit"));
+        assert_eq!(word(&profile("strong"), None), "ok");
+        assert_eq!(word(&profile("strong"), Some("cheap")), "the profile cheap was chosen before");
+        assert_eq!(word(&profile("doctor"), None), "the run works with the profiles cheap, strong");
     }
 
     #[test]

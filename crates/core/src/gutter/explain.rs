@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::score::parts;
-use super::{Part, Rung, Score};
+use super::{Cause, Part, Rung, Score};
 use crate::event::{Event, Line};
 use crate::run::{BadHistory, State};
 
@@ -42,10 +42,10 @@ pub fn explain(lines: impl IntoIterator<Item = Line>) -> Result<Vec<Explained>, 
                     .filter(|part| part.counts)
                     .map(|part| part.weight)
                     .fold(0.0, |sum, weight| sum + weight);
-                let (gutter, streak) = (score.is_gutter(), state.gutter_streak);
+                let (gutter, streak) = (score.is_gutter(), state.climb.verdicts);
                 explained.push(Explained { n, parts, sum, score, gutter, streak, rung: None, profile: None });
             }
-            Event::MitigationApplied { n, rung, profile, .. } => {
+            Event::MitigationApplied { n, rung, profile, cause: Cause::Gutter, .. } => {
                 if let Some(last) = explained.last_mut().filter(|last| last.n == n) {
                     (last.rung, last.profile) = (Some(rung), Some(profile));
                 }

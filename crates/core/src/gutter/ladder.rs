@@ -1,11 +1,14 @@
 //! What to try when a run goes in circles, one rung for every gutter verdict in a row.
 
+use std::fmt;
+
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Score;
 
 /// One thing to try, or the end of trying.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rung {
     /// A fresh session that is told why.
@@ -21,6 +24,8 @@ pub enum Rung {
 }
 
 impl Rung {
+    pub const ALL: [Self; 5] = [Self::Rotate, Self::Fallback, Self::Diagnose, Self::Pause, Self::GiveUp];
+
     /// Returns the tag it is written with.
     pub fn word(self) -> &'static str {
         match self {
@@ -30,6 +35,30 @@ impl Rung {
             Self::Pause => "pause",
             Self::GiveUp => "give-up",
         }
+    }
+}
+
+impl fmt::Display for Rung {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// What something was tried for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The run goes in circles.
+    #[default]
+    Gutter,
+    /// A provider gave no answer. Another profile goes on with the open iteration; the next one asks the first again.
+    Provider,
+}
+
+impl Cause {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    pub(crate) fn is_gutter(&self) -> bool {
+        *self == Self::Gutter
     }
 }
 
@@ -54,65 +83,98 @@ pub fn why(streak: u32, score: Option<&Score>) -> String {
 /// The ladder of a run that names no other.
 pub const DEFAULT_LADDER: [Rung; 4] = [Rung::Rotate, Rung::Fallback, Rung::Diagnose, Rung::Pause];
 
-/// Returns the rung for the `streak`-th gutter verdict in a row, counted from one.
-///
-/// Rungs whose profile is missing are skipped. Above the last rung the run gives up once `max_consecutive` is reached;
-/// until then the last rung is tried again (rotation if there is none), so neither a short ladder nor a small maximum
-/// takes anything from the other.
-pub fn next_rung(
-    streak: u32,
-    ladder: &[Rung],
-    fallback_available: bool,
-    doctor_available: bool,
-    max_consecutive: u32,
-) -> Rung {
-    let usable = |rung: &&Rung| match rung {
-        Rung::Fallback => fallback_available,
-        Rung::Diagnose => doctor_available,
-        Rung::Rotate | Rung::Pause | Rung::GiveUp => true,
-    };
-    let at = usize::try_from(streak.saturating_sub(1)).unwrap_or(usize::MAX);
-    let mut usable = ladder.iter().filter(usable);
-    match usable.clone().nth(at) {
-        Some(rung) => *rung,
-        None if streak >= max_consecutive => Rung::GiveUp,
-        None => usable.next_back().copied().unwrap_or(Rung::Rotate),
+/// The most rungs of a ladder.
+pub const RUNGS: usize = 16;
+
+/// How far a run is up its ladder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Climb {
+    /// Gutter verdicts since the last progress, this one included, whoever resumed the run meanwhile.
+    pub verdicts: u32,
+    /// Those of them that count for the ladder: it may be climbed anew after a person was asked.
+    pub climbed: u32,
+}
+
+impl Climb {
+    /// Counts one more verdict.
+    pub fn up(&mut self) {
+        self.verdicts = self.verdicts.saturating_add(1);
+        self.climbed = self.climbed.saturating_add(1);
     }
+
+    /// Lets the ladder begin anew where a person resumes a run at its end, as long as the maximum is not reached.
+    pub fn resumed(&mut self, ladder: &[Rung], fallback: Option<&str>, max: u32) {
+        let left = usable(ladder, fallback).count() > usize::try_from(self.climbed).unwrap_or(usize::MAX);
+        if !left && self.verdicts < max {
+            self.climbed = 0;
+        }
+    }
+}
+
+/// Returns the rung for the last verdict.
+///
+/// A fallback that there is not is skipped; a diagnosis is made by whichever profile there is. Above the last rung the
+/// run gives up once there are `max` verdicts; until then the last rung is tried again (rotation if there is none), so
+/// neither a short ladder nor a small maximum takes anything from the other.
+pub fn next_rung(climb: Climb, ladder: &[Rung], fallback: Option<&str>, max: u32) -> Rung {
+    let at = usize::try_from(climb.climbed.saturating_sub(1)).unwrap_or(usize::MAX);
+    match usable(ladder, fallback).nth(at) {
+        Some(rung) => rung,
+        None if climb.verdicts >= max => Rung::GiveUp,
+        None => usable(ladder, fallback).last().unwrap_or(Rung::Rotate),
+    }
+}
+
+fn usable(ladder: &[Rung], fallback: Option<&str>) -> impl Iterator<Item = Rung> {
+    ladder.iter().copied().filter(move |rung| *rung != Rung::Fallback || fallback.is_some())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The rungs of the first verdicts in a row, by their first letters.
+    /// The rungs of the first verdicts in a row, by their first letters; a person resumes the run after every pause.
     #[track_caller]
-    fn check(ladder: &[Rung], available: &str, max: u32, want: &str) {
-        let climbed: String = (1..=6)
-            .map(|streak| next_rung(streak, ladder, available.contains('F'), available.contains('D'), max))
-            .map(|rung| format!("{rung:?}").chars().next().unwrap())
-            .collect();
-        assert_eq!(climbed, want, "{ladder:?} {available} {max}");
+    fn check(ladder: &[Rung], fallback: Option<&str>, max: u32, want: &str) {
+        let mut climb = Climb::default();
+        let mut climbed = String::new();
+        for _ in 0..want.len() {
+            climb.up();
+            let rung = next_rung(climb, ladder, fallback, max);
+            climbed.extend(format!("{rung:?}").chars().next());
+            if rung == Rung::Pause {
+                climb.resumed(ladder, fallback, max);
+            }
+        }
+        assert_eq!(climbed, want, "{ladder:?} {fallback:?} {max}");
     }
 
     #[test]
     fn climbs() {
-        check(&DEFAULT_LADDER, "FD", 3, "RFDPGG");
-        check(&DEFAULT_LADDER, "F", 3, "RFPGGG");
-        check(&DEFAULT_LADDER, "D", 3, "RDPGGG");
-        check(&DEFAULT_LADDER, "", 3, "RPGGGG");
-        check(&DEFAULT_LADDER, "", 4, "RPPGGG");
-        check(&DEFAULT_LADDER, "FD", 0, "RFDPGG");
-        check(&[Rung::Rotate], "FD", 3, "RRGGGG");
-        check(&[Rung::Diagnose, Rung::Rotate], "", 5, "RRRRGG");
-        check(&[Rung::Rotate, Rung::GiveUp], "FD", 9, "RGGGGG");
-        check(&[Rung::Fallback], "", 3, "RRGGGG");
-        check(&[], "FD", 2, "RGGGGG");
+        use Rung::{Diagnose, Fallback, GiveUp, Pause, Rotate};
+        let some = Some("strong");
+        check(&DEFAULT_LADDER, some, 3, "RFDPGG");
+        check(&DEFAULT_LADDER, None, 3, "RDPGGG");
+        check(&DEFAULT_LADDER, some, 0, "RFDPGG");
+        check(&[Rotate], some, 3, "RRGGGG");
+        check(&[Rotate, GiveUp], some, 9, "RGGGGG");
+        check(&[Fallback], None, 3, "RRGGGG");
+        check(&[], some, 2, "RGGGGG");
+        // Who resumes has the whole ladder again, until there is no more of it.
+        check(&DEFAULT_LADDER, some, 4, "RFDPGG");
+        check(&DEFAULT_LADDER, some, 5, "RFDPRFDPGG");
+        check(&DEFAULT_LADDER, None, 5, "RDPRDPGG");
+        check(&[Pause], some, 3, "PPPG");
+        // A pause in the middle is a rung like any other.
+        check(&[Rotate, Pause, Diagnose, Pause], some, 3, "RPDPGG");
+        check(&[Pause, Rotate], some, 1, "PRGG");
     }
 
     #[test]
     fn no_verdict_is_the_first_rung() {
-        assert_eq!(next_rung(0, &DEFAULT_LADDER, true, true, 3), Rung::Rotate);
-        assert_eq!(next_rung(u32::MAX, &DEFAULT_LADDER, true, true, u32::MAX), Rung::GiveUp);
+        assert_eq!(next_rung(Climb::default(), &DEFAULT_LADDER, None, 3), Rung::Rotate);
+        let high = Climb { verdicts: u32::MAX, climbed: u32::MAX };
+        assert_eq!(next_rung(high, &DEFAULT_LADDER, None, u32::MAX), Rung::GiveUp);
     }
 
     #[test]
@@ -131,7 +193,7 @@ mod tests {
 
     #[test]
     fn names() {
-        for rung in [Rung::Rotate, Rung::Fallback, Rung::Diagnose, Rung::Pause, Rung::GiveUp] {
+        for rung in Rung::ALL {
             assert_eq!(serde_json::to_value(rung).unwrap(), rung.word());
         }
     }

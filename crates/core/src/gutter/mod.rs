@@ -11,6 +11,6 @@ mod score;
 
 pub use counts::TestCounts;
 pub use explain::{Explained, explain};
-pub use ladder::{DEFAULT_LADDER, Rung, next_rung, why};
+pub use ladder::{Cause, Climb, DEFAULT_LADDER, RUNGS, Rung, next_rung, why};
 pub use normalise::{SIGNATURE_CHARS, normalise};
 pub use score::{GUTTER, Part, Sample, Score, Signature, WINDOW, parts, score};

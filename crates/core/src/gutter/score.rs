@@ -9,7 +9,8 @@
 //! Progress (a newly verified box, fewer failing tests) caps the sum at 0.5. Three readings of the rule:
 //!
 //! - *Waiting is not stuck.* An iteration that only waited for one long command is left out as if it had not been;
-//!   when it is the last one, there is nothing to score.
+//!   when it is the last one, there is nothing to score. Whoever waits for the same command more than 5 times in a row
+//!   does not wait but try again: then each of these is a failure like any other.
 //! - *Repeated success is not stuck.* B counts an iteration that changed nothing unless it showed something working:
 //!   a box verified, or tests that ran and all passed with no command failing. Such an iteration ends the streak. One
 //!   that did nothing at all showed nothing, and counts.
@@ -36,6 +37,8 @@ const NO_CHANGE: f64 = 0.3;
 const FLIPS: f64 = 0.2;
 const PROGRESS_CAP: f64 = 0.5;
 const TIMES: usize = 3;
+/// So often in a row the same wait is one.
+const WAITS: usize = 5;
 
 /// What one iteration left behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,11 +104,10 @@ impl Score {
 pub fn score(history: &[Sample], min_changed_lines: u64) -> Score {
     let mut score = Score::default();
     let Some(last) = history.last() else { return score };
-    if last.waiting {
+    let Some(seen) = to_score(history) else {
         score.evidence.push(format!("iteration {} waited for one long command: nothing to score", last.n));
         return score;
-    }
-    let seen: Vec<&Sample> = history.iter().filter(|sample| !sample.waiting).collect();
+    };
     let recent = seen.get(seen.len().saturating_sub(WINDOW)..).unwrap_or_default();
 
     let parts = [same_failure(recent), no_change(&seen, min_changed_lines), flips(&seen)];
@@ -133,12 +135,24 @@ pub struct Part {
 
 /// Returns every part of the score of the last iteration; none when it only waited.
 pub fn parts(history: &[Sample], min_changed_lines: u64) -> Vec<Part> {
-    if history.last().is_none_or(|last| last.waiting) {
-        return Vec::new();
-    }
-    let seen: Vec<&Sample> = history.iter().filter(|sample| !sample.waiting).collect();
+    let Some(seen) = to_score(history) else { return Vec::new() };
     let recent = seen.get(seen.len().saturating_sub(WINDOW)..).unwrap_or_default();
     vec![same_failure(recent), no_change(&seen, min_changed_lines), flips(&seen)]
+}
+
+/// Returns the iterations that count; `None` when the last one is not among them.
+fn to_score(history: &[Sample]) -> Option<Vec<&Sample>> {
+    // What was waited for was ended, so it is among the failures.
+    let commands = |sample: &Sample| -> BTreeSet<String> {
+        sample.failures.iter().map(|failure| failure.command.clone()).collect()
+    };
+    let stretches: Vec<&[Sample]> = history
+        .chunk_by(|one, next| one.waiting && next.waiting && commands(one) == commands(next))
+        .filter(|stretch| stretch.len() > WAITS || stretch.first().is_some_and(|first| !first.waiting))
+        .collect();
+    let last = history.last()?.n;
+    let seen: Vec<&Sample> = stretches.into_iter().flatten().collect();
+    seen.last().is_some_and(|sample| sample.n == last).then_some(seen)
 }
 
 fn same_failure(recent: &[&Sample]) -> Part {
@@ -335,6 +349,17 @@ mod tests {
         check("w w w w", " 0");
         check("X w X w w X", "AB 0.8 gutter");
         check("- w - w", " 0");
+        // The same command once more is no longer waiting.
+        check("Xw Xw Xw Xw Xw", " 0");
+        check("Xw Xw Xw Xw Xw Xw", "AB 0.8 gutter");
+        check("Xw Xw Xw Xw Xw Xw Xw Xw Xw", "AB 0.8 gutter");
+        check("Xw Xw Xw Xw Xw +", " 0");
+        check("Xw Xw Xw + Xw Xw Xw", " 0");
+        check("Xw Xw Xw w Xw Xw Xw", " 0");
+        check("w w w w w w w", "B 0.3");
+        // It gets further each time, or something is made of what it shows.
+        check("Xw Yw Xw Yw Zw Zw Zw", "B 0.3");
+        check("Xw Xw Xw Xw Xw Xw v", "A! 0.5");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::gutter::Rung;
 use crate::money::Micros;
 
 /// The version of the task format this program reads.
@@ -32,6 +33,8 @@ pub struct Front {
     pub max_cost_usd_estimate: Option<Micros>,
     pub max_tokens_total: Option<u64>,
     pub max_consecutive_gutter: Option<u32>,
+    #[serde(default)]
+    pub ladder: Option<Vec<Rung>>,
     pub test_command: Option<String>,
     pub verify_commands: Vec<String>,
     pub test_every: TestEvery,
@@ -147,6 +150,7 @@ impl Default for Front {
             max_cost_usd_estimate: None,
             max_tokens_total: None,
             max_consecutive_gutter: None,
+            ladder: None,
             test_command: None,
             verify_commands: Vec::new(),
             test_every: TestEvery::default(),

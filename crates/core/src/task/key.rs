@@ -34,7 +34,12 @@ pub const KEYS: &[Key] = &[
     key("max_wall_time_minutes", "120", "minutes after which the run ends, pauses not counted"),
     key("max_cost_usd_estimate", "10", "dollars after which the run ends"),
     key("max_tokens_total", "none", "tokens after which the run ends"),
-    key("max_consecutive_gutter", "3", "stuck iterations in a row after which the run pauses"),
+    key(
+        "max_consecutive_gutter",
+        "3",
+        "stuck iterations without progress, resumes or not, after which a run with no rung left fails",
+    ),
+    key("ladder", "from the config", "what is tried in turn when stuck: rotate, fallback, diagnose, pause, give-up"),
     key("test_command", "required", "the one command whose success is needed for success"),
     key("verify_commands", "[]", "further commands; they cover checkboxes without a proof of their own"),
     key("test_every", "iteration", "when test_command runs: iteration or claim"),
@@ -45,7 +50,11 @@ pub const KEYS: &[Key] = &[
     key("commit_state", "false", "keep .ralph/ in the commits"),
     key("mode", "autonomous", "autonomous, guided or debug"),
     key("debug_commands", "[]", "commands `mode: debug` runs after each iteration"),
-    key("diagnose", "{apply: approve, every: 0}", "whether guardrails need a yes, and how often to diagnose"),
+    key(
+        "diagnose",
+        "{apply: approve, every: 0}",
+        "how often to diagnose; with `auto`, signs, stricter tasks and profiles need no yes, weaker ones always do",
+    ),
     key("pr", "{draft: true}", "draft, labels, title_template, body_template, wait_for_ci, required_checks"),
 ];
 

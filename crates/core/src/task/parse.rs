@@ -141,6 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::gutter::Rung;
     use crate::money::Micros;
     use crate::task::{
         Apply, Diagnose, EngineKind, ISSUE_KEYS, KEYS, Mode, Network, PullRequest, Resources, TestEvery,
@@ -167,6 +168,7 @@ max_wall_time_minutes: 6
 max_cost_usd_estimate: 1.5
 max_tokens_total: 7000000000
 max_consecutive_gutter: 2
+ladder: [rotate, rotate, give-up]
 test_command: "true"
 verify_commands: [x, 'y z']
 test_every: claim
@@ -214,6 +216,7 @@ pr:
             max_cost_usd_estimate: Some(Micros(1_500_000)),
             max_tokens_total: Some(7_000_000_000),
             max_consecutive_gutter: Some(2),
+            ladder: Some(vec![Rung::Rotate, Rung::Rotate, Rung::GiveUp]),
             test_command: some("true"),
             verify_commands: vec!["x".into(), "y z".into()],
             test_every: TestEvery::Claim,
@@ -307,6 +310,16 @@ pr:
         wrong(
             "task_id: t\nmode: guide",
             &["3:7 `mode` must be `autonomous` or `guided` or `debug`, not `guide` / did you mean `guided`?"],
+        );
+        let rungs = "`rotate` or `fallback` or `diagnose` or `pause` or `give-up`";
+        wrong(
+            "task_id: t\nladder: [rotate, pauze]",
+            &[&format!("3:18 `ladder` must be {rungs}, not `pauze` / did you mean `pause`?")],
+        );
+        wrong("task_id: t\nladder: []", &["3:9 `ladder` must be a list of 1 to 16 rungs, not a list"]);
+        wrong(
+            "task_id: t\nladder: pause",
+            &["3:9 `ladder` must be a list of rungs, not `pause` / write `ladder: [rotate, pause]`"],
         );
         wrong("task_id: t\npr:\n  drafts: true", &["4:3 unknown key `drafts` / did you mean `draft`?"]);
         wrong("task_id: t\npr: {draft: maybe}", &["3:13 `draft` must be true or false, not `maybe`"]);

@@ -7,6 +7,7 @@ use super::frame::Opening;
 use super::front::{Apply, Diagnose, EngineKind, FORMAT, Front, Mode, Network, PullRequest, Resources, TestEvery};
 use super::key::{ISSUE_KEYS, KEYS};
 use super::yaml::{Entry, Node, Value};
+use crate::gutter::{RUNGS, Rung};
 use crate::money::Micros;
 use crate::span::Span;
 use crate::text;
@@ -59,6 +60,7 @@ pub(super) fn read(source: &str, entries: &[Entry], opening: Opening) -> Read {
             "max_cost_usd_estimate" => front.max_cost_usd_estimate = reader.dollars(key, node),
             "max_tokens_total" => front.max_tokens_total = reader.whole(key, node, 1),
             "max_consecutive_gutter" => front.max_consecutive_gutter = reader.small(key, node, 1),
+            "ladder" => front.ladder = reader.ladder(key, node),
             "test_command" => front.test_command = reader.text(key, node),
             "verify_commands" => front.verify_commands = reader.list(key, node),
             "test_every" => {
@@ -279,6 +281,21 @@ impl Reader<'_> {
             }
         }
         network
+    }
+
+    fn ladder(&mut self, key: &str, node: &Node) -> Option<Vec<Rung>> {
+        let Value::List(items) = &node.value else {
+            if let Some(problem) = self.bad(key, node, "a list of rungs") {
+                problem.hint = Some(format!("write `{key}: [rotate, pause]`"));
+            }
+            return None;
+        };
+        let choices = Rung::ALL.map(|rung| (rung.word(), rung));
+        let rungs: Vec<Rung> = items.iter().filter_map(|item| self.choice(key, item, &choices)).collect();
+        if items.is_empty() || items.len() > RUNGS {
+            self.bad(key, node, &format!("a list of 1 to {RUNGS} rungs"));
+        }
+        Some(rungs)
     }
 
     fn diagnose(&mut self, key: &str, node: &Node) -> Diagnose {

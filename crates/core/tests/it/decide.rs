@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ralph_core::budget::{Budget, Limit};
 use ralph_core::decide::{self, Due, Step};
 use ralph_core::event::{Answer, Event, Finding, Outcome, Reason, Stage, Started, TestEvery, Verdict};
-use ralph_core::gutter::Rung;
+use ralph_core::gutter::{Cause, Rung};
 
 use crate::story::{Story, started};
 
@@ -168,7 +168,13 @@ fn the_ladder() {
     let stuck = |n: u32| Story::ready().starts(n).answers(0).ends(&[]).scores(0.8);
     check(&stuck(1), &Step::Mitigate { n: 1, rung: Rung::Rotate });
     let again = stuck(1)
-        .then(Event::MitigationApplied { n: 1, rung: Rung::Rotate, profile: "cheap".to_owned(), why: "w".to_owned() })
+        .then(Event::MitigationApplied {
+            n: 1,
+            rung: Rung::Rotate,
+            profile: "cheap".to_owned(),
+            why: "w".to_owned(),
+            cause: Cause::Gutter,
+        })
         .starts(2)
         .answers(0)
         .ends(&[])
@@ -179,6 +185,7 @@ fn the_ladder() {
         rung: Rung::Fallback,
         profile: "strong".to_owned(),
         why: "w".to_owned(),
+        cause: Cause::Gutter,
     });
     check(&strong, &Step::StartIteration { n: 3, profile: "strong".to_owned() });
     // Progress goes back to the default profile.
@@ -205,8 +212,8 @@ fn a_killed_run_forgets_nothing_it_was_about_to_do() {
     check(&killed(wish("stop_failure")), &failed(Reason::GaveUp { why: why() }));
     let stuck = || Story::ready().starts(1).answers(0).ends(&[]).scores(0.8);
     check(&killed(stuck()), &Step::Mitigate { n: 1, rung: Rung::Rotate });
-    let rung = Rung::Pause;
-    let waits = stuck().then(Event::MitigationApplied { n: 1, rung, profile: "cheap".to_owned(), why: why() });
+    let (rung, cause) = (Rung::Pause, Cause::Gutter);
+    let waits = stuck().then(Event::MitigationApplied { n: 1, rung, profile: "cheap".to_owned(), why: why(), cause });
     check(&killed(waits), &Step::Pause { reason: Reason::Gutter });
     let stop = Finding { rule: "secret".to_owned(), path: String::new(), detail: why(), stop: true };
     let found = Event::CommitImported { n: 1, sha: String::new(), commits: 0, findings: vec![stop] };

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use ralph_core::control::Control;
+use ralph_core::decide::Step;
 use ralph_core::event::{Answer, Event, Finding, Line, Outcome, Reason, Stage, Verdict};
 use ralph_core::exit::Exit;
+use ralph_core::gutter::Climb;
 use ralph_core::money::Micros;
 use ralph_core::run::{BadHistory, State, Status};
 
@@ -163,10 +165,17 @@ fn a_person_gives_a_stuck_run_a_fresh_chance() {
     for n in 1..=3 {
         story = story.starts(n).answers(0).ends(&[]).scores(0.8);
     }
-    assert_eq!(story.state.gutter_streak, 3);
+    assert_eq!(story.state.climb, Climb { verdicts: 3, climbed: 3 });
     let story = story
         .then(Event::Paused { reason: Reason::Gutter, next: String::new() })
         .then(Event::Resumed { by: "x".to_owned() });
-    assert_eq!((story.state.gutter_streak, story.state.window.len()), (0, 0));
+    // How often it came to that is not forgotten: with no rung left, the next time ends it.
+    assert_eq!((story.state.climb, story.state.window.len()), (Climb { verdicts: 3, climbed: 3 }, 0));
     assert_eq!(story.state.status, Status::Running);
+    let story = story.starts(4).answers(0).ends(&[]).scores(0.8);
+    let verdict = Verdict::Failed { reason: Reason::Gutter };
+    assert_eq!(story.next(), Step::Finish { verdict: verdict.clone() });
+    let story = story.then(Event::RunFinished { verdict, next: String::new() });
+    assert_eq!(story.state.exit(), Exit::Failed);
+    assert_eq!(story.then(Event::Resumed { by: "x".to_owned() }).state.climb, Climb::default());
 }

@@ -4,7 +4,7 @@ use ralph_core::control::{Control, TaskEdit};
 use ralph_core::decide::Step;
 use ralph_core::diagnosis::Doing;
 use ralph_core::event::{Answer, Event, Line, Reason, Started};
-use ralph_core::gutter::{DEFAULT_LADDER, Rung, Sample, Score, Signature, explain, score};
+use ralph_core::gutter::{Cause, DEFAULT_LADDER, Rung, Sample, Score, Signature, explain, score};
 use ralph_core::task::{Apply, Diagnose};
 
 use crate::story::{Story, started};
@@ -23,7 +23,13 @@ fn ladder() -> Story {
 
 fn climbs(story: Story, rung: Rung, profile: &str) -> Story {
     let n = story.state.last.as_ref().map_or(0, |last| last.n);
-    story.then(Event::MitigationApplied { n, rung, profile: profile.to_owned(), why: "w".to_owned() })
+    story.then(Event::MitigationApplied {
+        n,
+        rung,
+        profile: profile.to_owned(),
+        why: "w".to_owned(),
+        cause: Cause::Gutter,
+    })
 }
 
 fn iterates(story: Story, total: f64) -> Story {
@@ -33,7 +39,14 @@ fn iterates(story: Story, total: f64) -> Story {
 
 fn writes(story: Story, proposals: u32, guardrails: u32) -> Story {
     let n = story.state.last.as_ref().map_or(0, |last| last.n);
-    story.then(Event::DiagnosisWritten { n, profile: "strong".to_owned(), proposals, guardrails, failed: None })
+    story.then(Event::DiagnosisWritten {
+        n,
+        profile: "strong".to_owned(),
+        proposals,
+        guardrails,
+        unasked: Vec::new(),
+        failed: None,
+    })
 }
 
 fn applied(story: Story, control: Control) -> Story {
@@ -82,14 +95,53 @@ fn only_progress_comes_down_the_ladder() {
         || climbs(iterates(climbs(iterates(ladder(), 0.8), Rung::Rotate, "cheap"), 0.8), Rung::Fallback, "strong");
     // A twitch that leads nowhere leaves it where it stands.
     let twitch = iterates(stuck(), 0.5);
-    assert_eq!((twitch.state.gutter_streak, twitch.state.profile.as_str()), (2, "strong"));
+    assert_eq!((twitch.state.climb.verdicts, twitch.state.profile.as_str()), (2, "strong"));
     assert_eq!(iterates(twitch, 0.8).next(), Step::Mitigate { n: 4, rung: Rung::Diagnose });
     let boxed = stuck().starts(3).answers(0).ends(&["M1.1"]).scores(0.5);
-    assert_eq!((boxed.state.gutter_streak, boxed.state.profile.as_str()), (0, "cheap"));
+    assert_eq!((boxed.state.climb.verdicts, boxed.state.profile.as_str()), (0, "cheap"));
     let fewer = stuck().starts(3).answers(0).ends(&[]);
     let veto = Some("2 tests fail, 3 did before".to_owned());
     let fewer = fewer.then(Event::GutterScored { n: 3, score: Score { total: 0.5, veto, ..Score::default() } });
-    assert_eq!((fewer.state.gutter_streak, fewer.state.profile.as_str()), (0, "cheap"));
+    assert_eq!((fewer.state.climb.verdicts, fewer.state.profile.as_str()), (0, "cheap"));
+}
+
+#[test]
+fn a_chosen_profile_stays() {
+    let chosen = |name: &str| {
+        let chosen = applied(iterates(ladder(), 0.0), Control::SetProfile { name: name.to_owned() });
+        assert_eq!(chosen.state.profile, name);
+        chosen
+    };
+    // Progress is no reason to take back what a person said.
+    let boxed = chosen("strong").starts(2).answers(0).ends(&["M1.1"]).scores(0.0);
+    assert_eq!(boxed.next(), start(3, "strong"));
+    // The ladder may leave it, and comes back to it.
+    let left = climbs(iterates(chosen("cheap"), 0.8), Rung::Fallback, "strong");
+    assert_eq!(left.next(), start(3, "strong"));
+    let left = climbs(iterates(chosen("strong"), 0.8), Rung::Fallback, "cheap");
+    assert_eq!(left.next(), start(3, "cheap"));
+    assert_eq!(left.starts(3).answers(0).ends(&["M1.1"]).scores(0.0).next(), start(4, "strong"));
+    // The last word counts.
+    let again = applied(chosen("strong"), Control::SetProfile { name: "cheap".to_owned() });
+    assert_eq!(again.starts(2).answers(0).ends(&["M1.1"]).scores(0.0).next(), start(3, "cheap"));
+}
+
+#[test]
+fn a_provider_that_gives_no_answer_is_asked_again_in_the_next_iteration() {
+    let older = r#"{"seq":4,"at":"1970-01-01T00:00:00.03Z","type":"mitigation-applied","n":1,"rung":"fallback","profile":"strong","why":"w"}"#;
+    let newer = older.replace(r#""why":"w""#, r#""why":"w","cause":"provider""#);
+    for text in [older, &newer] {
+        let line = Line::parse(text).unwrap();
+        assert_eq!(line.to_json(), text);
+        let story = ladder().starts(1).then(line.event);
+        assert_eq!(story.state.open.as_ref().unwrap().profile, "strong");
+        let story = story.answers(0).ends(&[]).scores(0.8);
+        // It is no rung: the ladder has its own left.
+        assert_eq!(story.state.profile, "cheap");
+        assert_eq!(story.next(), Step::Mitigate { n: 1, rung: Rung::Rotate });
+        assert_eq!(explain(story.lines.clone()).unwrap()[0].rung, None);
+        assert_eq!(climbs(story, Rung::Rotate, "cheap").next(), start(2, "cheap"));
+    }
 }
 
 #[test]
@@ -113,6 +165,15 @@ fn every_so_many_iterations_and_by_hand() {
 }
 
 #[test]
+fn the_newest_advice_comes_first() {
+    let story = writes(iterates(writes(iterates(ladder(), 0.0), 2, 1), 0.0), 1, 1);
+    assert_eq!(story.state.diagnoses.open().collect::<Vec<_>>(), [3, 1, 2]);
+    assert!(story.state.next_for(&Reason::Gutter).starts_with("ralph apply r1 3 "));
+    let none = writes(applied(story, Control::ApplyProposal { number: 3 }), 0, 0);
+    assert!(none.state.next_for(&Reason::Gutter).starts_with("ralph apply r1 1 "));
+}
+
+#[test]
 fn what_is_applied_without_asking() {
     let auto = with(|begun| begun.diagnose = Diagnose { apply: Apply::Auto, every: 0 });
     let story = writes(applied(iterates(auto, 0.0), Control::Diagnose), 3, 2);
@@ -122,6 +183,15 @@ fn what_is_applied_without_asking() {
     let story = applied(story, Control::ApplyProposal { number: 2 });
     assert_eq!(story.next(), start(2, "cheap"));
     assert_eq!(story.state.diagnoses.open().collect::<Vec<_>>(), [3]);
+    // Those that may be are named; older runs did not.
+    let written = |apply: Apply| {
+        let story = with(|begun| begun.diagnose = Diagnose { apply, every: 0 });
+        let unasked = vec![1, 3];
+        let profile = "strong".to_owned();
+        let event = Event::DiagnosisWritten { n: 1, profile, proposals: 3, guardrails: 1, unasked, failed: None };
+        applied(iterates(story, 0.0), Control::Diagnose).then(event).state.diagnoses.due.into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!((written(Apply::Auto), written(Apply::Approve)), (vec![1, 3], Vec::new()));
 }
 
 #[test]

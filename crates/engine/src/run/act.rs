@@ -30,6 +30,7 @@ const LOOK: Duration = Duration::from_millis(500);
 struct Done {
     outcome: Outcome,
     code: Option<i32>,
+    timed_out: bool,
     detail: String,
 }
 
@@ -41,6 +42,9 @@ pub(super) struct Acted {
     pub(super) brief: String,
     pub(super) outcome: Outcome,
     pub(super) code: Option<i32>,
+    /// The command was ended at its timeout; what it returns by itself says nothing of that. Missing in older runs.
+    #[serde(default)]
+    pub(super) timed_out: bool,
     pub(super) duration_ms: u64,
     pub(super) detail: String,
     /// What a failed command complained about.
@@ -50,15 +54,15 @@ pub(super) struct Acted {
 
 impl Done {
     fn ok(detail: impl Into<String>) -> Self {
-        Self { outcome: Outcome::Ok, code: None, detail: detail.into() }
+        Self { outcome: Outcome::Ok, code: None, timed_out: false, detail: detail.into() }
     }
 
     fn failed(detail: impl Into<String>) -> Self {
-        Self { outcome: Outcome::Failed, code: None, detail: detail.into() }
+        Self { outcome: Outcome::Failed, code: None, timed_out: false, detail: detail.into() }
     }
 
     fn refused(detail: impl Into<String>) -> Self {
-        Self { outcome: Outcome::Refused, code: None, detail: detail.into() }
+        Self { outcome: Outcome::Refused, code: None, timed_out: false, detail: detail.into() }
     }
 }
 
@@ -122,6 +126,7 @@ impl Runner {
             brief: self.redactor.redact(&action.brief()).into_owned(),
             outcome: done.outcome,
             code: done.code,
+            timed_out: done.timed_out,
             duration_ms,
             detail: detail.clone(),
             complaint,
@@ -228,7 +233,8 @@ impl Runner {
         if !ran.passed() {
             complaint.clone_from(&ran.complaint);
         }
-        Ok(Some(Done { outcome, code: Some(ran.code), detail: ran.verdict(timeout) }))
+        let (code, timed_out) = (Some(ran.code), ran.timed_out);
+        Ok(Some(Done { outcome, code, timed_out, detail: ran.verdict(timeout) }))
     }
 
     fn refuse(&mut self, n: u32, index: u32, action: &Action, why: impl Into<String>) -> Result<Option<Done>, Error> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ralph_core::action::{self, Reply};
 use ralph_core::budget::Limit;
 use ralph_core::event::{Answer, Event, Level, PinnedProfile, Reason, Verdict};
-use ralph_core::gutter::Rung;
+use ralph_core::gutter::{Cause, Rung};
 use ralph_core::hash::sha256;
 use ralph_core::money::Micros;
 use ralph_core::price::{CacheWrites, Usage, estimate_tokens};
@@ -353,7 +353,7 @@ impl Runner {
         if unreachable_for_now(failure.class)
             && let Some(fallback) = self.elsewhere(profile).await?
         {
-            return self.go_on_with(&fallback, profile, &why);
+            return self.go_on_with(&fallback, profile, &why).await;
         }
         if let Some(wait) = failure.park {
             let until = jiff::Timestamp::now() + wait.min(Duration::from_hours(24 * 30));
@@ -385,13 +385,15 @@ impl Runner {
         Ok(Some(fallback))
     }
 
-    /// Lets the open iteration go on with another profile.
-    fn go_on_with(&mut self, fallback: &PinnedProfile, from: &PinnedProfile, why: &str) -> Result<(), Error> {
+    /// Lets the open iteration go on with another profile; the next one asks the first again.
+    async fn go_on_with(&mut self, fallback: &PinnedProfile, from: &PinnedProfile, why: &str) -> Result<(), Error> {
         let n = self.state().open.as_ref().map_or(0, |open| open.n);
         let text = format!("profile `{}` gets no answer, `{}` goes on: {why}", from.name, fallback.name);
         self.log(Level::Warn, text.clone())?;
-        let (rung, profile) = (Rung::Fallback, fallback.name.clone());
-        self.events.append(Event::MitigationApplied { n, rung, profile, why: text })
+        let line = format!("iteration {n}: provider trouble, {}", text::plain(&text).replace('\n', " "));
+        self.note_activity(&line).await?;
+        let (rung, profile, cause) = (Rung::Fallback, fallback.name.clone(), Cause::Provider);
+        self.events.append(Event::MitigationApplied { n, rung, profile, why: text, cause })
     }
 
     /// Returns the answer the open iteration works through, from memory or from its artefact.

@@ -573,7 +573,6 @@ fn sample(
         failures.push(Signature::of("answer", 1, "no action"));
     }
     let tests = test_counts(open, outputs);
-    let timed_out = acted.iter().any(|acted| acted.code == Some(124));
     Sample {
         n,
         failures,
@@ -581,7 +580,7 @@ fn sample(
         files: survey.files.clone(),
         newly_verified,
         tests,
-        waiting: timed_out && acted.len() == 1,
+        waiting: matches!(acted, [only] if only.timed_out),
     }
 }
 

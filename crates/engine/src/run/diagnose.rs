@@ -11,6 +11,7 @@ use ralph_core::decide::{self, Step};
 use ralph_core::diagnosis::{self, Book, Diagnosis, Doing, Facts, Past, Proposal, Who};
 use ralph_core::event::{Answer, Event, Level, PinnedBox, PinnedProfile};
 use ralph_core::hash::{sha256, short};
+use ralph_core::task::Apply;
 use ralph_core::{prompt, proof, text};
 
 use super::call::{Dialled, Kept, Place, recorded, tokens_of};
@@ -146,6 +147,7 @@ impl Runner {
         self.leave("diagnostics.md", &report).await?;
         let guardrails = proposals.iter().filter(|proposal| matches!(proposal, Proposal::Guardrail { .. })).count();
         let (made, guardrails) = (count(proposals.len()), count(guardrails));
+        let (unasked, left) = self.sorted(first, &proposals)?;
         let mut book = self::proposals(&self.folder)?;
         book.put(first, number, n, proposals);
         let bytes = serde_json::to_vec_pretty(&book).unwrap_or_default();
@@ -156,7 +158,30 @@ impl Runner {
         )
         .await?;
         let profile = profile.name.clone();
-        self.events.append(Event::DiagnosisWritten { n, profile, proposals: made, guardrails, failed: None })
+        let event = Event::DiagnosisWritten { n, profile, proposals: made, guardrails, unasked, failed: None };
+        self.events.append(event)?;
+        for (number, why) in left {
+            self.log(Level::Warn, format!("proposal {number} waits for a person: {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// Sorts the proposals of a task that wants them carried out without asking: the numbers of those that may be, and
+    /// why the others wait. They are judged by the task as it is now.
+    #[expect(clippy::type_complexity, reason = "two lists, read at once")]
+    fn sorted(&self, first: u32, proposals: &[Proposal]) -> Result<(Vec<u32>, Vec<(u32, String)>), Error> {
+        let (mut unasked, mut left) = (Vec::new(), Vec::new());
+        let state = self.state();
+        if state.started.diagnose.apply == Apply::Auto {
+            let (task, profiles) = (self.pinned_task()?, state.started.profiles.working(state.started.agent.as_ref()));
+            for (number, proposal) in (first..).zip(proposals) {
+                match proposal.unasked(&task, &profiles, state.chosen.as_deref()) {
+                    Ok(()) => unasked.push(number),
+                    Err(why) => left.push((number, why)),
+                }
+            }
+        }
+        Ok((unasked, left))
     }
 
     async fn no_diagnosis(&mut self, n: u32, profile: &PinnedProfile, why: &str) -> Result<(), Error> {
@@ -165,7 +190,15 @@ impl Runner {
         self.leave("diagnostics.md", &diagnosis::nothing(number, n, &profile.name, &why)).await?;
         self.leave("activity.log", &format!("iteration {n}: diagnosis {number} came to nothing: {why}\n")).await?;
         let profile = profile.name.clone();
-        self.events.append(Event::DiagnosisWritten { n, profile, proposals: 0, guardrails: 0, failed: Some(why) })
+        let unasked = Vec::new();
+        self.events.append(Event::DiagnosisWritten {
+            n,
+            profile,
+            proposals: 0,
+            guardrails: 0,
+            unasked,
+            failed: Some(why),
+        })
     }
 
     /// Appends to a `.ralph` file unless it says so already; without a sandbox, to what a new one will get.
@@ -326,15 +359,7 @@ impl Runner {
     /// Says whether a profile is one of the run's.
     pub(super) fn knows(&self, profile: &str) -> Result<(), String> {
         let started = &self.state().started;
-        let profiles = &started.profiles;
-        // An agent is lent the models it works with, and the doctor's is not among them.
-        let names: Vec<&str> = match &started.agent {
-            Some(_) => std::iter::once(&profiles.default)
-                .chain(&profiles.fallback)
-                .map(|profile| profile.name.as_str())
-                .collect(),
-            None => profiles.names(),
-        };
+        let names = started.profiles.working(started.agent.as_ref());
         if names.contains(&profile) { Ok(()) } else { Err(format!("the run knows the profiles {}", names.join(", "))) }
     }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use ralph_core::action::Reply;
 use ralph_core::decide::{self, Step};
 use ralph_core::event::{Event, Level, RESET_TIME, Reason};
-use ralph_core::gutter::{self, Rung};
+use ralph_core::gutter::{self, Cause, Rung};
 use ralph_core::redact::Redactor;
 use ralph_core::run::{State, Status};
 use ralph_core::text;
@@ -309,9 +309,9 @@ impl Runner {
             (Rung::Fallback, Some(fallback)) => fallback.name.clone(),
             _ => state.profile.clone(),
         };
-        let why = gutter::why(state.gutter_streak, state.last_score.as_ref());
+        let why = gutter::why(state.climb.verdicts, state.last_score.as_ref());
         self.note_activity(&format!("iteration {n}: gutter, {} with profile {profile}: {why}", rung.word())).await?;
-        self.events.append(Event::MitigationApplied { n, rung, profile, why })
+        self.events.append(Event::MitigationApplied { n, rung, profile, why, cause: Cause::Gutter })
     }
 
     /// Opens the account book with what the events say was spent and may be spent.

@@ -465,6 +465,8 @@ impl Runner {
             brief: self.state().started.agent.as_ref().map(|agent| agent.name.clone()).unwrap_or_default(),
             outcome: kept.outcome,
             code: kept.code,
+            // A session is more than one command: one that came to no end is judged by what it did.
+            timed_out: false,
             duration_ms: kept.duration_ms,
             detail: kept.detail.clone(),
             complaint: kept.complaint.clone(),

@@ -1,7 +1,7 @@
 //! A provider that gives no answer, and another one that goes on with the open iteration.
 
 use ralph_core::event::{Answer, Event, Reason};
-use ralph_core::gutter::Rung;
+use ralph_core::gutter::{Cause, Rung};
 use ralph_core::run::Status;
 use ralph_testkit::model::{Behaviour, Server};
 
@@ -39,7 +39,7 @@ async fn another_endpoint_goes_on_with_the_open_iteration() {
         let events = lab.events();
         assert_eq!(events.iter().filter(|event| matches!(event, Event::IterationStarted { .. })).count(), 1);
         let told = events.iter().find_map(|event| match event {
-            Event::MitigationApplied { n: 1, rung: Rung::Fallback, profile, why } => {
+            Event::MitigationApplied { n: 1, rung: Rung::Fallback, profile, why, cause: Cause::Provider } => {
                 Some((profile.clone(), why.clone()))
             }
             _ => None,
@@ -47,7 +47,25 @@ async fn another_endpoint_goes_on_with_the_open_iteration() {
         let (profile, why) = told.expect("it is in the stream");
         assert!(profile == "other" && why.starts_with("profile `own` gets no answer, `other` goes on: "), "{why}");
         assert!(events.iter().any(|event| matches!(event, Event::Log { text, .. } if *text == why)));
+        let activity = std::fs::read_to_string(lab.case.folder().unwrap().mirror("activity.log")).unwrap();
+        assert!(activity.contains("iteration 1: provider trouble, profile `own` gets no answer"), "{activity}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_iteration_asks_the_first_provider_again() {
+    let step = || Behaviour::ok(answer("Step.", &[]));
+    // Eight tries are one series; then it is well again.
+    let mut trouble = vec![Behaviour::overloaded(); 8];
+    trouble.extend([step(), Behaviour::ok(last())]);
+    let (own, other) = (Server::start(trouble).await.unwrap(), Server::start([step()]).await.unwrap());
+    let mut lab = Lab::new().await;
+    let own_profile = profile("own", "openai/lab", Some(own.url()));
+    let fallback = profile("other", "anthropic/lab", Some(other.url()));
+    let state = lab.drive(&own_profile, Some(&fallback)).await;
+    assert!(matches!(state.status, Status::Failed { reason: Reason::GaveUp { .. }, .. }), "{:?}", state.status);
+    let asked: Vec<(u32, String)> = lab.calls().into_iter().map(|(n, profile, _)| (n, profile)).collect();
+    assert_eq!(asked, [(1, "other".to_owned()), (2, "own".to_owned()), (3, "own".to_owned())]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -237,7 +237,7 @@ async fn up_the_whole_ladder_and_out_with_the_diagnosis() {
     );
     let state = go_on(&case).await;
     assert_eq!(state.status, Status::Succeeded, "{}", case.told());
-    assert_eq!((state.profile.as_str(), state.gutter_streak), ("scripted", 0));
+    assert_eq!((state.profile.as_str(), state.climb.verdicts), ("scripted", 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -351,6 +351,22 @@ async fn with_no_rung_left_it_fails() {
     assert_eq!(names(&state).0, "failed: gutter: it went in circles");
     assert_eq!(rungs(&case).len(), 2);
     assert_eq!(state.exit().code(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_resumes_in_vain_is_told_that_it_failed() {
+    let case = case(TASK, &rattler());
+    let climbed = || rungs(&case).into_iter().map(|(_, rung, _)| rung.word()).collect::<Vec<_>>().join(" ");
+    let state = run(&case, |wish| wish.budget.iterations = 40).await;
+    assert_eq!(names(&state).0, "paused: gutter: it went in circles");
+    assert_eq!(climbed(), "rotate diagnose pause");
+    let state = go_on(&case).await;
+    assert_eq!(names(&state).0, "failed: gutter: it went in circles");
+    assert_eq!(climbed(), "rotate diagnose pause");
+    // A person may begin anew all the same.
+    let state = go_on(&case).await;
+    assert_eq!(names(&state).0, "paused: gutter: it went in circles");
+    assert_eq!(climbed(), "rotate diagnose pause rotate diagnose pause");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

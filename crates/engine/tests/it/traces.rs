@@ -280,6 +280,12 @@ fn healthy_loops() -> Vec<Loop> {
             ],
         ),
         healthy(
+            "waits-five-times",
+            "wait",
+            "five tries at a slow command, and then it does something else",
+            [times(&step(&[wait("sleep 30")]), 5), vec![claims(&[words(2)], &["M1.1", "M1.2"])]].concat(),
+        ),
+        healthy(
             "waits-between-failures",
             "wait",
             "two red runs with a wait between them are no circle",
@@ -385,6 +391,20 @@ fn stuck_loops() -> Vec<Loop> {
             3,
             "only times, numbers and folders differ in what it prints",
             times(&look("sh tests/noisy.sh"), 5),
+        ),
+        stuck(
+            "a-timeout-of-its-own",
+            "same",
+            3,
+            "the command ends itself with the code of a timeout: that is a failure, and nobody waited",
+            times(&look("timeout 0.1 sleep 5"), 5),
+        ),
+        stuck(
+            "waits-for-ever",
+            "wait",
+            6,
+            "the same command is ended at its timeout, unchanged, again and again",
+            times(&step(&[wait("sleep 30")]), 7),
         ),
         stuck(
             "missing-tool",

@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Clear, Paragraph};
 
 use super::super::keys::{KEYS, Words};
-use super::super::model::{Choice, Mode, Model};
+use super::super::model::{Choice, Item, Mode, Model};
 use super::super::pending::doing;
 use super::super::text::{clock, columns, cut, left, line, tail};
 use super::theme::{Tone, style};
@@ -84,7 +84,7 @@ fn looking(model: &Model) -> Vec<(&'static str, &'static str)> {
         "p" | "r" | "s" | "d" | "f" => !over,
         // Words can be left for a run that may be resumed.
         "n" | "g" => status != Some(&Status::Succeeded),
-        "a" => !over && model.proposals > 0,
+        "a" => !over && model.proposed(),
         _ => true,
     };
     let named = |(key, word, _): &(&'static str, &'static str, &'static str)| match *key {
@@ -118,17 +118,17 @@ pub(super) fn help(model: &Model, frame: &mut Frame<'_>, area: Rect) {
 }
 
 /// A list to choose from.
-pub(super) fn choice(model: &Model, frame: &mut Frame<'_>, area: Rect, what: Choice, items: &[String], at: usize) {
+pub(super) fn choice(model: &Model, frame: &mut Frame<'_>, area: Rect, what: Choice, items: &[Item], at: usize) {
     let title = match what {
         Choice::Profile => "Profile of the next iterations",
         Choice::Proposal => "Apply which proposal?",
     };
     let height = usize::from(area.height.saturating_sub(4)).max(1);
     let from = at.saturating_sub(height - 1);
-    let one = |(index, item): (usize, &String)| {
+    let one = |(index, item): (usize, &Item)| {
         let chosen = index == at;
         let mark = if chosen { "▸" } else { " " };
-        let words = left(&format!(" {mark} {} {}", index + 1, line(item)), columns(title) + 4);
+        let words = left(&format!(" {mark} {} {}", index + 1, line(&item.words)), columns(title) + 4);
         let weight = if chosen { Modifier::REVERSED } else { Modifier::empty() };
         Line::styled(words, style(model, Tone::Plain).add_modifier(weight))
     };

@@ -21,7 +21,7 @@ fn applied(control: &Control) -> Value {
 #[track_caller]
 fn check(keys: &str, want: &Control, pending: &str, events: &[Value], done: &str) {
     let mut story = running();
-    story.told(&json!({"type": "diagnosis-written", "n": 5, "profile": "opus", "proposals": 2}));
+    story.diagnosed(5, &["look first", "then leap"]);
     let (last, first) =
         keys.chars().collect::<Vec<_>>().split_last().map(|(last, first)| (*last, first.to_vec())).unwrap();
     story.typed(&first.into_iter().collect::<String>());
@@ -88,6 +88,83 @@ fn refusals_are_words() {
     let mut story = running();
     assert_eq!(story.pressed('a'), None);
     assert!(story.screen(80, 24).contains("there is no proposal to apply; d asks for a diagnosis"));
+}
+
+#[test]
+fn what_is_open_is_offered_in_its_own_words() {
+    let mut story = running();
+    story.diagnosed(3, &["an old advice", "a second one"]).diagnosed(5, &["a new advice"]).diagnosed(6, &[]);
+    story.pressed('a');
+    let screen = story.screen(80, 24);
+    let at = |words: &str| screen.find(words).unwrap_or_else(|| panic!("{words} in {screen}"));
+    assert!(at("▸ 1 proposal 3: put up a sign: when a check is red, a new advice") < at("2 proposal 1: "), "{screen}");
+    assert!(at("an old advice") < at("3 proposal 2: put up a sign: when a check is red, a second one"), "{screen}");
+    assert_eq!(story.pressed_code(KeyCode::Enter), Some(Effect::Ask(Control::ApplyProposal { number: 3 })));
+    story.told(&applied(&Control::ApplyProposal { number: 3 }));
+    story.told(&applied(&Control::ApplyProposal { number: 1 }));
+    story.pressed('a');
+    assert!(!story.screen(80, 24).contains("an old advice"));
+    assert_eq!(story.pressed_code(KeyCode::Enter), Some(Effect::Ask(Control::ApplyProposal { number: 2 })));
+    story.told(&applied(&Control::ApplyProposal { number: 2 }));
+    assert_eq!(story.pressed('a'), None);
+    assert!(story.screen(80, 24).contains("there is no proposal to apply"));
+    // What cannot be read is said, and nothing is offered blindly.
+    story.diagnosed(7, &["the newest"]);
+    story.model.update(Heard::Proposals(Err("the proposals cannot be read".to_owned())));
+    assert!(story.screen(80, 24).contains("✗ the proposals cannot be read"));
+}
+
+#[test]
+fn an_agent_is_offered_the_profiles_it_can_work_with() {
+    let mut agent = super::story::started();
+    agent["engine"] = "agent".into();
+    agent["agent"] = json!({"name": "claude", "session_s": 1, "idle_s": 1, "grace_s": 1});
+    for (started, doctor) in [(super::story::started(), true), (agent, false)] {
+        let mut story = Story::of(&started);
+        story.pressed('f');
+        let screen = story.screen(80, 24);
+        assert_eq!((screen.contains("2 sonnet"), screen.contains("3 opus")), (true, doctor), "{screen}");
+    }
+}
+
+#[test]
+fn a_doctor_who_is_awaited_is_named() {
+    const AWAITED: &str = "waiting for a diagnosis by opus";
+    let seen = |story: &mut Story| story.wait(5).screen(120, 40).contains(AWAITED);
+    let answer = |kind: &str| {
+        json!({"type": "model-called", "n": 5, "call": 0, "profile": "opus", "model": "anthropic/opus", "cost": 1,
+            "answer": {"kind": kind, "error": "no", "proposals": 1, "response": ""}, "duration_ms": 1,
+            "usage": {"input": 1, "cached_input": 0, "cache_write": 0, "output": 1, "reasoning": 0}})
+    };
+    // By the ladder.
+    let mut story = Story::begin();
+    story.worked().done(6, "no-progress", 0, &["M1.1", "M1.2"], 0.8);
+    assert!(!seen(&mut story));
+    story.told(&json!({"type": "mitigation-applied", "n": 6, "rung": "diagnose", "profile": "glm", "why": "w"}));
+    assert!(seen(&mut story));
+    story.told(&answer("invalid"));
+    assert!(seen(&mut story), "it is asked once more");
+    story.told(&answer("diagnosis"));
+    story.diagnosed(6, &["look first"]);
+    assert!(!seen(&mut story));
+    // Every so many iterations.
+    let mut started = super::story::started();
+    started["diagnose"] = json!({"apply": "approve", "every": 5});
+    let mut story = Story::of(&started);
+    assert!(seen(story.worked()));
+    // Because somebody asked, once the iteration has ended.
+    let mut story = running();
+    story.told(&applied(&Control::Diagnose));
+    assert!(!seen(&mut story));
+    assert!(seen(story.ended(6, "progress", 0, &["M1.1", "M1.2"], 0.0)));
+    // At rest, and then at rest again.
+    let mut story = Story::begin();
+    story.worked().told(&json!({"type": "paused", "reason": {"kind": "asked"}, "next": "n"}));
+    assert!(!seen(&mut story));
+    story.told(&applied(&Control::Diagnose));
+    assert_eq!(story.model.doing.as_ref().map(|(what, _)| what.as_str()), Some(AWAITED));
+    story.diagnosed(5, &["look first"]);
+    assert_eq!(story.model.doing, None);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
+use ralph_core::diagnosis::{Book, Proposal};
 use ralph_core::event::{Event, Line};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -16,6 +17,8 @@ use super::super::model::{Effect, Heard, Model};
 /// The model and the story so far.
 pub(super) struct Story {
     pub(super) model: Model,
+    /// What stands in the folder of the run.
+    pub(super) book: Book,
     seq: u64,
     at: Timestamp,
 }
@@ -30,7 +33,7 @@ impl Story {
         let at: Timestamp = "2026-03-04T09:30:00Z".parse().unwrap();
         let mut model = Model::new("d1vn1bc09rwx", at, TimeZone::UTC, false);
         model.update(Heard::Resized(Size::new(80, 24)));
-        let mut story = Self { model, seq: 0, at };
+        let mut story = Self { model, book: Book::default(), seq: 0, at };
         story.told(started);
         story
     }
@@ -50,6 +53,19 @@ impl Story {
         self.model.update(Heard::Line(Box::new(Line { seq: self.seq, at: self.at, event })));
         self.model.update(Heard::CaughtUp);
         self
+    }
+
+    /// A diagnosis that proposes signs with these instructions.
+    pub(super) fn diagnosed(&mut self, n: u32, signs: &[&str]) -> &mut Self {
+        let first = u32::try_from(self.book.proposals.len()).unwrap() + 1;
+        let sign = |instruction: &&str| Proposal::Guardrail {
+            trigger: "a check is red".to_owned(),
+            instruction: (*instruction).to_owned(),
+            evidence: "seen".to_owned(),
+        };
+        self.book.put(first, n, n, signs.iter().map(sign).collect());
+        self.told(&json!({"type": "diagnosis-written", "n": n, "profile": "opus", "proposals": signs.len(),
+            "guardrails": signs.len(), "failed": signs.is_empty().then_some("no answer")}))
     }
 
     pub(super) fn ready(&mut self) -> &mut Self {
@@ -113,7 +129,10 @@ impl Story {
     }
 
     pub(super) fn pressed_code(&mut self, code: KeyCode) -> Option<Effect> {
-        self.model.update(Heard::Key(KeyEvent::new(code, KeyModifiers::NONE)))
+        match self.model.update(Heard::Key(KeyEvent::new(code, KeyModifiers::NONE))) {
+            Some(Effect::Proposals) => self.model.update(Heard::Proposals(Ok(self.book.clone()))),
+            effect => effect,
+        }
     }
 
     pub(super) fn typed(&mut self, text: &str) {
