@@ -60,6 +60,7 @@ impl Table {
                     cached_input: 250_000,
                     cache_write: 2_500_000,
                     cache_write_long: None,
+                    reasoning: None,
                 });
             }
             table.insert(key, provider, price);

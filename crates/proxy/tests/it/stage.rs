@@ -37,6 +37,7 @@ pub(crate) const PRICE: Price = Price {
     cached_input: 300_000,
     cache_write: 3_750_000,
     cache_write_long: Some(6_000_000),
+    reasoning: None,
     above_200k: None,
 };
 
