@@ -208,7 +208,9 @@ impl Visit<'_> {
         }
         let input = asked.input();
         let choices = asked.choices();
-        let wanted = asked.wanted_output().unwrap_or(model.most_output).min(model.most_output).max(choices);
+        // The limits of a model and of a profile are those of one answer.
+        let each = asked.wanted_output().map_or(model.usual_output, |all| all / choices).min(model.most_output);
+        let wanted = each.saturating_mul(choices).max(choices);
         let writes = if asked.long_cache() { CacheWrites::Long } else { CacheWrites::Short };
         let rate = model.price.map_or(Rate::default(), |price| Rate::worst(&price, input, writes));
         let spent = |why: String| {

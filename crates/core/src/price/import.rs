@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::rate::{Price, Rates};
-use super::table::{Table, free_by_nature};
+use super::table::{Entry, MOST_OUTPUT, Table, free_by_nature};
 use crate::text;
 
 /// More than a dollar per token is a mistake in the file, not a price.
@@ -100,11 +100,18 @@ pub fn import_litellm(json: &str) -> Result<Imported, Error> {
     for (key, value) in entries.iter().filter(|(key, _)| *key != "sample_spec") {
         let provider = value.get("litellm_provider").and_then(Value::as_str);
         match provider.and_then(|provider| Some((provider, price(provider, value)?))) {
-            Some((provider, price)) => table.insert(key, provider, price),
+            Some((provider, price)) => {
+                table.insert(key, Entry { provider: provider.to_owned(), price, most_output: most_output(value) });
+            }
             None => skipped += 1,
         }
     }
     if table.is_empty() { Err(Error::Empty { skipped }) } else { Ok(Imported { table, skipped }) }
+}
+
+/// Returns the longest answer of a model. One that cannot be is as good as unknown: prices count all the same.
+fn most_output(entry: &Value) -> Option<u64> {
+    entry.get("max_output_tokens")?.as_u64().filter(|most| (1..=MOST_OUTPUT).contains(most))
 }
 
 fn price(provider: &str, entry: &Value) -> Option<Price> {
@@ -234,6 +241,27 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_answers() {
+        for (said, want) in [
+            ("8192", Some(8192)),
+            ("1048576", Some(1_048_576)),
+            ("10000000", None),
+            ("0", None),
+            ("-1", None),
+            ("1.5", None),
+            ("\"8192\"", None),
+            ("null", None),
+        ] {
+            let json = format!(
+                r#"{{"m": {{"input_cost_per_token": 1e-06, "output_cost_per_token": 1e-06, "litellm_provider": "x",
+                      "max_tokens": 7, "max_output_tokens": {said}}}}}"#
+            );
+            let Imported { table, skipped } = import_litellm(&json).expect("a price file");
+            assert_eq!((table.most_output("x", "m"), skipped), (want, 0), "{said}");
+        }
+    }
+
+    #[test]
     fn not_a_price_file() {
         for (json, want) in [
             ("{", "the price file is not a JSON object, at line 1, column 1"),
@@ -248,7 +276,7 @@ mod tests {
     fn what_is_kept_is_read_again() {
         let json = r#"{
             "a": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06, "litellm_provider": "x",
-                  "input_cost_per_token_above_200k_tokens": 2e-06},
+                  "input_cost_per_token_above_200k_tokens": 2e-06, "max_output_tokens": 4096},
             "b": {"input_cost_per_token": 5e-06, "output_cost_per_token": 2e-05, "litellm_provider": "anthropic",
                   "output_cost_per_reasoning_token": 3e-05},
             "ollama/c": {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "litellm_provider": "ollama"}

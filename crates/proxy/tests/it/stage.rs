@@ -42,6 +42,9 @@ pub(crate) const PRICE: Price = Price {
 };
 
 pub(crate) const MODEL: &str = "m-1";
+/// Its longest answer, and that to a call that names none.
+pub(crate) const MOST: u64 = 4096;
+pub(crate) const USUAL: u64 = 3000;
 
 /// Trusts these authorities and no others.
 pub(crate) fn trusting(pems: &[&str]) -> Arc<ClientConfig> {
@@ -146,6 +149,12 @@ impl Notes {
         self.all().iter().filter(|told| matches!(told, Told::Calling { .. })).count()
     }
 
+    /// What was set aside for each call, in tokens.
+    pub(crate) fn reserved(&self) -> Vec<u64> {
+        let tokens = |told| if let Told::Calling { tokens, .. } = told { Some(tokens) } else { None };
+        self.all().into_iter().filter_map(tokens).collect()
+    }
+
     /// Everything that was told, as text; no secret may be in it.
     pub(crate) fn text(&self) -> String {
         format!("{:?}", self.all())
@@ -237,7 +246,7 @@ pub(crate) fn route(name: &str, wire: Wire, url: &str, key: Option<&Arc<Credenti
         Wire::Anthropic | Wire::Gemini => url.to_owned(),
     };
     let route = Route::new(name, wire, &base).unwrap();
-    let route = route.with_model(MODEL, Model { price: Some(PRICE), most_output: 4096 });
+    let route = route.with_model(MODEL, Model { price: Some(PRICE), most_output: MOST, usual_output: USUAL });
     key.iter().fold(route, |route, key| route.with_credential(Arc::clone(key)))
 }
 
