@@ -363,6 +363,7 @@ fn pin(profiles: &Profiles, table: &Table, name: &str, top: &Path) -> Result<Pin
         temperature: profile.temperature,
         timeout_s: u64::from(profile.timeout_s),
         price: profile.price(table),
+        most_output: profile.most_output(table),
         extra: profile.extra.clone(),
     })
 }

@@ -442,6 +442,9 @@ pub struct PinnedProfile {
     pub temperature: Option<f64>,
     pub timeout_s: u64,
     pub price: Option<Price>,
+    /// The longest answer the model gives, in tokens, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_output: Option<u64>,
     #[serde(default)]
     pub extra: BTreeMap<String, serde_json::Value>,
 }

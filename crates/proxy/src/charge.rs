@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hyper::HeaderMap;
 use ralph_core::money::Micros;
 use ralph_core::price::{Price, Usage};
 
@@ -44,6 +45,17 @@ impl Pending {
         }
     }
 
+    /// Returns how a call is charged by the status of its answer; `None` where the answer itself says what it cost.
+    pub(crate) fn by_status(status: u16) -> Option<fn(Self) -> Call> {
+        match status {
+            101 | 200..=299 => None,
+            // Somebody on the way gave up waiting; the provider may have gone on, and charge for it.
+            408 | 499 | 504 | 520..=524 => Some(Self::worst),
+            // The provider refused it, and nobody charges for that.
+            _ => Some(Self::nothing),
+        }
+    }
+
     /// Charges nothing: the provider refused the call, or was never reached.
     pub(crate) fn nothing(self) -> Call {
         let Self { id, reservation, route, model, limits, .. } = self;
@@ -66,4 +78,16 @@ impl Pending {
         reservation.settle(cost, usage.total());
         Call { id, route, model, usage, cost, charge: Charge::Reported, limits }
     }
+}
+
+/// Returns what a provider says about its rate limits.
+pub(crate) fn limits(headers: &HeaderMap) -> Vec<(String, String)> {
+    let telling = |name: &str| name.contains("ratelimit") || name.starts_with("retry-after");
+    let shown = |text: &str| ralph_core::text::plain(ralph_core::text::first_line(text, 80));
+    headers
+        .iter()
+        .filter(|(name, _)| telling(name.as_str()))
+        .filter_map(|(name, value)| Some((name.as_str().to_owned(), shown(value.to_str().ok()?))))
+        .take(24)
+        .collect()
 }

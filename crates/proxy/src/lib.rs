@@ -29,6 +29,7 @@ mod head;
 mod hello;
 mod http;
 mod judge;
+mod late;
 mod line;
 mod passing;
 mod pipeline;

@@ -4,25 +4,17 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::charge::Pending;
+use crate::late;
 use crate::meter::Tee;
-use crate::notice::{Alarm, Exchanged, Notice, Told, Wrong};
+use crate::notice::{Alarm, Call, Exchanged, Notice, Told, Wrong};
 use crate::scan::{Leak, Scan};
 use crate::upstream::Lease;
-
-/// How long an answer that its client no longer wants is read to its end, because it is paid for.
-const PATIENCE: Duration = Duration::from_mins(5);
-
-/// How many such answers are read on at the same time; the worst case of any more is charged at once.
-static DRAINS: Semaphore = Semaphore::const_new(64);
 
 /// What has to be told and charged when an exchange ends, however it ends.
 #[derive(Debug)]
@@ -55,6 +47,32 @@ impl Ending {
     pub(crate) fn status(&mut self, status: u16) {
         if let Some(told) = &mut self.told {
             told.status = Some(status);
+        }
+    }
+
+    /// Notes how an answer began, and what it says of the provider's limits.
+    pub(crate) fn heard(&mut self, status: u16, limits: Vec<(String, String)>) {
+        self.status(status);
+        if let Some(metered) = &mut self.charge {
+            metered.pending.limits = limits;
+        }
+    }
+
+    /// Has the answer read by another reader than at first.
+    pub(crate) fn read_by(&mut self, tee: Tee) {
+        if let Some(metered) = &mut self.charge {
+            metered.tee = tee;
+        }
+    }
+
+    pub(crate) fn tee(&mut self) -> Option<&mut Tee> {
+        self.charge.as_mut().map(|metered| &mut metered.tee)
+    }
+
+    /// Charges the call before its answer was read.
+    pub(crate) fn charge(&mut self, how: impl FnOnce(Pending) -> Call) {
+        if let (Some(told), Some(metered)) = (&mut self.told, self.charge.take()) {
+            told.call = Some(how(metered.pending));
         }
     }
 
@@ -191,29 +209,8 @@ impl Drop for Passing {
         if ending.charge.is_none() {
             return;
         }
-        let keep = self.keep.take();
         // The client hung up. The provider goes on and charges for all of it, so its count is waited for; when it does
         // not come, dropping the ending charges the worst case.
-        if let (Ok(runtime), Ok(one)) = (tokio::runtime::Handle::try_current(), DRAINS.try_acquire()) {
-            runtime.spawn(async move {
-                let (_keep, _one) = (keep, one);
-                drain(body, ending).await;
-            });
-        }
+        late::hung_up(body, self.keep.take(), ending);
     }
-}
-
-async fn drain(mut body: Incoming, mut ending: Ending) {
-    let whole = async {
-        while let Some(Ok(frame)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-            if let (Ok(data), Some(metered)) = (frame.into_data(), ending.charge.as_mut()) {
-                metered.tee.pass(data);
-            }
-        }
-        if let Some(metered) = ending.charge.as_mut() {
-            metered.tee.rest();
-        }
-    };
-    // However it ends, what was seen by then decides.
-    drop(timeout(PATIENCE, whole).await);
 }

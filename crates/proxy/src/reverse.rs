@@ -5,16 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
-};
+use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use ralph_core::price::CacheWrites;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use crate::charge::Pending;
+use crate::charge::{self, Pending};
 use crate::credential;
+use crate::late::Asking;
 use crate::ledger::Rate;
 use crate::meter::{self, Endpoint, Refusal, Said, Tee, Wire, endpoint};
 use crate::notice::{Call as Charged, Entry, Exchanged, Told, Wrong};
@@ -54,7 +53,7 @@ pub(crate) async fn serve(pipeline: &Arc<Pipeline>, route: &Route, rest: &str, r
         credential: None,
         call: None,
     };
-    let mut visit = Visit { pipeline, route, told: Some(told), pending: None };
+    let mut visit = Visit { pipeline, route, told: Some(told), pending: None, asking: None, answered: false };
     match visit.carry(rest, request).await {
         Ok(answer) => answer,
         Err(refusal) => visit.refuse(&refusal),
@@ -69,14 +68,24 @@ struct Visit<'a> {
     told: Option<Exchanged>,
     /// The call that was let through, until it is charged.
     pending: Option<Pending>,
+    /// The request under way, until its answer begins.
+    asking: Option<Asking>,
+    answered: bool,
 }
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         let Some(mut told) = self.told.take() else { return };
-        if let Some(pending) = self.pending.take() {
-            // It may have been sent, and nobody is left to read what it cost.
-            told.call = Some(pending.worst());
+        match (self.pending.take(), self.asking.take()) {
+            (Some(pending), Some(asking)) => {
+                let metered = asking.tee(None).map(|tee| Metered { pending, tee });
+                asking.left(Ending::new(Arc::clone(&self.pipeline.notice), Some(told), metered));
+                return;
+            }
+            // Nobody is left to read what it cost.
+            (Some(pending), None) if self.answered => told.call = Some(pending.worst()),
+            (Some(pending), None) => told.call = Some(pending.nothing()),
+            (None, _) => (),
         }
         self.pipeline.notice.tell(Told::Exchanged(told));
     }
@@ -122,8 +131,10 @@ impl Visit<'_> {
         };
         self.note(|told| told.sent = body.len() as u64);
         let request = self.write(parts.method, &path, parts.headers, body)?;
-        let sent = self.pipeline.endpoints.send(&self.route.upstream, request).await;
-        drop(room);
+        let asking = Asking::new(self.pipeline, &self.route.upstream, request, room, call.clone());
+        let sent = self.asking.insert(asking).answered().await;
+        self.asking = None;
+        self.answered = true;
         let (response, lease) = match sent {
             Ok(answered) => answered,
             Err(failed) => {
@@ -172,7 +183,7 @@ impl Visit<'_> {
     }
 
     /// Reads a body as a whole, in the room that all bodies of the sandbox have together.
-    async fn read(&self, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), Refusal> {
+    async fn read(&mut self, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), Refusal> {
         let limits = &self.pipeline.limits;
         let whole = async {
             let room = self.pipeline.room(hyper::body::Body::size_hint(&body).exact()).await;
@@ -208,7 +219,9 @@ impl Visit<'_> {
         }
         let input = asked.input();
         let choices = asked.choices();
-        let wanted = asked.wanted_output().unwrap_or(model.most_output).min(model.most_output).max(choices);
+        // The limits of a model and of a profile are those of one answer.
+        let each = asked.wanted_output().map_or(model.usual_output, |all| all / choices).min(model.most_output);
+        let wanted = each.saturating_mul(choices).max(choices);
         let writes = if asked.long_cache() { CacheWrites::Long } else { CacheWrites::Short };
         let rate = model.price.map_or(Rate::default(), |price| Rate::worst(&price, input, writes));
         let spent = |why: String| {
@@ -269,16 +282,12 @@ impl Visit<'_> {
         let (mut parts, body) = response.into_parts();
         self.note(|told| told.status = Some(parts.status.as_u16()));
         if let Some(pending) = &mut self.pending {
-            pending.limits = limits(&parts.headers);
+            pending.limits = charge::limits(&parts.headers);
         }
-        match parts.status.as_u16() {
-            101 | 200..=299 => (),
-            // Somebody on the way gave up waiting; the provider may have gone on, and charge for it.
-            408 | 499 | 504 | 520..=524 => self.charge(Pending::worst),
-            // The provider refused it, and nobody charges for that.
-            _ => self.charge(Pending::nothing),
+        if let Some(how) = Pending::by_status(parts.status.as_u16()) {
+            self.charge(how);
         }
-        if parts.headers.get_all(CONTENT_ENCODING).iter().any(|coding| coding != "identity") {
+        if wash::is_encoded(&parts.headers) {
             self.charge(Pending::worst);
             return Err(Refusal::Upstream("the answer came in an encoding that cannot be looked through".to_owned()));
         }
@@ -342,17 +351,6 @@ fn crowd_out<T>(work: impl FnOnce() -> T) -> T {
         tokio::runtime::RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
         _ => work(),
     }
-}
-
-/// Returns what a provider says about its rate limits.
-fn limits(headers: &HeaderMap) -> Vec<(String, String)> {
-    let telling = |name: &str| name.contains("ratelimit") || name.starts_with("retry-after");
-    headers
-        .iter()
-        .filter(|(name, _)| telling(name.as_str()))
-        .filter_map(|(name, value)| Some((name.as_str().to_owned(), shown(value.to_str().ok()?))))
-        .take(24)
-        .collect()
 }
 
 fn shown(text: &str) -> String {

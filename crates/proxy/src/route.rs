@@ -24,7 +24,7 @@ pub struct Route {
     pub(crate) upstream: Upstream,
     credential: Option<Arc<Credential>>,
     models: BTreeMap<String, Model>,
-    /// The endpoint knows the limit of an answer only by its older name.
+    /// The endpoint may know the limit of an answer only by its older name.
     pub(crate) old_limit: bool,
 }
 
@@ -49,8 +49,10 @@ impl Upstream {
 pub struct Model {
     /// `None` where nobody knows; then the run needs a cap of tokens.
     pub price: Option<Price>,
-    /// The longest answer, in tokens.
+    /// The longest answer it gives, in tokens.
     pub most_output: u64,
+    /// The longest answer to a call that names none.
+    pub usual_output: u64,
 }
 
 /// Why a route leads nowhere.
@@ -102,7 +104,7 @@ impl Route {
         self
     }
 
-    /// Says that the endpoint knows the limit of a chat's answer only as `max_tokens`, as most but OpenAI's do.
+    /// Says that the endpoint may know the limit of a chat's answer only as `max_tokens`, as most but OpenAI's do.
     #[must_use]
     pub fn with_old_limit(mut self) -> Self {
         self.old_limit = true;
@@ -114,9 +116,15 @@ impl Route {
         self.wire == other.wire && self.upstream == other.upstream
     }
 
-    /// Says whether a model is either not known here yet, or known as just this.
+    /// Says whether a model is either not known here yet, or known at this price. How long its answers usually are is
+    /// each caller's own business.
     pub fn allows(&self, name: &str, model: Model) -> bool {
-        self.models.get(name).is_none_or(|known| *known == model)
+        let usual_output = model.usual_output;
+        self.models.get(name).is_none_or(|known| Model { usual_output, ..*known } == model)
+    }
+
+    pub fn knows(&self, name: &str) -> bool {
+        self.models.contains_key(name)
     }
 
     pub fn name(&self) -> &str {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -107,11 +108,13 @@ impl Endpoints {
         Self { resolver, limits, shelf: Arc::default() }
     }
 
-    /// Asks an endpoint, over a connection that is kept if there is one.
+    /// Asks an endpoint, over a connection that is kept if there is one. Once `dialled` is set, the request may have been
+    /// seen there.
     pub(crate) async fn send(
         &self,
         upstream: &Upstream,
         request: Request<Full<Bytes>>,
+        dialled: &AtomicBool,
     ) -> Result<(Response<Incoming>, Lease), Failed> {
         let mut request = request;
         loop {
@@ -122,6 +125,7 @@ impl Endpoints {
             if !fresh && !matches!(timeout(SOON, sender.ready()).await, Ok(Ok(()))) {
                 continue;
             }
+            dialled.store(true, Ordering::Relaxed);
             match sender.try_send_request(request).await {
                 Ok(response) => {
                     let lease = Lease { upstream: upstream.clone(), sender, shelf: Arc::clone(&self.shelf) };
@@ -129,7 +133,10 @@ impl Endpoints {
                 }
                 Err(mut failed) => match failed.take_message() {
                     // The endpoint closed it meanwhile, and nothing was sent.
-                    Some(unsent) if !fresh => request = unsent,
+                    Some(unsent) if !fresh => {
+                        dialled.store(false, Ordering::Relaxed);
+                        request = unsent;
+                    }
                     _ => return Err(Failed::Lost(failed.into_error())),
                 },
             }

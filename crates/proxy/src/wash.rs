@@ -1,7 +1,7 @@
 //! What is taken off a message between two connections.
 
 use hyper::Version;
-use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE};
+use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE};
 
 use crate::scan::Forbidden;
 
@@ -34,6 +34,11 @@ pub(crate) fn steering(headers: &mut HeaderMap) {
     for name in named {
         headers.remove(name);
     }
+}
+
+/// Says whether an answer came in an encoding in which it can be neither metered nor looked through.
+pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_ENCODING).iter().any(|coding| coding != "identity")
 }
 
 /// Says whether a server could read a header by this name, which is written with dashes.

@@ -191,6 +191,7 @@ fn profile(dir: &Path, name: &str) -> PinnedProfile {
         temperature: None,
         timeout_s: 60,
         price: Some(Price::per_mtok_usd(0.6, 2.2, None)),
+        most_output: None,
         extra: std::collections::BTreeMap::new(),
     }
 }

@@ -197,7 +197,7 @@ pub(super) fn in_dollars(price: &Price) -> Value {
     let rates = |rates: &Rates| {
         json!({"input_per_mtok": usd(rates.input), "output_per_mtok": usd(rates.output),
             "cached_input_per_mtok": usd(rates.cached_input), "cache_write_per_mtok": usd(rates.cache_write),
-            "cache_write_long_per_mtok": rates.cache_write_long.map(usd)})
+            "cache_write_long_per_mtok": rates.cache_write_long.map(usd), "reasoning_per_mtok": rates.reasoning.map(usd)})
     };
     let mut value = rates(&Rates {
         input: price.input,
@@ -205,6 +205,7 @@ pub(super) fn in_dollars(price: &Price) -> Value {
         cached_input: price.cached_input,
         cache_write: price.cache_write,
         cache_write_long: price.cache_write_long,
+        reasoning: price.reasoning,
     });
     value["above_200k"] = price.above_200k.as_ref().map(rates).into();
     value

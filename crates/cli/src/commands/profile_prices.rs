@@ -86,6 +86,7 @@ struct Row<'t> {
     model: &'t str,
     provider: &'t str,
     price: Price,
+    most_output: Option<u64>,
     origin: &'static str,
 }
 
@@ -96,7 +97,8 @@ impl Row<'_> {
     }
 
     fn json(&self) -> Value {
-        json!({"model": self.model, "provider": self.provider, "price": in_dollars(&self.price), "origin": self.origin})
+        json!({"model": self.model, "provider": self.provider, "price": in_dollars(&self.price),
+            "max_output_tokens": self.most_output, "origin": self.origin})
     }
 }
 
@@ -121,7 +123,7 @@ fn chosen<'t>(table: &'t Table, over: &Table, wanted: &[String]) -> Result<Vec<R
     let rows = table.rows().filter(|(model, provider, _)| meant(model, provider));
     let row = |(model, provider, price): (&'t str, &'t str, Price)| {
         let origin = if imported.contains(model) { "imported" } else { "built-in" };
-        Row { model, provider, price, origin }
+        Row { model, provider, price, most_output: table.most_output(provider, model), origin }
     };
     Ok(rows.map(row).collect())
 }

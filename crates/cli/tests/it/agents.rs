@@ -252,6 +252,12 @@ fn arrived(world: &World, agent: Agent, key: Key, stand_in: &str) {
     let want = format!("{scheme}{}", key.value);
     for call in &calls {
         assert_eq!(call.header(header), Some(want.as_str()));
+        // One names the longest answer it wants; the other gets what its profile says.
+        let body = call.json();
+        match agent.name {
+            "claude" => assert!(body["max_tokens"].as_u64().is_some_and(|most| most > 2048), "{}", body["max_tokens"]),
+            _ => assert_eq!(body["max_output_tokens"], 2048),
+        }
         let subscription = key.variable == SUBSCRIPTION.variable;
         let beta = call.header("anthropic-beta").unwrap_or_default();
         assert!(!subscription || beta.contains("oauth-2025-04-20"), "{beta}");

@@ -127,6 +127,7 @@ fn prices_are_shown() {
     assert_eq!((&all["format"], &all["imported"]), (&json!(1), &Value::Null));
     assert_eq!(row(&all["prices"], "model", "gemini/gemini-2.5-pro")["price"]["above_200k"]["output_per_mtok"], 15.0);
     assert_eq!(row(&all["prices"], "model", "claude-opus-4-5")["price"]["cache_write_long_per_mtok"], 10.0);
+    assert_eq!(row(&all["prices"], "model", "deepseek/deepseek-chat")["max_output_tokens"], 8192);
     for (wanted, want) in [
         (&["gpt-5-codex"][..], &["gpt-5-codex"][..]),
         (&["openai/gpt-5-codex"], &["gpt-5-codex"]),

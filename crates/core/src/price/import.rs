@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::rate::{Price, Rates};
-use super::table::{Table, free_by_nature};
+use super::table::{Entry, MOST_OUTPUT, Table, free_by_nature};
 use crate::text;
 
 /// More than a dollar per token is a mistake in the file, not a price.
@@ -100,11 +100,18 @@ pub fn import_litellm(json: &str) -> Result<Imported, Error> {
     for (key, value) in entries.iter().filter(|(key, _)| *key != "sample_spec") {
         let provider = value.get("litellm_provider").and_then(Value::as_str);
         match provider.and_then(|provider| Some((provider, price(provider, value)?))) {
-            Some((provider, price)) => table.insert(key, provider, price),
+            Some((provider, price)) => {
+                table.insert(key, Entry { provider: provider.to_owned(), price, most_output: most_output(value) });
+            }
             None => skipped += 1,
         }
     }
     if table.is_empty() { Err(Error::Empty { skipped }) } else { Ok(Imported { table, skipped }) }
+}
+
+/// Returns the longest answer of a model. One that cannot be is as good as unknown: prices count all the same.
+fn most_output(entry: &Value) -> Option<u64> {
+    entry.get("max_output_tokens")?.as_u64().filter(|most| (1..=MOST_OUTPUT).contains(most))
 }
 
 fn price(provider: &str, entry: &Value) -> Option<Price> {
@@ -114,7 +121,7 @@ fn price(provider: &str, entry: &Value) -> Option<Price> {
         Some(value) => per_million(value).map(Some),
     };
     let input = rate("input_cost_per_token")??;
-    let output = rate("output_cost_per_token")??.max(rate("output_cost_per_reasoning_token")?.unwrap_or(0));
+    let output = rate("output_cost_per_token")??;
     // Zero stands for trials and flat rates in that file. Here it would lift the cost cap.
     if input == 0 && output == 0 && !free_by_nature(provider) {
         return None;
@@ -130,6 +137,7 @@ fn price(provider: &str, entry: &Value) -> Option<Price> {
         cached_input: or(rate("cache_read_input_token_cost")?, input),
         cache_write: or(rate("cache_creation_input_token_cost")?, input),
         cache_write_long: hour(rate("cache_creation_input_token_cost_above_1hr")?, input),
+        reasoning: rate("output_cost_per_reasoning_token")?.filter(|rate| *rate > 0 && *rate != output),
     };
     let long = match (rate("input_cost_per_token_above_200k_tokens")?, rate("output_cost_per_token_above_200k_tokens")?)
     {
@@ -142,6 +150,8 @@ fn price(provider: &str, entry: &Value) -> Option<Price> {
                 cached_input: or(rate("cache_read_input_token_cost_above_200k_tokens")?, input),
                 cache_write: or(rate("cache_creation_input_token_cost_above_200k_tokens")?, input),
                 cache_write_long: hour(rate("cache_creation_input_token_cost_above_1hr_above_200k_tokens")?, input),
+                // The file has no such rate.
+                reasoning: None,
             })
         }
     };
@@ -151,6 +161,7 @@ fn price(provider: &str, entry: &Value) -> Option<Price> {
         cached_input: base.cached_input,
         cache_write: base.cache_write,
         cache_write_long: base.cache_write_long,
+        reasoning: base.reasoning,
         above_200k: long,
     })
 }
@@ -185,6 +196,12 @@ mod tests {
                       "litellm_provider": "anthropic"},
             "thinker": {"input_cost_per_token": 1e-06, "output_cost_per_token": 1e-06,
                       "output_cost_per_reasoning_token": 3e-06, "litellm_provider": "x"},
+            "thinker-alike": {"input_cost_per_token": 1e-06, "output_cost_per_token": 1e-06,
+                      "output_cost_per_reasoning_token": 1e-06, "litellm_provider": "x"},
+            "thinker-for-nothing": {"input_cost_per_token": 1e-06, "output_cost_per_token": 1e-06,
+                      "output_cost_per_reasoning_token": 0, "litellm_provider": "x"},
+            "thinker-in-words": {"input_cost_per_token": 1e-06, "output_cost_per_token": 1e-06,
+                      "output_cost_per_reasoning_token": "3e-06", "litellm_provider": "x"},
             "ollama/llama3": {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "litellm_provider": "ollama"},
             "trial": {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "litellm_provider": "gemini"},
             "picture": {"output_cost_per_image": 0.04, "litellm_provider": "openai"},
@@ -203,7 +220,9 @@ mod tests {
             cached_input: 2_500_000,
             cache_write: 2_500_000,
             cache_write_long: None,
+            reasoning: None,
         };
+        let thinker = flat(1_000_000, 1_000_000, 1_000_000);
         let claude = flat(5_000_000, 25_000_000, 5_000_000);
         assert_eq!(
             rows,
@@ -213,10 +232,33 @@ mod tests {
                 ("gpt-5", "openai", flat(1_250_000, 10_000_000, 125_000)),
                 ("old-claude", "anthropic", Price { cache_write_long: Some(10_000_000), ..claude }),
                 ("ollama/llama3", "ollama", Price::FREE),
-                ("thinker", "x", flat(1_000_000, 3_000_000, 1_000_000)),
+                ("thinker", "x", Price { reasoning: Some(3_000_000), ..thinker }),
+                ("thinker-alike", "x", thinker),
+                ("thinker-for-nothing", "x", thinker),
             ]
         );
-        assert_eq!(skipped, 6);
+        assert_eq!(skipped, 7);
+    }
+
+    #[test]
+    fn the_longest_answers() {
+        for (said, want) in [
+            ("8192", Some(8192)),
+            ("1048576", Some(1_048_576)),
+            ("10000000", None),
+            ("0", None),
+            ("-1", None),
+            ("1.5", None),
+            ("\"8192\"", None),
+            ("null", None),
+        ] {
+            let json = format!(
+                r#"{{"m": {{"input_cost_per_token": 1e-06, "output_cost_per_token": 1e-06, "litellm_provider": "x",
+                      "max_tokens": 7, "max_output_tokens": {said}}}}}"#
+            );
+            let Imported { table, skipped } = import_litellm(&json).expect("a price file");
+            assert_eq!((table.most_output("x", "m"), skipped), (want, 0), "{said}");
+        }
     }
 
     #[test]
@@ -234,8 +276,9 @@ mod tests {
     fn what_is_kept_is_read_again() {
         let json = r#"{
             "a": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06, "litellm_provider": "x",
-                  "input_cost_per_token_above_200k_tokens": 2e-06},
-            "b": {"input_cost_per_token": 5e-06, "output_cost_per_token": 2e-05, "litellm_provider": "anthropic"},
+                  "input_cost_per_token_above_200k_tokens": 2e-06, "max_output_tokens": 4096},
+            "b": {"input_cost_per_token": 5e-06, "output_cost_per_token": 2e-05, "litellm_provider": "anthropic",
+                  "output_cost_per_reasoning_token": 3e-05},
             "ollama/c": {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "litellm_provider": "ollama"}
         }"#;
         let imported = import_litellm(json).expect("a price file");

@@ -1,4 +1,5 @@
-//! What tokens cost: usage, prices, the shipped table and the reader of LiteLLM's price file.
+//! What tokens cost: usage, prices, the shipped table and the reader of LiteLLM's price file. The table also knows how
+//! long an answer of a model may be.
 //!
 //! A price that nobody knows is `None`, never zero. What a run may spend is decided in `budget`, not here.
 
@@ -11,5 +12,5 @@ mod usage;
 pub use estimate::estimate_tokens;
 pub use import::{BadKept, Error, Imported, import_litellm, read_kept};
 pub use rate::{CacheWrites, Price, Rates};
-pub use table::{Table, free_by_nature};
+pub use table::{MOST_OUTPUT, Table, free_by_nature};
 pub use usage::Usage;

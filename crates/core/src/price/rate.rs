@@ -20,6 +20,9 @@ pub struct Rates {
     /// A write that lasts an hour; `None` where there is no price of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write_long: Option<u64>,
+    /// Output that was thought and not said; `None` where it costs like any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<u64>,
 }
 
 /// How long what a call writes to the cache may stay there. An hour costs more than the usual few minutes.
@@ -39,6 +42,9 @@ pub struct Price {
     /// A write that lasts an hour; `None` where there is no price of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write_long: Option<u64>,
+    /// Output that was thought and not said; `None` where it costs like any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<u64>,
     /// The rates of a call whose whole prompt is longer than 200 000 tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above_200k: Option<Rates>,
@@ -46,14 +52,21 @@ pub struct Price {
 
 impl Price {
     /// The price of what costs nothing by nature. Never use it for a price that is merely unknown.
-    pub const FREE: Self =
-        Self { input: 0, output: 0, cached_input: 0, cache_write: 0, cache_write_long: None, above_200k: None };
+    pub const FREE: Self = Self {
+        input: 0,
+        output: 0,
+        cached_input: 0,
+        cache_write: 0,
+        cache_write_long: None,
+        reasoning: None,
+        above_200k: None,
+    };
 
     /// Makes a price from dollars per million tokens; classes without a price of their own cost as much as input.
     pub fn per_mtok_usd(input: f64, output: f64, cached_input: Option<f64>) -> Self {
         let [input, output] = [input, output].map(|usd| Micros::from_usd(usd).0);
         let cached_input = cached_input.map_or(input, |usd| Micros::from_usd(usd).0);
-        Self { input, output, cached_input, cache_write: input, cache_write_long: None, above_200k: None }
+        Self { input, output, cached_input, cache_write: input, ..Self::FREE }
     }
 
     /// Returns what one call cost, rounded up to the next micro-dollar.
@@ -61,34 +74,37 @@ impl Price {
     /// A sum of several calls gives at least what they cost apart, because a long prompt is then assumed.
     pub fn cost(&self, usage: &Usage) -> Micros {
         let rates = self.rates(usage.prompt());
+        let thought = usage.reasoning.min(usage.output);
         let parts = [
             (usage.input, rates.input),
             (usage.cached_input, rates.cached_input),
             (usage.cache_write, rates.cache_write),
             (usage.cache_write_long, rates.long_write()),
-            (usage.output, rates.output),
+            (usage.output - thought, rates.output),
+            (thought, rates.thinking()),
         ];
         round_up(&parts)
     }
 
-    /// Returns the most one call can cost: no token comes from a cache, and the answer is as long as it may be.
+    /// Returns the most one call can cost: no token comes from a cache, the answer is as long as it may be, and all of it
+    /// is of the dearer kind.
     pub fn worst_case(&self, input_tokens: u64, max_output: u64, writes: CacheWrites) -> Micros {
         let rates = self.rates(input_tokens);
-        round_up(&[(input_tokens, rates.dearest_input(writes)), (max_output, rates.output)])
+        round_up(&[(input_tokens, rates.dearest_input(writes)), (max_output, rates.dearest_output())])
     }
 
     /// Returns the most output tokens that `left` pays for after the prompt; `None` when it does not pay for the prompt.
     pub fn affordable_output(&self, input_tokens: u64, left: Micros, writes: CacheWrites) -> Option<u64> {
         let prompt = self.worst_case(input_tokens, 0, writes);
         let rest = u128::from(left.0.checked_sub(prompt.0)?) * MILLION;
-        let rate = self.rates(input_tokens).output;
+        let rate = self.rates(input_tokens).dearest_output();
         Some(rest.checked_div(u128::from(rate)).map_or(u64::MAX, |tokens| u64::try_from(tokens).unwrap_or(u64::MAX)))
     }
 
     /// Returns the dearest rate of a prompt token and of an answer's, for a prompt of at most so many tokens.
     pub fn dearest(&self, input_tokens: u64, writes: CacheWrites) -> (u64, u64) {
         let rates = self.rates(input_tokens);
-        (rates.dearest_input(writes), rates.output)
+        (rates.dearest_input(writes), rates.dearest_output())
     }
 
     fn rates(&self, prompt: u64) -> Rates {
@@ -98,6 +114,7 @@ impl Price {
             cached_input: self.cached_input,
             cache_write: self.cache_write,
             cache_write_long: self.cache_write_long,
+            reasoning: self.reasoning,
         };
         match self.above_200k {
             // The dearer of both, so that more tokens never cost less.
@@ -107,6 +124,7 @@ impl Price {
                 cached_input: long.cached_input.max(base.cached_input),
                 cache_write: long.cache_write.max(base.cache_write),
                 cache_write_long: Some(long.long_write().max(base.long_write())),
+                reasoning: Some(long.thinking().max(base.thinking())),
             },
             _ => base,
         }
@@ -118,6 +136,14 @@ impl Rates {
     fn long_write(&self) -> u64 {
         let sold = self.cache_write > self.input;
         self.cache_write_long.unwrap_or(if sold { self.input.saturating_mul(2) } else { 0 }).max(self.cache_write)
+    }
+
+    fn thinking(&self) -> u64 {
+        self.reasoning.unwrap_or(self.output)
+    }
+
+    fn dearest_output(&self) -> u64 {
+        self.output.max(self.thinking())
     }
 
     fn dearest_input(&self, writes: CacheWrites) -> u64 {
@@ -151,6 +177,7 @@ mod tests {
             cached_input: 220_000,
             cache_write: 1_200_000,
             cache_write_long: None,
+            reasoning: None,
         }),
         ..GLM
     };
@@ -175,6 +202,34 @@ mod tests {
         check(LONG, Usage { input: 100_000, cached_input: 100_001, ..Usage::default() }, 142_001);
         check(GLM, Usage { input: u64::MAX, output: u64::MAX, ..Usage::default() }, u64::MAX);
         check(Price::FREE, Usage { input: u64::MAX, ..Usage::default() }, 0);
+    }
+
+    #[test]
+    fn thoughts() {
+        let million = 1_000_000;
+        let half = Usage { output: million, reasoning: million / 2, ..Usage::default() };
+        let long = Usage { input: million, ..half };
+        for (price, usage, want, worst) in [
+            (GLM, half, 2_200_000, 2_200_000),
+            (Price { reasoning: Some(4_000_000), ..GLM }, half, 3_100_000, 4_000_000),
+            (Price { reasoning: Some(1_000_000), ..GLM }, half, 1_600_000, 2_200_000),
+            // Some count thoughts beside the answer; there cannot be more of them than there was answer.
+            (Price { reasoning: Some(4_000_000), ..GLM }, Usage { reasoning: u64::MAX, ..half }, 4_000_000, 4_000_000),
+            // A long prompt: the dearer of both, and what has no rate of its own costs like the rest.
+            (LONG, long, 5_600_000, 5_600_000),
+            (Price { reasoning: Some(6_000_000), ..LONG }, long, 1_200_000 + 2_200_000 + 3_000_000, 7_200_000),
+            (Price { reasoning: Some(1_000_000), ..LONG }, long, 5_600_000, 5_600_000),
+        ] {
+            check(price, usage, want);
+            assert_eq!(price.worst_case(usage.prompt(), usage.output, CacheWrites::Short), Micros(worst), "{price:?}");
+            let rates = price.dearest(usage.prompt(), CacheWrites::Short);
+            assert_eq!(round_up(&[(usage.prompt(), rates.0), (usage.output, rates.1)]), Micros(worst), "{price:?}");
+            assert_eq!(
+                price.affordable_output(usage.prompt(), Micros(worst), CacheWrites::Short),
+                Some(million),
+                "{price:?}"
+            );
+        }
     }
 
     #[test]
@@ -224,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_written_before_there_was_one_for_an_hour() {
+    fn a_price_written_before_there_was_one_for_an_hour_or_for_thoughts() {
         let old = r#"{"input":600000,"output":2200000,"cached_input":110000,"cache_write":600000}"#;
         assert_eq!(serde_json::from_str::<Price>(old).expect("an old price"), GLM);
         assert_eq!(serde_json::to_string(&GLM).expect("a price"), old);
@@ -232,13 +287,15 @@ mod tests {
 
     fn rates() -> impl Strategy<Value = Rates> {
         let rate = || 0..u64::MAX;
-        (rate(), rate(), rate(), rate(), proptest::option::of(rate())).prop_map(
-            |(input, output, cached_input, cache_write, cache_write_long)| Rates {
+        let optional = || proptest::option::of(rate());
+        (rate(), rate(), rate(), rate(), optional(), optional()).prop_map(
+            |(input, output, cached_input, cache_write, cache_write_long, reasoning)| Rates {
                 input,
                 output,
                 cached_input,
                 cache_write,
                 cache_write_long,
+                reasoning,
             },
         )
     }
@@ -250,6 +307,7 @@ mod tests {
             cached_input: base.cached_input,
             cache_write: base.cache_write,
             cache_write_long: base.cache_write_long,
+            reasoning: base.reasoning,
             above_200k,
         })
     }
@@ -260,10 +318,11 @@ mod tests {
             price in price(),
             (input, cached_input, output) in (0..400_000u64, 0..400_000u64, any::<u64>()),
             (cache_write, cache_write_long) in (0..400_000u64, 0..400_000u64),
+            reasoning in any::<u64>(),
             more in 0..400_000u64,
             class in 0..5,
         ) {
-            let usage = Usage { input, cached_input, cache_write, cache_write_long, output, reasoning: 0 };
+            let usage = Usage { input, cached_input, cache_write, cache_write_long, output, reasoning };
             let mut bigger = usage;
             match class {
                 0 => bigger.input += more,

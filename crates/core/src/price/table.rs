@@ -6,11 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use super::rate::{Price, Rates};
 
+/// No model is known to answer with more, its thoughts included.
+pub const MOST_OUTPUT: u64 = 1 << 20;
+
 /// One model of the table: who sells it and for how much.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Entry {
-    provider: String,
-    price: Price,
+pub(super) struct Entry {
+    pub(super) provider: String,
+    pub(super) price: Price,
+    /// The longest answer it gives, in tokens, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) most_output: Option<u64>,
 }
 
 /// A price list.
@@ -18,22 +24,23 @@ struct Entry {
 #[serde(transparent)]
 pub struct Table(BTreeMap<String, Entry>);
 
-/// Key, provider, then dollars per million tokens: input, output, cache read, cache write (0 where there is no such price).
-type Row = (&'static str, &'static str, f64, f64, f64, f64);
+/// Key, provider, dollars per million tokens: input, output, cache read, cache write (0 where there is no such price);
+/// then the longest answer in tokens.
+type Row = (&'static str, &'static str, f64, f64, f64, f64, u64);
 
 #[rustfmt::skip]
 const SHIPPED: &[Row] = &[
-    ("zai/glm-4.7",              "zai",       0.60,  2.20, 0.11,  0.0),
-    ("zai/glm-4.6",              "zai",       0.60,  2.20, 0.11,  0.0),
-    ("zai/glm-5",                "zai",       1.00,  3.20, 0.20,  0.0),
-    ("gpt-5",                    "openai",    1.25, 10.00, 0.125, 0.0),
-    ("gpt-5-codex",              "openai",    1.25, 10.00, 0.125, 0.0),
-    ("gpt-5.2-codex",            "openai",    1.75, 14.00, 0.175, 0.0),
-    ("azure/gpt-5",              "azure",     1.25, 10.00, 0.125, 0.0),
-    ("claude-sonnet-4-5",        "anthropic", 3.00, 15.00, 0.30,  3.75),
-    ("claude-opus-4-5",          "anthropic", 5.00, 25.00, 0.50,  6.25),
-    ("deepseek/deepseek-chat",   "deepseek",  0.28,  0.42, 0.028, 0.0),
-    ("gemini/gemini-2.5-pro",    "gemini",    1.25, 10.00, 0.125, 0.0),
+    ("zai/glm-4.7",              "zai",       0.60,  2.20, 0.11,  0.0,   128_000),
+    ("zai/glm-4.6",              "zai",       0.60,  2.20, 0.11,  0.0,   128_000),
+    ("zai/glm-5",                "zai",       1.00,  3.20, 0.20,  0.0,   128_000),
+    ("gpt-5",                    "openai",    1.25, 10.00, 0.125, 0.0,   128_000),
+    ("gpt-5-codex",              "openai",    1.25, 10.00, 0.125, 0.0,   128_000),
+    ("gpt-5.2-codex",            "openai",    1.75, 14.00, 0.175, 0.0,   128_000),
+    ("azure/gpt-5",              "azure",     1.25, 10.00, 0.125, 0.0,   128_000),
+    ("claude-sonnet-4-5",        "anthropic", 3.00, 15.00, 0.30,  3.75,   64_000),
+    ("claude-opus-4-5",          "anthropic", 5.00, 25.00, 0.50,  6.25,   64_000),
+    ("deepseek/deepseek-chat",   "deepseek",  0.28,  0.42, 0.028, 0.0,     8_192),
+    ("gemini/gemini-2.5-pro",    "gemini",    1.25, 10.00, 0.125, 0.0,    65_536),
 ];
 
 /// Providers whose models cost nothing because they run on the user's machine or from a file.
@@ -45,7 +52,7 @@ impl Table {
     /// Returns the prices known when this version was made.
     pub fn shipped() -> Self {
         let mut table = Self::default();
-        for (key, provider, input, output, cached, write) in SHIPPED {
+        for (key, provider, input, output, cached, write, most) in SHIPPED {
             let mut price = Price::per_mtok_usd(*input, *output, Some(*cached));
             if *write > 0.0 {
                 price.cache_write = crate::money::Micros::from_usd(*write).0;
@@ -60,9 +67,10 @@ impl Table {
                     cached_input: 250_000,
                     cache_write: 2_500_000,
                     cache_write_long: None,
+                    reasoning: None,
                 });
             }
-            table.insert(key, provider, price);
+            table.insert(key, Entry { provider: (*provider).to_owned(), price, most_output: Some(*most) });
         }
         table
     }
@@ -74,15 +82,27 @@ impl Table {
         if free_by_nature(provider) {
             return Some(Price::FREE);
         }
-        let whole = self.0.get(&format!("{provider}/{model}"));
-        let bare = || self.0.get(model).filter(|entry| entry.provider == provider);
-        whole.or_else(bare).map(|entry| entry.price)
+        self.entry(provider, model).map(|entry| entry.price)
     }
 
-    /// Puts another table over this one, model by model.
+    /// Returns the longest answer that a model gives, found like its price; `None` when nobody knows.
+    pub fn most_output(&self, provider: &str, model: &str) -> Option<u64> {
+        self.entry(provider, model)?.most_output
+    }
+
+    fn entry(&self, provider: &str, model: &str) -> Option<&Entry> {
+        let whole = self.0.get(&format!("{provider}/{model}"));
+        whole.or_else(|| self.0.get(model).filter(|entry| entry.provider == provider))
+    }
+
+    /// Puts another table over this one, model by model. What it does not say of a model's answers stays known.
     #[must_use]
     pub fn overlaid(mut self, over: Self) -> Self {
-        self.0.extend(over.0);
+        for (key, mut entry) in over.0 {
+            let known = self.0.get(&key).filter(|known| known.provider == entry.provider);
+            entry.most_output = entry.most_output.or(known.and_then(|known| known.most_output));
+            self.0.insert(key, entry);
+        }
         self
     }
 
@@ -99,8 +119,8 @@ impl Table {
         self.0.iter().map(|(key, entry)| (key.as_str(), entry.provider.as_str(), entry.price))
     }
 
-    pub(super) fn insert(&mut self, key: &str, provider: &str, price: Price) {
-        self.0.insert(key.to_owned(), Entry { provider: provider.to_owned(), price });
+    pub(super) fn insert(&mut self, key: &str, entry: Entry) {
+        self.0.insert(key.to_owned(), entry);
     }
 }
 
@@ -145,12 +165,38 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_answers() {
+        for (provider, model, want) in [
+            ("zai", "glm-4.7", Some(128_000)),
+            ("openai", "gpt-5", Some(128_000)),
+            ("anthropic", "claude-opus-4-5", Some(64_000)),
+            ("gemini", "gemini-2.5-pro", Some(65_536)),
+            ("deepseek", "deepseek-chat", Some(8192)),
+            ("openrouter", "gpt-5", None),
+            ("ollama", "llama3", None),
+        ] {
+            assert_eq!(Table::shipped().most_output(provider, model), want, "{provider}/{model}");
+        }
+        assert!(Table::shipped().0.values().all(|entry| entry.most_output.is_some_and(|most| most <= MOST_OUTPUT)));
+    }
+
+    #[test]
     fn an_import_wins() {
+        let entry = |provider: &str, most_output| {
+            let price = Price { output: 7, ..Price::FREE };
+            Entry { provider: provider.to_owned(), price, most_output }
+        };
         let mut over = Table::default();
-        over.insert("gpt-5", "openai", Price { output: 7, ..Price::FREE });
+        over.insert("gpt-5", entry("openai", Some(9)));
+        // One that was imported before answers had a length.
+        over.insert("claude-opus-4-5", entry("anthropic", None));
+        over.insert("zai/glm-4.7", entry("somebody", None));
         let table = Table::shipped().overlaid(over);
         assert_eq!(table.lookup("openai", "gpt-5").map(|price| price.output), Some(7));
         assert_eq!(table.len(), Table::shipped().len());
+        assert_eq!(table.most_output("openai", "gpt-5"), Some(9));
+        assert_eq!(table.most_output("anthropic", "claude-opus-4-5"), Some(64_000));
+        assert_eq!(table.most_output("zai", "glm-4.7"), None);
     }
 
     proptest! {

@@ -70,6 +70,13 @@ impl Profile {
         }
     }
 
+    /// Returns the longest answer of the model, as the table knows it.
+    pub fn most_output(&self, table: &Table) -> Option<u64> {
+        let model = self.model().ok()?;
+        let behind = || behind(&model).and_then(|behind| table.most_output(behind.provider.name, &behind.model));
+        table.most_output(model.provider.name, &model.model).or_else(behind)
+    }
+
     /// Lists the fields that could send the user's key or money astray when a stranger wrote them.
     pub fn sensitive(&self) -> Vec<&'static str> {
         let fields = [
@@ -83,16 +90,17 @@ impl Profile {
     }
 }
 
-/// Looks a model up. What a LiteLLM proxy is asked for is a LiteLLM name again, and costs what that one costs.
+/// Looks a model up, or else the one behind a proxy.
 fn looked_up(model: &Model, table: &Table) -> Option<Price> {
+    // One that is free by nature is so on its own machine, not behind somebody's proxy.
+    let behind = || behind(model).filter(|behind| !free_by_nature(behind.provider.name));
     let own = table.lookup(model.provider.name, &model.model);
-    match Model::parse(&model.model) {
-        // One that is free by nature is so on its own machine, not behind somebody's proxy.
-        Ok(behind) if model.provider.name == "litellm_proxy" && !free_by_nature(behind.provider.name) => {
-            own.or_else(|| table.lookup(behind.provider.name, &behind.model))
-        }
-        _ => own,
-    }
+    own.or_else(|| behind().and_then(|behind| table.lookup(behind.provider.name, &behind.model)))
+}
+
+/// What a LiteLLM proxy is asked for is a LiteLLM name again: the model behind it, which costs and answers as that one.
+fn behind(model: &Model) -> Option<Model> {
+    (model.provider.name == "litellm_proxy").then(|| Model::parse(&model.model).ok()).flatten()
 }
 
 #[derive(Deserialize)]
@@ -267,19 +275,21 @@ mod tests {
     }
 
     #[test]
-    fn prices_behind_a_proxy() {
-        for (model, output) in [
-            ("zai/glm-4.7", Some(2_200_000)),
-            ("litellm_proxy/zai/glm-4.7", Some(2_200_000)),
-            ("litellm_proxy/openai/gpt-5", Some(10_000_000)),
-            ("litellm_proxy/our-own-name", None),
-            ("litellm_proxy/ollama/llama3", None),
-            ("litellm_proxy/litellm_proxy/zai/glm-4.7", None),
-            ("openrouter/zai/glm-4.7", None),
+    fn what_is_known_behind_a_proxy() {
+        for (model, output, longest) in [
+            ("zai/glm-4.7", Some(2_200_000), Some(128_000)),
+            ("litellm_proxy/zai/glm-4.7", Some(2_200_000), Some(128_000)),
+            ("litellm_proxy/openai/gpt-5", Some(10_000_000), Some(128_000)),
+            ("litellm_proxy/deepseek/deepseek-chat", Some(420_000), Some(8192)),
+            ("litellm_proxy/our-own-name", None, None),
+            ("litellm_proxy/ollama/llama3", None, None),
+            ("litellm_proxy/litellm_proxy/zai/glm-4.7", None, None),
+            ("openrouter/zai/glm-4.7", None, None),
         ] {
             let parsed = parse(&format!("profiles: {{a: {{litellm_model: {model}}}}}"), "f").expect("a profile");
             let price = parsed["a"].price(&Table::shipped());
             assert_eq!(price.map(|price| price.output), output, "{model}");
+            assert_eq!(parsed["a"].most_output(&Table::shipped()), longest, "{model}");
         }
     }
 

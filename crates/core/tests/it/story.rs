@@ -31,6 +31,7 @@ pub(crate) fn profile(name: &str) -> PinnedProfile {
         temperature: None,
         timeout_s: 10,
         price: None,
+        most_output: None,
         extra: BTreeMap::new(),
     }
 }

@@ -257,6 +257,7 @@ fn wish(repo: PathBuf, script: &Path, iterations: u32) -> Fallible<Begin> {
         temperature: None,
         timeout_s: 60,
         price: None,
+        most_output: None,
         extra: BTreeMap::new(),
     };
     Ok(Begin {

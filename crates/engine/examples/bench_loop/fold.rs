@@ -165,6 +165,7 @@ fn started(start: &str) -> Started {
         temperature: None,
         timeout_s: 600,
         price: None,
+        most_output: None,
         extra: BTreeMap::new(),
     };
     let boxes = (1..=12).map(|at| PinnedBox {

@@ -9,6 +9,7 @@ use ralph_core::egress::Door;
 use ralph_core::env::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
 use ralph_core::event::PinnedProfile;
 use ralph_core::policy::{Mode, Policy};
+use ralph_core::price::MOST_OUTPUT;
 use ralph_core::profile::{Endpoint, Wire};
 use ralph_core::secret::Kind;
 use ralph_proxy::authority::Authority;
@@ -24,9 +25,6 @@ use super::{DOOR, roots};
 use crate::error::Error;
 use crate::host::Host;
 use crate::secret::Found;
-
-/// No model answers with more.
-const MOST_OUTPUT: u64 = 128_000;
 
 /// Where the bundle of certificates lies in the exchange.
 const BUNDLE: &str = "ca-certificates.crt";
@@ -209,14 +207,17 @@ fn routes_of(
         (_, Some(found)) => Some(Arc::new(credential(&found, wire, &endpoint)?)),
         (_, None) => None,
     };
-    let model = Model { price: profile.price, most_output: MOST_OUTPUT };
+    let model = model_of(profile);
     let key = credential.as_ref().map(|credential| credential.name().to_owned());
     for name in [profile.name.as_str(), provider.as_str()] {
         let mut route = Route::new(name, wire, &endpoint.base_url).map_err(|error| refuse(error.to_string()))?;
         if let Some(known) = routes.iter_mut().find(|known| known.name() == name) {
             let same = known.leads_where(&route) && known.credential().map(|one| one.name()) == key.as_deref();
             if same && known.allows(&endpoint.model, model) {
-                *known = known.clone().with_model(&endpoint.model, model);
+                // Under the provider's name the first profile counts, which is the one that programs are told of.
+                if name == profile.name || !known.knows(&endpoint.model) {
+                    *known = known.clone().with_model(&endpoint.model, model);
+                }
             } else if name == profile.name {
                 return Err(refuse(format!("another profile has the route `{name}`; use one of them at a time")));
             }
@@ -252,6 +253,14 @@ fn routes_of(
         }
     }
     Ok(way)
+}
+
+/// What a call may come to. A wish is lowered to what the model can give where that is known; a call without one gets
+/// what the profile says.
+fn model_of(profile: &PinnedProfile) -> Model {
+    let most_output = profile.most_output.unwrap_or(MOST_OUTPUT);
+    let usual_output = u64::from(profile.max_output_tokens).min(most_output);
+    Model { price: profile.price, most_output, usual_output }
 }
 
 fn credential(found: &Found, wire: meter::Wire, endpoint: &Endpoint) -> Result<Credential, Error> {
@@ -352,6 +361,30 @@ mod tests {
         ] {
             let got = text.parse::<Loan>().ok();
             assert_eq!(got.as_ref().map(|loan| (loan.secret.as_str(), loan.host.as_str())), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_longest_answers() {
+        for (own, known, most_output, usual_output) in [
+            (2048, Some(128_000), 128_000, 2048),
+            // Nobody knows: a wish stands, unless it is none.
+            (2048, None, MOST_OUTPUT, 2048),
+            (128_000, Some(8192), 8192, 8192),
+        ] {
+            let profile = PinnedProfile {
+                name: "p".to_owned(),
+                model: "deepseek/deepseek-chat".to_owned(),
+                base_url: None,
+                api_key_env: None,
+                max_output_tokens: own,
+                temperature: None,
+                timeout_s: 1,
+                price: None,
+                most_output: known,
+                extra: BTreeMap::new(),
+            };
+            assert_eq!(model_of(&profile), Model { price: None, most_output, usual_output }, "{own} {known:?}");
         }
     }
 

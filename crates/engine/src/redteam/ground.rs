@@ -297,6 +297,7 @@ fn profile() -> PinnedProfile {
         temperature: None,
         timeout_s: 60,
         price: Some(Price::per_mtok_usd(1.0, 1.0, None)),
+        most_output: None,
         extra: BTreeMap::new(),
     }
 }

@@ -165,7 +165,7 @@ impl Runner {
         if model.remote() {
             let (input, output) = (tokens_of(request), u64::from(request.max_output_tokens));
             let usage = Usage { input, output, ..Usage::default() };
-            let worst = Reserved { model: profile.model.clone(), usage, cost: cost(profile, &usage) };
+            let worst = Reserved { model: profile.model.clone(), usage, cost: reservation.worst().cost };
             write_atomic(&place.reserved, &serde_json::to_vec(&worst).unwrap_or_default())?;
         }
         let began = Instant::now();

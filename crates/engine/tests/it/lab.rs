@@ -54,6 +54,7 @@ pub(crate) fn profile(name: &str, model: &str, base_url: Option<String>) -> Pinn
         temperature: None,
         timeout_s: 5,
         price: Some(Price::per_mtok_usd(3.0, 15.0, None)),
+        most_output: None,
         extra: BTreeMap::new(),
     }
 }

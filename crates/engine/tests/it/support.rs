@@ -111,6 +111,7 @@ fn wish(plan: &Plan) -> Begin {
         temperature: None,
         timeout_s: 60,
         price: Some(Price::per_mtok_usd(3.0, 15.0, None)),
+        most_output: None,
         extra: BTreeMap::new(),
     };
     // Helpers are there when a test wrote what they say.

@@ -117,7 +117,7 @@ fn reverse(limits: Limits, outside: &Arc<dyn Resolve>) -> Fallible<(Reverse, Gua
     // The same upstream, in the same way, as the others reach it.
     let route = Route::new("bench", Wire::Anthropic, &format!("https://{}", upstream::NAME))?
         .with_credential(Arc::clone(&credential))
-        .with_model(MODEL, Model { price: Some(price), most_output: 100_000 });
+        .with_model(MODEL, Model { price: Some(price), most_output: 100_000, usual_output: 100_000 });
     let caps = Caps { cost: Some(Micros::from_usd(1e9)), tokens: None };
     let terms =
         Terms { routes: vec![route], ledger: Ledger::new(caps, Micros::ZERO, 0), ..Terms::from(Policy::default()) };

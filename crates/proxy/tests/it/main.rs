@@ -5,6 +5,7 @@
 mod chance;
 mod connections;
 mod crowd;
+mod hangups;
 mod host;
 mod inside;
 mod overspend;

@@ -14,7 +14,7 @@ use ralph_testkit::llm::{Authority, Script, Server, Turn};
 use serde_json::json;
 
 use crate::host::{Host, answer, expired, ok};
-use crate::stage::{MODEL, REAL, Stage, World, caps, key_of, rich, route, terms, wait_until};
+use crate::stage::{MODEL, MOST, REAL, Stage, USUAL, World, caps, key_of, rich, route, terms, wait_until};
 use crate::wire::{ASKS, Ask, ask, get, post};
 
 /// The keys of the three routes; all are the same key outside.
@@ -241,18 +241,29 @@ async fn models_and_limits() {
     }
     assert_eq!(server.hits(), 1);
     // Whatever is asked for, no more is sent than was set aside.
-    for (wire, field, most) in [
-        (Ask::Messages, "/max_tokens", 4096),
-        (Ask::Chat, "/max_completion_tokens", 4096),
-        (Ask::Responses, "/max_output_tokens", 4096),
-        (Ask::Gemini, "/generationConfig/maxOutputTokens", 4096),
+    for (wire, field) in [
+        (Ask::Messages, "/max_tokens"),
+        (Ask::Chat, "/max_completion_tokens"),
+        (Ask::Responses, "/max_output_tokens"),
+        (Ask::Gemini, "/generationConfig/maxOutputTokens"),
     ] {
-        for asked in [None, Some(u64::MAX)] {
+        for (asked, want) in [(None, USUAL), (Some(u64::MAX), MOST), (Some(MOST), MOST), (Some(USUAL + 1), USUAL + 1)] {
+            let before = stage.notes.calls().len();
             ask(stage.door, &wire.call(keys.phantom(wire), asked, false)).await;
             let sent = server.requests().pop().unwrap().json();
-            assert_eq!(sent.pointer(field), Some(&json!(most)), "{wire:?} {asked:?}");
+            let field = if wire == Ask::Chat && asked.is_none() { "/max_tokens" } else { field };
+            assert_eq!(sent.pointer(field), Some(&json!(want)), "{wire:?} {asked:?}");
+            wait_until("the call is told", || stage.notes.calls().len() > before).await;
+            let reserved = stage.notes.reserved().pop().unwrap();
+            assert!((want + 1..want + 200).contains(&reserved), "{wire:?} {asked:?} {reserved}");
         }
     }
+    // Each of several answers may be as long as one.
+    let mut body = Ask::Chat.body(MODEL, "hi", Some(1000), false);
+    body["n"] = json!(8);
+    let key = Ask::Chat.key(keys.phantom(Ask::Chat));
+    ask(stage.door, &post("/r/openai/v1/chat/completions", &[&key], body.to_string().as_bytes())).await;
+    assert_eq!(server.requests().pop().unwrap().json()["max_completion_tokens"], 1000);
 }
 
 #[tokio::test]

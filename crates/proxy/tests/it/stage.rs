@@ -37,10 +37,14 @@ pub(crate) const PRICE: Price = Price {
     cached_input: 300_000,
     cache_write: 3_750_000,
     cache_write_long: Some(6_000_000),
+    reasoning: None,
     above_200k: None,
 };
 
 pub(crate) const MODEL: &str = "m-1";
+/// Its longest answer, and that to a call that names none.
+pub(crate) const MOST: u64 = 4096;
+pub(crate) const USUAL: u64 = 3000;
 
 /// Trusts these authorities and no others.
 pub(crate) fn trusting(pems: &[&str]) -> Arc<ClientConfig> {
@@ -63,11 +67,14 @@ pub(crate) struct World {
     places: HashMap<IpAddr, SocketAddr>,
     trust: Arc<ClientConfig>,
     dials: Mutex<Vec<SocketAddr>>,
+    /// The name that nobody can say anything about.
+    silent: Option<&'static str>,
 }
 
 impl World {
     pub(crate) fn new(trust: &[&str]) -> Self {
-        Self { names: HashMap::new(), places: HashMap::new(), trust: trusting(trust), dials: Mutex::default() }
+        let (names, places, trust) = (HashMap::new(), HashMap::new(), trusting(trust));
+        Self { names, places, trust, dials: Mutex::default(), silent: None }
     }
 
     /// Puts a server behind a name, at a public address.
@@ -82,6 +89,11 @@ impl World {
         self
     }
 
+    /// Leaves whoever asks for a name without an answer.
+    pub(crate) fn silent(self, name: &'static str) -> Self {
+        Self { silent: Some(name), ..self }
+    }
+
     pub(crate) fn dials(&self) -> Vec<SocketAddr> {
         self.dials.lock().unwrap().clone()
     }
@@ -89,6 +101,9 @@ impl World {
 
 impl Resolve for World {
     fn resolve<'a>(&'a self, host: &'a str) -> Answer<'a, Vec<IpAddr>> {
+        if self.silent == Some(host) {
+            return Box::pin(std::future::pending());
+        }
         let found = self.names.get(host).map(|address| vec![*address]).ok_or(io::ErrorKind::NotFound.into());
         Box::pin(std::future::ready(found))
     }
@@ -143,6 +158,12 @@ impl Notes {
     /// How many calls were begun.
     pub(crate) fn begun(&self) -> usize {
         self.all().iter().filter(|told| matches!(told, Told::Calling { .. })).count()
+    }
+
+    /// What was set aside for each call, in tokens.
+    pub(crate) fn reserved(&self) -> Vec<u64> {
+        let tokens = |told| if let Told::Calling { tokens, .. } = told { Some(tokens) } else { None };
+        self.all().into_iter().filter_map(tokens).collect()
     }
 
     /// Everything that was told, as text; no secret may be in it.
@@ -236,7 +257,7 @@ pub(crate) fn route(name: &str, wire: Wire, url: &str, key: Option<&Arc<Credenti
         Wire::Anthropic | Wire::Gemini => url.to_owned(),
     };
     let route = Route::new(name, wire, &base).unwrap();
-    let route = route.with_model(MODEL, Model { price: Some(PRICE), most_output: 4096 });
+    let route = route.with_model(MODEL, Model { price: Some(PRICE), most_output: MOST, usual_output: USUAL });
     key.iter().fold(route, |route, key| route.with_credential(Arc::clone(key)))
 }
 

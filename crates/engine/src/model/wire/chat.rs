@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::{Finish, Request};
-use super::{CapField, Shape, Words, add, turns, word};
+use super::{Shape, Words, add, turns, word};
 
 const OURS: [&str; 8] =
     ["model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n", "best_of"];
@@ -15,11 +15,7 @@ pub(super) fn body(model: &str, request: &Request, shape: Shape) -> Result<Value
     let mut body = Map::new();
     body.insert("model".into(), model.into());
     body.insert("messages".into(), messages.into());
-    let cap = match shape.cap {
-        CapField::MaxTokens => "max_tokens",
-        CapField::MaxCompletionTokens => "max_completion_tokens",
-    };
-    body.insert(cap.into(), request.max_output_tokens.into());
+    body.insert(shape.limit.name().into(), request.max_output_tokens.into());
     if let Some(temperature) = request.temperature.filter(|_| shape.temperature) {
         body.insert("temperature".into(), json!(temperature));
     }

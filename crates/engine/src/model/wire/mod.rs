@@ -10,7 +10,7 @@ mod responses;
 mod usage;
 
 use ralph_core::price::Usage;
-use ralph_core::profile::Wire;
+use ralph_core::profile::{LimitField, Wire, reasons};
 use ralph_proxy::meter::Call;
 use serde_json::{Map, Value};
 
@@ -147,22 +147,13 @@ pub(super) struct Shape {
     json: bool,
     temperature: bool,
     /// Only chat has two names for it.
-    cap: CapField,
-}
-
-/// The name under which a chat server takes the output cap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CapField {
-    MaxTokens,
-    MaxCompletionTokens,
+    limit: LimitField,
 }
 
 impl Shape {
     /// Guesses from the model's name: OpenAI's reasoning models take neither `max_tokens` nor a temperature.
     pub(super) fn of(model: &str) -> Self {
-        let reasons = reasons(model);
-        let cap = if reasons { CapField::MaxCompletionTokens } else { CapField::MaxTokens };
-        Self { json: true, temperature: !reasons, cap }
+        Self { json: true, temperature: !reasons(model), limit: LimitField::of(model) }
     }
 
     /// Returns the shape to try after the server complained about a field that was sent, if it did.
@@ -176,13 +167,13 @@ impl Shape {
         if format.json().as_ref().is_some_and(json) {
             return Some(Self { json: false, ..self });
         }
-        let cap = Field { at: "/max_tokens", names: &["max_tokens"] };
+        let limit = Field { at: "/max_tokens", names: &["max_tokens"] };
         if format == Format::Chat
-            && cap.was_sent(sent)
-            && cap.is_named(said)
+            && limit.was_sent(sent)
+            && limit.is_named(said)
             && said.mentions(&["max_completion_tokens"])
         {
-            return Some(Self { cap: CapField::MaxCompletionTokens, ..self });
+            return Some(Self { limit: LimitField::MaxCompletionTokens, ..self });
         }
         let temperature = format.temperature();
         if temperature.was_sent(sent) && temperature.is_named(said) && unsupported {
@@ -190,19 +181,6 @@ impl Shape {
         }
         None
     }
-}
-
-/// Says whether a model is one of OpenAI's that think first: `gpt-5` and later, and the `o` series.
-fn reasons(model: &str) -> bool {
-    let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
-    if let Some(version) = name.strip_prefix("gpt-") {
-        let digits = version.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
-        return digits.parse::<u32>().is_ok_and(|major| major >= 5);
-    }
-    name.strip_prefix('o').is_some_and(|rest| {
-        let digits = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-        digits.len() < rest.len() && (digits.is_empty() || digits.starts_with('-'))
-    })
 }
 
 /// Adds the profile's own fields, deep into objects that are ours too. The error is one that is ours to set.

@@ -40,28 +40,6 @@ fn again() -> Request {
 }
 
 #[test]
-fn names_that_reason() {
-    for (model, want) in [
-        ("gpt-5", true),
-        ("gpt-5.2-mini", true),
-        ("openai/gpt-5-nano", true),
-        ("gpt-10", true),
-        ("o1", true),
-        ("o3-mini", true),
-        ("O4-mini", true),
-        ("gpt-4o", false),
-        ("gpt-4.1", false),
-        ("gpt-oss-120b", false),
-        ("glm-4.7", false),
-        ("olmo-2", false),
-        ("o", false),
-        ("", false),
-    ] {
-        assert_eq!(reasons(model), want, "{model}");
-    }
-}
-
-#[test]
 fn bodies() {
     #[track_caller]
     fn check(format: Format, model: &str, request: &Request, want: Value) {
@@ -174,7 +152,7 @@ fn complaints() {
     }
     let whole = Shape::of("m");
     let (plain, cold) = (Some(Shape { json: false, ..whole }), Some(Shape { temperature: false, ..whole }));
-    let capped = Some(Shape { cap: CapField::MaxCompletionTokens, ..whole });
+    let capped = Some(Shape { limit: LimitField::MaxCompletionTokens, ..whole });
     let (chat, responses, messages, gemini) = (ALL[0], ALL[1], ALL[2], ALL[3]);
     let told = |message: &str| json!({ "message": message });
     let of = |message: &str, param: &str| json!({"message": message, "param": param});

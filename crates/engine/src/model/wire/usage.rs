@@ -1,14 +1,12 @@
 //! What a whole answer says it cost, read by the meter that reads the agents' answers too.
 
-use ralph_core::price::Usage;
+use ralph_core::price::{MOST_OUTPUT, Usage};
 use ralph_proxy::meter::{Call, Tee};
 
 use super::super::Request;
 
 /// Tokens of a prompt beyond its own text: what a server puts around it.
 const AROUND: u64 = 16 * 1024;
-/// No model says more in one answer, its thoughts included.
-const MOST_OUTPUT: u64 = 1_000_000;
 
 /// Reads the provider's usage; `None` when it cannot be true, so that nobody is charged by a mistake.
 ///

@@ -1,5 +1,6 @@
 //! The longest answer: what the client wants, and what it gets.
 
+use ralph_core::profile::LimitField;
 use serde_json::{Map, Value};
 
 use super::super::endpoint::Call;
@@ -71,17 +72,36 @@ pub(super) fn lower(request: &mut Request, most_output: u64) {
         Call::Responses => {
             limit(request, "max_output_tokens", most);
         }
-        Call::Chat => {
-            let there = |request: &Request, name: &str| request.body.get(name).is_some_and(|value| !value.is_null());
-            let old = there(request, "max_tokens");
-            if old || request.old_limit {
-                limit(request, "max_tokens", most);
+        Call::Chat => limit_chat(request, most),
+        Call::Gemini { .. } => limit_gemini(request, most),
+    }
+}
+
+/// Lowers what the client sent and adds nothing beside it: OpenAI refuses a request with both names.
+fn limit_chat(request: &mut Request, most: u64) {
+    let [old, new] = [LimitField::MaxTokens, LimitField::MaxCompletionTokens].map(LimitField::name);
+    let there = |name: &str| request.body.get(name).is_some_and(|value| !value.is_null());
+    let fits = LimitField::of(&request.model);
+    match (there(old), there(new)) {
+        (false, false) => {
+            limit(request, fits.name(), most);
+        }
+        // A server that does not know the newer name passes over it, and answers without any limit.
+        (false, true) if request.old_limit && fits == LimitField::MaxTokens => {
+            let wanted = request.body.get(new).as_ref().and_then(Value::as_u64).unwrap_or(most);
+            request.body.remove(new);
+            request.body.set(old, wanted.into());
+            request.changed.push(format!("`{new}` sent as `{old}`"));
+            limit(request, old, most);
+        }
+        (sent_old, sent_new) => {
+            if sent_old {
+                limit(request, old, most);
             }
-            if there(request, "max_completion_tokens") || !(old || request.old_limit) {
-                limit(request, "max_completion_tokens", most);
+            if sent_new {
+                limit(request, new, most);
             }
         }
-        Call::Gemini { .. } => limit_gemini(request, most),
     }
 }
 

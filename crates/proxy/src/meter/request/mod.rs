@@ -99,7 +99,7 @@ impl Request {
         self.long_cache
     }
 
-    /// Says that the provider of a chat knows `max_tokens` only, the older name of the limit.
+    /// Says that the provider of a chat may know `max_tokens` only, the older name of the limit.
     pub fn with_old_limit(self) -> Self {
         Self { old_limit: true, ..self }
     }

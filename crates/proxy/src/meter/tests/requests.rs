@@ -78,18 +78,6 @@ fn limits() {
         &["`max_tokens` lowered from 900 to 166", "`max_completion_tokens` lowered from 800 to 166"],
     );
     check(
-        &Call::Chat,
-        r#"{"model":"m"}"#,
-        500,
-        r#"{"model":"m","max_completion_tokens":500}"#,
-        &["`max_completion_tokens` set to 500"],
-    );
-    let old = Request::parse(&Call::Chat, br#"{"model":"m"}"#).expect("a request").with_old_limit().write(5);
-    assert_eq!(old.body, br#"{"model":"m","max_tokens":5}"#);
-    let both = br#"{"model":"m","max_completion_tokens":9}"#;
-    let both = Request::parse(&Call::Chat, both).expect("a request").with_old_limit().write(5);
-    assert_eq!(both.body, br#"{"model":"m","max_completion_tokens":5,"max_tokens":5}"#);
-    check(
         &gemini(),
         r#"{"contents":[],"generation_config":{"max_output_tokens":900,"candidateCount":2,"temperature":0}}"#,
         500,
@@ -103,6 +91,41 @@ fn limits() {
         r#"{"contents":[],"generationConfig":{"maxOutputTokens":500}}"#,
         &["`maxOutputTokens` set to 500"],
     );
+}
+
+/// A chat has two names for it. What OpenAI's own server knows, another may pass over; and it refuses both at once.
+#[test]
+fn the_limit_of_a_chat_goes_out_once() {
+    let (old, new, both) =
+        (r#""max_tokens":9"#, r#""max_completion_tokens":9"#, r#""max_tokens":9,"max_completion_tokens":7"#);
+    let (old_5, new_5) = (r#""max_tokens":5"#, r#""max_completion_tokens":5"#);
+    let both_5 = r#""max_tokens":5,"max_completion_tokens":5"#;
+    for (model, sent, openai, elsewhere) in [
+        ("glm-4.7", "", old_5, old_5),
+        ("gpt-4.1", "", old_5, old_5),
+        ("gpt-5", "", new_5, new_5),
+        ("openai/o3-mini", "", new_5, new_5),
+        ("glm-4.7", old, old_5, old_5),
+        ("glm-4.7", new, new_5, old_5),
+        ("gpt-5", new, new_5, new_5),
+        ("gpt-5", old, old_5, old_5),
+        ("glm-4.7", both, both_5, both_5),
+        // Less than the most stays what it was, under whatever name.
+        ("glm-4.7", r#""max_completion_tokens":3"#, r#""max_completion_tokens":3"#, r#""max_tokens":3"#),
+    ] {
+        let comma = if sent.is_empty() { "" } else { "," };
+        let body = format!(r#"{{"model":"{model}"{comma}{sent}}}"#);
+        let read = || Request::parse(&Call::Chat, body.as_bytes()).expect("a request");
+        for (request, want) in [(read(), openai), (read().with_old_limit(), elsewhere)] {
+            let Written { body: got, .. } = request.write(5);
+            assert_eq!(String::from_utf8_lossy(&got), format!(r#"{{"model":"{model}",{want}}}"#), "{body}");
+        }
+    }
+    // Nothing is as good as not there.
+    let null = br#"{"model":"m","max_tokens":null,"max_completion_tokens":9}"#;
+    let written = Request::parse(&Call::Chat, null).expect("a request").with_old_limit().write(5);
+    assert_eq!(written.body, br#"{"model":"m","max_tokens":5}"#);
+    assert_eq!(written.changed, ["`max_completion_tokens` sent as `max_tokens`", "`max_tokens` lowered from 9 to 5"]);
 }
 
 #[test]

@@ -1,0 +1,144 @@
+//! Answers that nobody waits for any more.
+//!
+//! The provider works on and charges, so its own count is waited for. What came of an answer by then is no measure: a
+//! model thinks unseen, and a guess below the bill would let whoever hangs up on purpose pass the cap. So a call whose
+//! count never comes is charged at its worst, and one that was not sent costs nothing.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::{Body, Incoming};
+use hyper::header::CONTENT_TYPE;
+use hyper::{Request, Response};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::charge::{self, Pending};
+use crate::meter::{self, Tee};
+use crate::passing::{Ending, Keep};
+use crate::pipeline::Pipeline;
+use crate::route::Upstream;
+use crate::upstream::{Failed, Lease};
+use crate::wash;
+
+/// How long an answer that its client no longer wants is read to its end, because it is paid for.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// How many such answers are read on at the same time; the worst case of any more is charged at once.
+static DRAINS: Semaphore = Semaphore::const_new(64);
+
+/// What an endpoint came back with.
+type Sent = Result<(Response<Incoming>, Lease), Failed>;
+
+/// A request on its way to an endpoint, which goes on when its client does not wait for it.
+pub(crate) struct Asking {
+    sending: Pin<Box<dyn Future<Output = Sent> + Send>>,
+    dialled: Arc<AtomicBool>,
+    call: Option<(meter::Call, bool)>,
+}
+
+impl fmt::Debug for Asking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asking").field("dialled", &self.dialled).field("call", &self.call).finish_non_exhaustive()
+    }
+}
+
+impl Asking {
+    /// Begins to ask. The room is that of the request's body, `call` what is metered and whether usage was asked for.
+    pub(crate) fn new(
+        pipeline: &Arc<Pipeline>,
+        upstream: &Upstream,
+        request: Request<Full<Bytes>>,
+        room: OwnedSemaphorePermit,
+        call: Option<(meter::Call, bool)>,
+    ) -> Self {
+        let dialled = Arc::new(AtomicBool::new(false));
+        let (pipeline, upstream, mark) = (Arc::clone(pipeline), upstream.clone(), Arc::clone(&dialled));
+        let sending = Box::pin(async move {
+            let sent = pipeline.endpoints.send(&upstream, request, &mark).await;
+            drop(room);
+            sent
+        });
+        Self { sending, dialled, call }
+    }
+
+    /// Waits for the beginning of the answer.
+    pub(crate) async fn answered(&mut self) -> Sent {
+        self.sending.as_mut().await
+    }
+
+    /// Returns the reader of the answer's usage; none where nothing is metered.
+    pub(crate) fn tee(&self, content_type: Option<&str>) -> Option<Tee> {
+        let (call, usage_added) = self.call.as_ref()?;
+        Some(Tee::new(call, content_type, *usage_added))
+    }
+
+    /// Waits for the answer in the client's place.
+    pub(crate) fn left(self, mut ending: Ending) {
+        if !self.dialled.load(Ordering::Relaxed) {
+            // With the future goes the request, before anybody saw it.
+            ending.charge(Pending::nothing);
+            return;
+        }
+        behind(async move {
+            // However it ends, what was seen by then decides.
+            drop(timeout(PATIENCE, self.read(&mut ending)).await);
+        });
+    }
+
+    async fn read(mut self, ending: &mut Ending) {
+        let (response, _lease) = match self.answered().await {
+            Ok(answered) => answered,
+            Err(Failed::Connect(_)) => return ending.charge(Pending::nothing),
+            Err(Failed::Lost(_)) => return ending.charge(Pending::worst),
+        };
+        let (parts, body) = response.into_parts();
+        ending.heard(parts.status.as_u16(), charge::limits(&parts.headers));
+        if let Some(how) = Pending::by_status(parts.status.as_u16()) {
+            return ending.charge(how);
+        }
+        if wash::is_encoded(&parts.headers) {
+            return ending.charge(Pending::worst);
+        }
+        let kind = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        if let Some(tee) = self.tee(kind) {
+            ending.read_by(tee);
+        }
+        drain(body, ending).await;
+    }
+}
+
+/// Reads the rest of an answer in the client's place.
+pub(crate) fn hung_up(body: Incoming, keep: Option<Keep>, mut ending: Ending) {
+    behind(async move {
+        let _keep = keep;
+        drop(timeout(PATIENCE, drain(body, &mut ending)).await);
+    });
+}
+
+/// Goes on where no client waits. Where there is no room for it, what is dropped charges the worst case.
+fn behind(work: impl Future<Output = ()> + Send + 'static) {
+    if let (Ok(runtime), Ok(one)) = (Handle::try_current(), DRAINS.try_acquire()) {
+        runtime.spawn(async move {
+            let _one = one;
+            work.await;
+        });
+    }
+}
+
+async fn drain(mut body: Incoming, ending: &mut Ending) {
+    while let Some(Ok(frame)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        if let (Ok(data), Some(tee)) = (frame.into_data(), ending.tee()) {
+            tee.pass(data);
+        }
+    }
+    if let Some(tee) = ending.tee() {
+        tee.rest();
+    }
+}
