@@ -130,7 +130,6 @@ impl Ui {
 
     /// A reader that went away is no error: the program ends quietly, as if all had been read. Output that cannot be
     /// written is lost, and that is said.
-    #[expect(clippy::exit, reason = "nobody reads the output any more, or nobody can")]
     fn quiet(&mut self, written: io::Result<()>) {
         let Err(error) = written else { return };
         match self.reader {

@@ -52,7 +52,7 @@ pub(crate) async fn steer(setup: &Setup, run: &str, control: Control, ui: &mut U
 
 /// Waits until a run that was stopped has put everything down, so that whoever looks next finds it so.
 async fn rested(folder: &Folder) {
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const PATIENCE: Duration = Duration::from_mins(1);
     let until = tokio::time::Instant::now() + PATIENCE;
     while tokio::time::Instant::now() < until
         && (folder.in_use() || folder.state().is_ok_and(|state| state.status.active()))
