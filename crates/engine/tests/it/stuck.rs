@@ -359,14 +359,14 @@ async fn who_resumes_in_vain_is_told_that_it_failed() {
     let climbed = || rungs(&case).into_iter().map(|(_, rung, _)| rung.word()).collect::<Vec<_>>().join(" ");
     let state = run(&case, |wish| wish.budget.iterations = 40).await;
     assert_eq!(names(&state).0, "paused: gutter: it went in circles");
-    assert_eq!(climbed(), "rotate diagnose pause");
+    assert_eq!(climbed(), "rotate pause");
     let state = go_on(&case).await;
     assert_eq!(names(&state).0, "failed: gutter: it went in circles");
-    assert_eq!(climbed(), "rotate diagnose pause");
+    assert_eq!(climbed(), "rotate pause");
     // A person may begin anew all the same.
     let state = go_on(&case).await;
     assert_eq!(names(&state).0, "paused: gutter: it went in circles");
-    assert_eq!(climbed(), "rotate diagnose pause rotate diagnose pause");
+    assert_eq!(climbed(), "rotate pause rotate pause");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
