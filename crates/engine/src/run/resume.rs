@@ -76,6 +76,10 @@ pub async fn resume(
             (Err(error), _) => return Err(error.into()),
         }
     }
+    if state.task_revision > 1 && state.open.is_none() {
+        // Whoever changed the task may have died before the sandbox had it, and the model would be blamed for the old one.
+        runner.show_task().await?;
+    }
     go_on(&mut runner, raise)?;
     Ok(runner)
 }

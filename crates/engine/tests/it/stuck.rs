@@ -241,7 +241,7 @@ async fn up_the_whole_ladder_and_out_with_the_diagnosis() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn signs_are_put_up_without_asking_where_the_task_says_so() {
+async fn what_is_safe_is_done_without_asking_where_the_task_says_so() {
     let task = TASK.replace("max_iterations: 12", "max_iterations: 12\ndiagnose: {apply: auto}");
     let case = case(&task, &rattler());
     case.helper("doctor", &doctor(&diagnosis()));
@@ -249,9 +249,27 @@ async fn signs_are_put_up_without_asking_where_the_task_says_so() {
     assert_eq!(state.status, Status::Succeeded, "{}", case.told());
     let climbed: Vec<Rung> = rungs(&case).into_iter().map(|(_, rung, _)| rung).collect();
     assert_eq!(climbed, [Rung::Rotate, Rung::Diagnose]);
-    // The sign alone: the task and the profile still need a person's yes.
-    assert_eq!(state.diagnoses.open().collect::<Vec<_>>(), [2]);
-    assert_eq!(state.task_revision, 1);
+    // The sign and the clearer task, with the old text kept.
+    assert_eq!(state.diagnoses.open().collect::<Vec<_>>(), Vec::<u32>::new());
+    let folder = case.folder().unwrap();
+    let text = |revision: u32| std::fs::read_to_string(folder.task_revision(revision)).unwrap();
+    assert_eq!((state.task_revision, text(1)), (2, task.clone()));
+    assert_eq!(text(2), task.replace("key is turned.", "key is turned: turn the key first."));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_would_weaken_a_proof_waits_for_a_person() {
+    let task = TASK.replace("max_iterations: 12", "max_iterations: 12\ndiagnose: {apply: auto}");
+    let case = case(&task, &rattler());
+    let mut weaker = diagnosis();
+    weaker["task_diff"] = "@@ -1 +1 @@\n-  - verify: `sh tests/door.sh`\n+  - verify: `true`\n".into();
+    case.helper("doctor", &doctor(&weaker));
+    let state = run(&case, |_| ()).await;
+    assert_eq!(state.status, Status::Succeeded, "{}", case.told());
+    assert_eq!((state.task_revision, state.diagnoses.open().collect::<Vec<_>>()), (1, vec![2]));
+    let why = "proposal 2 waits for a person: it would take the proof `sh tests/door.sh` from box `M1.2`";
+    let told = |line: &Line| matches!(&line.event, Event::Log { text, .. } if text == why);
+    assert_eq!(case.lines().iter().filter(|line| told(line)).count(), 1, "{}", case.told());
 }
 
 /// The doctor is part of the conversation: the whole run plays again from one file, to the byte.
@@ -359,14 +377,14 @@ async fn who_resumes_in_vain_is_told_that_it_failed() {
     let climbed = || rungs(&case).into_iter().map(|(_, rung, _)| rung.word()).collect::<Vec<_>>().join(" ");
     let state = run(&case, |wish| wish.budget.iterations = 40).await;
     assert_eq!(names(&state).0, "paused: gutter: it went in circles");
-    assert_eq!(climbed(), "rotate diagnose pause");
+    assert_eq!(climbed(), "rotate pause");
     let state = go_on(&case).await;
     assert_eq!(names(&state).0, "failed: gutter: it went in circles");
-    assert_eq!(climbed(), "rotate diagnose pause");
+    assert_eq!(climbed(), "rotate pause");
     // A person may begin anew all the same.
     let state = go_on(&case).await;
     assert_eq!(names(&state).0, "paused: gutter: it went in circles");
-    assert_eq!(climbed(), "rotate diagnose pause rotate diagnose pause");
+    assert_eq!(climbed(), "rotate pause rotate pause");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -515,7 +533,7 @@ fn killed_in_the_middle_of_a_diagnosis() {
     let report = mirror(&calm, "diagnostics.md");
     let at = |wanted: fn(&Event) -> bool| calm.lines().iter().find(|line| wanted(&line.event)).unwrap().seq;
     let from = at(|event| matches!(event, Event::MitigationApplied { rung: Rung::Diagnose, .. }));
-    let to = at(|event| matches!(event, Event::ControlApplied { .. }));
+    let to = calm.lines().iter().rfind(|line| matches!(line.event, Event::ControlApplied { .. })).unwrap().seq;
     assert!(to - from >= 4, "{}", calm.told());
     // Before an event that stands for files which were written already, and after every event.
     let written = at(|event| matches!(event, Event::DiagnosisWritten { .. }));

@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, BorderType, Clear, Paragraph};
 use super::super::keys::{KEYS, Words};
 use super::super::model::{Choice, Item, Mode, Model};
 use super::super::pending::doing;
-use super::super::text::{clock, columns, cut, left, line, tail};
+use super::super::text::{clock, columns, cut, left, line, tail, wrap};
 use super::theme::{Tone, style};
 
 /// The line above the footer: a question, what is pending, or the last answer.
@@ -123,16 +123,25 @@ pub(super) fn choice(model: &Model, frame: &mut Frame<'_>, area: Rect, what: Cho
         Choice::Profile => "Profile of the next iterations",
         Choice::Proposal => "Apply which proposal?",
     };
-    let height = usize::from(area.height.saturating_sub(4)).max(1);
+    let words = |index: usize, item: &Item| format!("{} {}", index + 1, line(&item.words));
+    let longest = items.iter().enumerate().map(|(index, item)| columns(&words(index, item)) + 4).max().unwrap_or(0);
+    let width = longest.max(columns(title) + 4).min(usize::from(area.width.saturating_sub(2)));
+    // Who says yes has to know to what: words that are cut stand below, whole.
+    let whole = match items.get(at) {
+        Some(item) if columns(&words(at, item)) + 4 > width => wrap(&line(&item.words), width.saturating_sub(4), 8),
+        _ => Vec::new(),
+    };
+    let height = usize::from(area.height.saturating_sub(4)).saturating_sub(whole.len()).max(1);
     let from = at.saturating_sub(height - 1);
     let one = |(index, item): (usize, &Item)| {
         let chosen = index == at;
         let mark = if chosen { "▸" } else { " " };
-        let words = left(&format!(" {mark} {} {}", index + 1, line(&item.words)), columns(title) + 4);
+        let words = left(&format!(" {mark} {}", words(index, item)), width);
         let weight = if chosen { Modifier::REVERSED } else { Modifier::empty() };
         Line::styled(words, style(model, Tone::Plain).add_modifier(weight))
     };
-    let lines = items.iter().enumerate().skip(from).take(height).map(one).collect();
+    let mut lines: Vec<Line<'static>> = items.iter().enumerate().skip(from).take(height).map(one).collect();
+    lines.extend(whole.into_iter().map(|words| Line::styled(format!("   {words}"), style(model, Tone::Dim))));
     popup(model, frame, area, title, lines);
 }
 

@@ -108,6 +108,12 @@ fn what_is_open_is_offered_in_its_own_words() {
     story.told(&applied(&Control::ApplyProposal { number: 2 }));
     assert_eq!(story.pressed('a'), None);
     assert!(story.screen(80, 24).contains("there is no proposal to apply"));
+    // Words that are too long for the screen are told whole.
+    story.diagnosed(6, &["first this, then that, and after all of it the very last thing that is to be done here"]);
+    story.pressed('a');
+    let screen = story.screen(80, 24);
+    assert!(screen.contains("…") && screen.contains("thing that is to be done here"), "{screen}");
+    story.pressed_code(KeyCode::Esc);
     // What cannot be read is said, and nothing is offered blindly.
     story.diagnosed(7, &["the newest"]);
     story.model.update(Heard::Proposals(Err("the proposals cannot be read".to_owned())));
