@@ -133,7 +133,7 @@ async fn forward(
     let tls = form.tls();
     let refuse = |why: Why| {
         pipeline.refused(entry, &target, &why);
-        Reply::refused(&target, &why, None)
+        Reply::refused(&target, &why, None, pipeline.run())
     };
     if ["TRACE", "TRACK"].contains(&request.method().as_str()) || request.method() == Method::CONNECT {
         pipeline.refused(entry, &target, &Why::Malformed("this method is not carried"));
@@ -158,7 +158,7 @@ async fn forward(
         Some(way) => pipeline.judge(entry, &target, &ask).map(|()| way).map_err(|why| (why, None)),
         None => Line::open(pipeline, entry, &target, tls, ask).await.map_err(|refused| (refused.why, refused.address)),
     }
-    .map_err(|(why, address)| Reply::refused(&target, &why, address))?;
+    .map_err(|(why, address)| Reply::refused(&target, &why, address, pipeline.run()))?;
 
     let wrong = || Reply::new(StatusCode::BAD_REQUEST, "the request cannot be written anew");
     let mut told = Exchanged {
@@ -168,6 +168,7 @@ async fn forward(
         method: request.method().as_str().to_owned(),
         path: request.uri().path().to_owned(),
         status: None,
+        refused: None,
         sent: 0,
         received: 0,
         credential: None,
@@ -207,7 +208,7 @@ async fn forward(
         Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => response,
         _ => {
             ending.note(StatusCode::BAD_GATEWAY.as_u16(), sent.load(Ordering::Relaxed));
-            return Err(Reply::refused(&target, &Why::Unreachable, None));
+            return Err(Reply::refused(&target, &Why::Unreachable, None, pipeline.run()));
         }
     };
     ending.note(response.status().as_u16(), sent.load(Ordering::Relaxed));

@@ -20,6 +20,8 @@ pub struct Terms {
     pub authority: Option<Arc<Authority>>,
     /// The account book that calls over the routes are charged to.
     pub ledger: Ledger,
+    /// The run whose policy a person can change; a refusal names the command.
+    pub run: Option<String>,
 }
 
 impl From<Policy> for Terms {
@@ -27,7 +29,7 @@ impl From<Policy> for Terms {
         // Without routes nothing is ever charged; with a cap of nothing a mistake could not cost anything either.
         let nothing = Caps { cost: Some(ralph_core::money::Micros::ZERO), tokens: Some(0) };
         let ledger = Ledger::new(nothing, ralph_core::money::Micros::ZERO, 0);
-        Self { policy, routes: Vec::new(), credentials: Vec::new(), authority: None, ledger }
+        Self { policy, routes: Vec::new(), credentials: Vec::new(), authority: None, ledger, run: None }
     }
 }
 

@@ -3,6 +3,11 @@
 use std::fs;
 
 use insta::assert_snapshot;
+use ralph_core::redact::Redactor;
+use ralph_engine::audit::Book;
+use ralph_engine::store::Folder;
+use ralph_proxy::meter::Refusal;
+use ralph_proxy::notice::{Entry, Exchanged, Told};
 use serde_json::Value;
 
 use crate::audit::{decided, resting, run_folder};
@@ -241,6 +246,45 @@ fn the_log() {
     let torn = fs::read_to_string(&path).expect("a file").replacen("\"seq\":3", "\"seq\":", 1);
     fs::write(&path, torn).expect("a file");
     assert_snapshot!(stage.ralph(&["policy", "log", "@"]).stderr, @"lines that are no records: 1; next: ralph audit verify RUN1");
+}
+
+/// What a route refuses is a refusal like any other, and what its host answers is not.
+#[test]
+fn the_log_of_calls() {
+    let stage = resting();
+    let book = Book::open(&Folder::at(run_folder(&stage)), Redactor::new([])).expect("nobody else has it");
+    let exchanged = |method: &str, path: &str, status, refused: Option<Refusal>| {
+        Told::Exchanged(Exchanged {
+            entry: Entry::Route,
+            host: "api.x.io".to_owned(),
+            port: 443,
+            method: method.to_owned(),
+            path: path.to_owned(),
+            status: Some(status),
+            refused: refused.map(Box::new),
+            sent: 0,
+            received: 0,
+            credential: None,
+            call: None,
+        })
+    };
+    let endpoint = Refusal::Endpoint("`DELETE /v1/models/x` is not an endpoint of route `main`".to_owned());
+    book.write("box", &exchanged("DELETE", "/v1/models/x", 403, Some(endpoint)));
+    book.write("box", &exchanged("GET", "/v1/models", 403, None));
+    book.write("box", &exchanged("GET", "/v1/models", 502, Some(Refusal::Upstream("it does not answer".to_owned()))));
+    drop(book);
+    assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"
+    exit 0
+    --- stdout
+    TIME  denied    DELETE api.x.io:443/v1/models/x    403: `DELETE /v1/models/x` is not an endpoint of route `main`
+    TIME  exchange  GET api.x.io:443/v1/models         403
+    TIME  exchange  GET api.x.io:443/v1/models         502: it does not answer
+    ");
+    assert_snapshot!(stage.ralph(&["policy", "log", "@", "--denied"]), @"
+    exit 0
+    --- stdout
+    TIME  denied  DELETE api.x.io:443/v1/models/x    403: `DELETE /v1/models/x` is not an endpoint of route `main`
+    ");
 }
 
 /// What is written while somebody looks is shown.

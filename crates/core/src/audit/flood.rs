@@ -20,8 +20,8 @@ pub enum Class {
 impl Class {
     pub fn of(record: &Record) -> Self {
         match record.kind {
-            Kind::Decision if record.is_denial() => Self::Denied,
             Kind::Exchange if record.tokens.is_some() => Self::Kept,
+            Kind::Decision | Kind::Exchange if record.is_denial() => Self::Denied,
             // Of these an agent can cause many as well, but nothing else it causes may crowd them out.
             Kind::Alarm | Kind::Exchange if record.credential.is_some() => Self::Denied,
             Kind::Decision | Kind::Exchange | Kind::Alarm | Kind::Spent => Self::Other,

@@ -19,7 +19,7 @@ pub enum Kind {
     /// A connection or a name was allowed or refused.
     #[default]
     Decision,
-    /// A request was carried, at its end.
+    /// A request that was looked into, at its end: carried, or refused.
     Exchange,
     /// A call of a model is about to be made and may cost so much; the exchange that follows says what it did.
     Calling,
@@ -129,7 +129,7 @@ pub struct Record {
 impl Record {
     /// Says whether it tells of a refusal.
     pub fn is_denial(&self) -> bool {
-        self.kind == Kind::Decision && self.decision.as_deref() == Some("denied")
+        matches!(self.kind, Kind::Decision | Kind::Exchange) && self.decision.as_deref() == Some("denied")
     }
 
     /// Writes the record as one line of plain ASCII without its newline: whatever a client wrote, it cannot end the line

@@ -131,7 +131,7 @@ pub fn lend(
         .then(|| Authority::new(sandbox).map(Arc::new))
         .transpose()
         .map_err(|error| Error::Lend { what: sandbox.to_owned(), why: error.to_string() })?;
-    let terms = Terms { policy, routes, credentials, authority: authority.clone(), ledger };
+    let terms = Terms { policy, routes, credentials, authority: authority.clone(), ledger, run: None };
     Ok(Lent { terms, env, ways, authority })
 }
 

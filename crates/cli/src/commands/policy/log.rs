@@ -140,13 +140,14 @@ impl Row {
         let (what, reason) = match record.kind {
             Kind::Exchange => {
                 let status = record.status.map_or_else(|| "hung up".to_owned(), |status| status.to_string());
-                (format!("{} {host}{}", text(&record.method), text(&record.path)), status)
+                let why = record.reason.as_ref().map_or_else(|| status.clone(), |why| format!("{status}: {why}"));
+                (format!("{} {host}{}", text(&record.method), text(&record.path)), why)
             }
             Kind::Spent => (format!("{} {}", text(&record.route), text(&record.model)), text(&record.reason)),
             Kind::Closed => (record.sandbox.clone(), "its doors were closed".to_owned()),
             _ => (host, text(&record.reason)),
         };
-        let word = record.decision.clone().filter(|_| record.kind == Kind::Decision);
+        let word = record.decision.clone().filter(|_| record.kind == Kind::Decision || record.is_denial());
         Self {
             at: record.at,
             word: word.unwrap_or_else(|| record.kind.to_string()),

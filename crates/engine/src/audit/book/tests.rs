@@ -11,6 +11,7 @@ use ralph_core::policy::Mode;
 use ralph_core::price::Usage;
 use ralph_core::secret::Secret;
 use ralph_proxy::address;
+use ralph_proxy::meter::Refusal;
 use ralph_proxy::notice::{Alarm, Call, Charge, Decided, Entry, Exchanged, Why, Wrong};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -65,6 +66,7 @@ fn what_is_told() {
         method: "POST".to_owned(),
         path: "/v1/messages?key=hunter2-hunter2".to_owned(),
         status: Some(200),
+        refused: None,
         sent: 10,
         received: 20,
         credential: Some("anthropic".to_owned()),
@@ -91,7 +93,26 @@ fn what_is_told() {
         denied("y.io"),
         Told::Decided(inner),
         Told::Exchanged(exchanged.clone()),
-        Told::Exchanged(Exchanged { path: "/a".repeat(2000), call: None, credential: None, status: None, ..exchanged }),
+        Told::Exchanged(Exchanged {
+            path: "/a".repeat(2000),
+            call: None,
+            credential: None,
+            status: None,
+            ..exchanged.clone()
+        }),
+        Told::Exchanged(Exchanged {
+            path: "/v1/files".to_owned(),
+            call: None,
+            status: Some(403),
+            refused: Some(Box::new(Refusal::Endpoint("`hunter2-hunter2` is not an endpoint".to_owned()))),
+            ..exchanged.clone()
+        }),
+        Told::Exchanged(Exchanged {
+            call: None,
+            status: Some(502),
+            refused: Some(Box::new(Refusal::Upstream("it does not answer".to_owned()))),
+            ..exchanged
+        }),
         Told::Alarm(Alarm {
             what: Wrong::PhantomAstray,
             credential: "anthropic".to_owned(),
@@ -106,7 +127,7 @@ fn what_is_told() {
     }
     book.close("box");
     let head = book.settle().unwrap();
-    assert_eq!(head.lines, 9);
+    assert_eq!(head.lines, 11);
     let mut written = lines(&folder);
     let long = written[4]["path"].take();
     assert_eq!(long.as_str().unwrap(), format!("{}…", "/a".repeat(512)));
@@ -133,6 +154,12 @@ fn what_is_told() {
              "cost": 77, "charge": "reported", "credential": "anthropic", "route": "anthropic", "model": "m"},
             {"kind": "exchange", "entry": "route", "decision": "allowed", "host": "api.x.io", "port": 443,
              "method": "POST", "path": null, "sent": 10, "received": 20},
+            {"kind": "exchange", "entry": "route", "decision": "denied", "reason": "`[redacted:KEY]` is not an endpoint",
+             "host": "api.x.io", "port": 443, "method": "POST", "path": "/v1/files", "status": 403, "sent": 10,
+             "received": 20, "credential": "anthropic"},
+            {"kind": "exchange", "entry": "route", "decision": "allowed", "reason": "it does not answer",
+             "host": "api.x.io", "port": 443, "method": "POST", "path": "/v1/messages", "status": 502, "sent": 10,
+             "received": 20, "credential": "anthropic"},
             {"kind": "alarm", "reason": "a stand-in for a credential was sent to a host it is not for",
              "host": "evil.io", "port": 443, "credential": "anthropic"},
             {"kind": "spent", "reason": "spent", "route": "anthropic", "model": "m"},
@@ -150,6 +177,7 @@ fn what_is_told() {
             &events[..],
             [
                 Event::PolicyDenied { count: 1, .. },
+                Event::PolicyDenied { .. },
                 Event::PolicyDenied { .. },
                 Event::PolicyDenied { .. },
                 Event::Log { level: Level::Error, .. },
