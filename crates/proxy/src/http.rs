@@ -201,7 +201,8 @@ async fn forward(
     }
     // From here on it is told, whether or not the client waits for the answer.
     let mut ending = Ending::new(Arc::clone(&pipeline.notice), Some(told), None);
-    let sending = Sending::new(body, &pipeline.phantoms, Arc::clone(&pipeline.notice), target.clone());
+    pipeline.leaves(path.len() + parts.headers.values().map(HeaderValue::len).sum::<usize>(), &target);
+    let sending = Sending::new(body, Arc::clone(pipeline), target.clone());
     let sent = sending.count();
     let response = match way.send(Request::from_parts(parts, sending)).await {
         // Nobody asked to switch.

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ralph_core::money::Micros;
 use ralph_core::policy::{Mode, Rule};
@@ -133,7 +134,7 @@ impl Charge {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alarm {
     pub what: Wrong,
-    /// The name of the credential.
+    /// The name of the credential; empty where it is about none.
     pub credential: String,
     pub host: String,
     pub port: u16,
@@ -150,6 +151,30 @@ pub enum Wrong {
     PhantomSaid,
     #[error("a real credential came back in an answer")]
     SecretReturned,
+    /// Nothing is cut: an upload can be what a run is for. Told once.
+    #[error("the run has sent out more than {}", bytes_in_words(*.limit))]
+    SentMuch { limit: u64 },
+}
+
+/// Writes a number of bytes as people read it, in whole units where it is one.
+fn bytes_in_words(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|(shift, _)| bytes >= 1 << shift && bytes.is_multiple_of(1 << shift)) {
+        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+/// A tunnel that was carried without being looked into, at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tunnelled {
+    pub entry: Entry,
+    pub host: String,
+    pub port: u16,
+    /// Bytes towards the world and back, those of TLS among them.
+    pub sent: u64,
+    pub received: u64,
+    pub took: Duration,
 }
 
 /// Everything the way out has to tell.
@@ -157,6 +182,7 @@ pub enum Wrong {
 pub enum Told {
     Decided(Decided),
     Exchanged(Exchanged),
+    Tunnelled(Tunnelled),
     /// A call is about to be dialled and may cost so much. What follows is the exchange that says what it did cost.
     Calling {
         /// The same as in the exchange that follows; no two calls of a process share one.

@@ -21,6 +21,7 @@ use crate::judge::{Ask, admit, judge, judge_name};
 use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::notice::{Alarm, Decided, Entry, Notice, Told, Why, Wrong};
+use crate::outflow::Outflow;
 use crate::resolve::Resolve;
 use crate::route::Route;
 use crate::scan::Forbidden;
@@ -38,6 +39,7 @@ pub(crate) struct Pipeline {
     pub(crate) notice: Arc<dyn Notice>,
     pub(crate) routes: Vec<Route>,
     pub(crate) ledger: Ledger,
+    outflow: Outflow,
     pub(crate) endpoints: Endpoints,
     /// The real credentials in every form: they must not come back.
     pub(crate) forbidden: Forbidden,
@@ -121,7 +123,7 @@ impl From<Why> for Refused {
 impl Pipeline {
     pub(crate) fn new(limits: Limits, terms: Terms, resolver: Arc<dyn Resolve>, notice: Arc<dyn Notice>) -> Self {
         let lent = terms.lent();
-        let Terms { policy, routes, credentials: bound, authority, ledger, run } = terms;
+        let Terms { policy, routes, credentials: bound, authority, ledger, outflow, run } = terms;
         let policy = watch::Sender::new(Arc::new(policy));
         let endpoints = Endpoints::new(Arc::clone(&resolver), limits);
         let forbidden = Forbidden::new(lent.iter().flat_map(|credential| credential.forms()));
@@ -134,6 +136,7 @@ impl Pipeline {
             notice,
             routes,
             ledger,
+            outflow,
             endpoints,
             forbidden,
             phantoms,
@@ -322,6 +325,11 @@ impl Pipeline {
 
     pub(crate) fn refused(&self, entry: Entry, target: &Target, why: &Why) {
         self.tell(entry, target, false, why, None);
+    }
+
+    /// Counts what goes to a target.
+    pub(crate) fn leaves(&self, bytes: usize, target: &Target) {
+        self.outflow.add(bytes as u64, target, &*self.notice);
     }
 
     /// Tells of something that was refused before it named a proper target.

@@ -125,6 +125,10 @@ impl Visit<'_> {
         };
         let (body, call) = if long { crowd_out(prepare) } else { prepare() }?;
         self.note(|told| told.sent = body.len() as u64);
+        if call.is_none() {
+            // Nobody pays for it, so no budget bounds it.
+            self.pipeline.leaves(body.len(), &self.route.upstream.target);
+        }
         let request = self.write(parts.method, &path, parts.headers, body)?;
         let sent = self.pipeline.endpoints.send(&self.route.upstream, request).await;
         drop(room);

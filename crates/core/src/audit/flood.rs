@@ -24,7 +24,9 @@ impl Class {
             Kind::Decision | Kind::Exchange if record.is_denial() => Self::Denied,
             // Of these an agent can cause many as well, but nothing else it causes may crowd them out.
             Kind::Alarm | Kind::Exchange if record.credential.is_some() => Self::Denied,
-            Kind::Decision | Kind::Exchange | Kind::Alarm | Kind::Spent => Self::Other,
+            Kind::Decision | Kind::Exchange | Kind::Tunnel | Kind::Spent => Self::Other,
+            // About the run as a whole, and told once.
+            Kind::Alarm => Self::Kept,
             Kind::Calling | Kind::Restarted | Kind::Closed | Kind::Skipped | Kind::Damaged => Self::Kept,
         }
     }

@@ -4,9 +4,9 @@ use super::error::{Error, Widens};
 use super::layer::Layer;
 use super::network;
 use super::origin::{Origin, Resolved};
-use super::resolved::{Agent, Budget, Check, Config, Git, Lint, Models, Resources, Sandbox};
+use super::resolved::{Agent, Budget, Check, Config, Egress, Git, Lint, Models, Resources, Sandbox};
 use super::stack::{Capped, Stack};
-use super::units::{Backend, Enforcement, Toolchains};
+use super::units::{Backend, Enforcement, Size, Toolchains};
 use super::values::Values;
 use crate::money::Micros;
 
@@ -54,6 +54,13 @@ pub fn resolve(layers: &[Layer], built_in_backend: Backend) -> Result<Config, Er
             timeout_s: or(stack.capped(&number("check.timeout_s", |values| values.check.timeout_s, None))?, 900),
         },
         agent: agent(&stack)?,
+        egress: Egress {
+            alarm_after: stack.capped_or(
+                &number("egress.alarm_after", |values| values.egress.alarm_after, None),
+                // Installing packages sends out a few megabytes; nobody's source code in text is larger.
+                Size::mib(64),
+            )?,
+        },
     })
 }
 
@@ -324,6 +331,7 @@ mod tests {
                 "agent.session_s 3600",
                 "agent.idle_s 900",
                 "agent.grace_s 20",
+                "egress.alarm_after 64m",
             ]
         );
     }

@@ -16,6 +16,7 @@ pub struct Config {
     pub lint: Lint,
     pub check: Check,
     pub agent: Agent,
+    pub egress: Egress,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -93,6 +94,12 @@ pub struct Agent {
     pub session_s: Resolved<u32>,
     pub idle_s: Resolved<u32>,
     pub grace_s: Resolved<u32>,
+}
+
+/// What is noticed about what leaves.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Egress {
+    pub alarm_after: Resolved<Size>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

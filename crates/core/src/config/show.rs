@@ -17,7 +17,7 @@ pub struct Row {
 
 /// Lists every option with its value and origin, in the order of the file.
 pub fn rows(config: &Config) -> Vec<Row> {
-    let Config { sandbox, budget, model, git, lint, check, agent } = config;
+    let Config { sandbox, budget, model, git, lint, check, agent, egress } = config;
     let (network, resources) = (&sandbox.network, &sandbox.resources);
     vec![
         row("sandbox.backend", &sandbox.backend),
@@ -54,6 +54,7 @@ pub fn rows(config: &Config) -> Vec<Row> {
         row("agent.session_s", &agent.session_s),
         row("agent.idle_s", &agent.idle_s),
         row("agent.grace_s", &agent.grace_s),
+        row("egress.alarm_after", &egress.alarm_after),
     ]
 }
 

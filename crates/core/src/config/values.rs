@@ -19,6 +19,7 @@ pub struct Values {
     pub lint: LintValues,
     pub check: CheckValues,
     pub agent: AgentValues,
+    pub egress: EgressValues,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -136,8 +137,16 @@ pub struct AgentValues {
     pub grace_s: Option<u32>,
 }
 
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EgressValues {
+    /// A run that has sent out more than this, like "64m", raises an alarm, once; calls of models are not counted.
+    #[schemars(with = "Option<String>")]
+    pub alarm_after: Option<Size>,
+}
+
 /// Every key of the file, sections spelled out: what `config show` lists and "did you mean" chooses from.
-pub(super) const KEYS: [&str; 30] = [
+pub(super) const KEYS: [&str; 31] = [
     "sandbox.backend",
     "sandbox.image",
     "sandbox.reuse_container",
@@ -168,6 +177,7 @@ pub(super) const KEYS: [&str; 30] = [
     "agent.session_s",
     "agent.idle_s",
     "agent.grace_s",
+    "egress.alarm_after",
 ];
 
 fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Rule>>, D::Error> {

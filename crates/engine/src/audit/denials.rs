@@ -40,18 +40,15 @@ impl Denials {
                 self.log("restarted", Level::Warn, &format!("the way out was served anew: {why}"))
             }
             Told::Exchanged(exchanged) => self.hear_call(exchanged),
-            Told::Calling { .. } => None,
+            Told::Calling { .. } | Told::Tunnelled(_) => None,
         }
     }
 
     fn alarm(&mut self, alarm: &Alarm) -> Option<Event> {
         let Alarm { what, credential, host, port } = alarm;
         // Counted by what an agent cannot make up: new host names must not hide the next alarm.
-        self.log(
-            &format!("{what} {credential}"),
-            Level::Error,
-            &format!("alarm: {what} (`{credential}`, {host}:{port})"),
-        )
+        let whose = if credential.is_empty() { String::new() } else { format!("`{credential}`, ") };
+        self.log(&format!("{what} {credential}"), Level::Error, &format!("alarm: {what} ({whose}{host}:{port})"))
     }
 
     fn log(&mut self, kind: &str, level: Level, text: &str) -> Option<Event> {

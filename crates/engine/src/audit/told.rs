@@ -5,7 +5,7 @@ use ralph_core::audit::{Kind, Record};
 use ralph_core::price::Usage;
 use ralph_core::redact::Redactor;
 use ralph_core::text;
-use ralph_proxy::notice::{Alarm, Exchanged, Told};
+use ralph_proxy::notice::{Alarm, Exchanged, Told, Tunnelled};
 
 /// The longest path that is kept, in bytes; longer ones end with an ellipsis.
 const PATH: usize = 1024;
@@ -31,6 +31,17 @@ pub(super) fn record(sandbox: &str, told: &Told, redactor: &Redactor) -> Record 
             ..base
         },
         Told::Exchanged(exchanged) => Record { kind: Kind::Exchange, ..exchange(exchanged, base, redactor) },
+        Told::Tunnelled(Tunnelled { entry, host, port: at, sent, received, took }) => Record {
+            kind: Kind::Tunnel,
+            entry: Some(entry.as_str().to_owned()),
+            decision: Some("allowed".to_owned()),
+            host: some(host),
+            port: port(*at),
+            sent: Some(*sent),
+            received: Some(*received),
+            took_ms: Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+            ..base
+        },
         Told::Calling { route, model, cost, tokens, .. } => Record {
             kind: Kind::Calling,
             route: some(route),

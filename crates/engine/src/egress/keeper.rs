@@ -158,6 +158,9 @@ impl Door for Egress {
                 Book::open(&folder, redactor.clone()).map_err(|error| io::Error::other(error.to_string()))
             })
             .transpose()?;
+        if let Some(book) = &book {
+            terms.outflow = book.outflow(&terms.outflow);
+        }
         let ears =
             Arc::new(Ears { sandbox: sandbox.to_owned(), book, agreed: agreed.clone(), told: AtomicBool::new(false) });
         let embedded::Doors { explicit, transparent, dns_udp, dns_tcp } = doors;

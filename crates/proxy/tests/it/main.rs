@@ -7,6 +7,7 @@ mod connections;
 mod crowd;
 mod host;
 mod inside;
+mod outflow;
 mod overspend;
 mod routes;
 mod stage;

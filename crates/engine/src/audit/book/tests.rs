@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use ralph_core::audit::{DENIED, Fault, Report};
 use ralph_core::event::Level;
@@ -12,7 +13,8 @@ use ralph_core::price::Usage;
 use ralph_core::secret::Secret;
 use ralph_proxy::address;
 use ralph_proxy::meter::Refusal;
-use ralph_proxy::notice::{Alarm, Call, Charge, Decided, Entry, Exchanged, Why, Wrong};
+use ralph_proxy::notice::{Alarm, Call, Charge, Decided, Entry, Exchanged, Tunnelled, Why, Wrong};
+use ralph_proxy::outflow::Outflow;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -113,6 +115,20 @@ fn what_is_told() {
             refused: Some(Box::new(Refusal::Upstream("it does not answer".to_owned()))),
             ..exchanged
         }),
+        Told::Tunnelled(Tunnelled {
+            entry: Entry::Connect,
+            host: "pypi.org".to_owned(),
+            port: 443,
+            sent: 1234,
+            received: 56,
+            took: Duration::from_millis(7890),
+        }),
+        Told::Alarm(Alarm {
+            what: Wrong::SentMuch { limit: 64 << 20 },
+            credential: String::new(),
+            host: "pypi.org".to_owned(),
+            port: 443,
+        }),
         Told::Alarm(Alarm {
             what: Wrong::PhantomAstray,
             credential: "anthropic".to_owned(),
@@ -127,7 +143,7 @@ fn what_is_told() {
     }
     book.close("box");
     let head = book.settle().unwrap();
-    assert_eq!(head.lines, 11);
+    assert_eq!(head.lines, 13);
     let mut written = lines(&folder);
     let long = written[4]["path"].take();
     assert_eq!(long.as_str().unwrap(), format!("{}…", "/a".repeat(512)));
@@ -160,6 +176,9 @@ fn what_is_told() {
             {"kind": "exchange", "entry": "route", "decision": "allowed", "reason": "it does not answer",
              "host": "api.x.io", "port": 443, "method": "POST", "path": "/v1/messages", "status": 502, "sent": 10,
              "received": 20, "credential": "anthropic"},
+            {"kind": "tunnel", "entry": "connect", "decision": "allowed", "host": "pypi.org", "port": 443, "sent": 1234,
+             "received": 56, "took_ms": 7890},
+            {"kind": "alarm", "reason": "the run has sent out more than 64 MiB", "host": "pypi.org", "port": 443},
             {"kind": "alarm", "reason": "a stand-in for a credential was sent to a host it is not for",
              "host": "evil.io", "port": 443, "credential": "anthropic"},
             {"kind": "spent", "reason": "spent", "route": "anthropic", "model": "m"},
@@ -181,6 +200,7 @@ fn what_is_told() {
                 Event::PolicyDenied { .. },
                 Event::PolicyDenied { .. },
                 Event::Log { level: Level::Error, .. },
+                Event::Log { level: Level::Error, .. },
                 Event::Log { level: Level::Warn, .. },
                 Event::Log { level: Level::Warn, .. },
             ]
@@ -188,6 +208,13 @@ fn what_is_told() {
         "{events:?}"
     );
     assert_eq!(book.denied(), []);
+    drop(book);
+    // Whoever goes on counts on: what was not paid for is there, in requests and in tunnels.
+    let book = Book::open(&folder, redactor()).unwrap();
+    let counted = book.outflow(&Outflow::new(Some(5), 0));
+    assert_eq!((counted.sent(), counted.limit()), (10 + 10 + 10 + 1234, Some(5)));
+    assert_eq!(book.outflow(&Outflow::new(Some(7), 0)).limit(), Some(5), "one count for all sandboxes");
+    assert_eq!(book.outflow(&Outflow::new(None, 0)).limit(), None);
 }
 
 #[test]
