@@ -196,6 +196,8 @@ async fn forward(
             // Whose account would it be?
             credential::strip(&mut parts.headers);
         }
+        // Where it is of no use, its own host need not see it either.
+        lent.take_out(&mut parts.headers);
         // An answer in another encoding could not be looked through.
         parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }

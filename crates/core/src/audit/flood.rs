@@ -25,9 +25,8 @@ impl Class {
             // Of these an agent can cause many as well, but nothing else it causes may crowd them out.
             Kind::Alarm | Kind::Exchange if record.credential.is_some() => Self::Denied,
             Kind::Decision | Kind::Exchange | Kind::Tunnel | Kind::Spent => Self::Other,
-            // About the run as a whole, and told once.
-            Kind::Alarm => Self::Kept,
-            Kind::Calling | Kind::Restarted | Kind::Closed | Kind::Skipped | Kind::Damaged => Self::Kept,
+            // An alarm that is about no credential is about the run as a whole, and told once.
+            Kind::Alarm | Kind::Calling | Kind::Restarted | Kind::Closed | Kind::Skipped | Kind::Damaged => Self::Kept,
         }
     }
 }
