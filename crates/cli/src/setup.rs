@@ -326,6 +326,7 @@ impl Setup {
             policy: config.sandbox.network.policy(),
             identity: Identity { name: config.git.name.value.clone(), email: config.git.email.value.clone() },
             ladder: config.run.ladder.value.clone(),
+            alarm_after: Some(config.egress.alarm_after.value.bytes()),
             check_timeout_s: proof_timeout.min(u64::from(config.check.timeout_s.value)),
             baseline: !flags.no_baseline,
             include_dirty: flags.include_dirty,

@@ -355,6 +355,9 @@ pub struct Started {
     /// Scripts of the base commit that proofs execute: protected as well.
     pub proof_files: Vec<String>,
     pub policy: Policy,
+    /// More bytes than this raise an alarm when they have left; missing in older runs, which raised none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alarm_after: Option<u64>,
     pub commit_state: bool,
     pub min_changed_lines: u64,
     pub ladder: Vec<Rung>,

@@ -6,12 +6,14 @@ mod book;
 mod calls;
 mod denials;
 mod read;
+mod refused;
 mod told;
 
 pub use book::Book;
 pub use calls::{Calls, Charged};
 pub use denials::Denials;
 pub use read::{Entry, Reader, verify};
+pub use refused::refused;
 
 use std::path::PathBuf;
 

@@ -27,7 +27,10 @@ pub(crate) async fn serve(pipeline: &Arc<Pipeline>, mut client: impl Client, hea
                 tunnel::carry(pipeline, Entry::Connect, &target, ready, client).await;
             }
         }
-        Err(refused) => say_and_close(client, &Reply::refused(&target, &refused.why, refused.address).bytes()).await,
+        Err(refused) => {
+            let reply = Reply::refused(&target, &refused.why, refused.address, pipeline.run());
+            say_and_close(client, &reply.bytes()).await;
+        }
     }
 }
 

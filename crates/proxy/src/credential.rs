@@ -64,6 +64,8 @@ pub struct Credential {
     /// Values that have to stand in a list header beside it.
     beside: Option<(HeaderName, &'static str)>,
     revoked: AtomicBool,
+    /// Its stand-in was seen where it need not be, which is told once.
+    said: AtomicBool,
 }
 
 impl fmt::Debug for Credential {
@@ -97,7 +99,16 @@ impl Credential {
             return Err(BadCredential::Unsendable { name });
         }
         let phantom = Phantom::shaped_like(secret.expose())?;
-        Ok(Self { name, secret, phantom, place, hosts: Vec::new(), beside: None, revoked: AtomicBool::new(false) })
+        Ok(Self {
+            name,
+            secret,
+            phantom,
+            place,
+            hosts: Vec::new(),
+            beside: None,
+            revoked: AtomicBool::default(),
+            said: AtomicBool::default(),
+        })
     }
 
     /// Binds it to hosts, where it is put in over verified TLS.
@@ -135,6 +146,11 @@ impl Credential {
         self.revoked.load(Ordering::Relaxed)
     }
 
+    /// Says whether this is the first time that its stand-in was seen where it need not be.
+    pub(crate) fn is_said_first(&self) -> bool {
+        !self.said.swap(true, Ordering::Relaxed)
+    }
+
     pub(crate) fn is_for(&self, host: &str) -> bool {
         self.hosts.iter().any(|known| known == host)
     }
@@ -142,6 +158,11 @@ impl Credential {
     /// Every way the real one could be written on its way back.
     pub(crate) fn forms(&self) -> impl Iterator<Item = (String, String)> {
         forms(self.secret.expose()).into_iter().map(|form| (form, self.name.clone()))
+    }
+
+    /// Every way the stand-in could be written on its way out.
+    pub(crate) fn phantom_forms(&self) -> impl Iterator<Item = (String, String)> {
+        forms(self.phantom.as_str()).into_iter().map(|form| (form, self.name.clone()))
     }
 
     /// Says whether the stand-in is one of the credentials a request carries, in whatever header and way.
@@ -159,6 +180,19 @@ impl Credential {
 
     pub(crate) fn stands_in(&self, text: &str) -> bool {
         text.contains(self.phantom.as_str())
+    }
+
+    /// Takes off every header that holds the stand-in, and says whether there was one.
+    pub(crate) fn take_out(&self, headers: &mut HeaderMap) -> bool {
+        let holds = |(name, value): &(&HeaderName, &HeaderValue)| {
+            // The name of a header has lost its capitals.
+            self.is_held_by(value) || name.as_str().contains(&self.phantom.as_str().to_ascii_lowercase())
+        };
+        let named: Vec<HeaderName> = headers.iter().filter(holds).map(|(name, _)| name.clone()).collect();
+        for name in &named {
+            headers.remove(name);
+        }
+        !named.is_empty()
     }
 
     /// Takes every credential off a request and puts the real one where it belongs.

@@ -133,7 +133,7 @@ async fn forward(
     let tls = form.tls();
     let refuse = |why: Why| {
         pipeline.refused(entry, &target, &why);
-        Reply::refused(&target, &why, None)
+        Reply::refused(&target, &why, None, pipeline.run())
     };
     if ["TRACE", "TRACK"].contains(&request.method().as_str()) || request.method() == Method::CONNECT {
         pipeline.refused(entry, &target, &Why::Malformed("this method is not carried"));
@@ -157,12 +157,12 @@ async fn forward(
     let kept = line.lock().await.take().and_then(|line| line.again(&target, tls, &ask));
     let open = async || {
         let opened = Line::open(pipeline, entry, &target, tls, ask.clone()).await;
-        opened.map_err(|Refused { why, address }| Reply::refused(&target, &why, address))
+        opened.map_err(|Refused { why, address }| Reply::refused(&target, &why, address, pipeline.run()))
     };
     let mut fresh = kept.is_none();
     let mut way = match kept {
         Some(way) => {
-            pipeline.judge(entry, &target, &ask).map(|()| way).map_err(|why| Reply::refused(&target, &why, None))?
+            pipeline.judge(entry, &target, &ask).map(|()| way).map_err(|why| Reply::refused(&target, &why, None, pipeline.run()))?
         }
         None => open().await?,
     };
@@ -175,6 +175,7 @@ async fn forward(
         method: request.method().as_str().to_owned(),
         path: request.uri().path().to_owned(),
         status: None,
+        refused: None,
         sent: 0,
         received: 0,
         credential: None,
@@ -202,12 +203,15 @@ async fn forward(
             // Whose account would it be?
             credential::strip(&mut parts.headers);
         }
+        // Where it is of no use, its own host need not see it either.
+        lent.take_out(&mut parts.headers);
         // An answer in another encoding could not be looked through.
         parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
     // From here on it is told, whether or not the client waits for the answer.
     let mut ending = Ending::new(Arc::clone(&pipeline.notice), Some(told), None);
-    let sending = Sending::new(body, &pipeline.phantoms, Arc::clone(&pipeline.notice), target.clone());
+    pipeline.leaves(path.len() + parts.headers.values().map(HeaderValue::len).sum::<usize>(), &target);
+    let sending = Sending::new(body, Arc::clone(pipeline), target.clone());
     let sent = sending.count();
     let mut request = Request::from_parts(parts, sending);
     let response = loop {
@@ -221,7 +225,7 @@ async fn forward(
             }
             _ => {
                 ending.note(StatusCode::BAD_GATEWAY.as_u16(), sent.load(Ordering::Relaxed));
-                return Err(Reply::refused(&target, &Why::Unreachable, None));
+                return Err(Reply::refused(&target, &Why::Unreachable, None, pipeline.run()));
             }
         }
     };

@@ -14,6 +14,7 @@ pub mod ledger;
 pub mod limits;
 pub mod meter;
 pub mod notice;
+pub mod outflow;
 pub mod phantom;
 pub mod resolve;
 pub mod route;

@@ -17,9 +17,9 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::judge::Ask;
-use crate::notice::{Entry, Notice, Why, Wrong};
+use crate::notice::{Entry, Why, Wrong};
 use crate::pipeline::{Pipeline, Refused, Way, alarm};
-use crate::scan::{Forbidden, Leak, Scan};
+use crate::scan::{Leak, Scan};
 use crate::target::Target;
 use crate::upstream::secure;
 
@@ -121,15 +121,16 @@ pub(crate) struct Sending {
     body: Incoming,
     scan: Option<Scan>,
     count: Arc<AtomicU64>,
-    notice: Arc<dyn Notice>,
+    pipeline: Arc<Pipeline>,
     /// Where it goes, for an alarm.
     target: Target,
 }
 
 impl Sending {
-    pub(crate) fn new(body: Incoming, phantoms: &Forbidden, notice: Arc<dyn Notice>, target: Target) -> Self {
+    pub(crate) fn new(body: Incoming, pipeline: Arc<Pipeline>, target: Target) -> Self {
+        let phantoms = &pipeline.phantoms;
         let scan = (!phantoms.is_empty()).then(|| Scan::new(phantoms.clone()));
-        Self { body, scan, count: Arc::default(), notice, target }
+        Self { body, scan, count: Arc::default(), pipeline, target }
     }
 
     /// Shares how many bytes were sent.
@@ -139,11 +140,12 @@ impl Sending {
 
     fn look(&mut self, piece: Bytes) -> io::Result<Bytes> {
         self.count.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        self.pipeline.leaves(piece.len(), &self.target);
         let Some(scan) = &mut self.scan else { return Ok(piece) };
         // A body that held a stand-in is cut before its end: nothing is held back and lost, since a text that is only
         // begun is passed on as soon as it turns out to be another.
         scan.pass(piece).map_err(|Leak(credential)| {
-            alarm(&*self.notice, Wrong::PhantomAstray, credential, &self.target);
+            alarm(&*self.pipeline.notice, Wrong::PhantomAstray, credential, &self.target);
             io::Error::other("the request held a stand-in for a credential and was cut")
         })
     }

@@ -4,12 +4,14 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ralph_core::money::Micros;
 use ralph_core::policy::{Mode, Rule};
 use ralph_core::price::Usage;
 
 use crate::address::Kind;
+use crate::meter::Refusal;
 use crate::target::{BadTarget, Target};
 
 /// The way by which a connection asked to leave.
@@ -65,14 +67,14 @@ pub struct Decided {
 }
 
 impl Decided {
-    /// Returns the command by which a person can allow what was refused.
-    pub fn hint(&self) -> Option<String> {
-        let target = Target::new(&self.host, if self.port == 0 { 443 } else { self.port }).ok();
-        if self.allowed { None } else { self.why.hint(target.as_ref(), self.address) }
+    /// Returns the rule that would allow what was refused, where one can.
+    pub fn remedy(&self) -> Option<String> {
+        let target = Target::new(&self.host, if self.port == 0 { 443 } else { self.port }).ok()?;
+        if self.allowed { None } else { self.why.remedy(&target, self.address) }
     }
 }
 
-/// One request that was looked into and carried, at its end.
+/// One request that was looked into, at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exchanged {
     pub entry: Entry,
@@ -83,6 +85,8 @@ pub struct Exchanged {
     pub path: String,
     /// What the client was answered with; `None` when it hung up before.
     pub status: Option<u16>,
+    /// Why it was answered here and not by the host: a refusal of our own, or a host that failed.
+    pub refused: Option<Box<Refusal>>,
     /// Bytes of the bodies, towards the world and back.
     pub sent: u64,
     pub received: u64,
@@ -126,11 +130,11 @@ impl Charge {
     }
 }
 
-/// Something that must not happen, and was cut.
+/// Something that must not happen. It was cut, unless what is wrong says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alarm {
     pub what: Wrong,
-    /// The name of the credential.
+    /// The name of the credential; empty where it is about none.
     pub credential: String,
     pub host: String,
     pub port: u16,
@@ -142,8 +146,35 @@ pub enum Wrong {
     PhantomAstray,
     #[error("a stand-in that was revoked was used")]
     PhantomRevoked,
+    /// It is worth nothing to the model, and cutting every call that repeats it would end an honest session: told once.
+    #[error("a stand-in for a credential was written into a call to its own model")]
+    PhantomSaid,
     #[error("a real credential came back in an answer")]
     SecretReturned,
+    /// Nothing is cut: an upload can be what a run is for. Told once.
+    #[error("the run has sent out more than {}", bytes_in_words(*.limit))]
+    SentMuch { limit: u64 },
+}
+
+/// Writes a number of bytes as people read it, in whole units where it is one.
+fn bytes_in_words(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|(shift, _)| bytes >= 1 << shift && bytes.is_multiple_of(1 << shift)) {
+        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+/// A tunnel that was carried without being looked into, at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tunnelled {
+    pub entry: Entry,
+    pub host: String,
+    pub port: u16,
+    /// Bytes towards the world and back, those of TLS among them.
+    pub sent: u64,
+    pub received: u64,
+    pub took: Duration,
 }
 
 /// Everything the way out has to tell.
@@ -151,6 +182,7 @@ pub enum Wrong {
 pub enum Told {
     Decided(Decided),
     Exchanged(Exchanged),
+    Tunnelled(Tunnelled),
     /// A call is about to be dialled and may cost so much. What follows is the exchange that says what it did cost.
     Calling {
         /// The same as in the exchange that follows; no two calls of a process share one.
@@ -222,16 +254,15 @@ pub enum Why {
 }
 
 impl Why {
-    /// Returns the command that would allow the target, where a rule can.
-    pub(crate) fn hint(&self, target: Option<&Target>, address: Option<IpAddr>) -> Option<String> {
-        let rule = match self {
+    /// Returns the rule that would allow the target, where one can.
+    pub(crate) fn remedy(&self, target: &Target, address: Option<IpAddr>) -> Option<String> {
+        match self {
             // A rule for the whole host would allow more than those about its requests meant to.
-            Self::Mode(_) | Self::Revoked => target?.rule(),
+            Self::Mode(_) | Self::Revoked => Some(target.rule()),
             // Only the address itself opens an inner address, never a name.
-            Self::Inner(kind) if kind.may_be_listed() => Target::address(address?, target?.port()).rule(),
-            _ => return None,
-        };
-        Some(format!("ralph run --allow-host {rule}"))
+            Self::Inner(kind) if kind.may_be_listed() => Some(Target::address(address?, target.port()).rule()),
+            _ => None,
+        }
     }
 }
 
@@ -247,17 +278,17 @@ mod tests {
     fn check(host: &str, port: u16, why: Why, address: Option<&str>, want: Option<&str>) {
         let address = address.map(|address| address.parse().unwrap());
         let decided = Decided { entry: Entry::Connect, host: host.to_owned(), port, allowed: false, why, address };
-        assert_eq!(decided.hint().as_deref(), want);
-        assert_eq!(Decided { allowed: true, ..decided }.hint(), None);
+        assert_eq!(decided.remedy().as_deref(), want);
+        assert_eq!(Decided { allowed: true, ..decided }.remedy(), None);
     }
 
     #[test]
-    fn hints_are_commands_that_would_help() {
-        check("x.io", 443, Why::Mode(Mode::Allowlist), None, Some("ralph run --allow-host x.io"));
-        check("x.io", 80, Why::Mode(Mode::Deny), None, Some("ralph run --allow-host x.io:80"));
-        check("x.io", 0, Why::Mode(Mode::Deny), None, Some("ralph run --allow-host x.io"));
-        check("x.io", 443, Why::Inner(Kind::Private), Some("10.0.0.1"), Some("ralph run --allow-host 10.0.0.1"));
-        check("x.io", 80, Why::Inner(Kind::Loopback), Some("::1"), Some("ralph run --allow-host [::1]:80"));
+    fn remedies_are_rules_that_would_help() {
+        check("x.io", 443, Why::Mode(Mode::Allowlist), None, Some("x.io"));
+        check("x.io", 80, Why::Mode(Mode::Deny), None, Some("x.io:80"));
+        check("x.io", 0, Why::Mode(Mode::Deny), None, Some("x.io"));
+        check("x.io", 443, Why::Inner(Kind::Private), Some("10.0.0.1"), Some("10.0.0.1"));
+        check("x.io", 80, Why::Inner(Kind::Loopback), Some("::1"), Some("[::1]:80"));
         check("x.io", 80, Why::Inner(Kind::Metadata), Some("169.254.169.254"), None);
         check("x.io", 443, Why::Rule(Box::new("x.io".parse().unwrap())), None, None);
         check("a b", 443, Why::Mode(Mode::Deny), None, None);

@@ -21,6 +21,7 @@ use crate::judge::{Ask, admit, judge, judge_name};
 use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::notice::{Alarm, Decided, Entry, Notice, Told, Why, Wrong};
+use crate::outflow::Outflow;
 use crate::resolve::Resolve;
 use crate::route::Route;
 use crate::scan::Forbidden;
@@ -38,6 +39,7 @@ pub(crate) struct Pipeline {
     pub(crate) notice: Arc<dyn Notice>,
     pub(crate) routes: Vec<Route>,
     pub(crate) ledger: Ledger,
+    outflow: Outflow,
     pub(crate) endpoints: Endpoints,
     /// The real credentials in every form: they must not come back.
     pub(crate) forbidden: Forbidden,
@@ -49,6 +51,7 @@ pub(crate) struct Pipeline {
     lent: Vec<Arc<Credential>>,
     /// Those that are lent to hosts.
     bound: Vec<Arc<Credential>>,
+    run: Option<String>,
     policy: watch::Sender<Arc<Policy>>,
     names: Mutex<Table>,
     /// The room for bodies that are read as a whole, in pieces of [`PIECE`].
@@ -120,12 +123,11 @@ impl From<Why> for Refused {
 impl Pipeline {
     pub(crate) fn new(limits: Limits, terms: Terms, resolver: Arc<dyn Resolve>, notice: Arc<dyn Notice>) -> Self {
         let lent = terms.lent();
-        let Terms { policy, routes, credentials: bound, authority, ledger } = terms;
+        let Terms { policy, routes, credentials: bound, authority, ledger, outflow, run } = terms;
         let policy = watch::Sender::new(Arc::new(policy));
         let endpoints = Endpoints::new(Arc::clone(&resolver), limits);
         let forbidden = Forbidden::new(lent.iter().flat_map(|credential| credential.forms()));
-        let phantom = |credential: &Arc<Credential>| (credential.phantom().to_owned(), credential.name().to_owned());
-        let phantoms = Forbidden::new(lent.iter().map(phantom));
+        let phantoms = Forbidden::new(lent.iter().flat_map(|credential| credential.phantom_forms()));
         let names = Mutex::default();
         let bodies = Arc::new(Semaphore::new(ROOM / PIECE));
         let lookups = Arc::new(Semaphore::new(LOOKUPS));
@@ -134,6 +136,7 @@ impl Pipeline {
             notice,
             routes,
             ledger,
+            outflow,
             endpoints,
             forbidden,
             phantoms,
@@ -141,6 +144,7 @@ impl Pipeline {
             authority,
             lent,
             bound,
+            run,
             policy,
             names,
             bodies,
@@ -161,6 +165,11 @@ impl Pipeline {
         for credential in &self.lent {
             credential.revoke();
         }
+    }
+
+    /// Returns the run whose policy a person can change, if there is one.
+    pub(crate) fn run(&self) -> Option<&str> {
+        self.run.as_deref()
     }
 
     pub(crate) fn mode(&self) -> Mode {
@@ -191,6 +200,15 @@ impl Pipeline {
             credential.stands_in(path) || headers.iter().any(|(_, value)| credential.is_held_by(value))
         });
         found.map(|credential| credential.name().to_owned())
+    }
+
+    /// Finds the credentials whose stand-ins a body holds, in whatever form.
+    pub(crate) fn held_by(&self, body: &[u8]) -> Vec<&Arc<Credential>> {
+        if self.phantoms.found(body).is_none() {
+            return Vec::new();
+        }
+        let held = |credential: &&Arc<Credential>| Forbidden::new(credential.phantom_forms()).found(body).is_some();
+        self.lent.iter().filter(held).collect()
     }
 
     pub(crate) fn set_policy(&self, policy: Policy) {
@@ -307,6 +325,11 @@ impl Pipeline {
 
     pub(crate) fn refused(&self, entry: Entry, target: &Target, why: &Why) {
         self.tell(entry, target, false, why, None);
+    }
+
+    /// Counts what goes to a target.
+    pub(crate) fn leaves(&self, bytes: usize, target: &Target) {
+        self.outflow.add(bytes as u64, target, &*self.notice);
     }
 
     /// Tells of something that was refused before it named a proper target.

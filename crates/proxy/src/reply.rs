@@ -1,4 +1,7 @@
-//! What a client is told when it cannot have its way: one line that says why, one that says who could change it.
+//! What a client is told when it cannot have its way: one line that says why, and how a person could change it.
+//!
+//! Few clients show the body of a refused `CONNECT`; many show the words beside its status, and some a header. So the line
+//! stands in all three.
 
 use std::net::IpAddr;
 
@@ -10,6 +13,11 @@ use hyper::{Response, StatusCode};
 use crate::head::Fault;
 use crate::notice::Why;
 use crate::target::Target;
+
+/// The header that tells a refusal.
+const DENY: &str = "x-ralph-deny";
+/// The longest line in a head: the longest host name, a reason and a command fit into it.
+const LINE: usize = 800;
 
 /// A short answer of our own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +31,9 @@ impl Reply {
         Self { status, text: text.into() }
     }
 
-    /// Says why a target cannot be reached.
-    pub(crate) fn refused(target: &Target, why: &Why, address: Option<IpAddr>) -> Self {
+    /// Says why a target cannot be reached, and by which command a person can allow it: in the run there is, or else in
+    /// one that is to be started.
+    pub(crate) fn refused(target: &Target, why: &Why, address: Option<IpAddr>, run: Option<&str>) -> Self {
         let status = match why {
             Why::Unresolved | Why::Unreachable | Why::Untrusted => StatusCode::BAD_GATEWAY,
             Why::Crowded => StatusCode::SERVICE_UNAVAILABLE,
@@ -33,9 +42,13 @@ impl Reply {
             _ => StatusCode::FORBIDDEN,
         };
         let mut text = format!("`{target}` cannot be reached: {why}");
-        if let Some(hint) = why.hint(Some(target), address) {
-            text.push_str("\nhint: a person can allow it with `");
-            text.push_str(&hint);
+        if let Some(rule) = why.remedy(target, address) {
+            let command = match run {
+                Some(run) => format!("ralph policy allow {rule} --run {run}"),
+                None => format!("ralph run --allow-host {rule}"),
+            };
+            text.push_str("; a person can allow it with `");
+            text.push_str(&command);
             text.push('`');
         }
         Self { status, text }
@@ -63,13 +76,19 @@ impl Reply {
         format!("ralph: {}\n", self.text)
     }
 
+    /// Returns the text as it can stand in a head: one bounded line of plain characters, whatever a client wrote.
+    fn line(&self) -> String {
+        let plain = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
+        ralph_core::text::head(&self.text, LINE).chars().map(plain).collect()
+    }
+
     /// Writes the answer as it goes over the wire.
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let body = self.body();
+        let (body, line) = (self.body(), self.line());
         let (status, length) = (self.status, body.len());
         format!(
-            "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {length}\r\n\
-             Connection: close\r\n\r\n{body}"
+            "HTTP/1.1 {status}; ralph: {line}\r\n{DENY}: {line}\r\nContent-Type: text/plain; charset=utf-8\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         )
         .into_bytes()
     }
@@ -78,6 +97,9 @@ impl Reply {
         let mut response = Response::new(Full::new(Bytes::from(self.body())));
         *response.status_mut() = self.status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        if let Ok(line) = HeaderValue::from_str(&self.line()) {
+            response.headers_mut().insert(DENY, line);
+        }
         response
     }
 }
@@ -91,14 +113,33 @@ mod tests {
     #[test]
     fn refusals_name_the_way_out() {
         let target = Target::new("x.io", 443).unwrap();
-        let reply = Reply::refused(&target, &Why::Mode(Mode::Allowlist), None);
-        assert_eq!(
-            String::from_utf8(reply.bytes()).unwrap(),
-            "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 156\r\n\
-             Connection: close\r\n\r\n\
-             ralph: `x.io:443` cannot be reached: no rule names it, and the network policy is `allowlist`\n\
-             hint: a person can allow it with `ralph run --allow-host x.io`\n"
-        );
-        assert_eq!(Reply::refused(&target, &Why::Unreachable, None).status, StatusCode::BAD_GATEWAY);
+        let why = "`x.io:443` cannot be reached: no rule names it, and the network policy is `allowlist`";
+        for (run, command) in
+            [(Some("r-1"), "ralph policy allow x.io --run r-1"), (None, "ralph run --allow-host x.io")]
+        {
+            let line = format!("{why}; a person can allow it with `{command}`");
+            let reply = Reply::refused(&target, &Why::Mode(Mode::Allowlist), None, run);
+            assert_eq!(
+                String::from_utf8(reply.bytes()).unwrap(),
+                format!(
+                    "HTTP/1.1 403 Forbidden; ralph: {line}\r\nx-ralph-deny: {line}\r\n\
+                     Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+                     Connection: close\r\n\r\nralph: {line}\n",
+                    line.len() + 8
+                )
+            );
+            assert_eq!(reply.response().headers().get(DENY).unwrap(), line.as_str());
+        }
+        assert_eq!(Reply::refused(&target, &Why::Unreachable, None, None).status, StatusCode::BAD_GATEWAY);
+    }
+
+    #[test]
+    fn a_head_stays_a_head() {
+        let reply = Reply::new(StatusCode::FORBIDDEN, format!("a\r\nx: y\u{1b}[31m\u{e9}{}", "z".repeat(2000)));
+        let text = String::from_utf8(reply.bytes()).unwrap();
+        let (head, _) = text.split_once("\r\n\r\n").unwrap();
+        assert_eq!(head.split("\r\n").count(), 5, "{head}");
+        assert!(head.starts_with("HTTP/1.1 403 Forbidden; ralph: a??x: y?[31m?zzz") && head.len() < 2000, "{head}");
+        assert!(reply.response().headers().contains_key(DENY));
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::charge::{self, Pending};
-use crate::credential;
+use crate::credential::{self, Credential};
 use crate::late::Asking;
 use crate::ledger::Rate;
 use crate::meter::{self, Endpoint, Refusal, Said, Tee, Wire, endpoint};
@@ -48,6 +48,7 @@ pub(crate) async fn serve(pipeline: &Arc<Pipeline>, route: &Route, rest: &str, r
         method: request.method().as_str().to_owned(),
         path: route.path(rest),
         status: None,
+        refused: None,
         sent: 0,
         received: 0,
         credential: None,
@@ -111,25 +112,32 @@ impl Visit<'_> {
             let text = format!("`{} {rest}` is not an endpoint of route `{}`", request.method(), self.route.name());
             return Err(Refusal::Endpoint(text));
         };
-        let query = request.uri().query().and_then(|query| kept(self.route.wire(), query));
+        let query = request.uri().query().and_then(|query| kept(self.route, query));
         let (mut parts, body) = request.into_parts();
-        self.lend(&mut parts.headers, parts.uri.query())?;
+        self.lend(&mut parts.headers, rest, parts.uri.query())?;
         let (body, room) = self.read(body).await?;
         let path = match query {
             Some(query) => format!("{}?{query}", self.route.path(rest)),
             None => self.route.path(rest),
         };
-        let (body, call) = match endpoint {
-            Endpoint::Free => (body, None),
-            Endpoint::Call(call) => {
-                // A long body takes a while to read and write anew, and others are served by the same thread.
-                let long = body.len() > LONG;
-                let mut reserve = || self.reserve(&call, &body);
-                let (body, usage_added) = if long { crowd_out(reserve) } else { reserve() }?;
-                (body, Some((call, usage_added)))
+        // A long body takes a while to read and write anew, and others are served by the same thread.
+        let long = body.len() > LONG;
+        let prepare = || {
+            self.look_through(&body)?;
+            match endpoint {
+                Endpoint::Free => Ok((body, None)),
+                Endpoint::Call(call) => {
+                    let (body, usage_added) = self.reserve(&call, &body)?;
+                    Ok((body, Some((call, usage_added))))
+                }
             }
         };
+        let (body, call) = if long { crowd_out(prepare) } else { prepare() }?;
         self.note(|told| told.sent = body.len() as u64);
+        if call.is_none() {
+            // Nobody pays for it, so no budget bounds it.
+            self.pipeline.leaves(body.len(), &self.route.upstream.target);
+        }
         let request = self.write(parts.method, &path, parts.headers, body)?;
         let asking = Asking::new(self.pipeline, &self.route.upstream, request, room, call.clone());
         let sent = self.asking.insert(asking).answered().await;
@@ -148,12 +156,13 @@ impl Visit<'_> {
         self.answer(response, lease, call)
     }
 
-    fn lend(&mut self, headers: &mut HeaderMap, query: Option<&str>) -> Result<(), Refusal> {
+    fn lend(&mut self, headers: &mut HeaderMap, rest: &str, query: Option<&str>) -> Result<(), Refusal> {
         let by_query = |phantom: &str| {
             query.is_some_and(|query| query.split('&').any(|pair| pair.strip_prefix("key=") == Some(phantom)))
         };
         // A stand-in of another credential has no business here.
-        if let Some(other) = self.pipeline.astray(headers, query.unwrap_or(""), self.route.credential()) {
+        let asked = format!("{rest}?{}", query.unwrap_or(""));
+        if let Some(other) = self.pipeline.astray(headers, &asked, self.route.credential()) {
             alarm(&*self.pipeline.notice, Wrong::PhantomAstray, other, &self.route.upstream.target);
             return Err(Refusal::Credential("this stand-in is for another host".to_owned()));
         }
@@ -177,9 +186,49 @@ impl Visit<'_> {
             );
             return Err(Refusal::Credential("this stand-in was revoked".to_owned()));
         }
+        if credential.stands_in(rest) {
+            self.said(credential);
+            return Err(Refusal::Credential("a stand-in has no place in an address".to_owned()));
+        }
         credential.lend(headers);
+        if credential.take_out(headers) {
+            self.said(credential);
+        }
         self.note(|told| told.credential = Some(credential.name().to_owned()));
         Ok(())
+    }
+
+    /// Looks for stand-ins in a body, before anything is set aside or dialled for it.
+    fn look_through(&self, body: &[u8]) -> Result<(), Refusal> {
+        let own = self.route.credential();
+        for held in self.pipeline.held_by(body) {
+            if own.is_some_and(|own| Arc::ptr_eq(own, held)) {
+                self.said(held);
+            } else {
+                alarm(
+                    &*self.pipeline.notice,
+                    Wrong::PhantomAstray,
+                    held.name().to_owned(),
+                    &self.route.upstream.target,
+                );
+                let text = format!("the request holds the stand-in for `{}`, which is for another host", held.name());
+                return Err(Refusal::Credential(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Raises the alarm about a stand-in that its own model is told, the first time: a conversation repeats itself with
+    /// every call.
+    fn said(&self, credential: &Credential) {
+        if credential.is_said_first() {
+            alarm(
+                &*self.pipeline.notice,
+                Wrong::PhantomSaid,
+                credential.name().to_owned(),
+                &self.route.upstream.target,
+            );
+        }
     }
 
     /// Reads a body as a whole, in the room that all bodies of the sandbox have together.
@@ -321,7 +370,10 @@ impl Visit<'_> {
 
     fn refuse(&mut self, refusal: &Refusal) -> Answer {
         let Said { status, body, headers } = meter::refusal(self.route.wire(), refusal);
-        self.note(|told| told.status = Some(status));
+        self.note(|told| {
+            told.status = Some(status);
+            told.refused = Some(Box::new(refusal.clone()));
+        });
         let mut response = Response::new(Either::Left(Full::new(Bytes::from(body))));
         *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -334,14 +386,16 @@ impl Visit<'_> {
 
 /// Keeps of a query what is known to be harmless. Others bring keys of their own, or have the provider leave its count
 /// out of the answer.
-fn kept(wire: Wire, query: &str) -> Option<String> {
-    let known: &[&str] = match wire {
+fn kept(route: &Route, query: &str) -> Option<String> {
+    let known: &[&str] = match route.wire() {
         Wire::Anthropic => &["beta", "limit", "after_id", "before_id"],
         Wire::OpenAi => &["api-version"],
         Wire::Gemini => &["alt", "pageSize", "pageToken"],
     };
     let name = |pair: &str| pair.split_once('=').map_or(pair, |(name, _)| name).to_owned();
-    let kept: Vec<&str> = query.split('&').filter(|pair| known.contains(&name(pair).as_str())).collect();
+    let holds = |pair: &str| route.credential().is_some_and(|credential| credential.stands_in(pair));
+    let kept: Vec<&str> =
+        query.split('&').filter(|pair| known.contains(&name(pair).as_str()) && !holds(pair)).collect();
     (!kept.is_empty()).then(|| kept.join("&"))
 }
 

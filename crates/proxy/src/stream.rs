@@ -84,6 +84,28 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
+/// A stream that says how much was read from it.
+#[derive(Debug)]
+pub(crate) struct Counted<S, F> {
+    inner: S,
+    count: F,
+}
+
+impl<S, F: Fn(usize)> Counted<S, F> {
+    pub(crate) fn new(inner: S, count: F) -> Self {
+        Self { inner, count }
+    }
+}
+
+impl<S: AsyncRead + Unpin, F: Fn(usize) + Unpin> AsyncRead for Counted<S, F> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        (self.count)(buf.filled().len().saturating_sub(before));
+        Poll::Ready(Ok(()))
+    }
+}
+
 /// A stream whose first bytes were read already and are read again.
 #[derive(Debug)]
 pub(crate) struct Rewound<S> {

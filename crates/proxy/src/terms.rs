@@ -7,6 +7,7 @@ use ralph_core::policy::Policy;
 use crate::authority::Authority;
 use crate::credential::Credential;
 use crate::ledger::{Caps, Ledger};
+use crate::outflow::Outflow;
 use crate::route::Route;
 
 /// What one sandbox may reach, and what it is lent on the way.
@@ -20,6 +21,10 @@ pub struct Terms {
     pub authority: Option<Arc<Authority>>,
     /// The account book that calls over the routes are charged to.
     pub ledger: Ledger,
+    /// What leaves is counted here, over all sandboxes of a run.
+    pub outflow: Outflow,
+    /// The run whose policy a person can change; a refusal names the command.
+    pub run: Option<String>,
 }
 
 impl From<Policy> for Terms {
@@ -27,7 +32,8 @@ impl From<Policy> for Terms {
         // Without routes nothing is ever charged; with a cap of nothing a mistake could not cost anything either.
         let nothing = Caps { cost: Some(ralph_core::money::Micros::ZERO), tokens: Some(0) };
         let ledger = Ledger::new(nothing, ralph_core::money::Micros::ZERO, 0);
-        Self { policy, routes: Vec::new(), credentials: Vec::new(), authority: None, ledger }
+        let outflow = Outflow::new(None, 0);
+        Self { policy, routes: Vec::new(), credentials: Vec::new(), authority: None, ledger, outflow, run: None }
     }
 }
 

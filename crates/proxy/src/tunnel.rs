@@ -1,11 +1,13 @@
 //! Bytes both ways, after the client's first words were checked.
 //!
 //! Port 443 carries TLS to the name that was asked for and nothing else; port 80 carries plain HTTP and is handed to
-//! that room; on any other port a TLS hello must name the target too. What a tunnel says afterwards is not looked at,
-//! unless the host is lent a credential or has rules about single requests: then we speak TLS as the host, and the
+//! that room; on any other port a TLS hello must name the target too. What a tunnel says afterwards is counted and not
+//! looked at, unless the host is lent a credential or has rules about single requests: then we speak TLS as the host, and the
 //! requests go to that room as well.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use ralph_core::policy::canonical;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, copy_buf, split};
@@ -16,9 +18,9 @@ use crate::authority::Authority;
 use crate::hello::{self, Hello};
 use crate::http::{self, Form};
 use crate::judge::Ask;
-use crate::notice::{Entry, Why};
+use crate::notice::{Entry, Told, Tunnelled, Why};
 use crate::pipeline::{Pipeline, Refused, Way};
-use crate::stream::{Client, Rewound};
+use crate::stream::{Client, Counted, Rewound};
 use crate::target::{HTTP, HTTPS, Target, shown};
 
 /// So much is carried at once; the usual eighth of it costs two thirds of the speed.
@@ -133,19 +135,21 @@ pub(crate) async fn relay(
     first: Option<Vec<u8>>,
 ) {
     let Way { stream, mut permit } = way;
+    let tally = Tally::new(pipeline, entry, target);
     let (mut client_reads, mut client_writes) = split(client);
-    let (mut far_reads, mut far_writes) = stream.into_split();
+    let (far_reads, mut far_writes) = stream.into_split();
     let out = async {
         let first = match first {
             Some(first) => first,
             None => listen(&mut client_reads, target, Must::NotLie).await?,
         };
+        tally.out(first.len());
         far_writes.write_all(&first).await.map_err(|_| End::Gone)?;
-        pour(&mut client_reads, &mut far_writes).await?;
+        pour(Counted::new(client_reads, |bytes| tally.out(bytes)), &mut far_writes).await?;
         far_writes.shutdown().await.map_err(|_| End::Gone)
     };
     let back = async {
-        pour(&mut far_reads, &mut client_writes).await?;
+        pour(Counted::new(far_reads, |bytes| tally.back(bytes)), &mut client_writes).await?;
         client_writes.shutdown().await.map_err(|_| End::Gone)
     };
     let end = tokio::select! {
@@ -157,8 +161,48 @@ pub(crate) async fn relay(
     }
 }
 
-async fn pour(from: &mut (impl AsyncRead + Unpin), to: &mut (impl AsyncWrite + Unpin)) -> Result<(), End> {
+async fn pour(from: impl AsyncRead + Unpin, to: &mut (impl AsyncWrite + Unpin)) -> Result<(), End> {
     copy_buf(&mut BufReader::with_capacity(AT_ONCE, from), to).await.map(drop).map_err(|_| End::Gone)
+}
+
+/// What went through a tunnel, told at its end, however it ends.
+struct Tally<'a> {
+    pipeline: &'a Pipeline,
+    entry: Entry,
+    target: &'a Target,
+    begun: Instant,
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+impl<'a> Tally<'a> {
+    fn new(pipeline: &'a Pipeline, entry: Entry, target: &'a Target) -> Self {
+        let (sent, received) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { pipeline, entry, target, begun: Instant::now(), sent, received }
+    }
+
+    fn out(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+        // While it goes and not at the end: a tunnel can stand for hours.
+        self.pipeline.leaves(bytes, self.target);
+    }
+
+    fn back(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        self.pipeline.notice.tell(Told::Tunnelled(Tunnelled {
+            entry: self.entry,
+            host: self.target.host().to_owned(),
+            port: self.target.port(),
+            sent: self.sent.load(Ordering::Relaxed),
+            received: self.received.load(Ordering::Relaxed),
+            took: self.begun.elapsed(),
+        }));
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,14 @@
 //! What runs may reach, as people see and change it.
 
 use std::fs;
+use std::time::Duration;
 
 use insta::assert_snapshot;
+use ralph_core::redact::Redactor;
+use ralph_engine::audit::Book;
+use ralph_engine::store::Folder;
+use ralph_proxy::meter::Refusal;
+use ralph_proxy::notice::{Entry, Exchanged, Told, Tunnelled};
 use serde_json::Value;
 
 use crate::audit::{decided, resting, run_folder};
@@ -241,6 +247,70 @@ fn the_log() {
     let torn = fs::read_to_string(&path).expect("a file").replacen("\"seq\":3", "\"seq\":", 1);
     fs::write(&path, torn).expect("a file");
     assert_snapshot!(stage.ralph(&["policy", "log", "@"]).stderr, @"lines that are no records: 1; next: ralph audit verify RUN1");
+}
+
+/// What a route refuses is a refusal like any other, and what its host answers is not.
+#[test]
+fn the_log_of_calls() {
+    let stage = resting();
+    let book = Book::open(&Folder::at(run_folder(&stage)), Redactor::new([])).expect("nobody else has it");
+    let exchanged = |method: &str, path: &str, status, refused: Option<Refusal>| {
+        Told::Exchanged(Exchanged {
+            entry: Entry::Route,
+            host: "api.x.io".to_owned(),
+            port: 443,
+            method: method.to_owned(),
+            path: path.to_owned(),
+            status: Some(status),
+            refused: refused.map(Box::new),
+            sent: 0,
+            received: 0,
+            credential: None,
+            call: None,
+        })
+    };
+    let endpoint = Refusal::Endpoint("`DELETE /v1/models/x` is not an endpoint of route `main`".to_owned());
+    book.write("box", &exchanged("DELETE", "/v1/models/x", 403, Some(endpoint)));
+    book.write("box", &exchanged("GET", "/v1/models", 403, None));
+    book.write("box", &exchanged("GET", "/v1/models", 502, Some(Refusal::Upstream("it does not answer".to_owned()))));
+    let tunnelled = |sent, received| {
+        let (host, took) = ("pypi.org".to_owned(), Duration::from_secs(1));
+        Told::Tunnelled(Tunnelled { entry: Entry::Connect, host, port: 443, sent, received, took })
+    };
+    book.write("box", &tunnelled(1000, 70_000));
+    book.write("box", &tunnelled(234, 5));
+    drop(book);
+    assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"
+    exit 0
+    --- stdout
+    TIME  denied    DELETE api.x.io:443/v1/models/x      403: `DELETE /v1/models/x` is not an endpoint of route `main`
+    TIME  exchange  GET api.x.io:443/v1/models           403
+    TIME  exchange  GET api.x.io:443/v1/models           502: it does not answer
+    TIME  tunnel    pypi.org:443                     ×2  1234 bytes out, 70005 back
+    ");
+    assert_snapshot!(stage.ralph(&["policy", "log", "@", "--denied"]), @"
+    exit 0
+    --- stdout
+    TIME  denied  DELETE api.x.io:443/v1/models/x    403: `DELETE /v1/models/x` is not an endpoint of route `main`
+    ");
+}
+
+/// A session remembers nothing, so it is told what the one before was refused, and what that means.
+#[test]
+fn what_was_refused_is_in_the_next_prompt() {
+    let stage = resting();
+    decided(&stage, &[("x.io", 443, true), ("y.io", 443, false), ("y.io", 443, false), ("z.io", 80, false)]);
+    assert_eq!(stage.ralph(&["resume", "@"]).code, 0);
+    let prompt = |n: &str| {
+        fs::read_to_string(run_folder(&stage).join("iterations").join(n).join("prompt.md")).expect("a prompt")
+    };
+    assert!(!prompt("1").contains("refused since"), "{}", prompt("1"));
+    let second = prompt("2");
+    let why = "no rule names it, and the network policy is `allowlist`";
+    let told = format!("]\n- y.io (2 times): {why}\n- z.io:80: {why}\n[ralph:end refused ");
+    assert!(second.contains("# What the network refused since the last prompt\n"), "{second}");
+    assert!(second.contains(&told), "{second}");
+    assert!(second.contains(&format!("`ralph policy allow HOST --run {}`. You cannot.", stage.runs()[0])), "{second}");
 }
 
 /// What is written while somebody looks is shown.

@@ -238,7 +238,7 @@ fn check(client: Client, other: &str) {
     let (code, text) = machine.inside(&[other], &format!("python3 ask.py {host}:{port}; {install}"));
     assert!(code != Some(0) && !text.contains("installed "), "{code:?} {text}");
     assert!(text.contains(&format!("`{host}:{port}` cannot be reached: {REFUSED}")), "{text}");
-    assert!(text.contains("hint: a person can allow it with `ralph run --allow-host "), "{text}");
+    assert!(text.contains("; a person can allow it with `ralph run --allow-host "), "{text}");
     assert!(text.matches("403").count() > 1, "the client was not refused: {text}");
 
     // Without any rule there is no door.

@@ -119,6 +119,7 @@ pub struct Open {
     ended: bool,
     denied: u64,
     others: u64,
+    left: u64,
 }
 
 /// Where a file that is gone on with ends.
@@ -132,11 +133,13 @@ pub struct Found {
     /// How many refusals and how many other records there are.
     pub denied: u64,
     pub others: u64,
+    /// How many bytes left by all of them.
+    pub left: u64,
 }
 
 impl Open {
     pub fn new(run: &str) -> Self {
-        Self { chain: Chain::begin(run), damage: None, ended: true, denied: 0, others: 0 }
+        Self { chain: Chain::begin(run), damage: None, ended: true, denied: 0, others: 0, left: 0 }
     }
 
     /// Takes the next line, newline included; the last one may be without.
@@ -154,6 +157,7 @@ impl Open {
             Some(record) => {
                 self.damage = None;
                 *if record.is_denial() { &mut self.denied } else { &mut self.others } += 1;
+                self.left = self.left.saturating_add(record.left());
                 self.chain.follow(text, record.seq, record.at);
             }
             None => self.damage = Some(Damage::add(self.damage.take(), &self.chain, text)),
@@ -161,7 +165,7 @@ impl Open {
     }
 
     pub fn end(self) -> Found {
-        let Self { chain, damage, ended, denied, others } = self;
-        Found { chain, damage, ended, denied, others }
+        let Self { chain, damage, ended, denied, others, left } = self;
+        Found { chain, damage, ended, denied, others, left }
     }
 }

@@ -20,12 +20,13 @@ pub enum Class {
 impl Class {
     pub fn of(record: &Record) -> Self {
         match record.kind {
-            Kind::Decision if record.is_denial() => Self::Denied,
             Kind::Exchange if record.tokens.is_some() => Self::Kept,
+            Kind::Decision | Kind::Exchange if record.is_denial() => Self::Denied,
             // Of these an agent can cause many as well, but nothing else it causes may crowd them out.
             Kind::Alarm | Kind::Exchange if record.credential.is_some() => Self::Denied,
-            Kind::Decision | Kind::Exchange | Kind::Alarm | Kind::Spent => Self::Other,
-            Kind::Calling | Kind::Restarted | Kind::Closed | Kind::Skipped | Kind::Damaged => Self::Kept,
+            Kind::Decision | Kind::Exchange | Kind::Tunnel | Kind::Spent => Self::Other,
+            // An alarm that is about no credential is about the run as a whole, and told once.
+            Kind::Alarm | Kind::Calling | Kind::Restarted | Kind::Closed | Kind::Skipped | Kind::Damaged => Self::Kept,
         }
     }
 }

@@ -19,11 +19,13 @@ pub enum Kind {
     /// A connection or a name was allowed or refused.
     #[default]
     Decision,
-    /// A request was carried, at its end.
+    /// A request that was looked into, at its end: carried, or refused.
     Exchange,
+    /// A tunnel that was carried without being looked into, at its end.
+    Tunnel,
     /// A call of a model is about to be made and may cost so much; the exchange that follows says what it did.
     Calling,
-    /// Something that must not happen, and was cut.
+    /// Something that must not happen.
     Alarm,
     /// A call was refused because the budget is spent.
     Spent,
@@ -42,6 +44,7 @@ impl Kind {
         match self {
             Self::Decision => "decision",
             Self::Exchange => "exchange",
+            Self::Tunnel => "tunnel",
             Self::Calling => "calling",
             Self::Alarm => "alarm",
             Self::Spent => "spent",
@@ -96,11 +99,14 @@ pub struct Record {
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Bytes of the bodies, towards the world and back.
+    /// Bytes of the bodies, or of a whole tunnel, towards the world and back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<u64>,
+    /// How long a tunnel stood, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Usage>,
     /// Micro-dollars.
@@ -129,7 +135,12 @@ pub struct Record {
 impl Record {
     /// Says whether it tells of a refusal.
     pub fn is_denial(&self) -> bool {
-        self.kind == Kind::Decision && self.decision.as_deref() == Some("denied")
+        matches!(self.kind, Kind::Decision | Kind::Exchange) && self.decision.as_deref() == Some("denied")
+    }
+
+    /// Returns how many bytes left that nobody paid for: the audit's half of what a run has sent out.
+    pub fn left(&self) -> u64 {
+        if self.tokens.is_some() { 0 } else { self.sent.unwrap_or(0) }
     }
 
     /// Writes the record as one line of plain ASCII without its newline: whatever a client wrote, it cannot end the line

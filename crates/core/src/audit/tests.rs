@@ -262,7 +262,8 @@ fn floods_are_counted() {
     assert!(!flood.is_due() && flood.tell().is_empty());
     let mut full_up = Flood::after(0, super::super::OTHERS);
     assert!(full_up.admits(&full(1)), "what was paid for is always written");
-    assert!(!full_up.admits(&Record { kind: Kind::Alarm, ..Record::default() }));
+    assert!(full_up.admits(&Record { kind: Kind::Alarm, ..Record::default() }), "of these there is one of a kind");
+    assert!(!full_up.admits(&Record { kind: Kind::Tunnel, ..Record::default() }));
     assert!(full_up.is_due());
 }
 

@@ -22,10 +22,10 @@ pub use layer::Layer;
 pub use origin::{Origin, Resolved};
 pub use read::{env_layers, parse_agent_loop, parse_toml};
 pub use resolve::resolve;
-pub use resolved::{Agent, Budget, Check, Config, Git, Lint, Models, Network, Resources, Sandbox};
+pub use resolved::{Agent, Budget, Check, Config, Egress, Git, Lint, Models, Network, Resources, Sandbox};
 pub use show::{Row, rows, schema};
 pub use units::{Backend, Cpus, Enforcement, NotAUnit, Size, Toolchains, UnknownBackend};
 pub use values::{
-    AgentValues, BudgetValues, CheckValues, GitValues, LintValues, ModelValues, NetworkValues, ResourceValues,
-    SandboxValues, Values,
+    AgentValues, BudgetValues, CheckValues, EgressValues, GitValues, LintValues, ModelValues, NetworkValues,
+    ResourceValues, SandboxValues, Values,
 };

@@ -4,9 +4,9 @@ use super::error::{Error, Widens};
 use super::layer::Layer;
 use super::network;
 use super::origin::{Origin, Resolved};
-use super::resolved::{Agent, Budget, Check, Config, Git, Lint, Models, Resources, Run, Sandbox};
+use super::resolved::{Agent, Budget, Check, Config, Egress, Git, Lint, Models, Resources, Run, Sandbox};
 use super::stack::{Capped, Stack};
-use super::units::{Backend, Enforcement, Toolchains};
+use super::units::{Backend, Enforcement, Size, Toolchains};
 use super::values::Values;
 use crate::gutter::DEFAULT_LADDER;
 use crate::money::Micros;
@@ -56,6 +56,13 @@ pub fn resolve(layers: &[Layer], built_in_backend: Backend) -> Result<Config, Er
         },
         agent: agent(&stack)?,
         run: Run { ladder: stack.pick(DEFAULT_LADDER.to_vec(), |values| values.run.ladder.clone()) },
+        egress: Egress {
+            alarm_after: stack.capped_or(
+                &number("egress.alarm_after", |values| values.egress.alarm_after, None),
+                // Installing packages sends out a few megabytes; nobody's source code in text is larger.
+                Size::mib(64),
+            )?,
+        },
     })
 }
 
@@ -328,6 +335,7 @@ mod tests {
                 "agent.idle_s 900",
                 "agent.grace_s 20",
                 "run.ladder rotate, fallback, diagnose, pause",
+                "egress.alarm_after 64m",
             ]
         );
     }

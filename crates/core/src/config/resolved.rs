@@ -18,6 +18,7 @@ pub struct Config {
     pub check: Check,
     pub agent: Agent,
     pub run: Run,
+    pub egress: Egress,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -101,6 +102,12 @@ pub struct Agent {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Run {
     pub ladder: Resolved<Vec<Rung>>,
+}
+
+/// What is noticed about what leaves.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Egress {
+    pub alarm_after: Resolved<Size>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

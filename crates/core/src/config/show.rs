@@ -17,7 +17,7 @@ pub struct Row {
 
 /// Lists every option with its value and origin, in the order of the file.
 pub fn rows(config: &Config) -> Vec<Row> {
-    let Config { sandbox, budget, model, git, lint, check, agent, run } = config;
+    let Config { sandbox, budget, model, git, lint, check, agent, run, egress } = config;
     let (network, resources) = (&sandbox.network, &sandbox.resources);
     vec![
         row("sandbox.backend", &sandbox.backend),
@@ -55,6 +55,7 @@ pub fn rows(config: &Config) -> Vec<Row> {
         row("agent.idle_s", &agent.idle_s),
         row("agent.grace_s", &agent.grace_s),
         list("run.ladder", &run.ladder),
+        row("egress.alarm_after", &egress.alarm_after),
     ]
 }
 

@@ -191,6 +191,10 @@ impl Size {
         self.0
     }
 
+    pub(super) const fn mib(mib: u32) -> Self {
+        Self((mib as u64) << 20)
+    }
+
     /// Makes a size from gibibytes; `None` when there is no such amount.
     pub fn gib(gib: f64) -> Option<Self> {
         let bytes = (gib * 1_073_741_824.0).round();

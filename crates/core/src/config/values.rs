@@ -21,6 +21,7 @@ pub struct Values {
     pub check: CheckValues,
     pub agent: AgentValues,
     pub run: RunValues,
+    pub egress: EgressValues,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -146,8 +147,16 @@ pub struct RunValues {
     pub ladder: Option<Vec<Rung>>,
 }
 
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EgressValues {
+    /// A run that has sent out more than this, like "64m", raises an alarm, once; calls of models are not counted.
+    #[schemars(with = "Option<String>")]
+    pub alarm_after: Option<Size>,
+}
+
 /// Every key of the file, sections spelled out: what `config show` lists and "did you mean" chooses from.
-pub(super) const KEYS: [&str; 31] = [
+pub(super) const KEYS: [&str; 32] = [
     "sandbox.backend",
     "sandbox.image",
     "sandbox.reuse_container",
@@ -179,6 +188,7 @@ pub(super) const KEYS: [&str; 31] = [
     "agent.idle_s",
     "agent.grace_s",
     "run.ladder",
+    "egress.alarm_after",
 ];
 
 fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Rule>>, D::Error> {

@@ -35,6 +35,8 @@ pub struct Inputs<'a> {
     pub rotated_because: Option<&'a str>,
     /// The action or check that ended the iteration before.
     pub last_failure: Option<&'a str>,
+    /// What the way out refused since the prompt before, a line for each; mostly nothing.
+    pub refused: &'a str,
     pub ask: Ask<'a>,
 }
 
@@ -108,6 +110,9 @@ pub fn build_from_ends(inputs: &Inputs<'_>, unread: &[Unread]) -> Prompt {
     if let Some(failure) = inputs.last_failure {
         page.part("What failed last", Part::LastFailure, failure, ".ralph/errors.log");
     }
+    if !inputs.refused.is_empty() {
+        page.refused(inputs);
+    }
     page.ask(inputs);
     Prompt { system, user: page.user, cut: page.cut }
 }
@@ -121,6 +126,9 @@ pub fn reask(error: &str) -> String {
          Send the whole answer again with that put right: one JSON object, no other text, no code fence.\n"
     )
 }
+
+/// The most that is shown of the run's name.
+const NAME_BYTES: usize = 200;
 
 struct Page<'u> {
     fence: Fence,
@@ -163,7 +171,6 @@ impl Page<'_> {
 
     fn standing(&mut self, inputs: &Inputs<'_>) {
         const SCORES: usize = 5;
-        const NAME_BYTES: usize = 200;
         self.heading("Where the run stands");
         let run = self.fence.inline(text::head(inputs.run, NAME_BYTES));
         self.line(format_args!("- run {run}, iteration {}", inputs.iteration));
@@ -187,6 +194,17 @@ impl Page<'_> {
         }
         let paths = inputs.protected_paths.iter().map(String::as_str);
         self.list("protected paths", Part::ProtectedPaths, Part::ProtectedPaths.cap(), paths);
+    }
+
+    /// What was refused, and what that means to somebody who cannot change it.
+    fn refused(&mut self, inputs: &Inputs<'_>) {
+        self.part("What the network refused since the last prompt", Part::Refused, inputs.refused, "ralph policy log");
+        let run = self.fence.inline(text::head(inputs.run, NAME_BYTES));
+        self.line(format_args!(
+            "Asking again changes nothing: only a person can allow a host, outside of the sandbox, with `ralph policy allow \
+             HOST --run {run}`. You cannot. Go another way; if there is none, say in `.ralph/progress.md` which host you need \
+             and what for."
+        ));
     }
 
     /// One line of short names, as many as fit.
@@ -313,6 +331,7 @@ mod tests {
             scores: &[0.0, 0.0, 0.0, 0.5, 0.5, 0.8],
             rotated_because: Some("the same failure 3 times"),
             last_failure: Some("`make test` exit 2: no rule"),
+            refused: "",
             ask: Ask::Actions { schema: "{\"type\":\"object\"}", examples: "{\"actions\":[]}" },
         }
     }
@@ -481,6 +500,23 @@ mod tests {
     }
 
     #[test]
+    fn what_was_refused_is_told_to_either_engine() {
+        let refused = "- evil.test (3 times): no rule names it\n";
+        let agent = Ask::Agent { task_file: "ralph_task.md", notes_file: ".ralph/notes.md" };
+        for ask in [inputs().ask, agent] {
+            let (with, without) = (build(&Inputs { refused, ask, ..inputs() }), build(&Inputs { ask, ..inputs() }));
+            let told = "\n# What the network refused since the last prompt\n\
+                        [ralph:begin refused k3v9q2w8]\n- evil.test (3 times): no rule names it\n[ralph:end refused k3v9q2w8]\n\
+                        Asking again changes nothing: only a person can allow a host, outside of the sandbox, with `ralph \
+                        policy allow HOST --run demo-1`. You cannot. Go another way; if there is none, say in \
+                        `.ralph/progress.md` which host you need and what for.\n";
+            assert_eq!(with.user.replace(told, ""), without.user);
+            assert!(with.user.contains(told), "{}", with.user);
+            assert_eq!(with.system, without.system);
+        }
+    }
+
+    #[test]
     fn what_was_not_read_is_left_out_too() {
         let log = "line\n".repeat(100);
         let unread = |bytes| [Unread { part: Part::Errors, bytes }];
@@ -527,10 +563,11 @@ mod tests {
             protected_paths: std::slice::from_ref(&huge),
             rotated_because: Some(&huge),
             last_failure: Some(&huge),
+            refused: &huge,
             ..inputs()
         });
         assert!(prompt.system.len() + prompt.user.len() <= WHOLE_BYTES);
-        assert_eq!(prompt.cut.len(), 13);
+        assert_eq!(prompt.cut.len(), 14);
         let boxes = "- boxes verified by ralph: too long to show\n(60000000 bytes left out here; the whole: `ralph_task.md`)\n- open boxes: none\n";
         assert!(prompt.user.contains(boxes));
     }
@@ -572,6 +609,7 @@ mod tests {
                 boxes: &[Checkbox { id: attack, verified: true }],
                 protected_paths: &names,
                 last_failure: Some(attack),
+                refused: attack,
                 ..inputs()
             });
             assert!(fences_hold(&prompt.user, NONCE), "{attack:?}\n{}", prompt.user);

@@ -4,9 +4,11 @@
 
 mod build;
 mod part;
+mod refused;
 mod rules;
 pub mod templates;
 
 pub use build::{Ask, Checkbox, Inputs, Left, Prompt, build, build_from_ends, reask};
 pub(crate) use part::Fence;
 pub use part::{Cut, ERROR_LINES, Keep, Part, Unread, WHOLE_BYTES};
+pub use refused::Refusals;

@@ -34,6 +34,7 @@ pub enum Part {
     ProtectedPaths,
     RotatedBecause,
     LastFailure,
+    Refused,
 }
 
 /// Which end of a text is worth more when it does not fit.
@@ -63,7 +64,7 @@ const KIB: usize = 1024;
 
 /// Every part with its name in the fence, the most bytes shown, and the end that is kept.
 #[rustfmt::skip]
-const TABLE: [(Part, &str, usize, Keep); 13] = [
+const TABLE: [(Part, &str, usize, Keep); 14] = [
     (Part::Task,           "task",            88 * KIB, Keep::Start),
     (Part::Guardrails,     "guardrails",      16 * KIB, Keep::End),
     (Part::Progress,       "progress",         8 * KIB, Keep::Start),
@@ -77,10 +78,11 @@ const TABLE: [(Part, &str, usize, Keep); 13] = [
     (Part::ProtectedPaths, "protected-paths",  4 * KIB, Keep::Start),
     (Part::RotatedBecause, "rotated-because",      KIB, Keep::Start),
     (Part::LastFailure,    "last-failure",     6 * KIB, Keep::End),
+    (Part::Refused,        "refused",          4 * KIB, Keep::Start),
 ];
 
 /// Room for our own words: rules, headings, fences and the numbers.
-const OWN_BYTES: usize = 20 * KIB;
+const OWN_BYTES: usize = 16 * KIB;
 
 const _: () = {
     let (mut sum, mut at) = (OWN_BYTES, 0);

@@ -50,6 +50,7 @@ fn middle(ask: Ask<'_>) -> Inputs<'_> {
         scores: &[0.0, 0.3, 0.5, 0.8],
         rotated_because: Some("the same failure 3 times"),
         last_failure: Some("`make test` exit 2: no rule"),
+        refused: "- evil.test (2 times): no rule names it, and the network policy is `allowlist`\n",
         ask,
     }
 }
@@ -71,6 +72,7 @@ fn first<'a>(ask: Ask<'a>, guardrails: &'a str) -> Inputs<'a> {
         scores: &[],
         rotated_because: None,
         last_failure: None,
+        refused: "",
         ..middle(ask)
     }
 }
@@ -102,7 +104,7 @@ fn whole_prompts() {
 }
 
 /// The parts that stand in fences, by the names there.
-const FENCED: [(&str, Part); 10] = [
+const FENCED: [(&str, Part); 11] = [
     ("task", Part::Task),
     ("guardrails", Part::Guardrails),
     ("progress", Part::Progress),
@@ -113,6 +115,7 @@ const FENCED: [(&str, Part); 10] = [
     ("test-output", Part::TestOutput),
     ("rotated-because", Part::RotatedBecause),
     ("last-failure", Part::LastFailure),
+    ("refused", Part::Refused),
 ];
 
 /// Says what is wrong with the fences of a message: each is closed by its own end, holds no more than it may, and the mark
@@ -156,6 +159,7 @@ fn with_everywhere<'a>(text: &'a str, names: &'a [String], boxes: &'a [Checkbox<
         protected_paths: names,
         rotated_because: Some(text),
         last_failure: Some(text),
+        refused: text,
         ..middle(ask)
     }
 }

@@ -74,6 +74,7 @@ pub(crate) fn started() -> Started {
         test_command: "test".to_owned(),
         test_every: TestEvery::Iteration,
         check_timeout_s: 60,
+        alarm_after: None,
         boxes: vec![pinned("M1.1", "M1 one", "p1"), pinned("M2.1", "M2 two", "p2")],
         protected_paths: Vec::new(),
         proof_files: Vec::new(),

@@ -285,6 +285,7 @@ fn wish(repo: PathBuf, script: &Path, iterations: u32) -> Fallible<Begin> {
         identity: Identity { name: "bench".to_owned(), email: "bench@localhost".to_owned() },
         ladder: vec![Rung::Rotate],
         check_timeout_s: 60,
+        alarm_after: None,
         baseline: false,
         include_dirty: false,
     })

@@ -205,6 +205,7 @@ fn started(start: &str) -> Started {
         test_command: "cargo test --quiet".to_owned(),
         test_every: TestEvery::Iteration,
         check_timeout_s: 600,
+        alarm_after: None,
         boxes: boxes.collect(),
         protected_paths: vec!["tests/".to_owned()],
         proof_files: vec!["tests/check.sh".to_owned()],

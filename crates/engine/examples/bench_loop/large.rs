@@ -66,6 +66,7 @@ fn inputs<'a>(n: u32, log: &'a str, status: &'a str) -> Inputs<'a> {
         scores: &[0.3],
         rotated_because: None,
         last_failure: None,
+        refused: "",
         ask: Ask::Agent { task_file: "ralph_task.md", notes_file: ".ralph/notes.md" },
     }
 }

@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use ralph_core::audit::{Chain, Flood, Found, Head, Kind, Open, Record};
 use ralph_core::event::Event;
 use ralph_core::redact::Redactor;
 use ralph_proxy::notice::Told;
+use ralph_proxy::outflow::Outflow;
 
 use super::calls::Calls;
 use super::denials::Denials;
@@ -39,6 +40,9 @@ pub struct Book {
     shared: Arc<Shared>,
     calls: Calls,
     redactor: Redactor,
+    /// How much had left before this process.
+    left: u64,
+    outflow: OnceLock<Outflow>,
     flusher: Option<JoinHandle<()>>,
 }
 
@@ -88,7 +92,7 @@ impl Book {
             .open(&path)
             .map_err(file("open", &path))?;
         lock(&file, &path, folder)?;
-        let pages = Pages::take_up(file, &path, folder, &redactor)?;
+        let (pages, left) = Pages::take_up(file, &path, folder, &redactor)?;
         let calls = Calls::open(folder)?;
         let shared = Arc::new(Shared { path: path.clone(), pages: Mutex::new(pages), bell: Condvar::new() });
         let flushing = shared.clone();
@@ -96,7 +100,8 @@ impl Book {
             .name("audit".to_owned())
             .spawn(move || flushing.flush())
             .map_err(self::file("start the thread that flushes", &path))?;
-        let book = Arc::new(Self { shared, calls, redactor, flusher: Some(flusher) });
+        let outflow = OnceLock::new();
+        let book = Arc::new(Self { shared, calls, redactor, left, outflow, flusher: Some(flusher) });
         open.insert(path, Arc::downgrade(&book));
         Ok(book)
     }
@@ -118,6 +123,15 @@ impl Book {
         let record = Record { kind: Kind::Closed, at: now(), sandbox: sandbox.to_owned(), ..Record::default() };
         self.shared.pages().put(record);
         self.shared.bell.notify_one();
+    }
+
+    /// Returns the count that all sandboxes of the run share, beginning with what stands in the file. The first of them
+    /// that has a limit sets it.
+    pub fn outflow(&self, wanted: &Outflow) -> Outflow {
+        match wanted.limit() {
+            Some(limit) => self.outflow.get_or_init(|| Outflow::new(Some(limit), self.left)).clone(),
+            None => wanted.clone(),
+        }
     }
 
     /// Returns what agents asked of models.
@@ -201,8 +215,8 @@ impl Shared {
 }
 
 impl Pages {
-    /// Reads what is there and marks what is no record behind it.
-    fn take_up(file: File, path: &Path, folder: &Folder, redactor: &Redactor) -> Result<Self, Error> {
+    /// Reads what is there and marks what is no record behind it. Returns how much had left by then, too.
+    fn take_up(file: File, path: &Path, folder: &Folder, redactor: &Redactor) -> Result<(Self, u64), Error> {
         let reading = |error| self::file("read", path)(error);
         let mut open = Open::new(&folder.id());
         let mut reader = BufReader::with_capacity(1 << 16, &file);
@@ -216,7 +230,7 @@ impl Pages {
             length += read as u64;
             open.line(&line);
         }
-        let Found { chain, damage, ended, denied, others } = open.end();
+        let Found { chain, damage, ended, denied, others, left } = open.end();
         let mut pages = Self {
             file,
             length,
@@ -240,7 +254,7 @@ impl Pages {
             let newline = if ended { "" } else { "\n" };
             pages.append(newline, &marker, at).map_err(self::file("append to", path))?;
         }
-        Ok(pages)
+        Ok((pages, left))
     }
 
     /// Writes a record, unless so many like it are there that it is only counted. What cannot be written is counted too,

@@ -257,6 +257,7 @@ mod tests {
             method: "POST".to_owned(),
             path: "/".to_owned(),
             status: Some(status),
+            refused: None,
             sent: 0,
             received: 0,
             credential: None,

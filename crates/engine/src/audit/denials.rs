@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use ralph_core::event::{Event, Level};
 use ralph_core::redact::Redactor;
-use ralph_proxy::notice::{Alarm, Decided, Told, Why};
+use ralph_proxy::meter::Refusal;
+use ralph_proxy::notice::{Alarm, Decided, Exchanged, Told, Why};
 
 use super::told::bounded;
 
@@ -17,7 +18,8 @@ const OTHERS: &str = "(other hosts)";
 #[derive(Debug)]
 pub struct Denials {
     redactor: Redactor,
-    counts: BTreeMap<(String, u16), u64>,
+    /// By host, port, and what a refused call of a model was about: one host is asked for many things.
+    counts: BTreeMap<(String, u16, &'static str), u64>,
     alarms: BTreeMap<String, u64>,
 }
 
@@ -37,18 +39,16 @@ impl Denials {
             Told::Restarted { why } => {
                 self.log("restarted", Level::Warn, &format!("the way out was served anew: {why}"))
             }
-            Told::Exchanged(_) | Told::Calling { .. } => None,
+            Told::Exchanged(exchanged) => self.hear_call(exchanged),
+            Told::Calling { .. } | Told::Tunnelled(_) => None,
         }
     }
 
     fn alarm(&mut self, alarm: &Alarm) -> Option<Event> {
         let Alarm { what, credential, host, port } = alarm;
         // Counted by what an agent cannot make up: new host names must not hide the next alarm.
-        self.log(
-            &format!("{what} {credential}"),
-            Level::Error,
-            &format!("alarm: {what} (`{credential}`, {host}:{port})"),
-        )
+        let whose = if credential.is_empty() { String::new() } else { format!("`{credential}`, ") };
+        self.log(&format!("{what} {credential}"), Level::Error, &format!("alarm: {what} ({whose}{host}:{port})"))
     }
 
     fn log(&mut self, kind: &str, level: Level, text: &str) -> Option<Event> {
@@ -64,17 +64,27 @@ impl Denials {
         if !is_refusal(decided) {
             return None;
         }
-        let asked = (bounded(&decided.host, 255, &self.redactor), decided.port);
+        self.count(&decided.host, decided.port, "", &decided.why.to_string())
+    }
+
+    /// Takes a request at its end; a refusal for want of money is told in words of its own.
+    fn hear_call(&mut self, exchanged: &Exchanged) -> Option<Event> {
+        let refusal = exchanged.refused.as_ref()?;
+        if refusal.is_failure() || matches!(**refusal, Refusal::Budget(_)) {
+            return None;
+        }
+        self.count(&exchanged.host, exchanged.port, refusal.kind(), refusal.why())
+    }
+
+    fn count(&mut self, host: &str, port: u16, about: &'static str, why: &str) -> Option<Event> {
+        let asked = (bounded(host, 255, &self.redactor), port, about);
         let known = self.counts.contains_key(&asked) || self.counts.len() < APART;
-        let (host, port) = if known { asked } else { (OTHERS.to_owned(), 0) };
-        let count = self.counts.entry((host.clone(), port)).or_insert(0);
+        let asked = if known { asked } else { (OTHERS.to_owned(), 0, "") };
+        let (host, port, _) = asked.clone();
+        let count = self.counts.entry(asked).or_insert(0);
         *count = count.saturating_add(1);
-        is_power_of_ten(*count).then(|| Event::PolicyDenied {
-            host,
-            port,
-            rule: bounded(&decided.why.to_string(), 300, &self.redactor),
-            count: *count,
-        })
+        let rule = || bounded(&ralph_core::text::plain(why), 300, &self.redactor);
+        is_power_of_ten(*count).then(|| Event::PolicyDenied { host, port, rule: rule(), count: *count })
     }
 }
 
@@ -147,6 +157,42 @@ mod tests {
             told(&mut denials, &denied("y.io", 0, Why::Mode(Mode::Deny))).unwrap(),
             "y.io:0 (no rule names it, and the network policy is `deny`) 1"
         );
+    }
+
+    fn refused(refusal: Refusal) -> Told {
+        Told::Exchanged(Exchanged {
+            entry: Entry::Route,
+            host: "api.x.io".to_owned(),
+            port: 443,
+            method: "POST".to_owned(),
+            path: "/v1/files".to_owned(),
+            status: Some(403),
+            refused: Some(Box::new(refusal)),
+            sent: 0,
+            received: 0,
+            credential: None,
+            call: None,
+        })
+    }
+
+    #[test]
+    fn what_a_route_refuses_is_told_by_what_it_is_about() {
+        let mut denials = Denials::new(Redactor::new([]));
+        let mut told = |refusal| match denials.hear_all(&refused(refusal)) {
+            Some(Event::PolicyDenied { host, port, rule, count }) => Some(format!("{host}:{port} ({rule}) {count}")),
+            other => other.map(|other| panic!("{other:?}")),
+        };
+        let endpoint = |n: u32| Refusal::Endpoint(format!("`POST /v1/{n}` is not an endpoint"));
+        assert_eq!(told(endpoint(1)).unwrap(), "api.x.io:443 (`POST /v1/1` is not an endpoint) 1");
+        assert_eq!(told(endpoint(2)), None, "paths can be made up");
+        assert_eq!(told(Refusal::Model("model `m`".to_owned())).unwrap(), "api.x.io:443 (model `m`) 1");
+        for none in [
+            Refusal::Budget("spent".to_owned()),
+            Refusal::Upstream("no answer".to_owned()),
+            Refusal::Unavailable("closing".to_owned()),
+        ] {
+            assert_eq!(told(none), None);
+        }
     }
 
     #[test]

@@ -5,8 +5,7 @@ use ralph_core::audit::{Kind, Record};
 use ralph_core::price::Usage;
 use ralph_core::redact::Redactor;
 use ralph_core::text;
-use ralph_proxy::notice::{Alarm, Decided, Exchanged, Told, Why};
-use ralph_proxy::target::Target;
+use ralph_proxy::notice::{Alarm, Exchanged, Told, Tunnelled};
 
 /// The longest path that is kept, in bytes; longer ones end with an ellipsis.
 const PATH: usize = 1024;
@@ -25,13 +24,24 @@ pub(super) fn record(sandbox: &str, told: &Told, redactor: &Redactor) -> Record 
             decision: Some(if decided.allowed { "allowed" } else { "denied" }.to_owned()),
             reason: some(&decided.why.to_string()),
             // A rule that holds a secret would put it on the screen, and without it, it is no rule.
-            remedy: remedy(decided).filter(|rule| redactor.redact(rule) == *rule),
+            remedy: decided.remedy().filter(|rule| redactor.redact(rule) == *rule),
             host: some(&decided.host),
             port: port(decided.port),
             address: decided.address.map(|address| address.to_string()),
             ..base
         },
         Told::Exchanged(exchanged) => Record { kind: Kind::Exchange, ..exchange(exchanged, base, redactor) },
+        Told::Tunnelled(Tunnelled { entry, host, port: at, sent, received, took }) => Record {
+            kind: Kind::Tunnel,
+            entry: Some(entry.as_str().to_owned()),
+            decision: Some("allowed".to_owned()),
+            host: some(host),
+            port: port(*at),
+            sent: Some(*sent),
+            received: Some(*received),
+            took_ms: Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+            ..base
+        },
         Told::Calling { route, model, cost, tokens, .. } => Record {
             kind: Kind::Calling,
             route: some(route),
@@ -61,9 +71,11 @@ fn exchange(exchanged: &Exchanged, base: Record, redactor: &Redactor) -> Record 
     // Queries carry tokens; whoever told it should have left it out.
     let path = exchanged.path.split(['?', '#']).next().unwrap_or_default();
     let call = exchanged.call.as_ref();
+    let refused = exchanged.refused.as_ref().is_some_and(|refusal| !refusal.is_failure());
     Record {
         entry: Some(exchanged.entry.as_str().to_owned()),
-        decision: Some("allowed".to_owned()),
+        decision: Some(if refused { "denied" } else { "allowed" }.to_owned()),
+        reason: exchanged.refused.as_ref().map(|refusal| words(refusal.why())),
         host: Some(words(&exchanged.host)),
         port: port(exchanged.port),
         method: Some(words(&exchanged.method)),
@@ -79,21 +91,6 @@ fn exchange(exchanged: &Exchanged, base: Record, redactor: &Redactor) -> Record 
         model: call.map(|call| words(&call.model)),
         ..base
     }
-}
-
-/// Returns the rule that would allow what was refused, where one can.
-fn remedy(decided: &Decided) -> Option<String> {
-    if decided.allowed {
-        return None;
-    }
-    let port = if decided.port == 0 { 443 } else { decided.port };
-    let target = match &decided.why {
-        Why::Mode(_) | Why::Revoked => Target::new(&decided.host, port),
-        // Only the address itself opens an inner address, never a name.
-        Why::Inner(kind) if kind.may_be_listed() => Target::new(&decided.address?.to_canonical().to_string(), port),
-        _ => return None,
-    };
-    target.ok().map(|target| target.rule())
 }
 
 fn port(port: u16) -> Option<u16> {

@@ -19,7 +19,7 @@ use ralph_sandbox::embedded::{self, Door, Keeper};
 use super::POLICY;
 use crate::audit::{Book, Denials};
 use crate::secret::Store;
-use crate::store::Home;
+use crate::store::{Folder, Home};
 
 /// The way out for all sandboxes of this machine.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Door for Egress {
     fn stand(&self, sandbox: &str, labels: &BTreeMap<String, String>, doors: embedded::Doors) -> io::Result<Keeper> {
         let agreed = self.agreed().get(sandbox).cloned();
-        let terms = match &agreed {
+        let mut terms = match &agreed {
             Some(agreed) => lock(&agreed.terms).clone(),
             // Without a policy that can be read nobody may pass: an empty one denies.
             None => match labels.get(POLICY) {
@@ -150,6 +150,7 @@ impl Door for Egress {
             },
         };
         let folder = labels.get(Label::RUN).map(|run| self.home.folder(run)).filter(|folder| folder.path().is_dir());
+        terms.run = folder.as_ref().map(Folder::id);
         // What cannot be written down is not let out.
         let book = folder
             .map(|folder| {
@@ -157,6 +158,9 @@ impl Door for Egress {
                 Book::open(&folder, redactor.clone()).map_err(|error| io::Error::other(error.to_string()))
             })
             .transpose()?;
+        if let Some(book) = &book {
+            terms.outflow = book.outflow(&terms.outflow);
+        }
         let ears =
             Arc::new(Ears { sandbox: sandbox.to_owned(), book, agreed: agreed.clone(), told: AtomicBool::new(false) });
         let embedded::Doors { explicit, transparent, dns_udp, dns_tcp } = doors;

@@ -16,6 +16,7 @@ use ralph_proxy::authority::Authority;
 use ralph_proxy::credential::{Credential, Place};
 use ralph_proxy::ledger::Ledger;
 use ralph_proxy::meter;
+use ralph_proxy::outflow::Outflow;
 use ralph_proxy::route::{Model, Route};
 use ralph_proxy::terms::Terms;
 use ralph_sandbox::{Capabilities, Sandbox};
@@ -129,11 +130,18 @@ pub fn lend(
         .then(|| Authority::new(sandbox).map(Arc::new))
         .transpose()
         .map_err(|error| Error::Lend { what: sandbox.to_owned(), why: error.to_string() })?;
-    let terms = Terms { policy, routes, credentials, authority: authority.clone(), ledger };
+    let terms = Terms { routes, credentials, authority: authority.clone(), ledger, ..Terms::from(policy) };
     Ok(Lent { terms, env, ways, authority })
 }
 
 impl Lent {
+    /// Has an alarm raised when the run has sent out more than so many bytes.
+    #[must_use]
+    pub fn with_alarm(mut self, after: Option<u64>) -> Self {
+        self.terms.outflow = Outflow::new(after, 0);
+        self
+    }
+
     /// Returns the ways to the models of profiles.
     pub fn ways(&self) -> &[Way] {
         &self.ways

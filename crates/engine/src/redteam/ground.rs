@@ -165,18 +165,30 @@ impl Ground {
 
     /// Makes a cage of one case's own, which has so much to spend.
     pub(super) async fn fresh(&self, rules: Rules, ledger: Ledger) -> Result<Cage, Verdict> {
-        self.make(rules.policy().map_err(broken)?, ledger, Label::REPO).await
+        self.make(rules.policy().map_err(broken)?, ledger, Label::REPO, None).await
+    }
+
+    /// Makes a cage that may send out so much before somebody is told.
+    pub(super) async fn watched(&self, rules: Rules, alarm_after: Option<u64>) -> Result<Cage, Verdict> {
+        self.make(rules.policy().map_err(broken)?, plenty(), Label::REPO, alarm_after).await
     }
 
     /// Makes a cage of the run, so that everything it does is written into the run's book.
     pub(super) async fn audited(&self, rules: Rules) -> Result<Cage, Verdict> {
-        self.make(rules.policy().map_err(broken)?, plenty(), Label::RUN).await
+        self.make(rules.policy().map_err(broken)?, plenty(), Label::RUN, None).await
     }
 
-    async fn make(&self, policy: Policy, ledger: Ledger, label: &str) -> Result<Cage, Verdict> {
+    async fn make(
+        &self,
+        policy: Policy,
+        ledger: Ledger,
+        label: &str,
+        alarm_after: Option<u64>,
+    ) -> Result<Cage, Verdict> {
         let name = format!("redteam-{}-{}", std::process::id(), self.made.fetch_add(1, Ordering::Relaxed));
         let loans = LENT.map(|(_, secret, host)| Loan { secret: secret.to_owned(), host: host.to_owned() });
         let lent = lend(&self.host, &name, policy, &[&profile()], &loans, ledger, Doors::AsNeeded).map_err(broken)?;
+        let lent = lent.with_alarm(alarm_after);
         let pass = self.egress.agree(&name, lent.terms.clone());
         let mut labels = BTreeMap::from([(label.to_owned(), RUN.to_owned())]);
         let network = network_on(&lent.terms, &mut labels);

@@ -184,7 +184,7 @@ mod tests {
             "NE-01", "NE-02", "NE-03", "NE-04", "NE-05", "NE-06", "NE-07", "NE-14", "NE-18", "NE-19", "DN-01", "DN-02",
             "DN-03", "DN-04", "DN-05", "DN-06", "DN-08", "DN-10", "DN-12", "PC-01", "PC-02", "PC-03", "PC-04", "PC-05",
             "PC-06", "PC-07", "PC-08", "PC-11", "PC-12", "PC-13", "PC-16", "PC-17", "PC-19", "PC-21", "PC-22", "PC-23",
-            "PC-24", "PC-25", "PC-26", "PC-27", "PC-29", "PC-31", "PC-32",
+            "PC-24", "PC-25", "PC-26", "PC-27", "PC-29", "PC-31", "PC-32", "PC-33",
         ] {
             assert!(cases().any(|case| case.is_meant(number)), "{number}");
         }

@@ -49,6 +49,8 @@ pub struct Begin {
     pub identity: Identity,
     pub ladder: Vec<Rung>,
     pub check_timeout_s: u64,
+    /// How many bytes may leave before an alarm is raised.
+    pub alarm_after: Option<u64>,
     pub baseline: bool,
     pub include_dirty: bool,
 }
@@ -204,6 +206,7 @@ pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Re
             ralph_core::task::TestEvery::Claim => TestEvery::Claim,
         },
         check_timeout_s: wish.check_timeout_s,
+        alarm_after: wish.alarm_after,
         boxes,
         protected_paths: front.protected_paths.iter().filter(|path| !path.starts_with('!')).cloned().collect(),
         proof_files,

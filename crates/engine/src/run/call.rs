@@ -469,6 +469,7 @@ impl Runner {
         let tested_in = n.saturating_sub(1);
         let read = Excerpts::read(&self.files, &*sandbox, tested_in).await?;
         let task = self.task_text()?;
+        let refused = self.refused(n)?;
         let state = self.state();
         let boxes: Vec<Checkbox<'_>> = state
             .started
@@ -502,6 +503,7 @@ impl Runner {
             scores: &scores,
             rotated_because: because.as_deref(),
             last_failure: None,
+            refused: &refused,
             ask: match &state.started.agent {
                 Some(_) => Ask::Agent { task_file: &state.started.task_path, notes_file: ".ralph/notes.md" },
                 None => Ask::Actions { schema: &SCHEMA, examples: action::examples() },

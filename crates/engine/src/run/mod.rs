@@ -17,6 +17,7 @@ mod hearing;
 mod prepare;
 mod prove;
 mod publish;
+mod refused;
 mod resume;
 mod rewind;
 mod runner;

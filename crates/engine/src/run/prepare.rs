@@ -160,7 +160,8 @@ pub(crate) async fn fresh(
     let name = name_for(&*backend, started, Role::Proof).await?;
     // A proof is lent nothing, but held to the same rules, those about single requests among them.
     let nothing = Ledger::new(Caps::default(), Micros::ZERO, 0);
-    let lent = egress::lend(host, &name, started.policy.clone(), &[], &[], nothing, Doors::AsNeeded)?;
+    let lent = egress::lend(host, &name, started.policy.clone(), &[], &[], nothing, Doors::AsNeeded)?
+        .with_alarm(started.alarm_after);
     #[cfg(target_os = "linux")]
     let pass = host.egress().agree(&name, lent.terms.clone());
     let made = make(host, &*backend, started, name, Role::Proof).await?;

@@ -22,6 +22,7 @@ impl Runner {
             None => Vec::new(),
         };
         let lent = egress::lend(&self.host, sandbox, policy, &asked, &loans, self.ledger.clone(), Doors::Always)?;
+        let lent = lent.with_alarm(self.state().started.alarm_after);
         self.ways = lent.ways().to_vec();
         #[cfg(target_os = "linux")]
         {

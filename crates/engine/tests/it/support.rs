@@ -148,6 +148,7 @@ fn wish(plan: &Plan) -> Begin {
         identity: Identity { name: "ralph".to_owned(), email: "ralph@localhost".to_owned() },
         ladder,
         check_timeout_s: 60,
+        alarm_after: None,
         baseline: true,
         include_dirty: false,
     }

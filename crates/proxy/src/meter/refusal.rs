@@ -17,6 +17,41 @@ pub enum Refusal {
     Unavailable(String),
 }
 
+impl Refusal {
+    /// Returns the reason in words.
+    pub fn why(&self) -> &str {
+        match self {
+            Self::Budget(why)
+            | Self::Model(why)
+            | Self::Endpoint(why)
+            | Self::Credential(why)
+            | Self::BadRequest(why)
+            | Self::TooLarge(why)
+            | Self::Upstream(why)
+            | Self::Unavailable(why) => why,
+        }
+    }
+
+    /// Returns what it is about, in a word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Budget(_) => "budget",
+            Self::Model(_) => "model",
+            Self::Endpoint(_) => "endpoint",
+            Self::Credential(_) => "credential",
+            Self::BadRequest(_) => "request",
+            Self::TooLarge(_) => "size",
+            Self::Upstream(_) => "upstream",
+            Self::Unavailable(_) => "unavailable",
+        }
+    }
+
+    /// Says whether the request was allowed and came to nothing on its way.
+    pub fn is_failure(&self) -> bool {
+        matches!(self, Self::Upstream(_) | Self::Unavailable(_))
+    }
+}
+
 /// An answer in the provider's own shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
@@ -32,13 +67,7 @@ pub fn refusal(wire: Wire, refusal: &Refusal) -> Said {
     let message = match refusal {
         Refusal::Budget(why) if why.starts_with("budget spent") => format!("ralph: {why}"),
         Refusal::Budget(why) => format!("ralph: budget spent: {why}"),
-        Refusal::Model(why)
-        | Refusal::Endpoint(why)
-        | Refusal::Credential(why)
-        | Refusal::BadRequest(why)
-        | Refusal::TooLarge(why)
-        | Refusal::Upstream(why)
-        | Refusal::Unavailable(why) => format!("ralph: {why}"),
+        other => format!("ralph: {}", other.why()),
     };
     let (status, body) = match wire {
         Wire::Anthropic => anthropic(refusal, &message),
@@ -46,7 +75,7 @@ pub fn refusal(wire: Wire, refusal: &Refusal) -> Said {
         Wire::Gemini => gemini(refusal, &message),
     };
     let mut headers = vec![("content-type", "application/json")];
-    if !matches!(refusal, Refusal::Upstream(_) | Refusal::Unavailable(_)) {
+    if !refusal.is_failure() {
         headers.push(("x-should-retry", "false"));
     }
     Said { status, body: body.to_string(), headers }

@@ -225,6 +225,19 @@ async fn the_real_credential_is_put_in_at_its_own_host() {
 }
 
 #[tokio::test]
+async fn a_stand_in_stands_in_no_other_header_for_its_own_host() {
+    let scene = Scene::saying(ok(&[], "hello")).await;
+    let pkg = scene.pkg_key.phantom();
+    let (bearer, note) = (format!("Authorization: Bearer {pkg}"), format!("X-Note: see {pkg}"));
+    for headers in [&[bearer.as_str(), &note, "X-Other: kept"][..], &[&note, "X-Other: kept"]] {
+        let got = scene.ask("pkg.test", &get("pkg.test", "/x", headers)).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        let heard = format!("{:?}", scene.pkg.heard().pop().unwrap());
+        assert!(heard.contains("kept") && !heard.contains(pkg) && !heard.contains("see"), "{heard}");
+    }
+}
+
+#[tokio::test]
 async fn a_stand_in_on_its_way_to_another_host_is_an_alarm() {
     let scene = Scene::saying(ok(&[], "hello")).await;
     let (git, pkg) = (scene.git_key.phantom(), scene.pkg_key.phantom());

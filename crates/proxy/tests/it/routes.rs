@@ -146,6 +146,100 @@ async fn keys() {
     }
 }
 
+/// A stand-in of another credential goes to no provider; the route's own is worth nothing there and is told once.
+#[tokio::test]
+async fn stand_ins_in_what_is_said_to_a_model() {
+    for wire in ASKS {
+        let (server, keys, stage) = provider(Turn::text("ok")).await;
+        let own = keys.phantom(wire);
+        let other = keys.phantom(if wire == Ask::Gemini { Ask::Messages } else { Ask::Gemini });
+        let name = if wire == Ask::Gemini { "A" } else { "G" };
+        let path = format!("/r/{}{}", wire.route(), wire.path(MODEL, false));
+        let key = wire.key(own);
+        for said in [format!("TOKEN={other}"), BASE64.encode(format!("x:{other}")), format!("{own} {other}")] {
+            let before = stage.notes.alarms().len();
+            let body = wire.body(MODEL, &said, Some(9), false).to_string();
+            let got = ask(stage.door, &post(&path, &[&key], body.as_bytes())).await;
+            assert_eq!(got.status, 401, "{wire:?} {}", got.text());
+            assert!(got.text().contains("stand-in"), "{wire:?} {}", got.text());
+            let alarms = stage.notes.alarms();
+            assert!(alarms[before..].contains(&(Wrong::PhantomAstray, name.to_owned())), "{wire:?} {alarms:?}");
+        }
+        assert_eq!((server.hits(), stage.notes.begun()), (0, 0), "{wire:?}: neither dialled nor set aside");
+        assert_eq!((stage.ledger.settled(), stage.ledger.reserved()), Default::default(), "{wire:?}");
+
+        let (server, keys, stage) = provider(Turn::text("ok")).await;
+        let own = keys.phantom(wire);
+        let key = wire.key(own);
+        let body = wire.body(MODEL, &format!("env says {own}"), Some(9), false).to_string();
+        for _ in 0..3 {
+            let got = ask(stage.door, &post(&path, &[&key], body.as_bytes())).await;
+            assert_eq!(got.status, 200, "{wire:?} {}", got.text());
+        }
+        let own_name = match wire {
+            Ask::Messages => "A",
+            Ask::Chat | Ask::Responses => "O",
+            Ask::Gemini => "G",
+        };
+        assert_eq!(stage.notes.alarms(), [(Wrong::PhantomSaid, own_name.to_owned())], "{wire:?}");
+        assert_eq!(server.hits(), 3, "{wire:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_own_stand_in_stands_in_its_place_only() {
+    let (server, keys, stage) = provider(Turn::text("ok")).await;
+    let (own, other) = (keys.phantom(Ask::Messages), keys.phantom(Ask::Gemini));
+    let key = Ask::Messages.key(own);
+    let body = Ask::Messages.body(MODEL, "hi", Some(9), false).to_string();
+    let agent = format!("User-Agent: me/1 {own}");
+    let named = format!("X-Stainless-{own}: 1");
+    let headers = [key.as_str(), agent.as_str(), named.as_str(), "Accept: a/b"];
+    let path = format!("/r/anthropic/v1/messages?beta={own}&limit=3");
+    let got = ask(stage.door, &post(&path, &headers, body.as_bytes())).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let seen = server.requests().pop().unwrap();
+    assert_eq!((seen.header("user-agent"), seen.header("accept")), (None, Some("a/b")));
+    assert_eq!(seen.query.as_deref(), Some("limit=3"));
+    assert!(!format!("{seen:?}").to_lowercase().contains(&own.to_lowercase()), "{seen:?}");
+    assert_eq!(stage.notes.alarms(), [(Wrong::PhantomSaid, "A".to_owned())]);
+    for (name, alarms) in [(own, &[][..]), (other, &[(Wrong::PhantomAstray, "G".to_owned())])] {
+        let before = stage.notes.alarms().len();
+        let got = ask(stage.door, &get("GET", &format!("/r/anthropic/v1/models/{name}"), &[&key])).await;
+        assert_eq!(got.status, 401, "{}", got.text());
+        assert_eq!(stage.notes.alarms()[before..], *alarms);
+    }
+    assert_eq!(server.hits(), 1);
+}
+
+/// Every refusal of a route is told with its reason; what the provider refuses is not one.
+#[tokio::test]
+async fn refusals_are_told_with_their_reason() {
+    let (_server, keys, stage) = provider(Turn::text("ok")).await;
+    let key = Ask::Messages.key(keys.phantom(Ask::Messages));
+    let body = Ask::Messages.body("dear-model", "hi", Some(9), false).to_string();
+    let call = |key: &str| post("/r/anthropic/v1/messages", &[key], body.as_bytes());
+    let fine = Ask::Messages.call(keys.phantom(Ask::Messages), Some(9), false);
+    for (request, kind, reason) in [
+        (
+            get("DELETE", "/r/anthropic/v1/models/x", &[&key]),
+            Some("endpoint"),
+            "`DELETE /v1/models/x` is not an endpoint",
+        ),
+        (call(&key), Some("model"), "model `dear-model` may not be called here"),
+        (call("x-api-key: mine"), Some("credential"), "takes the stand-in"),
+        (post("/r/anthropic/v1/messages", &[&key], b"{"), Some("request"), ""),
+        (fine, None, ""),
+    ] {
+        let before = stage.notes.exchanges().len();
+        ask(stage.door, &request).await;
+        wait_until("it is told", || stage.notes.exchanges().len() == before + 1).await;
+        let told = stage.notes.exchanges().pop().unwrap();
+        assert_eq!(told.refused.as_ref().map(|refusal| refusal.kind()), kind, "{told:?}");
+        assert!(told.refused.is_none_or(|refusal| refusal.why().contains(reason)), "{reason}");
+    }
+}
+
 #[tokio::test]
 async fn the_key_of_a_query_and_what_steers_an_endpoint() {
     let (server, keys, stage) = provider(Turn::text("ok")).await;

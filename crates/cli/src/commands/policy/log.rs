@@ -84,6 +84,8 @@ struct Row {
     reason: String,
     remedy: Option<String>,
     count: u64,
+    /// What tunnels carried, out and back.
+    carried: (u64, u64),
 }
 
 impl Log {
@@ -101,6 +103,8 @@ impl Log {
         if let Some(place) = self.places.get(&key) {
             let known = self.rows.get_mut(*place)?;
             known.count = known.count.saturating_add(row.count);
+            known.carried.0 = known.carried.0.saturating_add(row.carried.0);
+            known.carried.1 = known.carried.1.saturating_add(row.carried.1);
             return Some(known);
         }
         if self.rows.len() >= APART {
@@ -140,13 +144,15 @@ impl Row {
         let (what, reason) = match record.kind {
             Kind::Exchange => {
                 let status = record.status.map_or_else(|| "hung up".to_owned(), |status| status.to_string());
-                (format!("{} {host}{}", text(&record.method), text(&record.path)), status)
+                let why = record.reason.as_ref().map_or_else(|| status.clone(), |why| format!("{status}: {why}"));
+                (format!("{} {host}{}", text(&record.method), text(&record.path)), why)
             }
+            Kind::Tunnel => (host, String::new()),
             Kind::Spent => (format!("{} {}", text(&record.route), text(&record.model)), text(&record.reason)),
             Kind::Closed => (record.sandbox.clone(), "its doors were closed".to_owned()),
             _ => (host, text(&record.reason)),
         };
-        let word = record.decision.clone().filter(|_| record.kind == Kind::Decision);
+        let word = record.decision.clone().filter(|_| record.kind == Kind::Decision || record.is_denial());
         Self {
             at: record.at,
             word: word.unwrap_or_else(|| record.kind.to_string()),
@@ -154,25 +160,33 @@ impl Row {
             reason,
             remedy: record.remedy.clone(),
             count: record.count.unwrap_or(1),
+            carried: match record.kind {
+                Kind::Tunnel => (record.sent.unwrap_or(0), record.received.unwrap_or(0)),
+                _ => (0, 0),
+            },
         }
     }
 
     fn cells(&self, run: &str) -> Vec<String> {
         let time = self.at.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string();
         let style = match self.word.as_str() {
-            "allowed" | "exchange" => GREEN,
+            "allowed" | "exchange" | "tunnel" => GREEN,
             "denied" | "alarm" => RED,
             _ => YELLOW,
         };
         let times = if self.count > 1 { format!("×{}", self.count) } else { String::new() };
         let of = format!(" --run {run}");
         let next = self.remedy.as_ref().map(|rule| format!("  next: {}", allow_command(&one_line(rule, 120), &of)));
+        let reason = match self.carried {
+            (0, 0) => one_line(&self.reason, 120),
+            (out, back) => format!("{out} bytes out, {back} back"),
+        };
         vec![
             paint(DIM, &time),
             paint(style, &one_line(&self.word, 20)),
             one_line(&self.what, 100),
             times,
-            format!("{}{}", one_line(&self.reason, 120), next.unwrap_or_default()),
+            format!("{reason}{}", next.unwrap_or_default()),
         ]
     }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use ralph_core::audit::{DENIED, Fault, Report};
 use ralph_core::event::Level;
@@ -11,7 +12,9 @@ use ralph_core::policy::Mode;
 use ralph_core::price::Usage;
 use ralph_core::secret::Secret;
 use ralph_proxy::address;
-use ralph_proxy::notice::{Alarm, Call, Charge, Decided, Entry, Exchanged, Why, Wrong};
+use ralph_proxy::meter::Refusal;
+use ralph_proxy::notice::{Alarm, Call, Charge, Decided, Entry, Exchanged, Tunnelled, Why, Wrong};
+use ralph_proxy::outflow::Outflow;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -65,6 +68,7 @@ fn what_is_told() {
         method: "POST".to_owned(),
         path: "/v1/messages?key=hunter2-hunter2".to_owned(),
         status: Some(200),
+        refused: None,
         sent: 10,
         received: 20,
         credential: Some("anthropic".to_owned()),
@@ -91,7 +95,40 @@ fn what_is_told() {
         denied("y.io"),
         Told::Decided(inner),
         Told::Exchanged(exchanged.clone()),
-        Told::Exchanged(Exchanged { path: "/a".repeat(2000), call: None, credential: None, status: None, ..exchanged }),
+        Told::Exchanged(Exchanged {
+            path: "/a".repeat(2000),
+            call: None,
+            credential: None,
+            status: None,
+            ..exchanged.clone()
+        }),
+        Told::Exchanged(Exchanged {
+            path: "/v1/files".to_owned(),
+            call: None,
+            status: Some(403),
+            refused: Some(Box::new(Refusal::Endpoint("`hunter2-hunter2` is not an endpoint".to_owned()))),
+            ..exchanged.clone()
+        }),
+        Told::Exchanged(Exchanged {
+            call: None,
+            status: Some(502),
+            refused: Some(Box::new(Refusal::Upstream("it does not answer".to_owned()))),
+            ..exchanged
+        }),
+        Told::Tunnelled(Tunnelled {
+            entry: Entry::Connect,
+            host: "pypi.org".to_owned(),
+            port: 443,
+            sent: 1234,
+            received: 56,
+            took: Duration::from_millis(7890),
+        }),
+        Told::Alarm(Alarm {
+            what: Wrong::SentMuch { limit: 64 << 20 },
+            credential: String::new(),
+            host: "pypi.org".to_owned(),
+            port: 443,
+        }),
         Told::Alarm(Alarm {
             what: Wrong::PhantomAstray,
             credential: "anthropic".to_owned(),
@@ -106,7 +143,7 @@ fn what_is_told() {
     }
     book.close("box");
     let head = book.settle().unwrap();
-    assert_eq!(head.lines, 9);
+    assert_eq!(head.lines, 13);
     let mut written = lines(&folder);
     let long = written[4]["path"].take();
     assert_eq!(long.as_str().unwrap(), format!("{}…", "/a".repeat(512)));
@@ -133,6 +170,15 @@ fn what_is_told() {
              "cost": 77, "charge": "reported", "credential": "anthropic", "route": "anthropic", "model": "m"},
             {"kind": "exchange", "entry": "route", "decision": "allowed", "host": "api.x.io", "port": 443,
              "method": "POST", "path": null, "sent": 10, "received": 20},
+            {"kind": "exchange", "entry": "route", "decision": "denied", "reason": "`[redacted:KEY]` is not an endpoint",
+             "host": "api.x.io", "port": 443, "method": "POST", "path": "/v1/files", "status": 403, "sent": 10,
+             "received": 20, "credential": "anthropic"},
+            {"kind": "exchange", "entry": "route", "decision": "allowed", "reason": "it does not answer",
+             "host": "api.x.io", "port": 443, "method": "POST", "path": "/v1/messages", "status": 502, "sent": 10,
+             "received": 20, "credential": "anthropic"},
+            {"kind": "tunnel", "entry": "connect", "decision": "allowed", "host": "pypi.org", "port": 443, "sent": 1234,
+             "received": 56, "took_ms": 7890},
+            {"kind": "alarm", "reason": "the run has sent out more than 64 MiB", "host": "pypi.org", "port": 443},
             {"kind": "alarm", "reason": "a stand-in for a credential was sent to a host it is not for",
              "host": "evil.io", "port": 443, "credential": "anthropic"},
             {"kind": "spent", "reason": "spent", "route": "anthropic", "model": "m"},
@@ -152,6 +198,8 @@ fn what_is_told() {
                 Event::PolicyDenied { count: 1, .. },
                 Event::PolicyDenied { .. },
                 Event::PolicyDenied { .. },
+                Event::PolicyDenied { .. },
+                Event::Log { level: Level::Error, .. },
                 Event::Log { level: Level::Error, .. },
                 Event::Log { level: Level::Warn, .. },
                 Event::Log { level: Level::Warn, .. },
@@ -160,6 +208,13 @@ fn what_is_told() {
         "{events:?}"
     );
     assert_eq!(book.denied(), []);
+    drop(book);
+    // Whoever goes on counts on: what was not paid for is there, in requests and in tunnels.
+    let book = Book::open(&folder, redactor()).unwrap();
+    let counted = book.outflow(&Outflow::new(Some(5), 0));
+    assert_eq!((counted.sent(), counted.limit()), (10 + 10 + 10 + 1234, Some(5)));
+    assert_eq!(book.outflow(&Outflow::new(Some(7), 0)).limit(), Some(5), "one count for all sandboxes");
+    assert_eq!(book.outflow(&Outflow::new(None, 0)).limit(), None);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod entries;
 mod failures;
 mod leaks;
 mod names;
+mod outflow;
 mod packets;
 mod requests;
 mod routes;
@@ -37,4 +38,5 @@ pub(super) const ALL: &[&[Case]] = &[
     authority::CASES,
     budget::CASES,
     failures::CASES,
+    outflow::CASES,
 ];

@@ -1,0 +1,87 @@
+//! How much a run has sent out, and whether that is more than anybody expected of it.
+//!
+//! Nothing is cut here: an upload can be what the run is for. But what goes through a tunnel cannot be looked at, so its
+//! size is the one thing about it that can be noticed. Calls of models are not counted: they are paid for, and the budget
+//! bounds them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::notice::{Alarm, Notice, Told, Wrong};
+use crate::target::Target;
+
+/// The bytes that left, over all sandboxes of a run. Clones share the count.
+#[derive(Debug, Clone)]
+pub struct Outflow(Arc<Count>);
+
+#[derive(Debug)]
+struct Count {
+    /// More than this raises an alarm.
+    limit: Option<u64>,
+    sent: AtomicU64,
+}
+
+impl Outflow {
+    /// Counts on from what was sent before. Without a limit nobody is told.
+    pub fn new(limit: Option<u64>, sent: u64) -> Self {
+        Self(Arc::new(Count { limit, sent: AtomicU64::new(sent) }))
+    }
+
+    pub fn limit(&self) -> Option<u64> {
+        self.0.limit
+    }
+
+    /// Returns how much was sent so far.
+    pub fn sent(&self) -> u64 {
+        self.0.sent.load(Ordering::Relaxed)
+    }
+
+    /// Adds what goes to a target, and raises the alarm when that is the first that is too much.
+    pub(crate) fn add(&self, bytes: u64, target: &Target, notice: &dyn Notice) {
+        let before = self.0.sent.fetch_add(bytes, Ordering::Relaxed);
+        let Some(limit) = self.0.limit else { return };
+        if before <= limit && before.saturating_add(bytes) > limit {
+            let (credential, host, port) = (String::new(), target.host().to_owned(), target.port());
+            notice.tell(Told::Alarm(Alarm { what: Wrong::SentMuch { limit }, credential, host, port }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Notes(Mutex<Vec<String>>);
+
+    impl Notice for Notes {
+        fn tell(&self, told: Told) {
+            let Told::Alarm(Alarm { what, credential, host, port }) = told else { panic!("{told:?}") };
+            assert_eq!(credential, "");
+            self.0.lock().unwrap().push(format!("{what}: {host}:{port}"));
+        }
+    }
+
+    #[track_caller]
+    fn check(limit: Option<u64>, before: u64, sent: &[u64], want: &[&str]) {
+        let (outflow, notes) = (Outflow::new(limit, before), Notes::default());
+        for bytes in sent {
+            outflow.clone().add(*bytes, &Target::new("x.io", 443).unwrap(), &notes);
+        }
+        assert_eq!(*notes.0.lock().unwrap(), want);
+        assert_eq!(outflow.sent(), before + sent.iter().sum::<u64>());
+    }
+
+    #[test]
+    fn the_first_that_is_too_much() {
+        let alarm = &["the run has sent out more than 10 bytes: x.io:443"][..];
+        check(Some(10), 0, &[4, 6], &[]);
+        check(Some(10), 0, &[4, 7, 1, 100], alarm);
+        check(Some(10), 0, &[11], alarm);
+        check(Some(10), 9, &[1, 1, 1], alarm);
+        check(Some(10), 11, &[100], &[]);
+        check(None, 0, &[u64::MAX / 2], &[]);
+    }
+}
