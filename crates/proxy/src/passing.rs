@@ -9,8 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming};
 use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
 use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::charge::Pending;
 use crate::meter::Tee;
@@ -25,6 +27,37 @@ const PATIENCE: Duration = Duration::from_mins(5);
 static DRAINS: Semaphore = Semaphore::const_new(64);
 
 /// What has to be told and charged when an exchange ends, however it ends.
+/// The answers of one sandbox that are read on for their count alone. Its doors may be closed meanwhile.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Drains {
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Drains {
+    /// Gives up on all of them and waits until that is told.
+    pub(crate) async fn cut(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    fn spawn(&self, runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        // Dropped where it is, what was seen by then decides.
+        self.tasks.spawn_on(
+            async move {
+                stop.run_until_cancelled_owned(work).await;
+            },
+            runtime,
+        );
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Ending {
     notice: Arc<dyn Notice>,
@@ -38,6 +71,8 @@ pub(crate) struct Metered {
     pub(crate) pending: Pending,
     pub(crate) tee: Tee,
 }
+    /// Where its answer is read on when the client is gone.
+    pub(crate) drains: Drains,
 
 impl Ending {
     pub(crate) fn new(notice: Arc<dyn Notice>, told: Option<Exchanged>, charge: Option<Metered>) -> Self {
@@ -61,7 +96,7 @@ impl Ending {
     /// Charges and tells, once.
     fn end(&mut self) {
         let Some(mut told) = self.told.take() else { return };
-        if let Some(Metered { pending, tee }) = self.charge.take() {
+        if let Some(Metered { pending, tee, .. }) = self.charge.take() {
             told.call = Some(pending.settle(&tee.seen(), tee.begun()));
         }
         self.notice.tell(Told::Exchanged(told));
@@ -188,14 +223,12 @@ impl Body for Passing {
 impl Drop for Passing {
     fn drop(&mut self) {
         let (Some(body), Some(ending)) = (self.body.take(), self.ending.take()) else { return };
-        if ending.charge.is_none() {
-            return;
-        }
+        let Some(drains) = ending.charge.as_ref().map(|metered| metered.drains.clone()) else { return };
         let keep = self.keep.take();
         // The client hung up. The provider goes on and charges for all of it, so its count is waited for; when it does
         // not come, dropping the ending charges the worst case.
-        if let (Ok(runtime), Ok(one)) = (tokio::runtime::Handle::try_current(), DRAINS.try_acquire()) {
-            runtime.spawn(async move {
+        if let (Ok(runtime), Ok(one)) = (Handle::try_current(), DRAINS.try_acquire()) {
+            drains.spawn(&runtime, async move {
                 let (_keep, _one) = (keep, one);
                 drain(body, ending).await;
             });

@@ -21,6 +21,7 @@ use crate::judge::{Ask, admit, judge, judge_name};
 use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::notice::{Alarm, Decided, Entry, Notice, Told, Why, Wrong};
+use crate::passing::Drains;
 use crate::resolve::Resolve;
 use crate::route::Route;
 use crate::scan::Forbidden;
@@ -39,6 +40,8 @@ pub(crate) struct Pipeline {
     pub(crate) routes: Vec<Route>,
     pub(crate) ledger: Ledger,
     pub(crate) endpoints: Endpoints,
+    /// What is read on after its client has gone.
+    pub(crate) drains: Drains,
     /// The real credentials in every form: they must not come back.
     pub(crate) forbidden: Forbidden,
     /// Their stand-ins: they must not go anywhere but where they are for.
@@ -166,6 +169,7 @@ impl Pipeline {
     pub(crate) fn mode(&self) -> Mode {
         self.policy.borrow().mode
     }
+            drains: Drains::default(),
 
     /// Returns whom the sandbox trusts to be a host, if requests to it have to be looked into.
     pub(crate) fn looks_into(&self, target: &Target) -> Option<&Arc<Authority>> {

@@ -298,7 +298,7 @@ impl Visit<'_> {
                 // A chunk may be left out, and a length that is not true would be worse than none.
                 parts.headers.remove(CONTENT_LENGTH);
             }
-            Metered { pending, tee }
+            Metered { pending, tee, drains: self.pipeline.drains.clone() }
         });
         wash::answer(&mut parts.headers, parts.version);
         parts.version = hyper::Version::HTTP_11;
