@@ -1,5 +1,6 @@
 //! A body on its way back to the client: counted, metered and looked through while it passes, and told at its end.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming};
-use tokio::sync::Semaphore;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -26,7 +27,6 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// How many such answers are read on at the same time; the worst case of any more is charged at once.
 static DRAINS: Semaphore = Semaphore::const_new(64);
 
-/// What has to be told and charged when an exchange ends, however it ends.
 /// The answers of one sandbox that are read on for their count alone. Its doors may be closed meanwhile.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Drains {
@@ -58,6 +58,7 @@ impl Drains {
     }
 }
 
+/// What has to be told and charged when an exchange ends, however it ends.
 #[derive(Debug)]
 pub(crate) struct Ending {
     notice: Arc<dyn Notice>,
@@ -70,9 +71,9 @@ pub(crate) struct Ending {
 pub(crate) struct Metered {
     pub(crate) pending: Pending,
     pub(crate) tee: Tee,
-}
     /// Where its answer is read on when the client is gone.
     pub(crate) drains: Drains,
+}
 
 impl Ending {
     pub(crate) fn new(notice: Arc<dyn Notice>, told: Option<Exchanged>, charge: Option<Metered>) -> Self {
@@ -118,6 +119,21 @@ pub(crate) enum Keep {
     Lease(Lease),
 }
 
+/// Comes to its end when an answer under way may no longer pass.
+pub(crate) struct Revoked(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl Revoked {
+    pub(crate) fn when(denied: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(Box::pin(denied))
+    }
+}
+
+impl fmt::Debug for Revoked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Revoked")
+    }
+}
+
 /// A body on its way back.
 #[derive(Debug)]
 pub(crate) struct Passing {
@@ -125,11 +141,19 @@ pub(crate) struct Passing {
     keep: Option<Keep>,
     scan: Scan,
     ending: Option<Ending>,
+    revoked: Option<Revoked>,
 }
 
 impl Passing {
     pub(crate) fn new(body: Incoming, keep: Keep, scan: Scan, ending: Ending) -> Self {
-        Self { body: Some(body), keep: Some(keep), scan, ending: Some(ending) }
+        Self { body: Some(body), keep: Some(keep), scan, ending: Some(ending), revoked: None }
+    }
+
+    /// Lets it pass only until the leave for it ends; then it is cut on both sides.
+    #[must_use]
+    pub(crate) fn unless(mut self, revoked: Revoked) -> Self {
+        self.revoked = Some(revoked);
+        self
     }
 
     /// The answer has come to its end: its connection is free for another.
@@ -185,6 +209,12 @@ impl Body for Passing {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         loop {
+            if self.body.is_some()
+                && self.revoked.as_mut().is_some_and(|Revoked(revoked)| revoked.as_mut().poll(cx).is_ready())
+            {
+                (self.body, self.ending, self.keep, self.revoked) = (None, None, None, None);
+                return Poll::Ready(Some(Err(io::Error::other("the network policy changed"))));
+            }
             let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };
             let piece = match std::task::ready!(Pin::new(body).poll_frame(cx)) {
                 // Trailers are about the connection that the answer came by.

@@ -1,7 +1,8 @@
-//! A way out that goes away under an agent, with its cage or by itself: what was lent is still lent
+//! A way out that goes away under an agent, with its cage, by itself, or by a person's word: what was lent is still lent
 //! where it should be, nobody is blamed for it, and the record is whole.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ralph_core::env::Env;
@@ -17,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::agent_runs::{RESULT, WORK, World, stand_in, world_with};
 use crate::agents::{API_KEY, CLAUDE};
-use crate::home::PATIENCE;
+use crate::home::{PATIENCE, until};
 
 /// Asks the model as an agent does, and says what it was answered.
 const ASK: &str = r#"ask() { python3 -c '
@@ -98,6 +99,36 @@ fn its_disk_is_full() {
                 file = tempfile.TemporaryFile(dir = os.environ[\"HOME\"])\n    file.write(bytes(40 << 20))\n    \
                 file.flush()\n    kept.append(file)\ntime.sleep(60)\n'";
     falls(fill, "[sandbox.resources]\ndisk = \"64m\"\n");
+}
+
+/// A person denies the host of the model while the agent works: its next call is refused, with the rule, and told.
+#[test]
+fn a_person_denies_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let then = ": > ~/begun; while ! test -e ~/go; do sleep 0.05; done; ask > ~/second";
+    let world = world(folder.path(), then, answers());
+    let mut command = world.stage.command(&["run"]);
+    command.envs([("PATH", world.path.as_str()), (world.key.variable, world.key.value)]);
+    let live = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until("the agent has asked", || inside(&world).is_some());
+    let home = inside(&world).unwrap();
+    let said = world.ralph(&["policy", "deny", "127.0.0.1", "--run", "@"]);
+    assert_eq!(said.code, 0, "{said}");
+    assert_eq!(world.ralph(&["policy", "test", "127.0.0.1:443", "--run", "@"]).code, 1);
+    std::fs::write(home.join("go"), "").unwrap();
+    until("the agent has asked again", || {
+        std::fs::read_to_string(home.join("second")).is_ok_and(|said| !said.is_empty())
+    });
+    let answer = std::fs::read_to_string(home.join("second")).unwrap();
+    let said = world.stage.said(&live.wait_with_output().unwrap());
+    assert_eq!(said.code, 0, "{said}");
+    assert!(answer.starts_with("403 {\"type\":\"error\",\"error\":{\"type\":\"permission_error\""), "{answer}");
+    assert!(answer.contains("is denied by rule `127.0.0.1` of the network policy"), "{answer}");
+    assert_eq!(world.calls().len(), 1, "{said}");
+    let denied = |event: &Event| matches!(event, Event::PolicyDenied { host, .. } if host == "127.0.0.1");
+    assert!(world.events().iter().any(denied), "{said}");
+    let log = world.ralph(&["policy", "log", "@", "--denied"]);
+    assert!(log.stdout.contains("rule `127.0.0.1`"), "{log}");
 }
 
 /// Whoever serves the doors dies under a session, and it fails: it is cut short, uses nothing up, and another session of

@@ -8,11 +8,15 @@ use super::endpoint::Wire;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     Budget(String),
+    /// A rule of the network policy is against it.
+    Policy(String),
     Model(String),
     Endpoint(String),
     Credential(String),
     BadRequest(String),
     TooLarge(String),
+    /// Another protocol was asked for.
+    Upgrade(String),
     Upstream(String),
     Unavailable(String),
 }
@@ -32,11 +36,13 @@ pub fn refusal(wire: Wire, refusal: &Refusal) -> Said {
     let message = match refusal {
         Refusal::Budget(why) if why.starts_with("budget spent") => format!("ralph: {why}"),
         Refusal::Budget(why) => format!("ralph: budget spent: {why}"),
-        Refusal::Model(why)
+        Refusal::Policy(why)
+        | Refusal::Model(why)
         | Refusal::Endpoint(why)
         | Refusal::Credential(why)
         | Refusal::BadRequest(why)
         | Refusal::TooLarge(why)
+        | Refusal::Upgrade(why)
         | Refusal::Upstream(why)
         | Refusal::Unavailable(why) => format!("ralph: {why}"),
     };
@@ -49,16 +55,21 @@ pub fn refusal(wire: Wire, refusal: &Refusal) -> Said {
     if !matches!(refusal, Refusal::Upstream(_) | Refusal::Unavailable(_)) {
         headers.push(("x-should-retry", "false"));
     }
+    if matches!(refusal, Refusal::Upgrade(_)) {
+        // As the status demands: it names what is spoken here.
+        headers.extend([("upgrade", "HTTP/1.1"), ("connection", "upgrade")]);
+    }
     Said { status, body: body.to_string(), headers }
 }
 
 fn anthropic(refusal: &Refusal, message: &str) -> (u16, Value) {
     let (status, kind) = match refusal {
         Refusal::Budget(_) => (402, "billing_error"),
-        Refusal::Model(_) | Refusal::Endpoint(_) => (403, "permission_error"),
+        Refusal::Policy(_) | Refusal::Model(_) | Refusal::Endpoint(_) => (403, "permission_error"),
         Refusal::Credential(_) => (401, "authentication_error"),
         Refusal::BadRequest(_) => (400, "invalid_request_error"),
         Refusal::TooLarge(_) => (413, "request_too_large"),
+        Refusal::Upgrade(_) => (426, "invalid_request_error"),
         Refusal::Upstream(_) => (502, "api_error"),
         Refusal::Unavailable(_) => (503, "api_error"),
     };
@@ -70,11 +81,14 @@ fn openai(refusal: &Refusal, message: &str) -> (u16, Value) {
         // A status that codex quotes and does not repeat: for a 429 of this code some clients have words of
         // their own, and a 402 or 403 is tried again.
         Refusal::Budget(_) => (400, "invalid_request_error", "insufficient_quota"),
+        Refusal::Policy(_) => (403, "permission_error", "host_not_allowed"),
         Refusal::Model(_) => (403, "permission_error", "model_not_allowed"),
         Refusal::Endpoint(_) => (403, "permission_error", "endpoint_not_allowed"),
         Refusal::Credential(_) => (401, "authentication_error", "invalid_api_key"),
         Refusal::BadRequest(_) => (400, "invalid_request_error", "invalid_request"),
         Refusal::TooLarge(_) => (413, "invalid_request_error", "request_too_large"),
+        // The one status on which codex goes on with requests at once.
+        Refusal::Upgrade(_) => (426, "invalid_request_error", "upgrade_not_supported"),
         Refusal::Upstream(_) => (502, "server_error", "bad_gateway"),
         Refusal::Unavailable(_) => (503, "server_error", "service_unavailable"),
     };
@@ -84,10 +98,11 @@ fn openai(refusal: &Refusal, message: &str) -> (u16, Value) {
 fn gemini(refusal: &Refusal, message: &str) -> (u16, Value) {
     let (code, status) = match refusal {
         Refusal::Budget(_) => (429, "RESOURCE_EXHAUSTED"),
-        Refusal::Model(_) | Refusal::Endpoint(_) => (403, "PERMISSION_DENIED"),
+        Refusal::Policy(_) | Refusal::Model(_) | Refusal::Endpoint(_) => (403, "PERMISSION_DENIED"),
         Refusal::Credential(_) => (401, "UNAUTHENTICATED"),
         Refusal::BadRequest(_) => (400, "INVALID_ARGUMENT"),
         Refusal::TooLarge(_) => (413, "INVALID_ARGUMENT"),
+        Refusal::Upgrade(_) => (426, "FAILED_PRECONDITION"),
         Refusal::Upstream(_) => (502, "INTERNAL"),
         Refusal::Unavailable(_) => (503, "UNAVAILABLE"),
     };
@@ -104,6 +119,9 @@ mod tests {
         let mut headers = vec![("content-type", "application/json")];
         if status < 500 {
             headers.push(("x-should-retry", "false"));
+        }
+        if status == 426 {
+            headers.extend([("upgrade", "HTTP/1.1"), ("connection", "upgrade")]);
         }
         assert_eq!(said, Said { status, body: body.to_string(), headers });
     }
@@ -127,6 +145,13 @@ mod tests {
     fn every_other_refusal() {
         let text = || "no \"such\"\nthing".to_owned();
         for (why, status, anthropic, openai, gemini) in [
+            (
+                Refusal::Policy(text()),
+                403,
+                "permission_error",
+                ["permission_error", "host_not_allowed"],
+                "PERMISSION_DENIED",
+            ),
             (
                 Refusal::Model(text()),
                 403,
@@ -161,6 +186,13 @@ mod tests {
                 "request_too_large",
                 ["invalid_request_error", "request_too_large"],
                 "INVALID_ARGUMENT",
+            ),
+            (
+                Refusal::Upgrade(text()),
+                426,
+                "invalid_request_error",
+                ["invalid_request_error", "upgrade_not_supported"],
+                "FAILED_PRECONDITION",
             ),
             (Refusal::Upstream(text()), 502, "api_error", ["server_error", "bad_gateway"], "INTERNAL"),
             (Refusal::Unavailable(text()), 503, "api_error", ["server_error", "service_unavailable"], "UNAVAILABLE"),
