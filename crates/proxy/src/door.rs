@@ -17,6 +17,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::late::Drains;
 use crate::limits::Limits;
 use crate::notice::{Entry, Notice, Told, Why};
 use crate::pipeline::Pipeline;
@@ -44,10 +45,32 @@ pub struct Doors {
 #[must_use = "dropping the guard closes the doors"]
 pub struct Guard {
     pipeline: Arc<Pipeline>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
+    end: End,
     /// What serves the doors at the moment.
     serving: watch::Receiver<CancellationToken>,
+}
+
+/// How the service of one sandbox's doors is ended, and its end waited for, even after its guard is gone.
+#[derive(Debug, Clone)]
+pub struct End {
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    drains: Drains,
+}
+
+impl End {
+    /// Ends everything and waits until it has ended. Nothing is told afterwards: answers that are read on only for their
+    /// count are charged by what was seen of them.
+    pub async fn reach(&self) {
+        self.stop.cancel();
+        self.tasks.wait().await;
+        self.drains.cut().await;
+    }
+
+    /// Says whether nothing is left that could tell anything.
+    pub fn is_reached(&self) -> bool {
+        self.stop.is_cancelled() && self.tasks.is_empty() && self.drains.is_empty()
+    }
 }
 
 impl Guard {
@@ -66,17 +89,22 @@ impl Guard {
         self.serving.borrow().cancel();
     }
 
+    /// Returns the way to end everything and to wait for that.
+    pub fn end(&self) -> End {
+        self.end.clone()
+    }
+
     /// Ends everything and waits until it has ended.
     pub async fn close(self) {
-        self.stop.cancel();
-        self.tasks.wait().await;
+        self.end.reach().await;
     }
 }
 
 impl Drop for Guard {
+    /// What was lent stays lent: the next cage of the same sandbox is served on the same terms. Whoever made the terms
+    /// takes it back.
     fn drop(&mut self) {
-        self.pipeline.revoke();
-        self.stop.cancel();
+        self.end.stop.cancel();
     }
 }
 
@@ -105,7 +133,8 @@ pub fn serve_within(
     let doors = Arc::new(doors);
     let first = Hall::open(&pipeline, &stop, &doors)?;
     let (serving, watched) = watch::channel(first.stop.clone());
-    let guard = Guard { pipeline: Arc::clone(&pipeline), stop: stop.clone(), tasks: tasks.clone(), serving: watched };
+    let end = End { stop: stop.clone(), tasks: tasks.clone(), drains: pipeline.drains.clone() };
+    let guard = Guard { pipeline: Arc::clone(&pipeline), end, serving: watched };
     tasks.spawn(keep_open(pipeline, stop, doors, first, serving));
     tasks.close();
     Ok(guard)
@@ -123,22 +152,25 @@ async fn keep_open(
     loop {
         let ended = hall.stop.clone();
         let why = tokio::select! {
+            // First: the end of the sandbox is the end of whoever serves it too, and no death.
+            biased;
             () = stop.cancelled() => None,
             () = ended.cancelled() => Some("whoever served them was ended".to_owned()),
             why = hall.died() => Some(why),
         };
+        // It may have come between the two questions.
+        let why = why.filter(|_| !stop.is_cancelled());
         hall.stop.cancel();
         hall.tasks.close();
         hall.tasks.wait().await;
         let Some(why) = why else { return };
         hall = loop {
-            sleep(PAUSE).await;
+            if stop.run_until_cancelled(sleep(PAUSE)).await.is_none() {
+                return;
+            }
             match Hall::open(&pipeline, &stop, &doors) {
                 Ok(hall) => break hall,
                 Err(error) => tracing::warn!(%error, "the doors of a sandbox could not be opened anew"),
-            }
-            if stop.is_cancelled() {
-                return;
             }
         };
         // Nobody listens when the guard is gone, and then the loop ends at its next turn.

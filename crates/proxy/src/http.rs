@@ -161,9 +161,10 @@ async fn forward(
     };
     let mut fresh = kept.is_none();
     let mut way = match kept {
-        Some(way) => {
-            pipeline.judge(entry, &target, &ask).map(|()| way).map_err(|why| Reply::refused(&target, &why, None, pipeline.run()))?
-        }
+        Some(way) => pipeline
+            .judge(entry, &target, &ask)
+            .map(|()| way)
+            .map_err(|why| Reply::refused(&target, &why, None, pipeline.run()))?,
         None => open().await?,
     };
 

@@ -18,6 +18,8 @@ use hyper::{Request, Response};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::charge::{self, Pending};
 use crate::meter::{self, Tee};
@@ -33,6 +35,38 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// How many such answers are read on at the same time; the worst case of any more is charged at once.
 static DRAINS: Semaphore = Semaphore::const_new(64);
 
+/// The answers of one sandbox that are read on for their count alone. Its doors may be closed meanwhile.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Drains {
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Drains {
+    /// Gives up on all of them and waits until that is told.
+    pub(crate) async fn cut(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Goes on where no client waits. Where there is no room for it, what is dropped charges the worst case.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let (Ok(runtime), Ok(one)) = (Handle::try_current(), DRAINS.try_acquire()) else { return };
+        let stop = self.stop.clone();
+        let work = async move {
+            let _one = one;
+            // Dropped where it is, what was seen by then decides.
+            stop.run_until_cancelled_owned(work).await;
+        };
+        self.tasks.spawn_on(work, &runtime);
+    }
+}
+
 /// What an endpoint came back with.
 type Sent = Result<(Response<Incoming>, Lease), Failed>;
 
@@ -41,6 +75,7 @@ pub(crate) struct Asking {
     sending: Pin<Box<dyn Future<Output = Sent> + Send>>,
     dialled: Arc<AtomicBool>,
     call: Option<(meter::Call, bool)>,
+    drains: Drains,
 }
 
 impl fmt::Debug for Asking {
@@ -59,13 +94,19 @@ impl Asking {
         call: Option<(meter::Call, bool)>,
     ) -> Self {
         let dialled = Arc::new(AtomicBool::new(false));
+        let drains = pipeline.drains.clone();
         let (pipeline, upstream, mark) = (Arc::clone(pipeline), upstream.clone(), Arc::clone(&dialled));
         let sending = Box::pin(async move {
             let sent = pipeline.endpoints.send(&upstream, request, &mark).await;
             drop(room);
             sent
         });
-        Self { sending, dialled, call }
+        Self { sending, dialled, call, drains }
+    }
+
+    /// Returns whether anybody may have seen it.
+    pub(crate) fn is_dialled(&self) -> bool {
+        self.dialled.load(Ordering::Relaxed)
     }
 
     /// Waits for the beginning of the answer.
@@ -81,12 +122,12 @@ impl Asking {
 
     /// Waits for the answer in the client's place.
     pub(crate) fn left(self, mut ending: Ending) {
-        if !self.dialled.load(Ordering::Relaxed) {
+        if !self.is_dialled() {
             // With the future goes the request, before anybody saw it.
             ending.charge(Pending::nothing);
             return;
         }
-        behind(async move {
+        self.drains.clone().spawn(async move {
             // However it ends, what was seen by then decides.
             drop(timeout(PATIENCE, self.read(&mut ending)).await);
         });
@@ -115,21 +156,11 @@ impl Asking {
 }
 
 /// Reads the rest of an answer in the client's place.
-pub(crate) fn hung_up(body: Incoming, keep: Option<Keep>, mut ending: Ending) {
-    behind(async move {
+pub(crate) fn hung_up(drains: &Drains, body: Incoming, keep: Option<Keep>, mut ending: Ending) {
+    drains.spawn(async move {
         let _keep = keep;
         drop(timeout(PATIENCE, drain(body, &mut ending)).await);
     });
-}
-
-/// Goes on where no client waits. Where there is no room for it, what is dropped charges the worst case.
-fn behind(work: impl Future<Output = ()> + Send + 'static) {
-    if let (Ok(runtime), Ok(one)) = (Handle::try_current(), DRAINS.try_acquire()) {
-        runtime.spawn(async move {
-            let _one = one;
-            work.await;
-        });
-    }
 }
 
 async fn drain(mut body: Incoming, ending: &mut Ending) {

@@ -1,5 +1,6 @@
 //! A body on its way back to the client: counted, metered and looked through while it passes, and told at its end.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use hyper::body::{Body, Frame, Incoming};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::charge::Pending;
-use crate::late;
+use crate::late::{self, Drains};
 use crate::meter::Tee;
 use crate::notice::{Alarm, Call, Exchanged, Notice, Told, Wrong};
 use crate::scan::{Leak, Scan};
@@ -29,6 +30,8 @@ pub(crate) struct Ending {
 pub(crate) struct Metered {
     pub(crate) pending: Pending,
     pub(crate) tee: Tee,
+    /// Where its answer is read on when the client is gone.
+    pub(crate) drains: Drains,
 }
 
 impl Ending {
@@ -79,7 +82,7 @@ impl Ending {
     /// Charges and tells, once.
     fn end(&mut self) {
         let Some(mut told) = self.told.take() else { return };
-        if let Some(Metered { pending, tee }) = self.charge.take() {
+        if let Some(Metered { pending, tee, .. }) = self.charge.take() {
             told.call = Some(pending.settle(&tee.seen(), tee.begun()));
         }
         self.notice.tell(Told::Exchanged(told));
@@ -101,6 +104,21 @@ pub(crate) enum Keep {
     Lease(Lease),
 }
 
+/// Comes to its end when an answer under way may no longer pass.
+pub(crate) struct Revoked(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl Revoked {
+    pub(crate) fn when(denied: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(Box::pin(denied))
+    }
+}
+
+impl fmt::Debug for Revoked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Revoked")
+    }
+}
+
 /// A body on its way back.
 #[derive(Debug)]
 pub(crate) struct Passing {
@@ -108,11 +126,19 @@ pub(crate) struct Passing {
     keep: Option<Keep>,
     scan: Scan,
     ending: Option<Ending>,
+    revoked: Option<Revoked>,
 }
 
 impl Passing {
     pub(crate) fn new(body: Incoming, keep: Keep, scan: Scan, ending: Ending) -> Self {
-        Self { body: Some(body), keep: Some(keep), scan, ending: Some(ending) }
+        Self { body: Some(body), keep: Some(keep), scan, ending: Some(ending), revoked: None }
+    }
+
+    /// Lets it pass only until the leave for it ends; then it is cut on both sides.
+    #[must_use]
+    pub(crate) fn unless(mut self, revoked: Revoked) -> Self {
+        self.revoked = Some(revoked);
+        self
     }
 
     /// The answer has come to its end: its connection is free for another.
@@ -168,6 +194,12 @@ impl Body for Passing {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         loop {
+            if self.body.is_some()
+                && self.revoked.as_mut().is_some_and(|Revoked(revoked)| revoked.as_mut().poll(cx).is_ready())
+            {
+                (self.body, self.ending, self.keep, self.revoked) = (None, None, None, None);
+                return Poll::Ready(Some(Err(io::Error::other("the network policy changed"))));
+            }
             let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };
             let piece = match std::task::ready!(Pin::new(body).poll_frame(cx)) {
                 // Trailers are about the connection that the answer came by.
@@ -206,11 +238,9 @@ impl Body for Passing {
 impl Drop for Passing {
     fn drop(&mut self) {
         let (Some(body), Some(ending)) = (self.body.take(), self.ending.take()) else { return };
-        if ending.charge.is_none() {
-            return;
-        }
+        let Some(drains) = ending.charge.as_ref().map(|metered| metered.drains.clone()) else { return };
         // The client hung up. The provider goes on and charges for all of it, so its count is waited for; when it does
         // not come, dropping the ending charges the worst case.
-        late::hung_up(body, self.keep.take(), ending);
+        late::hung_up(&drains, body, self.keep.take(), ending);
     }
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::header::HeaderMap;
-use ralph_core::policy::{Mode, Policy, decide};
+use ralph_core::policy::{Mode, Policy, Rule, decide, denial};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -18,6 +18,7 @@ use crate::authority::Authority;
 use crate::credential::Credential;
 use crate::dns::Table;
 use crate::judge::{Ask, admit, judge, judge_name};
+use crate::late::Drains;
 use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::notice::{Alarm, Decided, Entry, Notice, Told, Why, Wrong};
@@ -41,6 +42,8 @@ pub(crate) struct Pipeline {
     pub(crate) ledger: Ledger,
     outflow: Outflow,
     pub(crate) endpoints: Endpoints,
+    /// What is read on after its client has gone.
+    pub(crate) drains: Drains,
     /// The real credentials in every form: they must not come back.
     pub(crate) forbidden: Forbidden,
     /// Their stand-ins: they must not go anywhere but where they are for.
@@ -107,6 +110,37 @@ impl Permit {
     }
 }
 
+/// One request to the endpoint of a route. It needs no rule for it, and none may be against it.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    policy: watch::Receiver<Arc<Policy>>,
+    target: Target,
+    method: String,
+    path: String,
+}
+
+impl Asked {
+    /// Returns the rule that is against it now.
+    pub(crate) fn denied(&mut self) -> Option<Rule> {
+        let policy = Arc::clone(&self.policy.borrow_and_update());
+        let request = Some((self.method.as_str(), self.path.as_str()));
+        denial(&policy, self.target.host(), self.target.port(), request).cloned()
+    }
+
+    /// Waits until a rule is against it.
+    pub(crate) async fn denial(&mut self) -> Rule {
+        loop {
+            if self.policy.changed().await.is_err() {
+                // The sandbox is over, and so is whatever came of this.
+                return std::future::pending().await;
+            }
+            if let Some(rule) = self.denied() {
+                return rule;
+            }
+        }
+    }
+}
+
 /// What stood in the way of a target, and the address it was about.
 #[derive(Debug)]
 pub(crate) struct Refused {
@@ -138,6 +172,7 @@ impl Pipeline {
             ledger,
             outflow,
             endpoints,
+            drains: Drains::default(),
             forbidden,
             phantoms,
             resolver,
@@ -211,9 +246,16 @@ impl Pipeline {
         self.lent.iter().filter(held).collect()
     }
 
+    /// Returns the leave to ask an endpoint of a route for something, as long as no rule is against it.
+    pub(crate) fn asked(&self, target: &Target, method: &str, path: &str) -> Asked {
+        let (policy, target) = (self.policy.subscribe(), target.clone());
+        Asked { policy, target, method: method.to_owned(), path: path.to_owned() }
+    }
+
     pub(crate) fn set_policy(&self, policy: Policy) {
         let policy = Arc::new(policy);
         self.policy.send_replace(Arc::clone(&policy));
+        self.endpoints.retain(|target| denial(&policy, target.host(), target.port(), None).is_none());
         // After the new policy is in force: an answer given a moment ago under the old one is forgotten as well.
         self.lock_names().retain(|name| judge_name(&policy, name).is_ok());
     }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode, Uri};
+use ralph_core::policy::Rule;
 use ralph_core::price::CacheWrites;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -16,9 +17,9 @@ use crate::credential::{self, Credential};
 use crate::late::Asking;
 use crate::ledger::Rate;
 use crate::meter::{self, Endpoint, Refusal, Said, Tee, Wire, endpoint};
-use crate::notice::{Call as Charged, Entry, Exchanged, Told, Wrong};
-use crate::passing::{Ending, Keep, Metered, Passing};
-use crate::pipeline::{Pipeline, alarm};
+use crate::notice::{Call as Charged, Entry, Exchanged, Told, Why, Wrong};
+use crate::passing::{Ending, Keep, Metered, Passing, Revoked};
+use crate::pipeline::{Asked, Pipeline, alarm};
 use crate::route::{self, Route};
 use crate::scan::Scan;
 use crate::upstream::{Failed, Lease};
@@ -79,7 +80,9 @@ impl Drop for Visit<'_> {
         let Some(mut told) = self.told.take() else { return };
         match (self.pending.take(), self.asking.take()) {
             (Some(pending), Some(asking)) => {
-                let metered = asking.tee(None).map(|tee| Metered { pending, tee });
+                let metered = asking.tee(None);
+                let drains = self.pipeline.drains.clone();
+                let metered = metered.map(|tee| Metered { pending, tee, drains });
                 asking.left(Ending::new(Arc::clone(&self.pipeline.notice), Some(told), metered));
                 return;
             }
@@ -108,6 +111,16 @@ impl Visit<'_> {
     }
 
     async fn carry(&mut self, rest: &str, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        // Its host stands in the host's own configuration and needs no rule. A rule against it counts all the same.
+        let target = &self.route.upstream.target;
+        let mut asked = self.pipeline.asked(target, request.method().as_str(), &self.route.path(rest));
+        if let Some(rule) = asked.denied() {
+            return Err(self.denied(&rule));
+        }
+        if request.method() == Method::GET && is_websocket(request.headers()) {
+            let text = format!("route `{}` speaks HTTP, and no other protocol over it", self.route.name());
+            return Err(Refusal::Upgrade(text));
+        }
         let Some(endpoint) = endpoint(self.route.wire(), request.method().as_str(), rest) else {
             let text = format!("`{} {rest}` is not an endpoint of route `{}`", request.method(), self.route.name());
             return Err(Refusal::Endpoint(text));
@@ -116,6 +129,10 @@ impl Visit<'_> {
         let (mut parts, body) = request.into_parts();
         self.lend(&mut parts.headers, rest, parts.uri.query())?;
         let (body, room) = self.read(body).await?;
+        // That took a while, and nothing has been paid for yet.
+        if let Some(rule) = asked.denied() {
+            return Err(self.denied(&rule));
+        }
         let path = match query {
             Some(query) => format!("{}?{query}", self.route.path(rest)),
             None => self.route.path(rest),
@@ -140,7 +157,14 @@ impl Visit<'_> {
         }
         let request = self.write(parts.method, &path, parts.headers, body)?;
         let asking = Asking::new(self.pipeline, &self.route.upstream, request, room, call.clone());
-        let sent = self.asking.insert(asking).answered().await;
+        let sent = tokio::select! {
+            sent = self.asking.insert(asking).answered() => sent,
+            rule = asked.denial() => {
+                let dialled = self.asking.take().is_some_and(|asking| asking.is_dialled());
+                self.charge(if dialled { Pending::worst } else { Pending::nothing });
+                return Err(self.denied(&rule));
+            }
+        };
         self.asking = None;
         self.answered = true;
         let (response, lease) = match sent {
@@ -153,7 +177,15 @@ impl Visit<'_> {
                 return Err(Refusal::Upstream(format!("`{host}` does not answer: {why}")));
             }
         };
-        self.answer(response, lease, call)
+        self.answer(response, lease, call, asked)
+    }
+
+    /// Tells of a rule that is against the request.
+    fn denied(&self, rule: &Rule) -> Refusal {
+        let target = &self.route.upstream.target;
+        let text =
+            format!("`{target}` is denied by rule `{rule}` of the network policy, which only a person can change");
+        Refusal::Policy(text)
     }
 
     fn lend(&mut self, headers: &mut HeaderMap, rest: &str, query: Option<&str>) -> Result<(), Refusal> {
@@ -327,6 +359,7 @@ impl Visit<'_> {
         response: Response<Incoming>,
         lease: Lease,
         call: Option<(meter::Call, bool)>,
+        mut asked: Asked,
     ) -> Result<Answer, Refusal> {
         let (mut parts, body) = response.into_parts();
         self.note(|told| told.status = Some(parts.status.as_u16()));
@@ -356,7 +389,7 @@ impl Visit<'_> {
                 // A chunk may be left out, and a length that is not true would be worse than none.
                 parts.headers.remove(CONTENT_LENGTH);
             }
-            Metered { pending, tee }
+            Metered { pending, tee, drains: self.pipeline.drains.clone() }
         });
         wash::answer(&mut parts.headers, parts.version);
         parts.version = hyper::Version::HTTP_11;
@@ -365,7 +398,13 @@ impl Visit<'_> {
         // From here on whoever carries the body tells of it.
         let ending = Ending::new(Arc::clone(&self.pipeline.notice), self.told.take(), metered);
         let scan = Scan::new(self.pipeline.forbidden.clone());
-        Ok(Response::from_parts(parts, Either::Right(Passing::new(body, Keep::Lease(lease), scan, ending))))
+        let (pipeline, target) = (Arc::clone(self.pipeline), self.route.upstream.target.clone());
+        let revoked = Revoked::when(async move {
+            asked.denial().await;
+            pipeline.refused(Entry::Route, &target, &Why::Revoked);
+        });
+        let passing = Passing::new(body, Keep::Lease(lease), scan, ending).unless(revoked);
+        Ok(Response::from_parts(parts, Either::Right(passing)))
     }
 
     fn refuse(&mut self, refusal: &Refusal) -> Answer {
@@ -382,6 +421,12 @@ impl Visit<'_> {
         }
         response
     }
+}
+
+/// Says whether a request asks to go on in the protocol of web sockets, which nobody could look into.
+fn is_websocket(headers: &HeaderMap) -> bool {
+    let offers = headers.get_all(UPGRADE).iter().filter_map(|offer| offer.to_str().ok());
+    offers.flat_map(|offer| offer.split(',')).any(|offer| offer.trim().eq_ignore_ascii_case("websocket"))
 }
 
 /// Keeps of a query what is known to be harmless. Others bring keys of their own, or have the provider leave its count

@@ -2,7 +2,7 @@
 //!
 //! Programs are told `http://…/r/NAME` as the address of their provider. What passes is a fixed list of endpoints and
 //! models, with the credential put in and every call metered. The address of the endpoint comes from the host's own
-//! configuration, so it needs no rule of the network policy.
+//! configuration, so it needs no rule of the network policy. A rule that denies it counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -108,6 +108,11 @@ impl Endpoints {
         Self { resolver, limits, shelf: Arc::default() }
     }
 
+    /// Closes the connections that nobody uses at the moment to endpoints that are not to be kept.
+    pub(crate) fn retain(&self, keep: impl Fn(&Target) -> bool) {
+        self.shelf.lock().retain(|(upstream, ..)| keep(&upstream.target));
+    }
+
     /// Asks an endpoint, over a connection that is kept if there is one. Once `dialled` is set, the request may have been
     /// seen there.
     pub(crate) async fn send(

@@ -36,12 +36,12 @@ protected_paths: [\"tests/\"]
 ";
 
 /// A repository with a task for an agent, and a server with what its model says.
-struct World {
-    stage: Stage,
+pub(crate) struct World {
+    pub(crate) stage: Stage,
     server: Server,
     agent: Agent,
-    key: Key,
-    path: String,
+    pub(crate) key: Key,
+    pub(crate) path: String,
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -51,7 +51,7 @@ fn world(agent: Agent, key: Key, turns: Vec<Turn>) -> Option<World> {
 }
 
 /// The same with a program of the test's own.
-fn world_with(programs: &Path, agent: Agent, key: Key, turns: Vec<Turn>) -> World {
+pub(crate) fn world_with(programs: &Path, agent: Agent, key: Key, turns: Vec<Turn>) -> World {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let builder = Server::builder().script(Script::new(turns)).expect_key(key.value);
     let server = runtime.block_on(builder.start()).unwrap();
@@ -73,7 +73,7 @@ fn world_with(programs: &Path, agent: Agent, key: Key, turns: Vec<Turn>) -> Worl
 }
 
 impl World {
-    fn ralph(&self, args: &[&str]) -> Said {
+    pub(crate) fn ralph(&self, args: &[&str]) -> Said {
         self.stage.ralph_with(&[("PATH", &self.path), (self.key.variable, self.key.value)], args)
     }
 
@@ -87,7 +87,7 @@ impl World {
         text.lines().map(|line| Line::parse(line).unwrap().event).collect()
     }
 
-    fn calls(&self) -> Vec<Received> {
+    pub(crate) fn calls(&self) -> Vec<Received> {
         let calls = |one: &Received| one.method == "POST" && one.path == self.agent.path;
         self.server.requests().into_iter().filter(calls).collect()
     }
@@ -310,7 +310,7 @@ fn claude_is_killed() {
 }
 
 /// A stand-in for an agent: it says what it is told to say, in the words of the real one. Returns its own folder.
-fn stand_in(folder: &Path, script: &str) -> PathBuf {
+pub(crate) fn stand_in(folder: &Path, script: &str) -> PathBuf {
     let folder = folder.join("programs/stand-in");
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("claude");
@@ -319,15 +319,17 @@ fn stand_in(folder: &Path, script: &str) -> PathBuf {
     folder
 }
 
-const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"all done"}"#;
+pub(crate) const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"all done"}"#;
+
+/// All that the task asks for.
+pub(crate) const WORK: &str = "for w in one two three; do echo $w > $w.txt; done; git add *.txt; git commit -qm all; \
+                               sed -i 's/- \\[ \\]/- [x]/' ralph_task.md";
 
 /// It says it is done and does not end: it is ended after a grace, and what it committed is kept and proved.
 #[test]
 fn done_and_hanging() {
     let folder = tempfile::tempdir().unwrap();
-    let work = "for w in one two three; do echo $w > $w.txt; done; git add *.txt; git commit -qm all; \
-                sed -i 's/- \\[ \\]/- [x]/' ralph_task.md";
-    let programs = stand_in(folder.path(), &format!("{work}\nprintf '%s\\n' '{RESULT}'\nsleep 600 & sleep 600"));
+    let programs = stand_in(folder.path(), &format!("{WORK}\nprintf '%s\\n' '{RESULT}'\nsleep 600 & sleep 600"));
     let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
     world.stage.config("config.toml", "[agent]\ngrace_s = 1\n");
     let began = Instant::now();

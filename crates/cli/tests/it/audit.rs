@@ -138,3 +138,43 @@ fn a_torn_line() {
     1 place of it cut off by a crash or a full disk, and marked
     ");
 }
+
+/// Whichever way a run comes to rest, the last line of its audit file is vouched for: its doors are closed before the
+/// last anchor, and what is said of a run that is over comes after that.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_end_is_vouched_for() {
+    let ask = r#"{"type": "run", "command": "python3 -c 'import urllib.request as u; u.urlopen(\"http://x.test/\")' || true"}"#;
+    let work = r#"{"type": "write", "path": "one.txt", "content": "one\ntwo\n"}, {"type": "commit", "message": "two", "paths": ["one.txt"]}, {"type": "stop_success", "reason": "done"}"#;
+    for (then, flags, code, last) in [
+        (work, &[][..], 0, "run-finished"),
+        (work, &["--keep-sandbox"], 0, "run-finished"),
+        (r#"{"type": "stop_failure", "reason": "no"}"#, &[], 1, "run-finished"),
+        (r#"{"type": "run", "command": "false"}"#, &["--max-iterations", "1"], 3, "run-finished"),
+        (r#"{"type": "pause", "reason": "a question"}"#, &[], 5, "audit-anchored"),
+    ] {
+        let stage = Stage::ready();
+        // Proofs have doors of their own, nobody comes to them, and they are closed.
+        stage.config("config.toml", "[sandbox.network]\nallowed = ['y.test']\n");
+        let answer = format!(
+            r#"{{"json": {{"summary": "Some.", "actions": [{ask}, {then}], "claims": {{"checkboxes_checked": ["M1.1", "M1.2"], "milestones_completed": []}}}}}}"#
+        );
+        stage.config("script.jsonl", &format!("{{\"format\": 1}}\n{answer}\n"));
+        let said = stage.ralph(&[&["run"], flags].concat());
+        assert_eq!(said.code, code, "{then} {said}");
+        let file = |name: &str| fs::read_to_string(run_folder(&stage).join(name)).expect("a file");
+        let kinds = |name: &str, key: &str| -> Vec<String> {
+            let line = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")[key].clone();
+            file(name).lines().map(|text| line(text).as_str().unwrap_or_default().to_owned()).collect()
+        };
+        assert_eq!(kinds("audit.jsonl", "kind"), ["decision", "closed"], "{then} {said}");
+        let events = kinds("events.jsonl", "type");
+        assert_eq!(events.last().map(String::as_str), Some(last), "{then} {events:?}");
+        assert!(events.iter().rev().take(2).any(|kind| kind == "audit-anchored"), "{then} {events:?}");
+        let verified = stage.ralph(&["audit", "verify", "@"]);
+        assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{then} {verified}");
+        let json = stage.ralph(&["audit", "verify", "@", "--json"]);
+        let told: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
+        assert_eq!((&told["lines"], &told["unanchored"]), (&2.into(), &0.into()), "{then}");
+    }
+}

@@ -14,6 +14,8 @@ mod cage;
 #[cfg(target_os = "linux")]
 mod cell;
 mod docs;
+#[cfg(target_os = "linux")]
+mod fallen;
 mod home;
 mod import;
 mod init;

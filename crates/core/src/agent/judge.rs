@@ -143,7 +143,7 @@ fn by_result(finished: &Finished, ended: &Ended<'_>) -> Outcome {
     match finished.status.and_then(words::by_status) {
         Some(Class::Limit) => Outcome::Limit { until: spoken(ended) },
         Some(Class::Overload) => Outcome::Overload,
-        Some(Class::Auth) => Outcome::Auth,
+        Some(Class::Auth) => not_let_in(ended),
         Some(Class::ProviderSpend) => Outcome::ProviderSpend,
         None => Outcome::Crash { why: crashed(ended) },
     }
@@ -168,9 +168,14 @@ fn by_words(text: &str, ended: &Ended<'_>) -> Option<Outcome> {
     Some(match class? {
         Class::Limit => Outcome::Limit { until: reset::by_words(text, ended.now) },
         Class::Overload => Outcome::Overload,
-        Class::Auth => Outcome::Auth,
+        Class::Auth => not_let_in(ended),
         Class::ProviderSpend => Outcome::ProviderSpend,
     })
+}
+
+/// Tells a provider that does not take the key from a door that does not let the call pass: no other key helps there.
+fn not_let_in(ended: &Ended<'_>) -> Outcome {
+    refused(ended).map_or(Outcome::Auth, |why| Outcome::Crash { why })
 }
 
 /// Everything the agent said about its end.

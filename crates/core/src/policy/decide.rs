@@ -18,11 +18,10 @@ pub struct Decision {
 /// Judges a connection by name, before any DNS. A name that is not canonical enough to compare is refused.
 pub fn decide(policy: &Policy, host: &str, port: u16) -> Decision {
     let Ok(host) = canonical(host) else { return refuse(None) };
-    let denied = || policy.deny.iter().filter(|rule| reaches(rule, &host, port, rule.port));
-    if let Some(rule) = denied().find(|rule| !rule.needs_request()) {
+    if let Some(rule) = against(policy, &host, port, None) {
         return refuse(Some(rule));
     }
-    let inspect_denials = denied().next().is_some();
+    let inspect_denials = policy.deny.iter().any(|rule| reaches(rule, &host, port, rule.port));
     match policy.mode {
         Mode::Deny => refuse(None),
         Mode::Open => Decision { allowed: true, rule: None, inspect: inspect_denials },
@@ -43,26 +42,39 @@ pub fn decide(policy: &Policy, host: &str, port: u16) -> Decision {
 /// Judges one request on a connection. A path that servers may read in two ways is refused by any rule with a path.
 pub fn decide_request(policy: &Policy, host: &str, port: u16, method: &str, path: &str) -> Decision {
     let Ok(host) = canonical(host) else { return refuse(None) };
-    let method = method.to_ascii_uppercase();
-    let speaks = |rule: &Rule, doubtful: bool| {
-        rule.method.as_deref().is_none_or(|wanted| method_matches(wanted, &method))
-            && rule.path.as_deref().is_none_or(|pattern| path::matches(pattern, path).unwrap_or(doubtful))
-    };
-    let deny = policy.deny.iter().find(|rule| reaches(rule, &host, port, rule.port) && speaks(rule, true));
-    if deny.is_some() {
-        return refuse(deny);
+    if let Some(rule) = against(policy, &host, port, Some((method, path))) {
+        return refuse(Some(rule));
     }
     match policy.mode {
         Mode::Deny => refuse(None),
         Mode::Open => Decision { allowed: true, rule: None, inspect: false },
         Mode::Allowlist => {
-            let allow = policy
-                .allow
-                .iter()
-                .find(|rule| reaches(rule, &host, port, Some(rule.port.unwrap_or(HTTPS))) && speaks(rule, false));
+            let allow = policy.allow.iter().find(|rule| {
+                reaches(rule, &host, port, Some(rule.port.unwrap_or(HTTPS))) && speaks(rule, method, path, false)
+            });
             Decision { allowed: allow.is_some(), rule: allow.cloned(), inspect: false }
         }
     }
+}
+
+/// Returns the deny rule that speaks against a host, or against one request to it: for what needs no leave, but bows to
+/// a person's no.
+pub fn denial<'a>(policy: &'a Policy, host: &str, port: u16, request: Option<(&str, &str)>) -> Option<&'a Rule> {
+    against(policy, &canonical(host).ok()?, port, request)
+}
+
+/// The same for a canonical host. Without a request only rules about whole hosts speak.
+fn against<'a>(policy: &'a Policy, host: &str, port: u16, request: Option<(&str, &str)>) -> Option<&'a Rule> {
+    policy.deny.iter().find(|rule| {
+        reaches(rule, host, port, rule.port)
+            && request.map_or(!rule.needs_request(), |(method, path)| speaks(rule, method, path, true))
+    })
+}
+
+/// Says whether a rule is about a request; `doubtful` is the answer where a path can be read in two ways.
+fn speaks(rule: &Rule, method: &str, path: &str, doubtful: bool) -> bool {
+    rule.method.as_deref().is_none_or(|wanted| method_matches(wanted, &method.to_ascii_uppercase()))
+        && rule.path.as_deref().is_none_or(|pattern| path::matches(pattern, path).unwrap_or(doubtful))
 }
 
 fn reaches(rule: &Rule, host: &str, port: u16, wanted: Option<u16>) -> bool {
@@ -123,6 +135,26 @@ mod tests {
         request("v.io", "POST", "/", true);
         request("v.io", "DELETE", "/", false);
         request("bad.y.io", "GET", "/", false);
+    }
+
+    /// A rule against something counts in every mode, and no rule for it is needed.
+    #[test]
+    fn denials() {
+        #[track_caller]
+        fn check(host: &str, request: Option<(&str, &str)>, want: Option<&str>) {
+            for mode in [Mode::Deny, Mode::Allowlist, Mode::Open] {
+                let policy = Policy { mode, ..policy() };
+                let got = denial(&policy, host, 8443, request).map(ToString::to_string);
+                assert_eq!(got.as_deref(), want, "{mode} {host} {request:?}");
+            }
+        }
+        check("bad.y.io", None, Some("bad.y.io"));
+        check("BAD.y.io.", Some(("POST", "/v1/messages")), Some("bad.y.io"));
+        check("v.io", None, None);
+        check("v.io", Some(("delete", "/v1/models/x")), Some("DELETE v.io"));
+        check("v.io", Some(("POST", "/v1/messages")), None);
+        check("x.io", Some(("POST", "/")), None);
+        check("nobody.io", None, None);
     }
 
     #[test]

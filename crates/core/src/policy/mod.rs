@@ -12,7 +12,7 @@ mod preset;
 mod rule;
 mod set;
 
-pub use decide::{Decision, decide, decide_request};
+pub use decide::{Decision, decide, decide_request, denial};
 pub use host::{BadHost, canonical};
 pub use narrow::{Widening, narrow};
 pub use preset::{PRESETS, Preset, shorten};

@@ -67,10 +67,11 @@ impl Denials {
         self.count(&decided.host, decided.port, "", &decided.why.to_string())
     }
 
-    /// Takes a request at its end; a refusal for want of money is told in words of its own.
+    /// Takes a request at its end; a refusal for want of money is told in words of its own, and that another protocol is
+    /// spoken here is nobody's fault.
     fn hear_call(&mut self, exchanged: &Exchanged) -> Option<Event> {
         let refusal = exchanged.refused.as_ref()?;
-        if refusal.is_failure() || matches!(**refusal, Refusal::Budget(_)) {
+        if refusal.is_failure() || matches!(**refusal, Refusal::Budget(_) | Refusal::Upgrade(_)) {
             return None;
         }
         self.count(&exchanged.host, exchanged.port, refusal.kind(), refusal.why())

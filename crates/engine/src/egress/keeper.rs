@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use ralph_core::event::Event;
 use ralph_core::policy::Policy;
 use ralph_core::redact::Redactor;
-use ralph_proxy::door::{self, Doors, Guard};
+use ralph_proxy::door::{self, Doors, End, Guard};
 use ralph_proxy::limits::Limits;
 use ralph_proxy::notice::{Notice, Told};
 use ralph_proxy::resolve::{Resolve, System};
 use ralph_proxy::terms::Terms;
 use ralph_sandbox::Label;
 use ralph_sandbox::embedded::{self, Door, Keeper};
+use tokio::time::timeout;
 
 use super::POLICY;
 use crate::audit::{Book, Denials};
@@ -32,13 +34,36 @@ pub struct Egress {
     limits: Limits,
     /// Terms that were agreed on before a sandbox was made, by its name.
     agreed: Mutex<HashMap<String, Arc<Agreed>>>,
+    /// The doors of runs that were opened and may not be closed yet.
+    opened: Mutex<Vec<Opened>>,
+}
+
+/// Doors of a run. What may go on behind them outlives whoever kept them open, for a moment.
+#[derive(Debug)]
+struct Opened {
+    run: String,
+    standing: Weak<Standing>,
+    end: End,
+}
+
+/// Doors that stand open.
+#[derive(Debug)]
+struct Standing {
+    guard: Guard,
+    ears: Arc<Ears>,
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        self.ears.closed();
+    }
 }
 
 /// What a sandbox was promised, and who keeps it at the moment.
 #[derive(Debug)]
 struct Agreed {
     terms: Mutex<Terms>,
-    guard: Mutex<Weak<Guard>>,
+    standing: Mutex<Weak<Standing>>,
     /// How often the doors had to be served anew.
     restarts: AtomicU64,
     /// What was refused and what raised an alarm, for a sandbox that has no file to write it to.
@@ -47,6 +72,8 @@ struct Agreed {
 
 /// More than this nobody reads.
 const HEARD: usize = 20;
+/// How long doors may take to be closed.
+const CLOSING: Duration = Duration::from_secs(5);
 
 impl Egress {
     pub(crate) fn new(home: Home, secrets: Store) -> Arc<Self> {
@@ -55,15 +82,15 @@ impl Egress {
 
     /// Leads to a world of the caller's making instead of the one outside, within limits of its choice.
     pub(crate) fn with_outside(home: Home, secrets: Store, outside: Arc<dyn Resolve>, limits: Limits) -> Arc<Self> {
-        let (redactor, agreed) = (OnceLock::new(), Mutex::default());
-        Arc::new(Self { home, secrets, redactor, outside, limits, agreed })
+        let (redactor, agreed, opened) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Arc::new(Self { home, secrets, redactor, outside, limits, agreed, opened })
     }
 
     /// Agrees on the terms of a sandbox that is going to be made, for as long as the pass is held.
     pub fn agree(self: &Arc<Self>, sandbox: &str, terms: Terms) -> Pass {
         let agreed = Arc::new(Agreed {
             terms: Mutex::new(terms),
-            guard: Mutex::new(Weak::new()),
+            standing: Mutex::new(Weak::new()),
             restarts: AtomicU64::new(0),
             heard: Mutex::new((Denials::new(Redactor::new([])), Vec::new())),
         });
@@ -74,8 +101,21 @@ impl Egress {
     /// Ends whoever serves the doors of a sandbox, as its death would: all is cut, and they are served anew.
     pub fn fail(&self, sandbox: &str) {
         let agreed = self.agreed().get(sandbox).cloned();
-        if let Some(guard) = agreed.and_then(|agreed| lock(&agreed.guard).upgrade()) {
-            guard.fail();
+        if let Some(standing) = agreed.and_then(|agreed| lock(&agreed.standing).upgrade()) {
+            standing.guard.fail();
+        }
+    }
+
+    /// Closes all doors of a run and waits until whatever came by them has been told. Cages that stand go on without.
+    pub async fn close(&self, run: &str) {
+        let of_run: Vec<Opened> = lock(&self.opened).extract_if(.., |opened| opened.run == run).collect();
+        for Opened { standing, end, .. } in of_run {
+            if timeout(CLOSING, end.reach()).await.is_err() {
+                tracing::warn!(run, "the doors of a sandbox could not be closed in time");
+            }
+            if let Some(standing) = standing.upgrade() {
+                standing.ears.closed();
+            }
         }
     }
 
@@ -101,8 +141,8 @@ impl Pass {
     /// Changes the policy, at once and for every cage that will stand over the sandbox.
     pub fn set_policy(&self, policy: Policy) {
         lock(&self.agreed.terms).policy = policy.clone();
-        if let Some(guard) = lock(&self.agreed.guard).upgrade() {
-            guard.set_policy(policy);
+        if let Some(standing) = lock(&self.agreed.standing).upgrade() {
+            standing.guard.set_policy(policy);
         }
     }
 
@@ -166,14 +206,21 @@ impl Door for Egress {
         let embedded::Doors { explicit, transparent, dns_udp, dns_tcp } = doors;
         let doors = Doors { explicit, transparent, dns_udp, dns_tcp };
         let (outside, notice) = (Arc::clone(&self.outside), Arc::clone(&ears) as Arc<dyn Notice>);
-        let guard = Arc::new(door::serve_within(self.limits, doors, terms, outside, notice)?);
+        let guard = door::serve_within(self.limits, doors, terms, outside, notice)?;
+        let end = guard.end();
+        let standing = Arc::new(Standing { guard, ears });
         if let Some(agreed) = &agreed {
-            *lock(&agreed.guard) = Arc::downgrade(&guard);
+            *lock(&agreed.standing) = Arc::downgrade(&standing);
             // The policy may have changed while the doors were opened.
             let policy = lock(&agreed.terms).policy.clone();
-            guard.set_policy(policy);
+            standing.guard.set_policy(policy);
         }
-        Ok(Keeper::new((guard, Closing(ears))))
+        if let Some(run) = labels.get(Label::RUN) {
+            let mut opened = lock(&self.opened);
+            opened.retain(|opened| !opened.end.is_reached());
+            opened.push(Opened { run: run.clone(), standing: Arc::downgrade(&standing), end });
+        }
+        Ok(Keeper::new(standing))
     }
 }
 
@@ -185,6 +232,15 @@ struct Ears {
     agreed: Option<Arc<Agreed>>,
     /// Something was told, so its end is worth telling too.
     told: AtomicBool,
+}
+
+impl Ears {
+    /// Says at the end that it is the end.
+    fn closed(&self) {
+        if let Some(book) = self.book.as_ref().filter(|_| self.told.swap(false, Ordering::Relaxed)) {
+            book.close(&self.sandbox);
+        }
+    }
 }
 
 impl Notice for Ears {
@@ -201,18 +257,6 @@ impl Notice for Ears {
             let event = heard.0.hear_all(&told);
             heard.1.extend(event);
             heard.1.truncate(HEARD);
-        }
-    }
-}
-
-/// Says at the end that it is the end.
-#[derive(Debug)]
-struct Closing(Arc<Ears>);
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        if let Some(book) = self.0.book.as_ref().filter(|_| self.0.told.load(Ordering::Relaxed)) {
-            book.close(&self.0.sandbox);
         }
     }
 }

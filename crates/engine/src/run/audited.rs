@@ -64,6 +64,15 @@ impl Runner {
         self.anchor()
     }
 
+    /// Closes the doors of the run for good and anchors the whole of the audit file: nothing comes after it.
+    pub(super) async fn close_doors(&mut self) -> Result<(), Error> {
+        #[cfg(target_os = "linux")]
+        self.host.egress().close(&self.folder.id()).await;
+        // What was under way is charged now, at its worst if nobody saw the count.
+        self.tell_of_calls()?;
+        self.anchor()
+    }
+
     /// Writes down how far the audit file goes and what it comes to.
     pub(super) fn anchor(&mut self) -> Result<(), Error> {
         self.tell_of_refusals()?;

@@ -137,7 +137,7 @@ impl Runner {
         {
             discard(&*sandbox).await;
         }
-        self.anchor()?;
+        self.close_doors().await?;
         self.events.append(Event::RunFinished { verdict, next })
     }
 

@@ -168,6 +168,10 @@ impl Runner {
             match decide::next(self.state()) {
                 Step::Rest => {
                     if !self.rest().await? {
+                        // Whoever goes on with it opens them again.
+                        if !self.state().status.ended() {
+                            self.close_doors().await?;
+                        }
                         return Ok(self.state());
                     }
                 }

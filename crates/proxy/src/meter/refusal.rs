@@ -8,11 +8,15 @@ use super::endpoint::Wire;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     Budget(String),
+    /// A rule of the network policy is against it.
+    Policy(String),
     Model(String),
     Endpoint(String),
     Credential(String),
     BadRequest(String),
     TooLarge(String),
+    /// Another protocol was asked for.
+    Upgrade(String),
     Upstream(String),
     Unavailable(String),
 }
@@ -22,11 +26,13 @@ impl Refusal {
     pub fn why(&self) -> &str {
         match self {
             Self::Budget(why)
+            | Self::Policy(why)
             | Self::Model(why)
             | Self::Endpoint(why)
             | Self::Credential(why)
             | Self::BadRequest(why)
             | Self::TooLarge(why)
+            | Self::Upgrade(why)
             | Self::Upstream(why)
             | Self::Unavailable(why) => why,
         }
@@ -36,11 +42,13 @@ impl Refusal {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Budget(_) => "budget",
+            Self::Policy(_) => "rule",
             Self::Model(_) => "model",
             Self::Endpoint(_) => "endpoint",
             Self::Credential(_) => "credential",
             Self::BadRequest(_) => "request",
             Self::TooLarge(_) => "size",
+            Self::Upgrade(_) => "protocol",
             Self::Upstream(_) => "upstream",
             Self::Unavailable(_) => "unavailable",
         }
@@ -78,16 +86,21 @@ pub fn refusal(wire: Wire, refusal: &Refusal) -> Said {
     if !refusal.is_failure() {
         headers.push(("x-should-retry", "false"));
     }
+    if matches!(refusal, Refusal::Upgrade(_)) {
+        // As the status demands: it names what is spoken here.
+        headers.extend([("upgrade", "HTTP/1.1"), ("connection", "upgrade")]);
+    }
     Said { status, body: body.to_string(), headers }
 }
 
 fn anthropic(refusal: &Refusal, message: &str) -> (u16, Value) {
     let (status, kind) = match refusal {
         Refusal::Budget(_) => (402, "billing_error"),
-        Refusal::Model(_) | Refusal::Endpoint(_) => (403, "permission_error"),
+        Refusal::Policy(_) | Refusal::Model(_) | Refusal::Endpoint(_) => (403, "permission_error"),
         Refusal::Credential(_) => (401, "authentication_error"),
         Refusal::BadRequest(_) => (400, "invalid_request_error"),
         Refusal::TooLarge(_) => (413, "request_too_large"),
+        Refusal::Upgrade(_) => (426, "invalid_request_error"),
         Refusal::Upstream(_) => (502, "api_error"),
         Refusal::Unavailable(_) => (503, "api_error"),
     };
@@ -99,11 +112,14 @@ fn openai(refusal: &Refusal, message: &str) -> (u16, Value) {
         // A status that codex quotes and does not repeat: for a 429 of this code some clients have words of
         // their own, and a 402 or 403 is tried again.
         Refusal::Budget(_) => (400, "invalid_request_error", "insufficient_quota"),
+        Refusal::Policy(_) => (403, "permission_error", "host_not_allowed"),
         Refusal::Model(_) => (403, "permission_error", "model_not_allowed"),
         Refusal::Endpoint(_) => (403, "permission_error", "endpoint_not_allowed"),
         Refusal::Credential(_) => (401, "authentication_error", "invalid_api_key"),
         Refusal::BadRequest(_) => (400, "invalid_request_error", "invalid_request"),
         Refusal::TooLarge(_) => (413, "invalid_request_error", "request_too_large"),
+        // The one status on which codex goes on with requests at once.
+        Refusal::Upgrade(_) => (426, "invalid_request_error", "upgrade_not_supported"),
         Refusal::Upstream(_) => (502, "server_error", "bad_gateway"),
         Refusal::Unavailable(_) => (503, "server_error", "service_unavailable"),
     };
@@ -113,10 +129,11 @@ fn openai(refusal: &Refusal, message: &str) -> (u16, Value) {
 fn gemini(refusal: &Refusal, message: &str) -> (u16, Value) {
     let (code, status) = match refusal {
         Refusal::Budget(_) => (429, "RESOURCE_EXHAUSTED"),
-        Refusal::Model(_) | Refusal::Endpoint(_) => (403, "PERMISSION_DENIED"),
+        Refusal::Policy(_) | Refusal::Model(_) | Refusal::Endpoint(_) => (403, "PERMISSION_DENIED"),
         Refusal::Credential(_) => (401, "UNAUTHENTICATED"),
         Refusal::BadRequest(_) => (400, "INVALID_ARGUMENT"),
         Refusal::TooLarge(_) => (413, "INVALID_ARGUMENT"),
+        Refusal::Upgrade(_) => (426, "FAILED_PRECONDITION"),
         Refusal::Upstream(_) => (502, "INTERNAL"),
         Refusal::Unavailable(_) => (503, "UNAVAILABLE"),
     };
@@ -133,6 +150,9 @@ mod tests {
         let mut headers = vec![("content-type", "application/json")];
         if status < 500 {
             headers.push(("x-should-retry", "false"));
+        }
+        if status == 426 {
+            headers.extend([("upgrade", "HTTP/1.1"), ("connection", "upgrade")]);
         }
         assert_eq!(said, Said { status, body: body.to_string(), headers });
     }
@@ -156,6 +176,13 @@ mod tests {
     fn every_other_refusal() {
         let text = || "no \"such\"\nthing".to_owned();
         for (why, status, anthropic, openai, gemini) in [
+            (
+                Refusal::Policy(text()),
+                403,
+                "permission_error",
+                ["permission_error", "host_not_allowed"],
+                "PERMISSION_DENIED",
+            ),
             (
                 Refusal::Model(text()),
                 403,
@@ -190,6 +217,13 @@ mod tests {
                 "request_too_large",
                 ["invalid_request_error", "request_too_large"],
                 "INVALID_ARGUMENT",
+            ),
+            (
+                Refusal::Upgrade(text()),
+                426,
+                "invalid_request_error",
+                ["invalid_request_error", "upgrade_not_supported"],
+                "FAILED_PRECONDITION",
             ),
             (Refusal::Upstream(text()), 502, "api_error", ["server_error", "bad_gateway"], "INTERNAL"),
             (Refusal::Unavailable(text()), 503, "api_error", ["server_error", "service_unavailable"], "UNAVAILABLE"),

@@ -8,7 +8,7 @@ use ralph_testkit::llm::{Script, Server, Turn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::routes::{Keys, provider};
-use crate::stage::{MODEL, REAL, Stage, World, rich, wait_until};
+use crate::stage::{MODEL, REAL, Stage, World, rich, terms, wait_until};
 use crate::wire::{ASKS, Ask, ask, get, post, read, rest};
 
 #[tokio::test]
@@ -120,6 +120,41 @@ async fn whoever_dies_is_replaced_and_nothing_is_charged_twice() {
     assert!(calls.iter().all(|call| call.charge == Charge::Reported), "{calls:?}");
     assert_eq!((bill.calls, calls.iter().map(|call| call.usage.output).sum::<u64>()), (5, bill.output));
     assert_eq!(stage.ledger.settled().tokens, bill.input + bill.output);
+}
+
+/// The end of a sandbox is told by whoever ends it, and by nobody as a death.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_is_no_death() {
+    for close in [true, false] {
+        for _ in 0..50 {
+            let Stage { guard, notes, .. } = Stage::open(terms(Vec::new(), rich()), World::new(&[]));
+            let end = guard.end();
+            assert!(!end.is_reached());
+            if close {
+                guard.close().await;
+            } else {
+                drop(guard);
+            }
+            end.reach().await;
+            assert!(end.is_reached());
+            assert_eq!(notes.all(), [], "{close}");
+        }
+    }
+}
+
+/// Whoever closes the doors and waits for that has heard everything: what was read on for its count is charged too.
+#[tokio::test]
+async fn nothing_is_told_after_the_end() {
+    let slow = Turn::text("one two three four five six").slow(Duration::ZERO, Duration::from_millis(300));
+    let (_server, keys, stage) = provider(slow).await;
+    let mut stream = stage.dial().await;
+    stream.write_all(&Ask::Messages.call(keys.phantom(Ask::Messages), None, true)).await.unwrap();
+    stream.read_exact(&mut [0; 40]).await.unwrap();
+    drop(stream);
+    stage.guard.close().await;
+    let calls = stage.notes.calls();
+    assert!(matches!(calls.as_slice(), [call] if call.charge == Charge::Worst), "{calls:?}");
+    assert_eq!(stage.ledger.reserved(), ralph_proxy::ledger::Spend::default());
 }
 
 #[tokio::test]

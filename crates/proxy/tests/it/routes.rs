@@ -1,21 +1,25 @@
 //! Reverse routes: who may ask what of a provider, with whose key, and what may come back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use ralph_core::policy::{Mode, Policy};
 use ralph_proxy::credential::Credential;
 use ralph_proxy::ledger::{Ledger, Spend};
 use ralph_proxy::limits::Limits;
 use ralph_proxy::meter::Wire;
-use ralph_proxy::notice::{Charge, Wrong};
+use ralph_proxy::meter::Refusal;
+use ralph_proxy::notice::{Charge, Told, Wrong};
 use ralph_proxy::terms::Terms;
 use ralph_testkit::llm::{Authority, Script, Server, Turn};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::host::{Host, answer, expired, ok};
 use crate::stage::{MODEL, MOST, REAL, Stage, USUAL, World, caps, key_of, rich, route, terms, wait_until};
-use crate::wire::{ASKS, Ask, ask, get, post};
+use crate::wire::{ASKS, Ask, ask, get, post, read, rest};
 
 /// The keys of the three routes; all are the same key outside.
 pub(crate) struct Keys {
@@ -282,7 +286,6 @@ async fn revoked_stand_ins_are_worth_nothing() {
 #[tokio::test]
 async fn endpoints_that_are_not_on_the_list() {
     let (server, keys, stage) = provider(Turn::text("ok")).await;
-    let websocket = ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x", "Sec-WebSocket-Version: 13"];
     for (wire, method, path, more) in [
         (Ask::Messages, "DELETE", "/v1/files", &[][..]),
         (Ask::Messages, "GET", "/v1/organizations", &[]),
@@ -298,7 +301,8 @@ async fn endpoints_that_are_not_on_the_list() {
         (Ask::Messages, "POST", "", &[]),
         (Ask::Chat, "POST", "/v1/files", &[]),
         (Ask::Chat, "POST", "/v1/embeddings", &[]),
-        (Ask::Responses, "GET", "/v1/responses", &websocket),
+        (Ask::Responses, "GET", "/v1/responses", &[]),
+        (Ask::Responses, "GET", "/v1/responses", &["Connection: Upgrade", "Upgrade: h2c"]),
         (Ask::Gemini, "POST", "/v1beta/cachedContents", &[]),
         (Ask::Gemini, "POST", "/v1beta/models/..%2ffiles:generateContent", &[]),
     ] {
@@ -316,6 +320,121 @@ async fn endpoints_that_are_not_on_the_list() {
     let headers = [key.as_str(), "Connection: Upgrade", "Upgrade: websocket"];
     assert_eq!(ask(stage.door, &post("/r/openai/v1/responses", &headers, body.as_bytes())).await.status, 200);
     assert_eq!(server.requests()[0].header("upgrade"), None);
+}
+
+/// Codex asks for a web socket first; only this answer has it go on with requests at once.
+#[tokio::test]
+async fn a_web_socket_is_answered_with_what_is_spoken_here() {
+    let (server, keys, stage) = provider(Turn::text("ok")).await;
+    let more = ["Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13"];
+    for (wire, path) in [(Ask::Responses, "/v1/responses"), (Ask::Messages, "/v1/messages"), (Ask::Gemini, "/ws")] {
+        for offer in
+            [&["Upgrade: websocket"][..], &["Upgrade: h2c, WebSocket"], &["Upgrade: h2c", "Upgrade: websocket"]]
+        {
+            let key = wire.key(keys.phantom(wire));
+            let headers: Vec<&str> =
+                [key.as_str(), "Connection: Upgrade"].into_iter().chain(offer.iter().copied()).chain(more).collect();
+            let mut stream = stage.dial().await;
+            let words = get("GET", &format!("/r/{}{path}", wire.route()), &headers);
+            stream.write_all(&words).await.unwrap();
+            let got = read(&mut stream).await;
+            assert_eq!((got.status, got.whole), (426, true), "{wire:?} {offer:?} {}", got.text());
+            assert_eq!((got.header("upgrade"), got.header("connection")), (Some("HTTP/1.1"), Some("upgrade")));
+            let text = got.json()["error"]["message"].as_str().unwrap().to_owned();
+            assert_eq!(text, format!("ralph: route `{}` speaks HTTP, and no other protocol over it", wire.route()));
+            // And on the same connection it does.
+            stream.write_all(&wire.call(keys.phantom(wire), None, false)).await.unwrap();
+            assert_eq!(read(&mut stream).await.status, 200, "{wire:?} {offer:?}");
+        }
+    }
+    assert_eq!(server.hits(), 9);
+}
+
+/// Another cage over the same sandbox is served on the same terms, after the one before it fell.
+#[tokio::test]
+async fn what_was_lent_outlives_the_doors() {
+    let server = Server::builder().script(Script::every([Turn::text("ok")])).expect_key(REAL).start().await.unwrap();
+    let keys = Keys::new();
+    let terms = keys.terms(&server.url(), rich());
+    for _ in 0..3 {
+        let stage = Stage::open(terms.clone(), World::new(&[]));
+        for wire in ASKS {
+            let got = ask(stage.door, &wire.call(keys.phantom(wire), None, false)).await;
+            assert_eq!(got.status, 200, "{wire:?} {}", got.text());
+        }
+        assert_eq!(stage.notes.alarms(), []);
+        drop(stage);
+    }
+}
+
+/// A rule against a host counts for the calls of its models, now and when it is made while they are under way. No rule
+/// for it is needed.
+#[tokio::test]
+async fn a_rule_against_the_endpoint() {
+    let (server, keys, stage) = provider(Turn::text("ok")).await;
+    let port = server.address().port();
+    let policy = |mode, deny: &str| Policy::parse(mode, &[], &[deny]).unwrap();
+    for mode in [Mode::Deny, Mode::Allowlist, Mode::Open] {
+        for (rule, denied) in [
+            ("127.0.0.1", &ASKS[..]),
+            (&format!("127.0.0.1:{port}"), &ASKS),
+            ("127.0.0.1:1", &[]),
+            ("other.test", &[]),
+            ("POST 127.0.0.1/v1/messages", &[Ask::Messages]),
+            ("GET 127.0.0.1", &[]),
+        ] {
+            stage.guard.set_policy(policy(mode, rule));
+            for wire in ASKS {
+                let hits = server.hits();
+                let told = stage.notes.all().len();
+                let got = ask(stage.door, &wire.call(keys.phantom(wire), None, false)).await;
+                if !denied.contains(&wire) {
+                    assert_eq!(got.status, 200, "{mode} {rule} {wire:?} {}", got.text());
+                    continue;
+                }
+                assert_eq!((got.status, server.hits()), (403, hits), "{mode} {rule} {wire:?} {}", got.text());
+                let want = format!(
+                    "ralph: `127.0.0.1:{port}` is denied by rule `{rule}` of the network policy, which only a person can change"
+                );
+                assert_eq!(got.json()["error"]["message"], want);
+                let refused = stage.notes.all().into_iter().skip(told).find_map(|told| match told {
+                    Told::Exchanged(exchanged) => exchanged.refused,
+                    _ => None,
+                });
+                assert!(matches!(refused.as_deref(), Some(Refusal::Policy(why)) if want.ends_with(why)), "{refused:?}");
+                assert_eq!(stage.ledger.reserved(), Spend::default());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_under_way_ends_with_a_rule_against_its_host() {
+    let waits = || Turn::text("too late").slow(Duration::from_mins(5), Duration::ZERO);
+    let drips = || Turn::text("word ".repeat(400)).slow(Duration::ZERO, Duration::from_millis(100));
+    for (turn, begun) in [(waits(), false), (drips(), true)] {
+        for wire in ASKS {
+            let (server, keys, stage) = provider(turn.clone()).await;
+            let mut stream = stage.dial().await;
+            stream.write_all(&wire.call(keys.phantom(wire), Some(50), true)).await.unwrap();
+            wait_until("it is asked", || server.hits() == 1).await;
+            if begun {
+                stream.read_exact(&mut [0; 40]).await.unwrap();
+            }
+            stage.guard.set_policy(Policy::parse(Mode::Deny, &[], &["other.test"]).unwrap());
+            stage.guard.set_policy(Policy::parse(Mode::Deny, &[], &["127.0.0.1"]).unwrap());
+            if begun {
+                assert!(!rest(&mut stream).await.ends_with(b"0\r\n\r\n"), "{wire:?}");
+            } else {
+                let got = read(&mut stream).await;
+                assert_eq!(got.status, 403, "{wire:?} {}", got.text());
+                assert!(got.text().contains("is denied by rule `127.0.0.1`"), "{wire:?} {}", got.text());
+            }
+            stage.drained().await;
+            // The provider may go on and charge for it, and nobody reads its count any more.
+            assert_eq!(stage.notes.calls()[0].charge, Charge::Worst, "{wire:?} {begun}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -124,6 +124,16 @@ fn refusals_of_the_door_are_not_the_provider_s() {
     check(&Ended { finished: Some(&model), ..ended() }, &crash("ralph: model `x` is not lent"));
     let price = "403 {\"type\":\"permission_error\",\"message\":\"ralph: nobody knows what `x` costs\"}";
     check(&Ended { stderr: price, code: Some(1), ..ended() }, &crash("ralph: nobody knows what `x` costs"));
+    // One that cost nothing is not among the calls, and no other key would help against it.
+    let denied = bad(
+        "API Error: 403 {\"type\":\"error\",\"error\":{\"type\":\"permission_error\",\"message\":\"ralph: rule `x.io`\"}}",
+        Some(403),
+    );
+    check(&Ended { finished: Some(&denied), ..ended() }, &crash("ralph: rule `x.io`"));
+    let plain = bad("unexpected status 403 Forbidden: ralph: rule `x.io`", Some(403));
+    check(&Ended { finished: Some(&plain), ..ended() }, &crash("ralph: rule `x.io`"));
+    check(&Ended { stderr: "401 Unauthorized: ralph: rule `x.io`", ..ended() }, &crash("ralph: rule `x.io`"));
+    check(&Ended { finished: Some(&bad("permission_error", Some(403))), ..ended() }, &Outcome::Auth);
     let down = "unexpected status 502 Bad Gateway: ralph: the host does not answer";
     check(&Ended { calls: &[call(502)], finished: Some(&bad(down, Some(502))), ..ended() }, &Outcome::Overload);
 }

@@ -1,0 +1,208 @@
+//! A way out that goes away under an agent, with its cage, by itself, or by a person's word: what was lent is still lent
+//! where it should be, nobody is blamed for it, and the record is whole.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use ralph_core::env::Env;
+use ralph_core::event::{Event, Outcome};
+use ralph_core::run::Status;
+use ralph_engine::host::Host;
+use ralph_engine::run::{Keep, Raise, Recreate, Stops, resume};
+use ralph_engine::store::{Home, Silent};
+use ralph_sandbox::embedded::{Embedded, Options, User};
+use ralph_testkit::llm::Turn;
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use crate::agent_runs::{RESULT, WORK, World, stand_in, world_with};
+use crate::agents::{API_KEY, CLAUDE};
+use crate::home::{PATIENCE, until};
+
+/// Asks the model as an agent does, and says what it was answered.
+const ASK: &str = r#"ask() { python3 -c '
+import json, os, sys, urllib.error, urllib.request as u
+env = os.environ
+words = {"model": env["ANTHROPIC_MODEL"], "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}],
+         "tools": [{"name": "look", "input_schema": {"type": "object"}}]}
+headers = {"x-api-key": env["ANTHROPIC_API_KEY"], "content-type": "application/json"}
+try:
+    print(u.urlopen(u.Request(env["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(words).encode(), headers)).status)
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+    sys.exit(1)
+'; }"#;
+
+/// An agent that does this after it has asked its model; then the work is done.
+fn world(folder: &Path, then: &str, turns: Vec<Turn>) -> World {
+    let script = format!("{ASK}\nask || exit 1\n{then}\n{WORK}\nprintf '%s\\n' '{RESULT}'");
+    world_with(&stand_in(folder, &script), CLAUDE, API_KEY, turns)
+}
+
+fn answers() -> Vec<Turn> {
+    vec![Turn::text("ok"); 6]
+}
+
+/// The lines of the audit file.
+fn audit(world: &World) -> Vec<Value> {
+    let run = world.stage.runs().pop().unwrap();
+    let text = std::fs::read_to_string(world.stage.state().join("runs").join(run).join("audit.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The home of the agent, as the host sees it.
+fn inside(world: &World) -> Option<PathBuf> {
+    let boxes = std::fs::read_dir(world.stage.state().join("embedded/boxes")).ok()?;
+    let homes = boxes.flatten().map(|entry| entry.path().join("home"));
+    homes.filter(|home| home.is_dir()).find(|home| home.join("begun").exists())
+}
+
+/// Its first session ends with its cage. The next one has another cage, and asks its model as if nothing had happened.
+#[track_caller]
+fn falls(how: &str, config: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let then = format!("if ! test -e ~/fallen; then : > ~/fallen; {how}; sleep 60; fi");
+    let world = world(folder.path(), &then, answers());
+    world.stage.config("config.toml", config);
+    let said = world.ralph(&["run"]);
+    assert_eq!(said.code, 0, "{said}");
+    let ended: Vec<Outcome> = world
+        .events()
+        .iter()
+        .filter_map(|event| match event {
+            Event::ActionFinished { outcome, .. } => Some(*outcome),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ended, [Outcome::Failed, Outcome::Ok], "{said}");
+    assert_eq!(world.calls().len(), 2, "{said}");
+    let told = audit(&world);
+    let wrong: Vec<&Value> =
+        told.iter().filter(|line| ["alarm", "restarted"].contains(&line["kind"].as_str().unwrap())).collect();
+    assert_eq!(wrong, Vec::<&Value>::new(), "{said}");
+    // Both cages had doors of their own, and they were closed.
+    assert_eq!(told.iter().filter(|line| line["kind"] == "closed").count(), 2, "{told:?}");
+    let verified = world.ralph(&["audit", "verify", "@"]);
+    assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified}");
+}
+
+#[test]
+fn its_keeper_is_killed() {
+    falls("kill -KILL $PPID", "");
+}
+
+#[test]
+fn its_disk_is_full() {
+    // Files that are gone with whoever holds them: the next cage has room again.
+    let fill = "python3 -c '\nimport os, tempfile, time\nkept = []\nfor n in range(4):\n    \
+                file = tempfile.TemporaryFile(dir = os.environ[\"HOME\"])\n    file.write(bytes(40 << 20))\n    \
+                file.flush()\n    kept.append(file)\ntime.sleep(60)\n'";
+    falls(fill, "[sandbox.resources]\ndisk = \"64m\"\n");
+}
+
+/// A person denies the host of the model while the agent works: its next call is refused, with the rule, and told.
+#[test]
+fn a_person_denies_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let then = ": > ~/begun; while ! test -e ~/go; do sleep 0.05; done; ask > ~/second";
+    let world = world(folder.path(), then, answers());
+    let mut command = world.stage.command(&["run"]);
+    command.envs([("PATH", world.path.as_str()), (world.key.variable, world.key.value)]);
+    let live = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until("the agent has asked", || inside(&world).is_some());
+    let home = inside(&world).unwrap();
+    let said = world.ralph(&["policy", "deny", "127.0.0.1", "--run", "@"]);
+    assert_eq!(said.code, 0, "{said}");
+    assert_eq!(world.ralph(&["policy", "test", "127.0.0.1:443", "--run", "@"]).code, 1);
+    std::fs::write(home.join("go"), "").unwrap();
+    until("the agent has asked again", || {
+        std::fs::read_to_string(home.join("second")).is_ok_and(|said| !said.is_empty())
+    });
+    let answer = std::fs::read_to_string(home.join("second")).unwrap();
+    let said = world.stage.said(&live.wait_with_output().unwrap());
+    assert_eq!(said.code, 0, "{said}");
+    assert!(answer.starts_with("403 {\"type\":\"error\",\"error\":{\"type\":\"permission_error\""), "{answer}");
+    assert!(answer.contains("is denied by rule `127.0.0.1` of the network policy"), "{answer}");
+    assert_eq!(world.calls().len(), 1, "{said}");
+    let denied = |event: &Event| matches!(event, Event::PolicyDenied { host, .. } if host == "127.0.0.1");
+    assert!(world.events().iter().any(denied), "{said}");
+    let log = world.ralph(&["policy", "log", "@", "--denied"]);
+    assert!(log.stdout.contains("rule `127.0.0.1`"), "{log}");
+}
+
+/// Whoever serves the doors dies under a session, and it fails: it is cut short, uses nothing up, and another session of
+/// the same iteration goes on from there.
+#[test]
+fn whoever_serves_the_doors_dies() {
+    let folder = tempfile::tempdir().unwrap();
+    let then = "if ! test -e ~/go; then : > ~/begun; while ! test -e ~/go; do sleep 0.05; done; exit 1; fi";
+    let refused = Turn::error(401, "authentication_error", "invalid x-api-key");
+    let world = world(folder.path(), then, [vec![refused], answers()].concat());
+    // It rests before anything is done, to be gone on with in this process, where the doors can be got at.
+    let said = world.ralph(&["run"]);
+    assert_eq!(said.code, 4, "{said}");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let host = here(&world).await;
+        let run = host.home.folder(&world.stage.runs().pop().unwrap());
+        let sandbox = run.state().unwrap().workplace.unwrap().sandbox;
+        let (announce, stops) = (Box::new(Silent), Stops::default());
+        let taken = resume(&host, run, Raise::default(), Recreate::No, announce, stops, Keep::Always).await;
+        let mut runner = taken.unwrap();
+        let cut = async {
+            let begun = Instant::now();
+            let home = loop {
+                assert!(begun.elapsed() < PATIENCE, "no session began");
+                match inside(&world) {
+                    Some(home) => break home,
+                    None => sleep(Duration::from_millis(20)).await,
+                }
+            };
+            assert_eq!(host.egress().restarts(&sandbox), 0);
+            host.egress().fail(&sandbox);
+            while host.egress().restarts(&sandbox) == 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+            std::fs::write(home.join("go"), "").unwrap();
+        };
+        let (ended, ()) = tokio::join!(timeout(PATIENCE, runner.drive()), cut);
+        assert_eq!(ended.expect("the run ends").unwrap().status, Status::Succeeded, "{:?}", world.events());
+    });
+    let events = world.events();
+    let (mut cut, mut iterations) = (Vec::new(), 0);
+    for event in &events {
+        match event {
+            Event::ActionFinished { outcome: Outcome::Cut, detail, .. } => cut.push(detail.as_str()),
+            Event::IterationStarted { .. } => iterations += 1,
+            _ => (),
+        }
+    }
+    assert_eq!(cut, ["the provider does not take the key", "the way out was served anew meanwhile"]);
+    assert_eq!((iterations, world.calls().len()), (1, 3), "{events:?}");
+    assert_eq!(audit(&world).iter().filter(|line| line["kind"] == "restarted").count(), 1);
+    let verified = world.ralph(&["audit", "verify", "@"]);
+    assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified}");
+}
+
+/// The machine of a world, for this process.
+async fn here(world: &World) -> Host {
+    let user = world.stage.repo.home();
+    let variables = [
+        ("PATH", world.path.clone()),
+        ("HOME", user.display().to_string()),
+        (world.key.variable, world.key.value.to_owned()),
+    ];
+    let env = Env::new(variables.map(|(name, value)| (name.to_owned(), value)));
+    let home = Home::new(world.stage.state(), user.join(".config/ralph"));
+    let host = Host::open(home, env).await.unwrap();
+    let door = std::sync::Arc::clone(host.egress());
+    let embedded = Embedded::new(Options {
+        dir: world.stage.state().join("embedded"),
+        program: Some(env!("CARGO_BIN_EXE_ralph").into()),
+        user: Some(User { home: user, path: world.path.clone().into(), env: std::collections::BTreeMap::new() }),
+        door: Some(door),
+        ..Options::default()
+    });
+    host.with_embedded(embedded)
+}
