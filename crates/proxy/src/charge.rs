@@ -1,7 +1,5 @@
 //! A call of a model between its reservation and its bill.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use ralph_core::money::Micros;
 use ralph_core::price::{Price, Usage};
 
@@ -23,15 +21,7 @@ pub(crate) struct Pending {
     pub(crate) limits: Vec<(String, String)>,
 }
 
-/// How many calls this process has let through.
-static CALLS: AtomicU64 = AtomicU64::new(0);
-
 impl Pending {
-    /// Returns a number that no other call of this process has.
-    pub(crate) fn next_id() -> u64 {
-        CALLS.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// Charges what an answer said it used, or the worst case when nobody saw the final count. `begun` says whether the
     /// model had begun to answer.
     pub(crate) fn settle(self, seen: &Seen, begun: bool) -> Call {

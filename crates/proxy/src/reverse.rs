@@ -230,7 +230,7 @@ impl Visit<'_> {
         let worst = reservation.worst();
         let route = self.route.name().to_owned();
         let (cost, tokens) = (worst.cost, worst.tokens);
-        let id = Pending::next_id();
+        let id = reservation.id();
         self.pipeline.notice.tell(Told::Calling { id, route: route.clone(), model: name.clone(), cost, tokens });
         let (price, limits) = (model.price, Vec::new());
         self.pending = Some(Pending { id, reservation, price, route, model: name, input, output, limits });

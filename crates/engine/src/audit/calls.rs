@@ -188,12 +188,15 @@ impl Calls {
         !self.pages().under_way.is_empty()
     }
 
-    /// Charges what is still under way at its worst: nobody waits for it any longer.
-    pub fn give_up(&self) {
+    /// Charges what is still under way at its worst, since nobody waits for it any longer; returns what it was.
+    pub fn give_up(&self) -> Vec<u64> {
         let mut pages = self.pages();
-        for calling in std::mem::take(&mut pages.under_way).into_values() {
+        let given_up = std::mem::take(&mut pages.under_way);
+        let ids = given_up.keys().copied().collect();
+        for calling in given_up.into_values() {
             pages.charge(calling.worst());
         }
+        ids
     }
 
     /// Returns why something could not be written since this was last asked.
@@ -289,7 +292,7 @@ mod tests {
         assert!(!calls.busy());
         // A process numbers its calls anew.
         calls.hear(&calling(1, 80), &redactor);
-        calls.give_up();
+        assert_eq!(calls.give_up(), [1]);
         calls.hear(&answered(1, 200, 8), &redactor);
         assert_eq!(costs(&calls, 3), [(1, 80, true)]);
         drop(calls);

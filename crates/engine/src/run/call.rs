@@ -105,10 +105,7 @@ impl Runner {
             return self.answered(n, call, &profile, kept).await;
         }
         if let Some(bytes) = self.folder.read(&place.reserved)? {
-            self.lost(n, call, &profile, &bytes)?;
-            // It is in the events now. An iteration that begins again would charge it a second time.
-            remove(&place.reserved);
-            return Ok(());
+            return self.lost(n, call, &profile, &bytes, &place);
         }
         let model = match self.model_of(&profile).await {
             Ok(model) => model,
@@ -121,7 +118,10 @@ impl Runner {
         let (request, prompt) = self.request(n, &profile, reask).await?;
         let (reservation, max_output) = match self.reserve(&profile, tokens_of(&request)) {
             Ok(reserved) => reserved,
-            Err(limit) => return self.spent_up(limit),
+            Err(limit) => {
+                self.settle().await?;
+                return self.spent_up(limit);
+            }
         };
         let request = Request { max_output_tokens: max_output, ..request };
         self.write_prompt(n, &prompt).await?;
@@ -129,8 +129,7 @@ impl Runner {
         match self.dial(&place, &profile, &*model, &request, key, reservation, without_secrets).await? {
             Dialled::Answered(kept) => self.answered(n, call, &profile, kept).await,
             Dialled::Lost(worst, failure) => {
-                self.lost(n, call, &profile, &worst)?;
-                remove(&place.reserved);
+                self.lost(n, call, &profile, &worst, &place)?;
                 let times = self.lost_calls() % LOST_CALLS;
                 if retriable(failure.class) && times > 0 {
                     self.wait_after_loss(failure.class, times).await;
@@ -265,6 +264,11 @@ impl Runner {
         let sandbox = self.sandbox()?;
         let shown = self.redactor.redact(&kept.text).into_owned();
         self.files.artefact(&*sandbox, n, "response.json", text::head(&shown, 2 << 20).as_bytes()).await?;
+        self.heard(n, call, profile, kept)
+    }
+
+    /// Takes an answer up and tells of it.
+    pub(super) fn heard(&mut self, n: u32, call: u32, profile: &PinnedProfile, kept: Kept) -> Result<(), Error> {
         let answers = self.state().open.as_ref().map_or(0, |open| open.invalid.len());
         let key = CallKey::new(n, u32::try_from(answers).unwrap_or(u32::MAX));
         conversation::record(&self.folder, &recorded(key, &kept))?;
@@ -299,7 +303,15 @@ impl Runner {
         self.warn_of_budgets()
     }
 
-    pub(super) fn lost(&mut self, n: u32, call: u32, profile: &PinnedProfile, reserved: &[u8]) -> Result<(), Error> {
+    /// Charges a call whose answer nobody has at its worst, which is what the bytes say.
+    pub(super) fn lost(
+        &mut self,
+        n: u32,
+        call: u32,
+        profile: &PinnedProfile,
+        reserved: &[u8],
+        place: &Place,
+    ) -> Result<(), Error> {
         let worst: Reserved = serde_json::from_slice(reserved).unwrap_or(Reserved {
             model: profile.model.clone(),
             usage: Usage::default(),
@@ -315,7 +327,8 @@ impl Runner {
             cost: worst.cost,
             duration_ms: 0,
         })?;
-        self.renew_ledger();
+        // It is in the events now. An iteration that begins again would charge it a second time.
+        remove(&place.reserved);
         self.warn_of_budgets()
     }
 

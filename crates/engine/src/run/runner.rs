@@ -9,6 +9,7 @@ use ralph_core::action::Reply;
 use ralph_core::decide::{self, Step};
 use ralph_core::event::{Event, Level, RESET_TIME, Reason};
 use ralph_core::gutter::{self, Rung};
+use ralph_core::money::Micros;
 use ralph_core::redact::Redactor;
 use ralph_core::run::{State, Status};
 use ralph_core::text;
@@ -104,8 +105,10 @@ impl Runner {
         let book = Book::open(&folder, redactor.clone())?;
         let bare = Bare::open(&host.tool, &folder.bare_path()).await?;
         bare.sweep();
-        let ledger = Ledger::new(Caps { cost: None, tokens: None }, ralph_core::money::Micros::ZERO, 0);
-        Ok(Self {
+        // Nothing may be bought until it is known what was bought before.
+        let nothing = Caps { cost: Some(Micros::ZERO), tokens: Some(0) };
+        let ledger = Ledger::new(nothing, Micros::ZERO, 0);
+        let mut runner = Self {
             host,
             files: Files::new(folder.clone(), redactor.clone()),
             folder,
@@ -132,7 +135,13 @@ impl Runner {
             book,
             anchored_after: 0,
             _door: door,
-        })
+        };
+        // A run that succeeded has told all before its end.
+        if runner.events.begun() && runner.state().status != Status::Succeeded {
+            runner.charge_left_behind()?;
+            runner.renew_ledger();
+        }
+        Ok(runner)
     }
 
     pub fn state(&self) -> &State {
@@ -145,10 +154,6 @@ impl Runner {
 
     /// Runs until the run rests: it ended, it is paused, or somebody ended this process's part in it.
     pub async fn drive(&mut self) -> Result<&State, Error> {
-        // What a process before this one left uncharged counts before anything more is bought.
-        if !self.state().status.ended() {
-            self.tell_of_calls()?;
-        }
         self.renew_ledger();
         loop {
             self.take_controls().await?;
@@ -168,6 +173,7 @@ impl Runner {
             match decide::next(self.state()) {
                 Step::Rest => {
                     if !self.rest().await? {
+                        self.depart().await?;
                         return Ok(self.state());
                     }
                 }

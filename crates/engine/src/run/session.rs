@@ -32,8 +32,6 @@ const JOURNAL: &str = "session.part";
 
 /// How often is looked at what the agent said and what the door saw.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long calls may take to be charged after the agent is gone.
-const SETTLE: Duration = Duration::from_secs(10);
 /// So often a session is begun again after it was cut short, until a person is asked.
 const CUTS: u32 = 6;
 /// The first wait before that; each is twice as long as the one before.
@@ -102,7 +100,7 @@ impl Runner {
         let mark = self.book.calls().mark();
         let Some(gone) = self.listen(&*sandbox, &pinned, &start, &hearing, mark).await? else {
             // Nobody waits any longer; what was under way is charged at its worst.
-            self.book.calls().give_up();
+            self.give_up_calls();
             self.tell_of_calls()?;
             let heard = hearing.take();
             return self.write_transcript(n, &*sandbox, &transcript(cut), &heard.output).await;
@@ -361,17 +359,6 @@ impl Runner {
             self.log(level, text::first_line(&line, 200).to_owned())?;
         }
         Ok(())
-    }
-
-    /// Waits until every call is charged; what takes too long is charged at its worst.
-    async fn settle(&mut self) -> Result<(), Error> {
-        let until = Instant::now() + SETTLE;
-        while self.book.calls().busy() && Instant::now() < until {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        self.book.calls().give_up();
-        self.tell_of_refusals()?;
-        self.tell_of_calls()
     }
 
     fn cut_short(&mut self, n: u32, gone: &Gone, why: &str) -> Result<(), Error> {

@@ -9,6 +9,7 @@ mod git;
 mod hostile;
 mod lab;
 mod model;
+mod owed;
 #[cfg(target_os = "linux")]
 mod prompt;
 mod replay;
