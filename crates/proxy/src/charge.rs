@@ -19,12 +19,20 @@ pub(crate) struct Pending {
     pub(crate) input: u64,
     pub(crate) output: u64,
     pub(crate) limits: Vec<(String, String)>,
+    /// The provider answered with an error: nobody charges for that, unless it says what it cost.
+    pub(crate) refused: bool,
 }
 
 impl Pending {
     /// Charges what an answer said it used, or the worst case when nobody saw the final count. `begun` says whether the
     /// model had begun to answer.
     pub(crate) fn settle(self, seen: &Seen, begun: bool) -> Call {
+        if self.refused {
+            return match seen.usage {
+                Some(usage) if usage.total() > 0 => self.reported(usage),
+                _ => self.nothing(),
+            };
+        }
         // A failure in the middle leaves words that were made and not counted.
         let failed_first = seen.failed.is_some() && !begun;
         match &seen.usage {
@@ -39,6 +47,11 @@ impl Pending {
         let Self { id, reservation, route, model, limits, .. } = self;
         reservation.release();
         Call { id, route, model, usage: Usage::default(), cost: Micros::ZERO, charge: Charge::Nothing, limits }
+    }
+
+    /// Charges an answer that cannot be read.
+    pub(crate) fn unread(self) -> Call {
+        if self.refused { self.nothing() } else { self.worst() }
     }
 
     /// Charges all that was set aside.

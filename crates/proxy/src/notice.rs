@@ -2,12 +2,12 @@
 //!
 //! Nothing is written here: the engine turns what it is [`Told`] into events and lines of the audit file.
 
-use std::fmt;
-use std::net::IpAddr;
-
 use ralph_core::money::Micros;
 use ralph_core::policy::{Mode, Rule};
 use ralph_core::price::Usage;
+use std::fmt;
+use std::net::IpAddr;
+use std::pin::Pin;
 
 use crate::address::Kind;
 use crate::target::{BadTarget, Target};
@@ -176,7 +176,17 @@ pub enum Told {
 /// Receives everything that is told. It is called on the path of the connection, so it must not wait.
 pub trait Notice: fmt::Debug + Send + Sync {
     fn tell(&self, told: Told);
+
+    /// Keeps a call that is about to be dialled ([`Told::Calling`]) where it outlives this process; the error says why
+    /// that could not be done, and the call is not made.
+    fn keep(&self, calling: Told) -> Keeping<'_> {
+        self.tell(calling);
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
+
+/// The end of [`Notice::keep`].
+pub type Keeping<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
 /// Why something was allowed, refused or cut.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

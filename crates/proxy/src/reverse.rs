@@ -54,7 +54,7 @@ pub(crate) async fn serve(pipeline: &Arc<Pipeline>, route: &Route, rest: &str, r
         credential: None,
         call: None,
     };
-    let mut visit = Visit { pipeline, route, told: Some(told), pending: None };
+    let mut visit = Visit { pipeline, route, told: Some(told), pending: None, dialled: false };
     match visit.carry(rest, request).await {
         Ok(answer) => answer,
         Err(refusal) => visit.refuse(&refusal),
@@ -69,14 +69,25 @@ struct Visit<'a> {
     told: Option<Exchanged>,
     /// The call that was let through, until it is charged.
     pending: Option<Pending>,
+    /// It may have been sent.
+    dialled: bool,
+}
+
+/// A call that is paid for in advance.
+struct Reserved {
+    body: Bytes,
+    /// The provider was asked for a count that the client did not ask for.
+    usage_added: bool,
+    /// What is written down before it is dialled.
+    calling: Told,
 }
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         let Some(mut told) = self.told.take() else { return };
         if let Some(pending) = self.pending.take() {
-            // It may have been sent, and nobody is left to read what it cost.
-            told.call = Some(pending.worst());
+            // Once it was sent nobody is left to read what it cost.
+            told.call = Some(if self.dialled { pending.worst() } else { pending.nothing() });
         }
         self.pipeline.notice.tell(Told::Exchanged(told));
     }
@@ -116,12 +127,14 @@ impl Visit<'_> {
                 // A long body takes a while to read and write anew, and others are served by the same thread.
                 let long = body.len() > LONG;
                 let mut reserve = || self.reserve(&call, &body);
-                let (body, usage_added) = if long { crowd_out(reserve) } else { reserve() }?;
+                let Reserved { body, usage_added, calling } = if long { crowd_out(reserve) } else { reserve() }?;
+                self.keep(calling).await?;
                 (body, Some((call, usage_added)))
             }
         };
         self.note(|told| told.sent = body.len() as u64);
         let request = self.write(parts.method, &path, parts.headers, body)?;
+        self.dialled = true;
         let sent = self.pipeline.endpoints.send(&self.route.upstream, request).await;
         drop(room);
         let (response, lease) = match sent {
@@ -190,7 +203,7 @@ impl Visit<'_> {
     }
 
     /// Sets the worst case of a call aside and writes the request so that it cannot become worse.
-    fn reserve(&mut self, call: &meter::Call, body: &[u8]) -> Result<(Bytes, bool), Refusal> {
+    fn reserve(&mut self, call: &meter::Call, body: &[u8]) -> Result<Reserved, Refusal> {
         let asked = meter::Request::parse(call, body).map_err(|bad| Refusal::BadRequest(bad.to_string()))?;
         let asked = if self.route.old_limit { asked.with_old_limit() } else { asked };
         let name = asked.model().to_owned();
@@ -231,10 +244,22 @@ impl Visit<'_> {
         let route = self.route.name().to_owned();
         let (cost, tokens) = (worst.cost, worst.tokens);
         let id = reservation.id();
-        self.pipeline.notice.tell(Told::Calling { id, route: route.clone(), model: name.clone(), cost, tokens });
+        let calling = Told::Calling { id, route: route.clone(), model: name.clone(), cost, tokens };
         let (price, limits) = (model.price, Vec::new());
-        self.pending = Some(Pending { id, reservation, price, route, model: name, input, output, limits });
-        Ok((written.body.into(), written.usage_added))
+        let pending = Pending { id, reservation, price, route, model: name, input, output, limits, refused: false };
+        self.pending = Some(pending);
+        Ok(Reserved { body: written.body.into(), usage_added: written.usage_added, calling })
+    }
+
+    /// Has the call written down before it is dialled: what nobody would know of after a crash is not made.
+    async fn keep(&mut self, calling: Told) -> Result<(), Refusal> {
+        let notice = Arc::clone(&self.pipeline.notice);
+        let kept = notice.keep(calling).await;
+        kept.map_err(|why| {
+            self.charge(Pending::nothing);
+            tracing::warn!(route = self.route.name(), %why, "a call could not be written down");
+            Refusal::Unavailable(format!("the call could not be written down, so it was not made: {why}"))
+        })
     }
 
     fn write(
@@ -273,13 +298,15 @@ impl Visit<'_> {
         }
         match parts.status.as_u16() {
             101 | 200..=299 => (),
-            // Somebody on the way gave up waiting; the provider may have gone on, and charge for it.
-            408 | 499 | 504 | 520..=524 => self.charge(Pending::worst),
-            // The provider refused it, and nobody charges for that.
-            _ => self.charge(Pending::nothing),
+            status if meter::gave_up_waiting(status) => self.charge(Pending::worst),
+            _ => {
+                if let Some(pending) = &mut self.pending {
+                    pending.refused = true;
+                }
+            }
         }
         if parts.headers.get_all(CONTENT_ENCODING).iter().any(|coding| coding != "identity") {
-            self.charge(Pending::worst);
+            self.charge(Pending::unread);
             return Err(Refusal::Upstream("the answer came in an encoding that cannot be looked through".to_owned()));
         }
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
@@ -288,11 +315,12 @@ impl Visit<'_> {
         }
         if let Some(name) = wash::leak(&parts.headers, &self.pipeline.forbidden) {
             alarm(&*self.pipeline.notice, Wrong::SecretReturned, name.to_owned(), &self.route.upstream.target);
-            self.charge(Pending::worst);
+            self.charge(Pending::unread);
             return Err(Refusal::Upstream("the answer held a real credential and was cut".to_owned()));
         }
         let metered = self.pending.take().zip(call).map(|(pending, (call, usage_added))| {
             let kind = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let usage_added = usage_added && !pending.refused;
             let tee = Tee::new(&call, kind, usage_added);
             if usage_added {
                 // A chunk may be left out, and a length that is not true would be worse than none.
