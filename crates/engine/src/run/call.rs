@@ -83,6 +83,30 @@ struct Reserved {
     cost: Micros,
 }
 
+/// What an answer is charged with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Paid {
+    usage: Usage,
+    cost: Micros,
+}
+
+impl Paid {
+    /// Returns what is charged when the provider's count is missing or cannot be true, and says so: the worst of what is
+    /// known, as at the doors.
+    fn doubted(self, worst: &Reserved) -> (Self, String) {
+        let Reserved { model, usage, cost } = worst;
+        if self.usage.total() > usage.total() {
+            let paid = Self { usage: self.usage, cost: self.cost.max(*cost) };
+            let tokens = paid.usage.total();
+            let why = format!("`{model}` counts {tokens} tokens, more than the call can have used: charged as it says");
+            return (paid, why);
+        }
+        let paid = Self { usage: *usage, cost: self.cost.max(*cost) };
+        let why = format!("`{model}` does not say credibly what its answer cost, so it is charged at its worst");
+        (paid, why)
+    }
+}
+
 impl Runner {
     pub(super) async fn start_iteration(&mut self, n: u32, profile: String) -> Result<(), Error> {
         let survey = self.look().await?;
@@ -160,10 +184,11 @@ impl Runner {
         reservation: Reservation,
         masked: impl FnOnce(&Redactor, String) -> (String, Option<String>),
     ) -> Result<Dialled, Error> {
+        let (input, output) = (tokens_of(request), u64::from(request.max_output_tokens));
+        let usage = Usage { input, output, ..Usage::default() };
+        let worst_cost = reservation.worst().cost.max(cost(profile, &usage));
+        let worst = Reserved { model: profile.model.clone(), usage, cost: worst_cost };
         if model.remote() {
-            let (input, output) = (tokens_of(request), u64::from(request.max_output_tokens));
-            let usage = Usage { input, output, ..Usage::default() };
-            let worst = Reserved { model: profile.model.clone(), usage, cost: cost(profile, &usage) };
             write_atomic(&place.reserved, &serde_json::to_vec(&worst).unwrap_or_default())?;
         }
         let began = Instant::now();
@@ -171,13 +196,18 @@ impl Runner {
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         match outcome {
             Ok(reply) => {
-                let cost = cost(profile, &reply.usage);
+                let paid = Paid { usage: reply.usage, cost: cost(profile, &reply.usage) };
+                let doubt = (model.remote() && !reply.usage_reported).then(|| paid.doubted(&worst));
+                let Paid { usage, cost } = doubt.as_ref().map_or(paid, |(paid, _)| *paid);
                 let (text, leaks) = masked(&self.redactor, reply.text);
-                let (model, usage, finish) = (reply.model, reply.usage, reply.finish);
+                let (model, finish) = (reply.model, reply.finish);
                 let kept = Kept { model, text, usage, cost, duration_ms, finish, leaks };
                 write_atomic(&place.kept, &serde_json::to_vec(&kept).unwrap_or_default())?;
                 reservation.settle(cost, kept.usage.total());
                 remove(&place.reserved);
+                if let Some((_, why)) = doubt {
+                    self.log_once(Level::Warn, why)?;
+                }
                 Ok(Dialled::Answered(kept))
             }
             Err(failure) if model.remote() && failure.error.may_have_cost() => {
@@ -361,6 +391,7 @@ impl Runner {
         match failure.class {
             Class::Auth => self.pause(Reason::Auth { profile: profile.name.clone() }),
             Class::ScriptEnded => {
+                self.settle().await?;
                 let reason = Reason::Script { why };
                 let next = reason.next(self.state().id());
                 self.events.append(Event::RunFinished { verdict: Verdict::Failed { reason }, next })
@@ -598,6 +629,22 @@ mod tests {
     use ralph_core::secret::Secret;
 
     use super::*;
+
+    #[test]
+    fn a_count_that_cannot_be_true_is_charged_at_the_worst_of_what_is_known() {
+        let paid =
+            |input, output, cost| Paid { usage: Usage { input, output, ..Usage::default() }, cost: Micros(cost) };
+        let Paid { usage, cost } = paid(1000, 4000, 90);
+        let worst = Reserved { model: "m".to_owned(), usage, cost };
+        for (said, want) in [
+            (paid(10, 20, 1), paid(1000, 4000, 90)),
+            (paid(120_000, 2000, 700), paid(120_000, 2000, 700)),
+            // Cheap by the price of a cache: the worst case stays the least.
+            (paid(6000, 20, 30), paid(6000, 20, 90)),
+        ] {
+            assert_eq!(said.doubted(&worst).0, want);
+        }
+    }
 
     fn leak(text: &str) -> (String, Option<String>) {
         let redactor = Redactor::new([("KEY".to_owned(), Secret::new("planted-value"))]);

@@ -22,8 +22,8 @@ async fn another_endpoint_goes_on_with_the_open_iteration() {
     for (trouble, lost, asked) in [
         (Behaviour::overloaded(), 0, 8),
         (Behaviour::Status { code: 529, body: String::new(), headers: vec![("retry-after".into(), "1".into())] }, 0, 8),
-        (Behaviour::status(500), 3, 3),
-        (Behaviour::html(502), 3, 3),
+        (Behaviour::status(500), 0, 5),
+        (Behaviour::html(502), 0, 5),
         (Behaviour::Reset, 3, 3),
         (Behaviour::status(504), 3, 3),
     ] {
