@@ -10,6 +10,7 @@ use ralph_core::event::{Answer, Event, Level, PinnedProfile, Reason, Verdict};
 use ralph_core::gutter::Rung;
 use ralph_core::hash::sha256;
 use ralph_core::money::Micros;
+use ralph_core::patience::{self, Tries};
 use ralph_core::price::{CacheWrites, Usage, estimate_tokens};
 use ralph_core::profile::Endpoint;
 use ralph_core::prompt::{self, Ask, Checkbox, Inputs, Left, Prompt};
@@ -155,7 +156,8 @@ impl Runner {
             Dialled::Lost(worst, failure) => {
                 self.lost(n, call, &profile, &worst, &place)?;
                 let times = self.lost_calls() % LOST_CALLS;
-                if retriable(failure.class) && times > 0 {
+                // Each may be paid for, so who has waited already tries once and waits again.
+                if retriable(failure.class) && times > 0 && self.state().waited == 0 {
                     self.wait_after_loss(failure.class, times).await;
                     return Ok(());
                 }
@@ -387,6 +389,10 @@ impl Runner {
             let until = jiff::Timestamp::now() + wait.min(Duration::from_hours(24 * 30));
             return self.pause(Reason::Quota { until });
         }
+        if heals(failure) {
+            let tries = if failure.error.may_have_cost() { Tries::Paid } else { Tries::Free };
+            return self.wait_out(why, tries);
+        }
         self.log(Level::Error, why.clone())?;
         match failure.class {
             Class::Auth => self.pause(Reason::Auth { profile: profile.name.clone() }),
@@ -398,6 +404,20 @@ impl Runner {
             }
             _ => self.pause(Reason::Provider { why }),
         }
+    }
+
+    /// Rests until the provider may answer again, a little longer each time; asks for a person when it has waited long
+    /// enough.
+    pub(super) fn wait_out(&mut self, why: String, tries: Tries) -> Result<(), Error> {
+        let waited = self.state().waited;
+        let Some(wait) = patience::wait(waited, tries, self.time_left()) else {
+            self.log(Level::Error, format!("it was waited for {waited} times: {why}"))?;
+            return self.pause(Reason::Provider { why });
+        };
+        let until = jiff::Timestamp::now() + self.host.pace.of(wait);
+        let until = until.round(jiff::Unit::Millisecond).unwrap_or(until);
+        self.log(Level::Warn, format!("{why}; asked again in {} min", wait.as_secs() / 60))?;
+        self.pause(Reason::Outage { until, why })
     }
 
     /// Returns the run's fallback profile when it asks at another endpoint than this one and can be used.
@@ -583,6 +603,24 @@ fn without_secrets(redactor: &Redactor, text: String) -> (String, Option<String>
 /// Tells whether asking once more can help.
 fn retriable(class: Class) -> bool {
     matches!(class, Class::Timeout | Class::Connect | Class::ServerError | Class::BadAnswer)
+}
+
+/// Tells whether the trouble may pass by itself, as an outage does. What has the wrong shape keeps it.
+fn heals(failure: &model::Failure) -> bool {
+    match failure.class {
+        Class::RateLimited { .. } | Class::Overloaded { .. } | Class::ServerError | Class::Timeout | Class::Connect => {
+            true
+        }
+        Class::BadAnswer => matches!(failure.error, model::Error::Cut { .. }),
+        Class::Auth
+        | Class::Quota
+        | Class::ContextTooLong
+        | Class::BadRequest
+        | Class::NotFoundModel
+        | Class::Refused
+        | Class::ScriptEnded
+        | Class::Stopped => false,
+    }
 }
 
 /// Tells whether the trouble is one of the endpoint's, which another endpoint does not have.

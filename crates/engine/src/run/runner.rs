@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use ralph_core::action::Reply;
 use ralph_core::decide::{self, Step};
-use ralph_core::event::{Event, Level, RESET_TIME, Reason};
+use ralph_core::event::{Event, Level, RESET_TIME, Reason, WAITED};
 use ralph_core::gutter::{self, Rung};
 use ralph_core::money::Micros;
 use ralph_core::redact::Redactor;
@@ -230,14 +230,15 @@ impl Runner {
 
     /// Waits where waiting makes sense; false when this process has nothing more to do.
     async fn rest(&mut self) -> Result<bool, Error> {
-        let until = match &self.state().status {
-            Status::Paused { reason: Reason::Quota { until }, .. } => *until,
+        let (until, by) = match &self.state().status {
+            Status::Paused { reason: Reason::Quota { until }, .. } => (*until, RESET_TIME),
+            Status::Paused { reason: Reason::Outage { until, .. }, .. } => (*until, WAITED),
             _ => return Ok(false),
         };
         let wait = u64::try_from(until.as_millisecond() - Timestamp::now().as_millisecond()).unwrap_or(0);
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(wait)) => {
-                self.events.append(Event::Resumed { by: RESET_TIME.to_owned() })?;
+                self.events.append(Event::Resumed { by: by.to_owned() })?;
             }
             () = self.stops.soon.cancelled() => return Ok(false),
             () = self.stops.now.cancelled() => return Ok(false),
@@ -349,8 +350,8 @@ impl Runner {
     /// Returns how much longer the run may take, now.
     pub(super) fn time_left(&self) -> Duration {
         let state = self.state();
-        let since = Timestamp::now().as_millisecond() - state.last_at.as_millisecond();
-        let used = state.spent.wall_ms.saturating_add(u64::try_from(since).unwrap_or(0));
+        let since = u64::try_from(self.events.since_last().as_millis()).unwrap_or(u64::MAX);
+        let used = state.spent.wall_ms.saturating_add(since);
         // One second at least, so that what is started can still end properly.
         Duration::from_millis(state.budget.wall_ms.saturating_sub(used)).max(Duration::from_secs(1))
     }
