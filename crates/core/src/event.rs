@@ -23,11 +23,17 @@ pub const FORMAT: u32 = 1;
 /// Who resumes a run that waited for its provider.
 pub const RESET_TIME: &str = "the provider's reset time";
 
+/// Who resumes a run that waited for a provider that gave no answer.
+pub const WAITED: &str = "the end of its wait";
+
 /// One line of `events.jsonl`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
     pub seq: u64,
     pub at: Timestamp,
+    /// How long it really is since the line before, where the clock on the wall says something else: it was set, or
+    /// another process wrote that line.
+    pub passed_ms: Option<u64>,
     pub event: Event,
 }
 
@@ -53,6 +59,8 @@ impl BadLine {
 struct Written<'a> {
     seq: u64,
     at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passed_ms: Option<u64>,
     #[serde(flatten)]
     event: &'a Event,
 }
@@ -61,12 +69,14 @@ struct Written<'a> {
 struct Head {
     seq: u64,
     at: Timestamp,
+    #[serde(default)]
+    passed_ms: Option<u64>,
 }
 
 impl Line {
     /// Writes the line as JSON without its newline.
     pub fn to_json(&self) -> String {
-        let written = Written { seq: self.seq, at: self.at, event: &self.event };
+        let written = Written { seq: self.seq, at: self.at, passed_ms: self.passed_ms, event: &self.event };
         serde_json::to_string(&written).expect("events hold only plain data with string keys")
     }
 
@@ -90,16 +100,16 @@ impl Line {
         let (seq, rest) = text.strip_prefix("{\"seq\":")?.split_once(",\"at\":\"")?;
         let (at, rest) = rest.split_once("\",\"type\":")?;
         let odd = !seq.bytes().all(|byte| byte.is_ascii_digit()) || seq.starts_with('0') || at.contains(['\\', '"']);
-        if odd || rest.contains("\"seq\"") || rest.contains("\"at\"") {
+        if odd || rest.contains("\"seq\"") || rest.contains("\"at\"") || rest.contains("\"passed_ms\"") {
             return None;
         }
         let event = serde_json::from_str(&["{\"type\":", rest].concat()).ok()?;
-        Some(Self { seq: seq.parse().ok()?, at: at.parse().ok()?, event })
+        Some(Self { seq: seq.parse().ok()?, at: at.parse().ok()?, passed_ms: None, event })
     }
 
     fn in_any_order(text: &str) -> Result<Self, serde_json::Error> {
-        let Head { seq, at } = serde_json::from_str(text)?;
-        Ok(Self { seq, at, event: serde_json::from_str(text)? })
+        let Head { seq, at, passed_ms } = serde_json::from_str(text)?;
+        Ok(Self { seq, at, passed_ms, event: serde_json::from_str(text)? })
     }
 }
 
@@ -642,6 +652,11 @@ pub enum Reason {
     Quota {
         until: Timestamp,
     },
+    /// The provider gives no answer, without a word about when it will: it is asked again then.
+    Outage {
+        until: Timestamp,
+        why: String,
+    },
     SandboxLost,
     /// The sandbox is there and its clone can no longer be used.
     SandboxBroken {
@@ -682,6 +697,7 @@ impl Reason {
             Self::NeedsDecision { why } => format!("needs a decision: {why}"),
             Self::Auth { profile } => format!("auth: the provider refused the key of profile `{profile}`"),
             Self::Quota { until } => format!("quota until {until}"),
+            Self::Outage { until, why } => format!("no answer, asked again at {until}: {why}"),
             Self::SandboxLost => "the sandbox is gone".to_owned(),
             Self::SandboxBroken { why } => format!("the clone in the sandbox is broken: {why}"),
             Self::Host { why } => format!("trouble on the host: {why}"),
@@ -705,7 +721,9 @@ impl Reason {
             ),
             Self::NeedsDecision { .. } => format!("ralph note {run} \"your decision\", then ralph resume {run}"),
             Self::Auth { .. } => format!("set the key of the profile, then ralph resume {run}"),
-            Self::Quota { .. } => format!("nothing: it goes on by itself, or ralph resume {run}"),
+            Self::Quota { .. } | Self::Outage { .. } => {
+                format!("nothing: it goes on by itself, or ralph resume {run}")
+            }
             Self::SandboxLost | Self::SandboxBroken { .. } => format!("ralph resume --recreate {run}"),
             Self::Findings { .. } => format!("ralph show {run}, then ralph rewind {run} N or ralph resume {run}"),
             Self::VerificationFailed { .. } | Self::GaveUp { .. } => format!("ralph logs {run}"),
@@ -728,73 +746,4 @@ pub enum Verdict {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_read_back() {
-        let line = Line {
-            seq: 7,
-            at: "2026-01-02T03:04:05.678Z".parse().unwrap(),
-            event: Event::BudgetWarned { limit: Limit::Cost, percent: 80 },
-        };
-        let text = line.to_json();
-        assert_eq!(
-            text,
-            r#"{"seq":7,"at":"2026-01-02T03:04:05.678Z","type":"budget-warned","limit":"cost","percent":80}"#
-        );
-        assert_eq!(Line::parse(&text).unwrap(), line);
-        assert_eq!(Line::as_written(&text), Some(line.clone()));
-        assert_eq!(Line::in_any_order(&text).unwrap(), line);
-    }
-
-    /// Whether a line is read the short way or not, it says the same.
-    #[track_caller]
-    fn check_both(text: &str) {
-        if let Some(short) = Line::as_written(text) {
-            assert_eq!(Line::in_any_order(text).ok(), Some(short), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_short_way_says_the_same() {
-        let at = "2026-01-02T03:04:05Z";
-        let moved = format!(r#"{{"type":"resumed","seq":7,"by":"cli","at":"{at}"}}"#);
-        assert_eq!(Line::as_written(&moved), None);
-        assert_eq!(Line::parse(&moved).unwrap().seq, 7);
-        for text in [
-            format!(r#"{{"seq":7,"at":"{at}","type":"resumed","by":"cli"}}"#),
-            format!(r#"{{"seq":07,"at":"{at}","type":"resumed","by":"cli"}}"#),
-            format!(r#"{{"seq":,"at":"{at}","type":"resumed","by":"cli"}}"#),
-            format!(r#"{{"seq":-7,"at":"{at}","type":"resumed","by":"cli"}}"#),
-            format!(r#"{{"seq":99999999999999999999,"at":"{at}","type":"resumed","by":"cli"}}"#),
-            format!(r#"{{"seq":7,"at":"{at}","type":"resumed","by":"cli","seq":8}}"#),
-            format!(r#"{{"seq":7,"at":"{at}","type":"resumed","by":"cli","at":"{at}"}}"#),
-            format!(r#"{{"seq":7,"at":"{at}","type":"resumed","by":"cli"}} x"#),
-            r#"{"seq":7,"at":"yesterday","type":"resumed","by":"cli"}"#.to_owned(),
-        ] {
-            check_both(&text);
-        }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn hostile_lines_never_panic(seq in "[0-9]{0,3}|.{0,4}", at in ".{0,9}|2026-01-02T03:04:05Z", rest in ".{0,40}") {
-            let tail = format!(r#""resumed","by":"cli"{rest}"#);
-            for tail in [rest, format!("{tail}}}"), tail] {
-                let text = format!(r#"{{"seq":{seq},"at":"{at}","type":{tail}"#);
-                check_both(&text);
-                let _ = Line::parse(&text);
-            }
-        }
-    }
-
-    #[test]
-    fn later_fields_are_passed_over_and_unknown_events_are_not() {
-        let known = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","type":"resumed","by":"cli","mood":"good"}"#;
-        assert_eq!(Line::parse(known).unwrap().event, Event::Resumed { by: "cli".to_owned() });
-        for bad in [r#"{"seq":1,"at":"2026-01-02T03:04:05Z","type":"danced"}"#, "{", "", "[]"] {
-            assert!(matches!(Line::parse(bad), Err(BadLine::Unknown(_))), "{bad}");
-        }
-    }
-}
+mod tests;

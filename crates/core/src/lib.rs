@@ -22,6 +22,7 @@ pub mod lint;
 pub mod money;
 pub mod name;
 pub mod patch;
+pub mod patience;
 pub mod policy;
 pub mod pr;
 pub mod price;

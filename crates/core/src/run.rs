@@ -12,7 +12,7 @@ use crate::budget::{Budget, Limit, Spent};
 use crate::control::Control;
 use crate::diagnosis::Diagnoses;
 use crate::event::{
-    Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, RESET_TIME, Reason, Stage, Started, Verdict,
+    Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, RESET_TIME, Reason, Stage, Started, Verdict, WAITED,
 };
 use crate::exit::Exit;
 use crate::gutter::{Cause, Climb, Rung, Sample, Score};
@@ -231,6 +231,8 @@ pub struct State {
     pub denied: u32,
     /// How many calls of agents were told of: those the door has seen since are still to be told.
     pub through: u64,
+    /// How often in a row the run has waited for a provider that gave no answer.
+    pub waited: u32,
     /// How far the audit file is anchored.
     pub audited: Option<Head>,
     pub started_at: Timestamp,
@@ -303,6 +305,7 @@ impl State {
             policy: started.policy.clone(),
             denied: 0,
             through: 0,
+            waited: 0,
             audited: None,
             started_at: line.at,
             last_at: line.at,
@@ -318,12 +321,17 @@ impl State {
         }
         // Time counts while the run is active; the gap before a resume is nobody's work.
         if self.status.active() && !matches!(line.event, Event::Resumed { .. }) {
-            let passed = line.at.as_millisecond().saturating_sub(self.last_at.as_millisecond());
-            self.spent.wall_ms = self.spent.wall_ms.saturating_add(u64::try_from(passed).unwrap_or(0));
+            self.spent.wall_ms = self.spent.wall_ms.saturating_add(self.passed(line));
         }
         self.last_seq = line.seq;
         self.last_at = self.last_at.max(line.at);
         self.fold(line)
+    }
+
+    /// Returns how long a line is after the last one, in milliseconds.
+    pub fn passed(&self, line: &Line) -> u64 {
+        let by_the_wall = line.at.as_millisecond().saturating_sub(self.last_at.as_millisecond());
+        line.passed_ms.unwrap_or_else(|| u64::try_from(by_the_wall).unwrap_or(0))
     }
 
     fn fold(&mut self, line: &Line) -> Result<(), BadHistory> {
@@ -350,6 +358,9 @@ impl State {
                 self.spent.cost += *cost;
                 self.spent.tokens = self.spent.tokens.saturating_add(usage.total());
                 self.through += u64::from(matches!(answer, Answer::Through { .. }));
+                if !matches!(answer, Answer::Lost | Answer::Through { .. }) {
+                    self.waited = 0;
+                }
                 match &mut self.open {
                     Some(open) => open.called(answer, *cost),
                     None => self.diagnoses.called(answer),
@@ -362,6 +373,9 @@ impl State {
                 }
             }
             Event::ActionFinished { index, outcome, detail, .. } => {
+                if *outcome != Outcome::Cut {
+                    self.waited = 0;
+                }
                 if let Some(open) = &mut self.open {
                     open.acted(*index, *outcome, detail);
                 }
@@ -411,6 +425,7 @@ impl State {
             Event::AuditAnchored { lines, head } => self.audited = Some(Head { lines: *lines, hash: head.clone() }),
             Event::Paused { reason, next } => {
                 self.pause_due = false;
+                self.waited = self.waited.saturating_add(u32::from(matches!(reason, Reason::Outage { .. })));
                 self.status = Status::Paused { reason: reason.clone(), next: next.clone() };
             }
             Event::Resumed { by } => self.resumed(by),
@@ -567,6 +582,7 @@ impl State {
 
     fn mitigated(&mut self, rung: Rung, profile: &str, why: &str) {
         self.unmitigated = false;
+        self.waited = 0;
         self.pause_due = rung == Rung::Pause;
         profile.clone_into(&mut self.profile);
         if rung == Rung::Diagnose {
@@ -614,8 +630,11 @@ impl State {
             _ => (),
         }
         // Who waits for a provider that never answers must come to a person in the end.
-        if let Some(open) = self.open.as_mut().filter(|_| by != RESET_TIME) {
-            open.cut = 0;
+        if by != RESET_TIME && by != WAITED {
+            self.waited = 0;
+            if let Some(open) = &mut self.open {
+                open.cut = 0;
+            }
         }
         self.status = if self.workplace.is_some() { Status::Running } else { Status::Preparing };
     }

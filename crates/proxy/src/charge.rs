@@ -1,7 +1,5 @@
 //! A call of a model between its reservation and its bill.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use hyper::HeaderMap;
 use ralph_core::money::Micros;
 use ralph_core::price::{Price, Usage};
@@ -22,20 +20,20 @@ pub(crate) struct Pending {
     pub(crate) input: u64,
     pub(crate) output: u64,
     pub(crate) limits: Vec<(String, String)>,
+    /// The provider answered with an error: nobody charges for that, unless it says what it cost.
+    pub(crate) refused: bool,
 }
 
-/// How many calls this process has let through.
-static CALLS: AtomicU64 = AtomicU64::new(0);
-
 impl Pending {
-    /// Returns a number that no other call of this process has.
-    pub(crate) fn next_id() -> u64 {
-        CALLS.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// Charges what an answer said it used, or the worst case when nobody saw the final count. `begun` says whether the
     /// model had begun to answer.
     pub(crate) fn settle(self, seen: &Seen, begun: bool) -> Call {
+        if self.refused {
+            return match seen.usage {
+                Some(usage) if usage.total() > 0 => self.reported(usage),
+                _ => self.nothing(),
+            };
+        }
         // A failure in the middle leaves words that were made and not counted.
         let failed_first = seen.failed.is_some() && !begun;
         match &seen.usage {
@@ -45,15 +43,9 @@ impl Pending {
         }
     }
 
-    /// Returns how a call is charged by the status of its answer; `None` where the answer itself says what it cost.
-    pub(crate) fn by_status(status: u16) -> Option<fn(Self) -> Call> {
-        match status {
-            101 | 200..=299 => None,
-            // Somebody on the way gave up waiting; the provider may have gone on, and charge for it.
-            408 | 499 | 504 | 520..=524 => Some(Self::worst),
-            // The provider refused it, and nobody charges for that.
-            _ => Some(Self::nothing),
-        }
+    /// Notes how an answer began.
+    pub(crate) fn answered(&mut self, status: u16) {
+        self.refused = !matches!(status, 101 | 200..=299);
     }
 
     /// Charges nothing: the provider refused the call, or was never reached.
@@ -61,6 +53,11 @@ impl Pending {
         let Self { id, reservation, route, model, limits, .. } = self;
         reservation.release();
         Call { id, route, model, usage: Usage::default(), cost: Micros::ZERO, charge: Charge::Nothing, limits }
+    }
+
+    /// Charges an answer that cannot be read.
+    pub(crate) fn unread(self) -> Call {
+        if self.refused { self.nothing() } else { self.worst() }
     }
 
     /// Charges all that was set aside.

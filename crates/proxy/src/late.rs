@@ -141,11 +141,11 @@ impl Asking {
         };
         let (parts, body) = response.into_parts();
         ending.heard(parts.status.as_u16(), charge::limits(&parts.headers));
-        if let Some(how) = Pending::by_status(parts.status.as_u16()) {
-            return ending.charge(how);
+        if meter::gave_up_waiting(parts.status.as_u16()) {
+            return ending.charge(Pending::worst);
         }
         if wash::is_encoded(&parts.headers) {
-            return ending.charge(Pending::worst);
+            return ending.charge(Pending::unread);
         }
         let kind = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         if let Some(tee) = self.tee(kind) {

@@ -11,6 +11,8 @@
 //! The book lives in memory. It starts from the spend that the run's events add up to; reading usage from a stream and
 //! writing events is done elsewhere.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ralph_core::money::Micros;
@@ -90,12 +92,14 @@ pub enum Refused {
     Cost { wanted: Micros, left: Micros, cap: Micros },
     #[error("budget spent: the call may use {wanted} tokens, and {left} of {cap} are left")]
     Tokens { wanted: u64, left: u64, cap: u64 },
+    #[error("the run has come to its end, and nothing more is bought for it")]
+    Closed,
 }
 
 impl Refused {
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Cost { .. } => Kind::Cost,
+            Self::Cost { .. } | Self::Closed => Kind::Cost,
             Self::Tokens { .. } => Kind::Tokens,
         }
     }
@@ -104,10 +108,14 @@ impl Refused {
         match self {
             Self::Cost { .. } => Some("ralph resume RUN --add-cost 5".to_owned()),
             // No flag adds tokens alone; the cap is the task's.
+            Self::Closed => None,
             Self::Tokens { .. } => Some("raise `max_tokens_total` in the task, then start the run again".to_owned()),
         }
     }
 }
+
+/// How many reservations this process has made.
+static RESERVATIONS: AtomicU64 = AtomicU64::new(0);
 
 /// The account book of one run. Clones share it.
 #[derive(Debug, Clone)]
@@ -119,19 +127,24 @@ pub struct Ledger {
 struct Book {
     caps: Caps,
     settled: Spend,
+    /// The sum of what is open.
     reserved: Spend,
+    /// What each open call has set aside.
+    open: BTreeMap<u64, Spend>,
+    closed: bool,
 }
 
 impl Ledger {
     /// Opens the book of a run that has already spent something.
     pub fn new(caps: Caps, spent_cost: Micros, spent_tokens: u64) -> Self {
         let settled = Spend { cost: spent_cost, tokens: spent_tokens };
-        Self { book: Arc::new(Mutex::new(Book { caps, settled, reserved: Spend::default() })) }
+        let book = Book { caps, settled, reserved: Spend::default(), open: BTreeMap::new(), closed: false };
+        Self { book: Arc::new(Mutex::new(book)) }
     }
 
     /// Sets the worst case of a call aside, or refuses the call.
     pub fn reserve(&self, worst_cost: Micros, worst_tokens: u64) -> Result<Reservation, Refused> {
-        self.lock().reserve(Spend { cost: worst_cost, tokens: worst_tokens }).map(|held| self.hold(held))
+        self.lock().reserve(Spend { cost: worst_cost, tokens: worst_tokens }).map(|(id, held)| self.hold(id, held))
     }
 
     /// Clamps the output of a call to what is left and sets its worst case aside, in one step: between two steps
@@ -140,9 +153,10 @@ impl Ledger {
         let mut book = self.lock();
         // Asking for one token when none fits lets the refusal say which cap is in the way.
         let output = book.clamp(rate, input, wanted_output).unwrap_or(1.min(wanted_output));
-        let held = book.reserve(Spend { cost: rate.cost(input, output), tokens: input.saturating_add(output) })?;
+        let (id, held) =
+            book.reserve(Spend { cost: rate.cost(input, output), tokens: input.saturating_add(output) })?;
         drop(book);
-        Ok((self.hold(held), output))
+        Ok((self.hold(id, held), output))
     }
 
     /// Returns the largest output, at most `wanted_output`, whose worst case still fits; `None` if not one token does.
@@ -169,6 +183,18 @@ impl Ledger {
         let mut book = self.lock();
         book.caps = caps;
         book.settled = Spend { cost: spent_cost, tokens: spent_tokens };
+        book.closed = false;
+    }
+
+    /// Refuses every call from now on; those that are open are settled as ever.
+    pub fn close(&self) {
+        self.lock().closed = true;
+    }
+
+    /// Charges all that an open call has set aside: nobody waits for its end any longer, and when it comes it changes
+    /// nothing.
+    pub fn forfeit(&self, id: u64) {
+        self.lock().close(id, |held| held);
     }
 
     /// Raises the caps and returns them. A cap is never lowered and never taken away: a smaller figure, and `None`,
@@ -182,8 +208,8 @@ impl Ledger {
         book.caps
     }
 
-    fn hold(&self, held: Spend) -> Reservation {
-        Reservation { ledger: self.clone(), held: Some(held) }
+    fn hold(&self, id: u64, worst: Spend) -> Reservation {
+        Reservation { ledger: self.clone(), id, worst }
     }
 
     /// No code under the lock can panic, so a poisoned book is still a true one.
@@ -193,7 +219,10 @@ impl Ledger {
 }
 
 impl Book {
-    fn reserve(&mut self, wanted: Spend) -> Result<Spend, Refused> {
+    fn reserve(&mut self, wanted: Spend) -> Result<(u64, Spend), Refused> {
+        if self.closed {
+            return Err(Refused::Closed);
+        }
         let taken = self.settled.plus(self.reserved);
         if let Some(cap) = self.caps.cost
             && taken.cost.0.checked_add(wanted.cost.0).is_none_or(|sum| sum > cap.0)
@@ -209,12 +238,17 @@ impl Book {
         let reserved = self.reserved.plus(wanted);
         let held = reserved.minus(self.reserved);
         self.reserved = reserved;
-        Ok(held)
+        let id = RESERVATIONS.fetch_add(1, Ordering::Relaxed);
+        self.open.insert(id, held);
+        Ok((id, held))
     }
 
-    fn close(&mut self, held: Spend, actual: Spend) {
-        self.reserved = self.reserved.minus(held);
-        self.settled = self.settled.plus(actual);
+    /// Ends an open call with what it cost; one that has ended stays as it is.
+    fn close(&mut self, id: u64, actual: impl FnOnce(Spend) -> Spend) {
+        if let Some(held) = self.open.remove(&id) {
+            self.reserved = self.reserved.minus(held);
+            self.settled = self.settled.plus(actual(held));
+        }
     }
 
     fn room(&self) -> Room {
@@ -247,30 +281,33 @@ impl Book {
 #[must_use = "dropping a reservation charges its worst case"]
 pub struct Reservation {
     ledger: Ledger,
-    /// `None` once it is closed.
-    held: Option<Spend>,
+    id: u64,
+    worst: Spend,
 }
 
 impl Reservation {
+    /// Returns a number that no other call of this process has.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Returns the worst case that was set aside.
     pub fn worst(&self) -> Spend {
-        self.held.unwrap_or_default()
+        self.worst
     }
 
     /// Replaces the worst case by what the call really used, even where that is more.
-    pub fn settle(mut self, actual_cost: Micros, actual_tokens: u64) {
+    pub fn settle(self, actual_cost: Micros, actual_tokens: u64) {
         self.close(|_| Spend { cost: actual_cost, tokens: actual_tokens });
     }
 
     /// Gives everything back: the call was never dialled.
-    pub fn release(mut self) {
+    pub fn release(self) {
         self.close(|_| Spend::default());
     }
 
-    fn close(&mut self, actual: impl FnOnce(Spend) -> Spend) {
-        if let Some(held) = self.held.take() {
-            self.ledger.lock().close(held, actual(held));
-        }
+    fn close(&self, actual: impl FnOnce(Spend) -> Spend) {
+        self.ledger.lock().close(self.id, actual);
     }
 }
 
@@ -317,6 +354,31 @@ mod tests {
 
         drop(ledger.reserve(Micros(5), 50).unwrap());
         check(&ledger, spend(30, 300), spend(0, 0));
+    }
+
+    #[test]
+    fn a_call_that_was_given_up_is_charged_once() {
+        let ledger = Ledger::new(caps(100, 1000), Micros::ZERO, 0);
+        let (late, other) = (ledger.reserve(Micros(40), 400).unwrap(), ledger.reserve(Micros(10), 100).unwrap());
+        ledger.forfeit(late.id());
+        check(&ledger, spend(40, 400), spend(10, 100));
+        late.settle(Micros(7), 70);
+        check(&ledger, spend(40, 400), spend(10, 100));
+        other.release();
+        check(&ledger, spend(40, 400), spend(0, 0));
+    }
+
+    #[test]
+    fn a_closed_book_lets_nothing_through() {
+        let ledger = Ledger::new(Caps::default(), Micros::ZERO, 0);
+        let open = ledger.reserve(Micros(40), 400).unwrap();
+        ledger.close();
+        assert_eq!(ledger.reserve(Micros::ZERO, 0).map(drop).unwrap_err(), Refused::Closed);
+        assert_eq!(ledger.reserve_call(Rate::default(), 1, 1).map(drop).unwrap_err(), Refused::Closed);
+        open.settle(Micros(3), 30);
+        check(&ledger, spend(3, 30), spend(0, 0));
+        ledger.renew(Caps::default(), Micros(3), 30);
+        ledger.reserve(Micros(1), 1).unwrap().release();
     }
 
     #[test]

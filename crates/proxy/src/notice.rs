@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::time::Duration;
 
 use ralph_core::money::Micros;
@@ -208,7 +209,17 @@ pub enum Told {
 /// Receives everything that is told. It is called on the path of the connection, so it must not wait.
 pub trait Notice: fmt::Debug + Send + Sync {
     fn tell(&self, told: Told);
+
+    /// Keeps a call that is about to be dialled ([`Told::Calling`]) where it outlives this process; the error says why
+    /// that could not be done, and the call is not made.
+    fn keep(&self, calling: Told) -> Keeping<'_> {
+        self.tell(calling);
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
+
+/// The end of [`Notice::keep`].
+pub type Keeping<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
 /// Why something was allowed, refused or cut.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

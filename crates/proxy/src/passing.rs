@@ -58,6 +58,7 @@ impl Ending {
         self.status(status);
         if let Some(metered) = &mut self.charge {
             metered.pending.limits = limits;
+            metered.pending.answered(status);
         }
     }
 

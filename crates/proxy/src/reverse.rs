@@ -75,6 +75,15 @@ struct Visit<'a> {
     answered: bool,
 }
 
+/// A call that is paid for in advance.
+struct Reserved {
+    body: Bytes,
+    /// The provider was asked for a count that the client did not ask for.
+    usage_added: bool,
+    /// What is written down before it is dialled.
+    calling: Told,
+}
+
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         let Some(mut told) = self.told.take() else { return };
@@ -142,14 +151,17 @@ impl Visit<'_> {
         let prepare = || {
             self.look_through(&body)?;
             match endpoint {
-                Endpoint::Free => Ok((body, None)),
+                Endpoint::Free => Ok((body, None, None)),
                 Endpoint::Call(call) => {
-                    let (body, usage_added) = self.reserve(&call, &body)?;
-                    Ok((body, Some((call, usage_added))))
+                    let Reserved { body, usage_added, calling } = self.reserve(&call, &body)?;
+                    Ok((body, Some((call, usage_added)), Some(calling)))
                 }
             }
         };
-        let (body, call) = if long { crowd_out(prepare) } else { prepare() }?;
+        let (body, call, calling) = if long { crowd_out(prepare) } else { prepare() }?;
+        if let Some(calling) = calling {
+            self.keep(calling).await?;
+        }
         self.note(|told| told.sent = body.len() as u64);
         if call.is_none() {
             // Nobody pays for it, so no budget bounds it.
@@ -282,7 +294,7 @@ impl Visit<'_> {
     }
 
     /// Sets the worst case of a call aside and writes the request so that it cannot become worse.
-    fn reserve(&mut self, call: &meter::Call, body: &[u8]) -> Result<(Bytes, bool), Refusal> {
+    fn reserve(&mut self, call: &meter::Call, body: &[u8]) -> Result<Reserved, Refusal> {
         let asked = meter::Request::parse(call, body).map_err(|bad| Refusal::BadRequest(bad.to_string()))?;
         let asked = if self.route.old_limit { asked.with_old_limit() } else { asked };
         let name = asked.model().to_owned();
@@ -324,11 +336,23 @@ impl Visit<'_> {
         let worst = reservation.worst();
         let route = self.route.name().to_owned();
         let (cost, tokens) = (worst.cost, worst.tokens);
-        let id = Pending::next_id();
-        self.pipeline.notice.tell(Told::Calling { id, route: route.clone(), model: name.clone(), cost, tokens });
+        let id = reservation.id();
+        let calling = Told::Calling { id, route: route.clone(), model: name.clone(), cost, tokens };
         let (price, limits) = (model.price, Vec::new());
-        self.pending = Some(Pending { id, reservation, price, route, model: name, input, output, limits });
-        Ok((written.body.into(), written.usage_added))
+        let pending = Pending { id, reservation, price, route, model: name, input, output, limits, refused: false };
+        self.pending = Some(pending);
+        Ok(Reserved { body: written.body.into(), usage_added: written.usage_added, calling })
+    }
+
+    /// Has the call written down before it is dialled: what nobody would know of after a crash is not made.
+    async fn keep(&mut self, calling: Told) -> Result<(), Refusal> {
+        let notice = Arc::clone(&self.pipeline.notice);
+        let kept = notice.keep(calling).await;
+        kept.map_err(|why| {
+            self.charge(Pending::nothing);
+            tracing::warn!(route = self.route.name(), %why, "a call could not be written down");
+            Refusal::Unavailable(format!("the call could not be written down, so it was not made: {why}"))
+        })
     }
 
     fn write(
@@ -366,11 +390,15 @@ impl Visit<'_> {
         if let Some(pending) = &mut self.pending {
             pending.limits = charge::limits(&parts.headers);
         }
-        if let Some(how) = Pending::by_status(parts.status.as_u16()) {
-            self.charge(how);
+        let status = parts.status.as_u16();
+        if meter::gave_up_waiting(status) {
+            self.charge(Pending::worst);
+        }
+        if let Some(pending) = &mut self.pending {
+            pending.answered(status);
         }
         if wash::is_encoded(&parts.headers) {
-            self.charge(Pending::worst);
+            self.charge(Pending::unread);
             return Err(Refusal::Upstream("the answer came in an encoding that cannot be looked through".to_owned()));
         }
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
@@ -379,11 +407,12 @@ impl Visit<'_> {
         }
         if let Some(name) = wash::leak(&parts.headers, &self.pipeline.forbidden) {
             alarm(&*self.pipeline.notice, Wrong::SecretReturned, name.to_owned(), &self.route.upstream.target);
-            self.charge(Pending::worst);
+            self.charge(Pending::unread);
             return Err(Refusal::Upstream("the answer held a real credential and was cut".to_owned()));
         }
         let metered = self.pending.take().zip(call).map(|(pending, (call, usage_added))| {
             let kind = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let usage_added = usage_added && !pending.refused;
             let tee = Tee::new(&call, kind, usage_added);
             if usage_added {
                 // A chunk may be left out, and a length that is not true would be worse than none.

@@ -108,7 +108,7 @@ mod tests {
     fn told(log: &mut Log, from: u64, to: u64) {
         for seq in from..to {
             let event = Event::Log { level: Level::Info, text: format!("row {seq}") };
-            log.push(Line { seq, at: Timestamp::UNIX_EPOCH, event });
+            log.push(Line { seq, at: Timestamp::UNIX_EPOCH, passed_ms: None, event });
         }
         log.settle(None);
     }

@@ -71,7 +71,7 @@ mod tests {
     }
 
     fn line(seq: u64, event: Event) -> String {
-        Line { seq, at: Timestamp::UNIX_EPOCH, event }.to_json() + "\n"
+        Line { seq, at: Timestamp::UNIX_EPOCH, passed_ms: None, event }.to_json() + "\n"
     }
 
     fn log(seq: u64) -> String {

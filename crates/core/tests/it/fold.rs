@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ralph_core::control::Control;
 use ralph_core::decide::Step;
-use ralph_core::event::{Answer, Event, Finding, Line, Outcome, Reason, Stage, Verdict};
+use ralph_core::event::{Answer, Event, Finding, Line, Outcome, Reason, Stage, Verdict, WAITED};
 use ralph_core::exit::Exit;
 use ralph_core::gutter::Climb;
 use ralph_core::money::Micros;
@@ -44,6 +44,33 @@ fn time_counts_only_while_it_works() {
     // A process that died: what lies between its last event and the resume is nobody's work.
     let crashed = Story::ready().after(70_000, Event::Resumed { by: "x".to_owned() });
     assert_eq!(crashed.state.spent.wall_ms, 10);
+}
+
+#[test]
+fn time_that_passed_counts_and_not_what_the_clock_says() {
+    let log = || Event::Log { level: ralph_core::event::Level::Info, text: String::new() };
+    for (by_the_wall, passed_ms, want) in [(86_400_000, Some(500), 500), (0, Some(2000), 2000), (700, None, 700)] {
+        let mut story = Story::ready().after(by_the_wall, log());
+        story.lines[2].passed_ms = passed_ms;
+        assert_eq!(State::of(story.lines).unwrap().spent.wall_ms, 10 + want);
+    }
+}
+
+#[test]
+fn waits_for_a_provider_are_counted_until_it_answers() {
+    let outage = || Reason::Outage { until: jiff::Timestamp::UNIX_EPOCH, why: "x".to_owned() };
+    let wait = |story: Story, by: &str| {
+        let paused = Event::Paused { reason: outage(), next: String::new() };
+        story.then(paused).then(Event::Resumed { by: by.to_owned() })
+    };
+    let cut = |story: Story| story.acts(0, "session", Outcome::Cut);
+    let twice = || wait(wait(Story::ready().starts(1), WAITED), WAITED);
+    assert_eq!((twice().state.waited, twice().called(0, Answer::Lost, 1).state.waited), (2, 2));
+    let answered = twice().called(0, Answer::Invalid { error: "no".to_owned() }, 1);
+    assert_eq!(answered.state.waited, 0);
+    assert_eq!((cut(twice()).state.waited, twice().acts(0, "session", Outcome::Ok).state.waited), (2, 0));
+    // A person who has it go on gives it all its patience back.
+    assert_eq!(wait(twice(), "ralph resume").state.waited, 0);
 }
 
 #[test]

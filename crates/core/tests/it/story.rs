@@ -97,8 +97,12 @@ impl Story {
     }
 
     pub(crate) fn with(started: Started) -> Self {
-        let line =
-            Line { seq: 1, at: Timestamp::from_millisecond(0).unwrap(), event: Event::RunStarted(Box::new(started)) };
+        let line = Line {
+            seq: 1,
+            at: Timestamp::from_millisecond(0).unwrap(),
+            passed_ms: None,
+            event: Event::RunStarted(Box::new(started)),
+        };
         Self { state: State::begin(line.clone()).unwrap(), lines: vec![line], ms: 0 }
     }
 
@@ -106,7 +110,7 @@ impl Story {
     pub(crate) fn after(mut self, ms: i64, event: Event) -> Self {
         self.ms += ms;
         let at = Timestamp::from_millisecond(self.ms).unwrap();
-        let line = Line { seq: self.state.last_seq + 1, at, event };
+        let line = Line { seq: self.state.last_seq + 1, at, passed_ms: None, event };
         self.state.apply(&line).unwrap();
         self.lines.push(line);
         self

@@ -54,7 +54,8 @@ fn history() -> String {
     let mut write = |event: Event| {
         seq += 1;
         at += SignedDuration::from_millis(137);
-        writeln!(out, "{}", Line { seq, at, event }.to_json()).expect("writing to a String cannot fail");
+        writeln!(out, "{}", Line { seq, at, passed_ms: None, event }.to_json())
+            .expect("writing to a String cannot fail");
         seq < EVENTS
     };
     let start = sha("start");

@@ -109,6 +109,10 @@ impl Book {
     /// Writes down what the way out of a sandbox told. It never waits for the disk.
     pub fn write(&self, sandbox: &str, told: &Told) {
         self.calls.hear(told, &self.redactor);
+        self.put(sandbox, told);
+    }
+
+    fn put(&self, sandbox: &str, told: &Told) {
         let record = record(sandbox, told, &self.redactor);
         let mut pages = self.shared.pages();
         let event = pages.denials.hear_all(told);
@@ -116,6 +120,16 @@ impl Book {
         pages.put(record);
         drop(pages);
         self.shared.bell.notify_one();
+    }
+
+    /// Writes down that a call is about to be dialled, and returns when the disk has it: calls that come at the same time
+    /// share one flush. The error says why it could not be written.
+    pub async fn keep(book: &Arc<Self>, sandbox: &str, calling: Told) -> Result<(), String> {
+        let written = book.calls.keep(&calling, &book.redactor)?;
+        book.put(sandbox, &calling);
+        let flushing = Arc::clone(book);
+        let flushed = tokio::task::spawn_blocking(move || flushing.calls.flush_to(written)).await;
+        flushed.map_err(|error| error.to_string())?
     }
 
     /// Writes down that the doors of a sandbox were closed.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -68,7 +68,11 @@ impl Calling {
 
 /// The calls of one run.
 #[derive(Debug)]
-pub struct Calls(Mutex<Pages>);
+pub struct Calls {
+    pages: Mutex<Pages>,
+    /// How many lines the disk has for certain. Who holds it flushes for all who wait.
+    flushed: Mutex<u64>,
+}
 
 #[derive(Debug)]
 struct Pages {
@@ -80,6 +84,8 @@ struct Pages {
     trouble: Option<String>,
     /// The last write failed, and perhaps not before it had begun.
     half: bool,
+    /// How many lines this process has written.
+    written: u64,
 }
 
 impl Calls {
@@ -102,26 +108,59 @@ impl Calls {
                 }
             }
         }
-        let mut pages =
-            Pages { file, under_way: BTreeMap::new(), charged, seen: Vec::new(), trouble: None, half: false };
-        if !bytes.is_empty() && !bytes.ends_with(b"\n") {
-            pages.put(b"\n");
-        }
+        let mut pages = Pages {
+            file,
+            under_way: BTreeMap::new(),
+            charged,
+            seen: Vec::new(),
+            trouble: None,
+            half: false,
+            written: 0,
+        };
+        pages.half = !bytes.is_empty() && !bytes.ends_with(b"\n");
         for calling in under_way.into_values() {
             pages.charge(calling.worst());
         }
-        Ok(Self(Mutex::new(pages)))
+        Ok(Self { pages: Mutex::new(pages), flushed: Mutex::new(0) })
     }
 
-    /// Hears what the way out tells. It never waits for the disk.
+    /// Writes down a call that is about to be dialled and returns how far the file has to be flushed before it is; the
+    /// error says why it could not be written.
+    pub(super) fn keep(&self, told: &Told, redactor: &Redactor) -> Result<u64, String> {
+        let Told::Calling { id, model, cost, tokens, .. } = told else { return Ok(0) };
+        let (at, model) = (Timestamp::now(), text::head(&redactor.redact(model), WORDS).to_owned());
+        let calling = Calling { id: *id, at, model, cost: *cost, tokens: *tokens };
+        let mut pages = self.pages();
+        pages.write(&Line::Calling(calling.clone())).map_err(|error| error.to_string())?;
+        pages.under_way.insert(*id, calling);
+        Ok(pages.written)
+    }
+
+    /// Returns when the disk has so many lines.
+    pub(super) fn flush_to(&self, lines: u64) -> Result<(), String> {
+        let mut flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *flushed >= lines {
+            return Ok(());
+        }
+        let pages = self.pages();
+        let (written, file) = (pages.written, pages.file.try_clone());
+        // Others may write while the disk is waited for.
+        drop(pages);
+        file.and_then(|file| file.sync_data()).map_err(|error| format!("it could not be flushed: {error}"))?;
+        *flushed = written;
+        Ok(())
+    }
+
+    /// Hears what the way out tells. It never waits for the disk: what has to is in [`Self::keep`].
     pub(super) fn hear(&self, told: &Told, redactor: &Redactor) {
         let words = |text: &str| text::head(&redactor.redact(text), WORDS).to_owned();
         let (at, mut pages) = (Timestamp::now(), self.pages());
         match told {
-            Told::Calling { id, model, cost, tokens, .. } => {
-                let calling = Calling { id: *id, at, model: words(model), cost: *cost, tokens: *tokens };
-                pages.write(&Line::Calling(calling.clone()));
-                pages.under_way.insert(*id, calling);
+            Told::Calling { .. } => {
+                drop(pages);
+                if let Err(why) = self.keep(told, redactor) {
+                    self.pages().trouble = Some(why);
+                }
             }
             Told::Exchanged(exchanged) if exchanged.entry == Entry::Route => {
                 // What was refused at the door is no word of the provider; a refusal for want of money was told before.
@@ -188,12 +227,15 @@ impl Calls {
         !self.pages().under_way.is_empty()
     }
 
-    /// Charges what is still under way at its worst: nobody waits for it any longer.
-    pub fn give_up(&self) {
+    /// Charges what is still under way at its worst, since nobody waits for it any longer; returns what it was.
+    pub fn give_up(&self) -> Vec<u64> {
         let mut pages = self.pages();
-        for calling in std::mem::take(&mut pages.under_way).into_values() {
+        let given_up = std::mem::take(&mut pages.under_way);
+        let ids = given_up.keys().copied().collect();
+        for calling in given_up.into_values() {
             pages.charge(calling.worst());
         }
+        ids
     }
 
     /// Returns why something could not be written since this was last asked.
@@ -202,30 +244,27 @@ impl Calls {
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Pages {
     fn charge(&mut self, charged: Charged) {
-        self.write(&Line::Charged(charged.clone()));
+        if let Err(error) = self.write(&Line::Charged(charged.clone())) {
+            self.trouble = Some(error.to_string());
+        }
         self.charged.push(charged);
     }
 
-    fn write(&mut self, line: &Line) {
-        let mut bytes = serde_json::to_vec(line).unwrap_or_default();
-        bytes.push(b'\n');
-        self.put(&bytes);
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
+    fn write(&mut self, line: &Line) -> io::Result<()> {
         // A line that was cut short is ended first, so that it spoils no other.
-        let begin: &[u8] = if self.half { b"\n" } else { b"" };
-        let written = self.file.write_all(&[begin, bytes].concat());
+        let mut bytes = if self.half { vec![b'\n'] } else { Vec::new() };
+        bytes.extend(serde_json::to_vec(line).unwrap_or_default());
+        bytes.push(b'\n');
+        let written = self.file.write_all(&bytes);
         self.half = written.is_err();
-        if let Err(error) = written {
-            self.trouble = Some(error.to_string());
-        }
+        self.written += u64::from(written.is_ok());
+        written
     }
 }
 
@@ -270,6 +309,23 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_written_is_not_under_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let calls = Calls::open(&Folder::at(dir.path().to_owned())).unwrap();
+        let redactor = Redactor::new([]);
+        let file =
+            std::mem::replace(&mut calls.pages().file, OpenOptions::new().write(true).open("/dev/full").unwrap());
+        assert!(calls.keep(&calling(1, 50), &redactor).is_err() && !calls.busy());
+        calls.pages().file = file;
+        let lines = [2, 3].map(|id| calls.keep(&calling(id, 60), &redactor).unwrap());
+        assert_eq!(lines, [1, 2]);
+        // One flush is enough for both.
+        calls.flush_to(1).unwrap();
+        assert_eq!(*calls.flushed.lock().unwrap(), 2);
+        assert_eq!(calls.give_up(), [2, 3]);
+    }
+
+    #[test]
     fn every_call_is_charged_once() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::at(dir.path().to_owned());
@@ -290,7 +346,7 @@ mod tests {
         assert!(!calls.busy());
         // A process numbers its calls anew.
         calls.hear(&calling(1, 80), &redactor);
-        calls.give_up();
+        assert_eq!(calls.give_up(), [1]);
         calls.hear(&answered(1, 200, 8), &redactor);
         assert_eq!(costs(&calls, 3), [(1, 80, true)]);
         drop(calls);

@@ -11,7 +11,7 @@ use ralph_core::policy::Policy;
 use ralph_core::redact::Redactor;
 use ralph_proxy::door::{self, Doors, End, Guard};
 use ralph_proxy::limits::Limits;
-use ralph_proxy::notice::{Notice, Told};
+use ralph_proxy::notice::{Keeping, Notice, Told};
 use ralph_proxy::resolve::{Resolve, System};
 use ralph_proxy::terms::Terms;
 use ralph_sandbox::Label;
@@ -258,5 +258,12 @@ impl Notice for Ears {
             heard.1.extend(event);
             heard.1.truncate(HEARD);
         }
+    }
+
+    fn keep(&self, calling: Told) -> Keeping<'_> {
+        tracing::debug!(sandbox = self.sandbox, ?calling, "egress");
+        let Some(book) = &self.book else { return Box::pin(std::future::ready(Ok(()))) };
+        self.told.store(true, Ordering::Relaxed);
+        Box::pin(Book::keep(book, &self.sandbox, calling))
     }
 }

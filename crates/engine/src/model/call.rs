@@ -79,7 +79,8 @@ pub struct Reply {
     /// What the model said; empty when it said nothing, which is an answer too (and was paid for).
     pub text: String,
     pub usage: Usage,
-    /// Whether `usage` is the provider's own figure; otherwise it is our estimate.
+    /// Whether `usage` is the provider's own figure and can be true; otherwise it is the larger of what it said, where any
+    /// model could have used that, and our estimate.
     pub usage_reported: bool,
     /// The model as the provider names it.
     pub model: String,

@@ -5,13 +5,22 @@
 use std::fmt;
 use std::time::Duration;
 
+use ralph_proxy::meter;
+
 use super::{CallKey, Class};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The provider answered with an error of its own.
     #[error("`{model}` answered {status}: {said}")]
-    Status { model: String, status: u16, class: Class, said: String },
+    Status {
+        model: String,
+        status: u16,
+        class: Class,
+        said: String,
+        /// The error itself says that it cost something.
+        billed: bool,
+    },
     #[error("`{model}` did not answer within {after:?}")]
     Timeout { model: String, after: Duration },
     #[error("could not connect to `{host}` for `{model}`")]
@@ -94,8 +103,8 @@ impl Error {
             | Self::Cut { .. }
             | Self::BadAnswer { .. }
             | Self::Stopped { .. } => true,
-            // A gateway that gave up waiting does not mean that the model behind it did.
-            Self::Status { class, .. } => matches!(class, Class::Timeout | Class::ServerError),
+            // The same as at the doors of a sandbox.
+            Self::Status { status, billed, .. } => *billed || meter::gave_up_waiting(*status),
             Self::Connect { .. }
             | Self::BaseUrl { .. }
             | Self::Key { .. }

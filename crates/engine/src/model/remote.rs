@@ -180,7 +180,8 @@ impl Remote {
             said if said.is_empty() => "no reason given".to_owned(),
             said => said,
         };
-        Error::Status { model: self.name.clone(), status: *status, class: classify(*status, headers, body), said }
+        let (class, billed) = (classify(*status, headers, body), self.format.is_billed(body));
+        Error::Status { model: self.name.clone(), status: *status, class, said, billed }
     }
 
     fn flawed(&self, flaw: Flaw, said: &str) -> Error {

@@ -94,7 +94,7 @@ impl Scripted {
             said => said,
         };
         let class = classify(fault.status, &headers, body);
-        Error::Status { model: self.name.clone(), status: fault.status, class, said }
+        Error::Status { model: self.name.clone(), status: fault.status, class, said, billed: false }
     }
 }
 

@@ -10,6 +10,7 @@ use ralph_core::event::{Answer, Event, Level, PinnedProfile, Reason, Verdict};
 use ralph_core::gutter::{Cause, Rung};
 use ralph_core::hash::sha256;
 use ralph_core::money::Micros;
+use ralph_core::patience::{self, Tries};
 use ralph_core::price::{CacheWrites, Usage, estimate_tokens};
 use ralph_core::profile::Endpoint;
 use ralph_core::prompt::{self, Ask, Checkbox, Inputs, Left, Prompt};
@@ -84,6 +85,30 @@ struct Reserved {
     cost: Micros,
 }
 
+/// What an answer is charged with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Paid {
+    usage: Usage,
+    cost: Micros,
+}
+
+impl Paid {
+    /// Returns what is charged when the provider's count is missing or cannot be true, and says so: the worst of what is
+    /// known, as at the doors.
+    fn doubted(self, worst: &Reserved) -> (Self, String) {
+        let Reserved { model, usage, cost } = worst;
+        if self.usage.total() > usage.total() {
+            let paid = Self { usage: self.usage, cost: self.cost.max(*cost) };
+            let tokens = paid.usage.total();
+            let why = format!("`{model}` counts {tokens} tokens, more than the call can have used: charged as it says");
+            return (paid, why);
+        }
+        let paid = Self { usage: *usage, cost: self.cost.max(*cost) };
+        let why = format!("`{model}` does not say credibly what its answer cost, so it is charged at its worst");
+        (paid, why)
+    }
+}
+
 impl Runner {
     pub(super) async fn start_iteration(&mut self, n: u32, profile: String) -> Result<(), Error> {
         let survey = self.look().await?;
@@ -106,10 +131,7 @@ impl Runner {
             return self.answered(n, call, &profile, kept).await;
         }
         if let Some(bytes) = self.folder.read(&place.reserved)? {
-            self.lost(n, call, &profile, &bytes)?;
-            // It is in the events now. An iteration that begins again would charge it a second time.
-            remove(&place.reserved);
-            return Ok(());
+            return self.lost(n, call, &profile, &bytes, &place);
         }
         let model = match self.model_of(&profile).await {
             Ok(model) => model,
@@ -130,10 +152,10 @@ impl Runner {
         match self.dial(&place, &profile, &*model, &request, key, reservation, without_secrets).await? {
             Dialled::Answered(kept) => self.answered(n, call, &profile, kept).await,
             Dialled::Lost(worst, failure) => {
-                self.lost(n, call, &profile, &worst)?;
-                remove(&place.reserved);
+                self.lost(n, call, &profile, &worst, &place)?;
                 let times = self.lost_calls() % LOST_CALLS;
-                if retriable(failure.class) && times > 0 {
+                // Each may be paid for, so who has waited already tries once and waits again.
+                if retriable(failure.class) && times > 0 && self.state().waited == 0 {
                     self.wait_after_loss(failure.class, times).await;
                     return Ok(());
                 }
@@ -162,10 +184,11 @@ impl Runner {
         reservation: Reservation,
         masked: impl FnOnce(&Redactor, String) -> (String, Option<String>),
     ) -> Result<Dialled, Error> {
+        let (input, output) = (tokens_of(request), u64::from(request.max_output_tokens));
+        let usage = Usage { input, output, ..Usage::default() };
+        let worst_cost = reservation.worst().cost.max(cost(profile, &usage));
+        let worst = Reserved { model: profile.model.clone(), usage, cost: worst_cost };
         if model.remote() {
-            let (input, output) = (tokens_of(request), u64::from(request.max_output_tokens));
-            let usage = Usage { input, output, ..Usage::default() };
-            let worst = Reserved { model: profile.model.clone(), usage, cost: reservation.worst().cost };
             write_atomic(&place.reserved, &serde_json::to_vec(&worst).unwrap_or_default())?;
         }
         let began = Instant::now();
@@ -173,13 +196,18 @@ impl Runner {
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         match outcome {
             Ok(reply) => {
-                let cost = cost(profile, &reply.usage);
+                let paid = Paid { usage: reply.usage, cost: cost(profile, &reply.usage) };
+                let doubt = (model.remote() && !reply.usage_reported).then(|| paid.doubted(&worst));
+                let Paid { usage, cost } = doubt.as_ref().map_or(paid, |(paid, _)| *paid);
                 let (text, leaks) = masked(&self.redactor, reply.text);
-                let (model, usage, finish) = (reply.model, reply.usage, reply.finish);
+                let (model, finish) = (reply.model, reply.finish);
                 let kept = Kept { model, text, usage, cost, duration_ms, finish, leaks };
                 write_atomic(&place.kept, &serde_json::to_vec(&kept).unwrap_or_default())?;
                 reservation.settle(cost, kept.usage.total());
                 remove(&place.reserved);
+                if let Some((_, why)) = doubt {
+                    self.log_once(Level::Warn, why)?;
+                }
                 Ok(Dialled::Answered(kept))
             }
             Err(failure) if model.remote() && failure.error.may_have_cost() => {
@@ -279,6 +307,11 @@ impl Runner {
         let sandbox = self.sandbox()?;
         let shown = self.redactor.redact(&kept.text).into_owned();
         self.files.artefact(&*sandbox, n, "response.json", text::head(&shown, 2 << 20).as_bytes()).await?;
+        self.heard(n, call, profile, kept)
+    }
+
+    /// Takes an answer up and tells of it.
+    pub(super) fn heard(&mut self, n: u32, call: u32, profile: &PinnedProfile, kept: Kept) -> Result<(), Error> {
         let answers = self.state().open.as_ref().map_or(0, |open| open.invalid.len());
         let key = CallKey::new(n, u32::try_from(answers).unwrap_or(u32::MAX));
         conversation::record(&self.folder, &recorded(key, &kept))?;
@@ -313,7 +346,15 @@ impl Runner {
         self.warn_of_budgets()
     }
 
-    pub(super) fn lost(&mut self, n: u32, call: u32, profile: &PinnedProfile, reserved: &[u8]) -> Result<(), Error> {
+    /// Charges a call whose answer nobody has at its worst, which is what the bytes say.
+    pub(super) fn lost(
+        &mut self,
+        n: u32,
+        call: u32,
+        profile: &PinnedProfile,
+        reserved: &[u8],
+        place: &Place,
+    ) -> Result<(), Error> {
         let worst: Reserved = serde_json::from_slice(reserved).unwrap_or(Reserved {
             model: profile.model.clone(),
             usage: Usage::default(),
@@ -329,7 +370,8 @@ impl Runner {
             cost: worst.cost,
             duration_ms: 0,
         })?;
-        self.renew_ledger();
+        // It is in the events now. An iteration that begins again would charge it a second time.
+        remove(&place.reserved);
         self.warn_of_budgets()
     }
 
@@ -359,12 +401,30 @@ impl Runner {
             let until = jiff::Timestamp::now() + wait.min(Duration::from_hours(24 * 30));
             return self.pause(Reason::Quota { until });
         }
+        if heals(failure) {
+            let tries = if failure.error.may_have_cost() { Tries::Paid } else { Tries::Free };
+            return self.wait_out(why, tries);
+        }
         self.log(Level::Error, why.clone())?;
         match failure.class {
             Class::Auth => self.pause(Reason::Auth { profile: profile.name.clone() }),
             Class::ScriptEnded => self.finish(Verdict::Failed { reason: Reason::Script { why } }).await,
             _ => self.pause(Reason::Provider { why }),
         }
+    }
+
+    /// Rests until the provider may answer again, a little longer each time; asks for a person when it has waited long
+    /// enough.
+    pub(super) fn wait_out(&mut self, why: String, tries: Tries) -> Result<(), Error> {
+        let waited = self.state().waited;
+        let Some(wait) = patience::wait(waited, tries, self.time_left()) else {
+            self.log(Level::Error, format!("it was waited for {waited} times: {why}"))?;
+            return self.pause(Reason::Provider { why });
+        };
+        let until = jiff::Timestamp::now() + self.host.pace.of(wait);
+        let until = until.round(jiff::Unit::Millisecond).unwrap_or(until);
+        self.log(Level::Warn, format!("{why}; asked again in {} min", wait.as_secs() / 60))?;
+        self.pause(Reason::Outage { until, why })
     }
 
     /// Returns the run's fallback profile when it asks at another endpoint than this one and can be used.
@@ -556,6 +616,24 @@ fn retriable(class: Class) -> bool {
     matches!(class, Class::Timeout | Class::Connect | Class::ServerError | Class::BadAnswer)
 }
 
+/// Tells whether the trouble may pass by itself, as an outage does. What has the wrong shape keeps it.
+fn heals(failure: &model::Failure) -> bool {
+    match failure.class {
+        Class::RateLimited { .. } | Class::Overloaded { .. } | Class::ServerError | Class::Timeout | Class::Connect => {
+            true
+        }
+        Class::BadAnswer => matches!(failure.error, model::Error::Cut { .. }),
+        Class::Auth
+        | Class::Quota
+        | Class::ContextTooLong
+        | Class::BadRequest
+        | Class::NotFoundModel
+        | Class::Refused
+        | Class::ScriptEnded
+        | Class::Stopped => false,
+    }
+}
+
 /// Tells whether the trouble is one of the endpoint's, which another endpoint does not have.
 fn unreachable_for_now(class: Class) -> bool {
     matches!(class, Class::Overloaded { .. } | Class::ServerError | Class::Connect | Class::Timeout)
@@ -600,6 +678,22 @@ mod tests {
     use ralph_core::secret::Secret;
 
     use super::*;
+
+    #[test]
+    fn a_count_that_cannot_be_true_is_charged_at_the_worst_of_what_is_known() {
+        let paid =
+            |input, output, cost| Paid { usage: Usage { input, output, ..Usage::default() }, cost: Micros(cost) };
+        let Paid { usage, cost } = paid(1000, 4000, 90);
+        let worst = Reserved { model: "m".to_owned(), usage, cost };
+        for (said, want) in [
+            (paid(10, 20, 1), paid(1000, 4000, 90)),
+            (paid(120_000, 2000, 700), paid(120_000, 2000, 700)),
+            // Cheap by the price of a cache: the worst case stays the least.
+            (paid(6000, 20, 30), paid(6000, 20, 90)),
+        ] {
+            assert_eq!(said.doubted(&worst).0, want);
+        }
+    }
 
     fn leak(text: &str) -> (String, Option<String>) {
         let redactor = Redactor::new([("KEY".to_owned(), Secret::new("planted-value"))]);

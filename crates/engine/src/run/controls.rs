@@ -24,12 +24,10 @@ pub async fn at_rest(
 ) -> Result<(), Error> {
     let run = folder.id();
     let refused = |why: String| Error::ControlRefused { run: run.clone(), control: control.kind().to_owned(), why };
-    let state = folder.state()?;
     // Told before anything is opened: a run that is over may have no sandbox any more.
-    over(&state.status, &control).map_err(refused)?;
-    let place = state.workplace;
+    over(&folder.state()?.status, &control).map_err(refused)?;
     let mut runner = Runner::take(host.clone(), folder, announce, Stops::default(), Keep::Always).await?;
-    if let Some(place) = place {
+    if let Some(place) = runner.state().workplace.clone() {
         match host.backend(&place.backend)?.open(&place.sandbox).await {
             Ok(sandbox) => runner.sandbox = Some(sandbox),
             Err(SandboxError::Gone { .. }) if !control.is_words() => (),

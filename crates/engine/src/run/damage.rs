@@ -74,6 +74,7 @@ impl Runner {
     /// Ends the open iteration as failed, without another look into the sandbox.
     fn give_up_iteration(&mut self, why: &str) -> Result<(), Error> {
         self.survey = None;
+        self.tell_unread()?;
         let state = self.state();
         let Some(open) = state.open.clone() else { return Ok(()) };
         let n = open.n;

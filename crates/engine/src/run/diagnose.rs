@@ -79,7 +79,7 @@ impl Runner {
             return self.doctor_said(n, call, profile, kept);
         }
         if let Some(bytes) = self.folder.read(&place.reserved)? {
-            return self.lost(n, call, profile, &bytes);
+            return self.lost(n, call, profile, &bytes, &place);
         }
         let model = match self.model_of(profile).await {
             Ok(model) => model,
@@ -98,7 +98,7 @@ impl Runner {
         let mask = |redactor: &ralph_core::redact::Redactor, text: String| (redactor.redact(&text).into_owned(), None);
         match self.dial(&place, profile, &*model, &request, key, reservation, mask).await? {
             Dialled::Answered(kept) => self.doctor_said(n, call, profile, kept),
-            Dialled::Lost(worst, _) => self.lost(n, call, profile, &worst),
+            Dialled::Lost(worst, _) => self.lost(n, call, profile, &worst, &place),
             // Somebody ended it, not the provider: it is asked again when the run goes on.
             Dialled::Failed(failure) if failure.class == Class::Stopped => Ok(()),
             Dialled::Failed(_) if self.halt.is_cancelled() || self.stops.now.is_cancelled() => Ok(()),
@@ -109,7 +109,7 @@ impl Runner {
         }
     }
 
-    fn doctor_said(&mut self, n: u32, call: u32, profile: &PinnedProfile, kept: Kept) -> Result<(), Error> {
+    pub(super) fn doctor_said(&mut self, n: u32, call: u32, profile: &PinnedProfile, kept: Kept) -> Result<(), Error> {
         // Lost calls are not played again, so it is known by its place among the answers.
         let answers = self.state().diagnoses.under.as_ref().map_or(0, |under| under.invalid.len());
         let key = CallKey::of_diagnosis(self.number(), n, count(answers));
@@ -215,7 +215,7 @@ impl Runner {
     }
 
     /// Where its traces are.
-    fn ward(&self) -> PathBuf {
+    pub(super) fn ward(&self) -> PathBuf {
         self.folder.path().join("diagnoses").join(self.number().to_string())
     }
 

@@ -105,6 +105,7 @@ impl Runner {
     }
 
     pub(super) async fn finish(&mut self, verdict: Verdict) -> Result<(), Error> {
+        self.close_books().await?;
         if verdict == Verdict::Succeeded {
             let receipt = self.receipt()?;
             if !self.state().pull_request.as_ref().is_some_and(|pr| pr.proved) {

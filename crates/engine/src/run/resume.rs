@@ -39,13 +39,12 @@ pub async fn resume(
     stops: Stops,
     keep: Keep,
 ) -> Result<Runner, Error> {
-    let state = folder.state()?;
     let run = folder.id();
-    if state.status == Status::Succeeded {
-        let hint = format!("ralph diff {run}");
-        return Err(Error::CannotResume { run, why: "it has succeeded".to_owned(), hint });
-    }
+    may_go_on(&folder.state()?, &run)?;
     let mut runner = Runner::take(host.clone(), folder, announce, stops, keep).await?;
+    // Looked at again: nobody else writes from here on, and somebody may have until now.
+    let state = runner.state().clone();
+    may_go_on(&state, &run)?;
     if let (false, Some(open)) = (state.status.active(), &state.open) {
         Closing::reopen(&runner.folder, open.n)?;
     }
@@ -61,6 +60,7 @@ pub async fn resume(
             }
             // Asked for by name: what is left of the old one goes, and with it what was never handed over.
             (Ok(_) | Err(SandboxError::Gone { .. }), Recreate::Yes) => {
+                runner.tell_unread()?;
                 go_on(&mut runner, raise)?;
                 let head = state.imported.clone().unwrap_or_else(|| place.start.clone());
                 let reclaim = state.verified.iter().cloned().collect();
@@ -82,6 +82,14 @@ pub async fn resume(
     }
     go_on(&mut runner, raise)?;
     Ok(runner)
+}
+
+fn may_go_on(state: &State, run: &str) -> Result<(), Error> {
+    if state.status == Status::Succeeded {
+        let (why, hint) = ("it has succeeded".to_owned(), format!("ralph diff {run}"));
+        return Err(Error::CannotResume { run: run.to_owned(), why, hint });
+    }
+    Ok(())
 }
 
 /// Tells whether all that is left to do is to say that the run succeeded.

@@ -1,7 +1,7 @@
 //! Back to where an iteration ended.
 
 use ralph_core::event::{Event, Level};
-use ralph_core::run::Status;
+use ralph_core::run::{State, Status, Workplace};
 
 use super::runner::{Keep, Runner, Stops};
 use crate::error::Error;
@@ -11,16 +11,12 @@ use crate::store::{Announce, Folder};
 
 /// Puts a resting run back to the commit that iteration `n` handed over, or with 0 to its start; its boxes are proved again when it goes on.
 pub async fn rewind(host: &Host, folder: Folder, n: u32, announce: Box<dyn Announce>) -> Result<String, Error> {
-    let state = folder.state()?;
     let run = folder.id();
-    if state.status == Status::Succeeded {
-        // Its proof is published; what should be different now is the work of a new run.
-        return Err(Error::CannotRewind { run, n, why: "it has succeeded" });
-    }
-    let Some(place) = state.workplace.clone() else {
-        return Err(Error::CannotRewind { run, n, why: "it has no sandbox yet" });
-    };
+    workplace(&folder.state()?, &run, n)?;
     let mut runner = Runner::take(host.clone(), folder, announce, Stops::default(), Keep::Always).await?;
+    // Looked at again: nobody else writes from here on, and somebody may have until now.
+    let state = runner.state().clone();
+    let place = workplace(&state, &run, n)?;
     let name = RunName::parse(&run)?;
     let found = match n {
         0 => Some(Sha::parse(&place.start)?),
@@ -34,6 +30,7 @@ pub async fn rewind(host: &Host, folder: Folder, n: u32, announce: Box<dyn Annou
     let active = state.status.clone();
     runner.log(Level::Info, format!("a person went back to iteration {n}, commit {sha}"))?;
     let sha = sha.to_string();
+    runner.tell_unread()?;
     runner.move_in(&started, &place.start, &sha, reclaim).await?;
     // Going back does not start a run that rests.
     if let Status::Paused { reason, next } = active {
@@ -42,4 +39,14 @@ pub async fn rewind(host: &Host, folder: Folder, n: u32, announce: Box<dyn Annou
         runner.pause(ralph_core::event::Reason::Asked)?;
     }
     Ok(sha)
+}
+
+/// Returns where a run works that can go back.
+fn workplace(state: &State, run: &str, n: u32) -> Result<Workplace, Error> {
+    let refused = |why: &'static str| Error::CannotRewind { run: run.to_owned(), n, why };
+    if state.status == Status::Succeeded {
+        // Its proof is published; what should be different now is the work of a new run.
+        return Err(refused("it has succeeded"));
+    }
+    state.workplace.clone().ok_or_else(|| refused("it has no sandbox yet"))
 }

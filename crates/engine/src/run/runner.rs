@@ -7,8 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use ralph_core::action::Reply;
 use ralph_core::decide::{self, Step};
-use ralph_core::event::{Event, Level, RESET_TIME, Reason};
+use ralph_core::event::{Event, Level, RESET_TIME, Reason, WAITED};
 use ralph_core::gutter::{self, Cause, Rung};
+use ralph_core::money::Micros;
 use ralph_core::redact::Redactor;
 use ralph_core::run::{State, Status};
 use ralph_core::text;
@@ -104,8 +105,10 @@ impl Runner {
         let book = Book::open(&folder, redactor.clone())?;
         let bare = Bare::open(&host.tool, &folder.bare_path()).await?;
         bare.sweep();
-        let ledger = Ledger::new(Caps { cost: None, tokens: None }, ralph_core::money::Micros::ZERO, 0);
-        Ok(Self {
+        // Nothing may be bought until it is known what was bought before.
+        let nothing = Caps { cost: Some(Micros::ZERO), tokens: Some(0) };
+        let ledger = Ledger::new(nothing, Micros::ZERO, 0);
+        let mut runner = Self {
             host,
             files: Files::new(folder.clone(), redactor.clone()),
             folder,
@@ -132,7 +135,13 @@ impl Runner {
             book,
             anchored_after: 0,
             _door: door,
-        })
+        };
+        // A run that succeeded has told all before its end.
+        if runner.events.begun() && runner.state().status != Status::Succeeded {
+            runner.charge_left_behind()?;
+            runner.renew_ledger();
+        }
+        Ok(runner)
     }
 
     pub fn state(&self) -> &State {
@@ -145,10 +154,6 @@ impl Runner {
 
     /// Runs until the run rests: it ended, it is paused, or somebody ended this process's part in it.
     pub async fn drive(&mut self) -> Result<&State, Error> {
-        // What a process before this one left uncharged counts before anything more is bought.
-        if !self.state().status.ended() {
-            self.tell_of_calls()?;
-        }
         self.renew_ledger();
         loop {
             self.take_controls().await?;
@@ -168,6 +173,7 @@ impl Runner {
             match decide::next(self.state()) {
                 Step::Rest => {
                     if !self.rest().await? {
+                        self.depart().await?;
                         // Whoever goes on with it opens them again.
                         if !self.state().status.ended() {
                             self.close_doors().await?;
@@ -228,14 +234,15 @@ impl Runner {
 
     /// Waits where waiting makes sense; false when this process has nothing more to do.
     async fn rest(&mut self) -> Result<bool, Error> {
-        let until = match &self.state().status {
-            Status::Paused { reason: Reason::Quota { until }, .. } => *until,
+        let (until, by) = match &self.state().status {
+            Status::Paused { reason: Reason::Quota { until }, .. } => (*until, RESET_TIME),
+            Status::Paused { reason: Reason::Outage { until, .. }, .. } => (*until, WAITED),
             _ => return Ok(false),
         };
         let wait = u64::try_from(until.as_millisecond() - Timestamp::now().as_millisecond()).unwrap_or(0);
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(wait)) => {
-                self.events.append(Event::Resumed { by: RESET_TIME.to_owned() })?;
+                self.events.append(Event::Resumed { by: by.to_owned() })?;
             }
             () = self.stops.soon.cancelled() => return Ok(false),
             () = self.stops.now.cancelled() => return Ok(false),
@@ -353,8 +360,8 @@ impl Runner {
     /// Returns how much longer the run may take, now.
     pub(super) fn time_left(&self) -> Duration {
         let state = self.state();
-        let since = Timestamp::now().as_millisecond() - state.last_at.as_millisecond();
-        let used = state.spent.wall_ms.saturating_add(u64::try_from(since).unwrap_or(0));
+        let since = u64::try_from(self.events.since_last().as_millis()).unwrap_or(u64::MAX);
+        let used = state.spent.wall_ms.saturating_add(since);
         // One second at least, so that what is started can still end properly.
         Duration::from_millis(state.budget.wall_ms.saturating_sub(used)).max(Duration::from_secs(1))
     }

@@ -13,6 +13,7 @@ use ralph_core::agent::{self, Agent, Ended, Outcome as Judged, Session, Start};
 use ralph_core::budget::Limit;
 use ralph_core::decide::SPENT;
 use ralph_core::event::{Before, Event, Level, Outcome, PinnedAgent, Reason};
+use ralph_core::patience::Tries;
 use ralph_core::profile::Wire;
 use ralph_core::{run, task, text};
 use ralph_sandbox::{Error as SandboxError, Exec, Sandbox, Status};
@@ -32,9 +33,7 @@ const JOURNAL: &str = "session.part";
 
 /// How often is looked at what the agent said and what the door saw.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long calls may take to be charged after the agent is gone.
-const SETTLE: Duration = Duration::from_secs(10);
-/// So often a session is begun again after it was cut short, until a person is asked.
+/// So often a session is begun again after it was cut short, until the provider is given more time.
 const CUTS: u32 = 6;
 /// The first wait before that; each is twice as long as the one before.
 const WAIT: Duration = Duration::from_secs(2);
@@ -75,11 +74,13 @@ impl Runner {
             return self.session_over(n, &kept).await;
         }
         let Some(pinned) = self.state().started.agent.clone() else { return Ok(()) };
-        if cut >= CUTS {
+        let waits = self.state().waited;
+        // After each wait it gets one more try.
+        if cut >= CUTS.saturating_add(waits) {
             let why = format!("`{}` was cut short {cut} times in a row", pinned.name);
-            return self.pause(Reason::Provider { why });
+            return self.wait_out(why, Tries::Free);
         }
-        if cut > 0 && !self.waited(WAIT * 2_u32.pow(cut - 1)).await? {
+        if cut > 0 && waits == 0 && !self.waited(WAIT * 2_u32.pow(cut - 1)).await? {
             return Ok(());
         }
         let chosen = Chosen::of(&pinned)?;
@@ -102,7 +103,7 @@ impl Runner {
         let mark = self.book.calls().mark();
         let Some(gone) = self.listen(&*sandbox, &pinned, &start, &hearing, mark).await? else {
             // Nobody waits any longer; what was under way is charged at its worst.
-            self.book.calls().give_up();
+            self.give_up_calls();
             self.tell_of_calls()?;
             let heard = hearing.take();
             return self.write_transcript(n, &*sandbox, &transcript(cut), &heard.output).await;
@@ -361,17 +362,6 @@ impl Runner {
             self.log(level, text::first_line(&line, 200).to_owned())?;
         }
         Ok(())
-    }
-
-    /// Waits until every call is charged; what takes too long is charged at its worst.
-    async fn settle(&mut self) -> Result<(), Error> {
-        let until = Instant::now() + SETTLE;
-        while self.book.calls().busy() && Instant::now() < until {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        self.book.calls().give_up();
-        self.tell_of_refusals()?;
-        self.tell_of_calls()
     }
 
     fn cut_short(&mut self, n: u32, gone: &Gone, why: &str) -> Result<(), Error> {

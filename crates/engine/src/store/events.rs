@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use jiff::{Timestamp, Unit};
 use ralph_core::event::{Event, Line};
@@ -40,6 +41,7 @@ pub struct Events {
     state: Option<State>,
     announce: Box<dyn Announce>,
     run: String,
+    clock: Clock,
     // Held for as long as the run may be written.
     _lock: File,
 }
@@ -67,7 +69,7 @@ impl Events {
         events.seek(SeekFrom::End(0)).map_err(file("read", &path))?;
         let run = folder.id();
         let state = fold(&path, &run)?;
-        Ok(Self { file: events, path, state, announce, run, _lock: lock })
+        Ok(Self { file: events, path, state, announce, run, clock: Clock::start(), _lock: lock })
     }
 
     /// Returns the state of a run that has begun.
@@ -79,6 +81,11 @@ impl Events {
         self.state.is_some()
     }
 
+    /// Returns how long ago this process wrote its last event, or took hold of the file.
+    pub fn since_last(&self) -> Duration {
+        self.clock.last.elapsed()
+    }
+
     /// Appends an event, flushes it, folds it and only then announces it.
     pub fn append(&mut self, event: Event) -> Result<(), Error> {
         let now = Timestamp::now().round(Unit::Millisecond).unwrap_or_else(|_| Timestamp::now());
@@ -87,13 +94,16 @@ impl Events {
             Some(state) => (state.last_seq + 1, now.max(state.last_at)),
             None => (1, now),
         };
-        let line = Line { seq, at, event };
+        let by_the_wall = self.state.as_ref().map(|state| at.as_millisecond() - state.last_at.as_millisecond());
+        let passed_ms = by_the_wall.and_then(|by_the_wall| self.clock.passed(u64::try_from(by_the_wall).unwrap_or(0)));
+        let line = Line { seq, at, passed_ms, event };
         self.announce.announce(Moment::Before, &line);
         let mut text = line.to_json();
         text.push('\n');
         self.file.write_all(text.as_bytes()).map_err(file("append to", &self.path))?;
         self.file.sync_data().map_err(file("flush", &self.path))?;
         let bad = |source| Error::BadHistory { run: self.run.clone(), source };
+        self.clock.count(self.state.as_ref().map_or(0, |state| state.passed(&line)));
         match &mut self.state {
             Some(state) => state.apply(&line).map_err(bad)?,
             None => self.state = Some(State::begin(line.clone()).map_err(bad)?),
@@ -101,6 +111,40 @@ impl Events {
         self.announce.announce(Moment::After, &line);
         Ok(())
     }
+}
+
+/// What passes while this process writes events, by a clock that nobody sets.
+#[derive(Debug)]
+struct Clock {
+    began: Instant,
+    last: Instant,
+    /// What the lines of this process say has passed.
+    counted_ms: u64,
+}
+
+impl Clock {
+    fn start() -> Self {
+        let now = Instant::now();
+        Self { began: now, last: now, counted_ms: 0 }
+    }
+
+    /// Returns what a line has to say of the time since the one before, where the clock on the wall would mislead.
+    fn passed(&self, by_the_wall: u64) -> Option<u64> {
+        let real = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        correction(real.saturating_sub(self.counted_ms), by_the_wall)
+    }
+
+    fn count(&mut self, passed_ms: u64) {
+        self.counted_ms = self.counted_ms.saturating_add(passed_ms);
+        self.last = Instant::now();
+    }
+}
+
+/// How far the clock on the wall may be off before a line says so; a second of a budget is not worth one.
+const DRIFT_MS: u64 = 1000;
+
+fn correction(due: u64, by_the_wall: u64) -> Option<u64> {
+    (due.abs_diff(by_the_wall) > DRIFT_MS).then_some(due)
 }
 
 fn whole_length(events: &mut File) -> std::io::Result<u64> {
@@ -182,5 +226,26 @@ impl Follow {
         })?;
         self.partial.clear();
         Ok(Some(line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_does_not_mislead() {
+        for (due, by_the_wall, want) in [
+            (0, 0, None),
+            (5_000, 5_400, None),
+            // Set forward by a day, or the line before is another process's.
+            (5_000, 86_405_000, Some(5_000)),
+            (0, 86_400_000, Some(0)),
+            // Set back: the wall stands still, and what is due adds up.
+            (900, 0, None),
+            (1_001, 0, Some(1_001)),
+        ] {
+            assert_eq!(correction(due, by_the_wall), want, "{due} {by_the_wall}");
+        }
     }
 }

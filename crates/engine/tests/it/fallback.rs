@@ -22,8 +22,8 @@ async fn another_endpoint_goes_on_with_the_open_iteration() {
     for (trouble, lost, asked) in [
         (Behaviour::overloaded(), 0, 8),
         (Behaviour::Status { code: 529, body: String::new(), headers: vec![("retry-after".into(), "1".into())] }, 0, 8),
-        (Behaviour::status(500), 3, 3),
-        (Behaviour::html(502), 3, 3),
+        (Behaviour::status(500), 0, 5),
+        (Behaviour::html(502), 0, 5),
         (Behaviour::Reset, 3, 3),
         (Behaviour::status(504), 3, 3),
     ] {
@@ -83,6 +83,39 @@ async fn trouble_that_another_endpoint_has_too_pauses() {
     }
 }
 
+/// How often the run waited for a provider that gave no answer.
+fn outages(lab: &Lab) -> usize {
+    let outage = |event: &Event| matches!(event, Event::Paused { reason: Reason::Outage { .. }, .. });
+    lab.events().iter().filter(|event| outage(event)).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_is_waited_out() {
+    let trouble = |trouble: Behaviour, times: usize| std::iter::repeat_n(trouble, times);
+    for (troubles, waits, lost) in [
+        (trouble(Behaviour::status(500), 5), 1, 0),
+        (trouble(Behaviour::overloaded(), 24), 3, 0),
+        // What may have been paid for is tried three times at first and once after each wait.
+        (trouble(Behaviour::Reset, 5), 3, 5),
+    ] {
+        let told = format!("{troubles:?}");
+        let server = Server::start(troubles.chain([Behaviour::ok(last())])).await.unwrap();
+        let mut lab = Lab::new().await;
+        let state = lab.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
+        assert!(
+            matches!(state.status, Status::Failed { reason: Reason::GaveUp { .. }, .. }),
+            "{told} {:?}",
+            state.status
+        );
+        assert_eq!((outages(&lab), state.waited, state.spent.iterations), (waits, 0, 1), "{told}");
+        let calls = lab.calls();
+        let missing = calls.iter().filter(|(_, _, answer)| *answer == Answer::Lost).count();
+        assert_eq!((missing, calls.len()), (lost, lost + 1), "{told}");
+        let warned = |event: &&Event| matches!(event, Event::Log { text, .. } if text.contains("asked again in "));
+        assert_eq!(lab.events().iter().filter(warned).count(), waits, "each is told: {told}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_another_endpoint_the_run_waits_for_a_person() {
     let server = Server::start([Behaviour::overloaded()]).await.unwrap();
@@ -95,6 +128,8 @@ async fn without_another_endpoint_the_run_waits_for_a_person() {
         let state = lab.drive(&own, fallback.as_ref()).await;
         let paused = matches!(&state.status, Status::Paused { reason: Reason::Provider { .. }, .. });
         assert!(paused, "{fallback:?}: {:?}", state.status);
+        // An hour is what the run has, and it waits no longer than that: 1, 2, 5 and three times 15 minutes.
+        assert_eq!(outages(&lab), 6, "{}", lab.case.told());
         assert!(!lab.events().iter().any(|event| matches!(event, Event::MitigationApplied { .. })));
     }
 }

@@ -35,7 +35,7 @@ const TASK: Scenario = Scenario {
 #[derive(Debug)]
 pub(crate) struct Lab {
     pub(crate) case: Case,
-    host: Host,
+    pub(crate) host: Host,
     runner: Option<Runner>,
     /// What ends the next run before its end.
     pub(crate) stops: Stops,
@@ -82,31 +82,39 @@ impl Lab {
         // The lock is let go before somebody takes hold anew.
         drop(self.runner.take());
         let mut runner = match self.case.folder() {
-            None => {
-                let mut wish = self.case.wish();
-                wish.profiles.default = default.clone();
-                wish.profiles.fallback = fallback.cloned();
-                wish.ladder = vec![Rung::Rotate];
-                wish.budget.iterations = 10_000;
-                wish.budget.cost = self.cost;
-                wish.budget.tokens = Some(u64::MAX);
-                wish.budget.consecutive_gutter = u32::MAX;
-                let announce = Box::new(Silent);
-                begin(&self.host, wish, announce, self.stops.clone(), Keep::Always).await.unwrap().runner
-            }
-            Some(folder) => self.take_hold(&folder).await,
+            None => self.begin(default, fallback).await,
+            Some(folder) => self.take_hold(&folder, Recreate::No).await,
         };
         let state = timeout(PATIENCE, runner.drive()).await.expect("the run comes to rest").unwrap().clone();
         self.runner = Some(runner);
         state
     }
 
+    /// Makes the run, which nobody drives yet.
+    pub(crate) async fn begin(&self, default: &PinnedProfile, fallback: Option<&PinnedProfile>) -> Runner {
+        let mut wish = self.case.wish();
+        wish.profiles.default = default.clone();
+        wish.profiles.fallback = fallback.cloned();
+        wish.ladder = vec![Rung::Rotate];
+        wish.budget.iterations = 10_000;
+        wish.budget.cost = self.cost;
+        wish.budget.tokens = Some(u64::MAX);
+        wish.budget.consecutive_gutter = u32::MAX;
+        let announce = Box::new(Silent);
+        begin(&self.host, wish, announce, self.stops.clone(), Keep::Always).await.unwrap().runner
+    }
+
+    /// Lets go of the run, as the end of this process would.
+    pub(crate) fn let_go(&mut self) {
+        drop(self.runner.take());
+    }
+
     /// Goes on with the run. A program that another run of this process starts at that very moment holds the lock too
     /// until it has become itself, so this is tried more than once.
-    async fn take_hold(&self, folder: &Folder) -> Runner {
+    pub(crate) async fn take_hold(&self, folder: &Folder, recreate: Recreate) -> Runner {
         for _ in 0..200 {
             let (announce, stops, raise) = (Box::new(Silent), Stops::default(), Raise::default());
-            let taken = resume(&self.host, folder.clone(), raise, Recreate::No, announce, stops, Keep::Always).await;
+            let taken = resume(&self.host, folder.clone(), raise, recreate, announce, stops, Keep::Always).await;
             match taken {
                 Err(Error::Locked { .. }) => sleep(Duration::from_millis(10)).await,
                 taken => return taken.unwrap(),

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod clock;
 mod crash;
 mod fallback;
 mod faults;
@@ -9,6 +10,7 @@ mod git;
 mod hostile;
 mod lab;
 mod model;
+mod owed;
 #[cfg(target_os = "linux")]
 mod patience;
 mod prompt;

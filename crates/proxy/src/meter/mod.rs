@@ -7,6 +7,7 @@ mod endpoint;
 mod refusal;
 mod request;
 mod sse;
+mod status;
 mod tee;
 mod usage;
 
@@ -16,4 +17,5 @@ mod tests;
 pub use endpoint::{Call, Endpoint, Wire, endpoint};
 pub use refusal::{Refusal, Said, refusal};
 pub use request::{BadRequest, Request, Written};
+pub use status::gave_up_waiting;
 pub use tee::{Seen, Tee};

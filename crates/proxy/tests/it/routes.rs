@@ -1,6 +1,7 @@
 //! Reverse routes: who may ask what of a provider, with whose key, and what may come back.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -569,6 +570,47 @@ async fn a_key_does_not_come_back_in_any_form() {
         let silent = ["beside the status", "in gzip", "in gzip behind a good word", "by another protocol"];
         assert_eq!(stage.notes.alarms().is_empty(), silent.contains(&case), "{case}");
     }
+}
+
+#[tokio::test]
+async fn what_an_error_costs() {
+    let billed = json!({"error": {"message": "x"}, "usage": {"prompt_tokens": 30, "completion_tokens": 4}}).to_string();
+    for (status, body, charge) in [
+        ("400 Bad", "{}", Charge::Nothing),
+        ("429 Slow", "{}", Charge::Nothing),
+        ("500 Oops", r#"{"error": {"message": "oops"}}"#, Charge::Nothing),
+        ("502 Bad Gateway", "<html>", Charge::Nothing),
+        ("503 Busy", "", Charge::Nothing),
+        ("504 Late", "{}", Charge::Worst),
+        ("524 Late", "<html>", Charge::Worst),
+        ("500 Oops", &billed, Charge::Reported),
+    ] {
+        let (_host, keys, stage) = told_to(vec![answer(status, &["Content-Type: application/json"], body)]).await;
+        let got = ask(stage.door, &Ask::Chat.call(keys.phantom(Ask::Chat), Some(50), false)).await;
+        assert_eq!(got.status.to_string(), status[..3], "{}", got.text());
+        stage.drained().await;
+        let calls = stage.notes.calls();
+        assert_eq!(calls.iter().map(|call| call.charge).collect::<Vec<_>>(), [charge], "{status} {body}");
+        let tokens = calls[0].usage.total();
+        assert_eq!((tokens > 0, stage.ledger.settled().tokens), (charge != Charge::Nothing, tokens), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_down_is_not_dialled() {
+    let (server, keys, stage) = provider(Turn::text("ok")).await;
+    stage.notes.full.store(true, Ordering::Relaxed);
+    for wire in ASKS {
+        let got = ask(stage.door, &wire.call(keys.phantom(wire), None, true)).await;
+        assert_eq!(got.status, 503, "{}", got.text());
+        assert!(got.text().contains("could not be written down"), "{}", got.text());
+    }
+    assert_eq!((server.hits(), stage.world.dials().len(), stage.notes.begun()), (0, 0, 0));
+    assert!(stage.notes.calls().iter().all(|call| call.charge == Charge::Nothing));
+    assert_eq!((stage.ledger.settled(), stage.ledger.reserved()), Default::default());
+    stage.notes.full.store(false, Ordering::Relaxed);
+    let got = ask(stage.door, &Ask::Chat.call(keys.phantom(Ask::Chat), None, false)).await;
+    assert_eq!(got.status, 200, "{}", got.text());
 }
 
 #[tokio::test]

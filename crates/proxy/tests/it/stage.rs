@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use ralph_proxy::door::{Doors, Guard, serve_within};
 use ralph_proxy::ledger::{Caps, Ledger};
 use ralph_proxy::limits::Limits;
 use ralph_proxy::meter::Wire;
-use ralph_proxy::notice::{Alarm, Call, Exchanged, Notice, Told, Wrong};
+use ralph_proxy::notice::{Alarm, Call, Exchanged, Keeping, Notice, Told, Wrong};
 use ralph_proxy::resolve::{Answer, Resolve};
 use ralph_proxy::route::{Model, Route};
 use ralph_proxy::terms::Terms;
@@ -123,17 +124,29 @@ impl Resolve for World {
 
 /// Everything that was told.
 #[derive(Debug, Default)]
-pub(crate) struct Notes(Mutex<Vec<Told>>);
+pub(crate) struct Notes {
+    told: Mutex<Vec<Told>>,
+    /// Nothing more can be written down.
+    pub(crate) full: AtomicBool,
+}
 
 impl Notice for Notes {
     fn tell(&self, told: Told) {
-        self.0.lock().unwrap().push(told);
+        self.told.lock().unwrap().push(told);
+    }
+
+    fn keep(&self, calling: Told) -> Keeping<'_> {
+        if self.full.load(Ordering::Relaxed) {
+            return Box::pin(std::future::ready(Err("no space left".to_owned())));
+        }
+        self.tell(calling);
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 
 impl Notes {
     pub(crate) fn all(&self) -> Vec<Told> {
-        self.0.lock().unwrap().clone()
+        self.told.lock().unwrap().clone()
     }
 
     /// Every alarm: what, and the name of the credential.

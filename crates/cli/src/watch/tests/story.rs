@@ -50,7 +50,7 @@ impl Story {
     pub(super) fn told(&mut self, event: &Value) -> &mut Self {
         let event: Event = serde_json::from_value(event.clone()).unwrap();
         self.seq += 1;
-        self.model.update(Heard::Line(Box::new(Line { seq: self.seq, at: self.at, event })));
+        self.model.update(Heard::Line(Box::new(Line { seq: self.seq, at: self.at, passed_ms: None, event })));
         self.model.update(Heard::CaughtUp);
         self
     }

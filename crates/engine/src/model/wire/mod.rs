@@ -14,6 +14,7 @@ use ralph_core::profile::{LimitField, Wire, reasons};
 use ralph_proxy::meter::Call;
 use serde_json::{Map, Value};
 
+use self::usage::Counted;
 use super::said::{Said, is_html};
 use super::{Finish, Flaw, Request, Role};
 
@@ -86,9 +87,18 @@ impl Format {
             Self::Gemini => gemini::words(&value),
         };
         let Words { text, finish, model, thought } = words.ok_or(Flaw::NoChoice)?;
-        let reported = usage::reported(&self.call(), body, &text, request);
-        let guess = || super::estimate(request, text.len().saturating_add(thought));
-        Ok(Answer { usage: reported.unwrap_or_else(guess), usage_reported: reported.is_some(), model, text, finish })
+        let guess = super::estimate(request, text.len().saturating_add(thought));
+        let (usage, usage_reported) = match usage::counted(&self.call(), body, &text, request) {
+            Counted::Believed(usage) => (usage, true),
+            Counted::Doubted(said) if said.total() > guess.total() => (said, false),
+            Counted::Doubted(_) | Counted::Nothing => (guess, false),
+        };
+        Ok(Answer { usage, usage_reported, model, text, finish })
+    }
+
+    /// Tells whether an error answer says that it cost something.
+    pub(super) fn is_billed(self, body: &str) -> bool {
+        usage::is_billed(&self.call(), body)
     }
 
     /// The meter's name for a call in this format.

@@ -327,7 +327,7 @@ fn names(format: Format) -> (&'static str, &'static str) {
 }
 
 #[test]
-fn usage_is_believed_or_estimated() {
+fn usage_is_believed_or_doubted() {
     let lie = r#"{"usage":{"prompt_tokens":1,"completion_tokens":1,"input_tokens":1,"output_tokens":1}}"#;
     for format in ALL {
         let (prompt, output) = names(format);
@@ -348,13 +348,17 @@ fn usage_is_believed_or_estimated() {
             pair(json!(5), json!(-9)),
             pair(json!(u64::MAX), json!(9)),
             pair(json!(5), json!(u64::MAX)),
-            pair(json!(900_000), json!(9)),
+            pair(json!(90_000_000), json!(9)),
             pair(json!(5), json!(900_000_000)),
         ] {
             let answer = format.answer(&fine(format, lie, &usage), &request()).unwrap();
             let guess = estimate(&request(), lie.len());
             assert_eq!((answer.usage, answer.usage_reported), (guess, false), "{format:?} {usage}");
         }
+        // More than the question can weigh, and yet what a server that adds to it may charge for.
+        let more = format.answer(&fine(format, lie, &pair(json!(120_000), json!(2000))), &request()).unwrap();
+        let want = Usage { input: 120_000, output: 2000, ..Usage::default() };
+        assert_eq!((more.usage, more.usage_reported), (want, false), "{format:?}");
     }
     let thinks = json!({"choices": [{"message": {"content": "", "reasoning_content": "thinking"}}]}).to_string();
     assert_eq!(Format::Chat.answer(&thinks, &request()).unwrap().usage.output, 2);

@@ -1,0 +1,46 @@
+//! A clock on the wall that is set while a run works neither gives it time nor takes it.
+
+use std::time::Duration;
+
+use jiff::{Span, Timestamp};
+use ralph_core::control::Control;
+use ralph_core::event::Reason;
+use ralph_core::run::Status;
+use ralph_engine::run::{Recreate, at_rest};
+use ralph_engine::store::Silent;
+use ralph_testkit::model::{Behaviour, Server};
+
+use super::lab::{Lab, last, profile};
+
+/// Begins a run whose first event is dated this many hours from now.
+async fn dated(hours: i64, server: &Server) -> Lab {
+    let lab = Lab::new().await;
+    drop(lab.begin(&profile("own", "openai/lab", Some(server.url())), None).await);
+    let path = lab.case.folder().unwrap().events_path();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once("\"at\":\"").unwrap();
+    let (_, after) = rest.split_once('"').unwrap();
+    let at = Timestamp::now() + Span::new().hours(hours);
+    std::fs::write(&path, format!("{before}\"at\":\"{at}\"{after}")).unwrap();
+    lab
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_was_set_back_gives_no_time() {
+    let slow = Behaviour::Drip { content: last(), pieces: 10, pause: Duration::from_millis(200) };
+    let server = Server::start([slow]).await.unwrap();
+    let lab = dated(24, &server).await;
+    let mut runner = lab.take_hold(&lab.case.folder().unwrap(), Recreate::No).await;
+    let state = runner.drive().await.unwrap();
+    assert!(matches!(state.status, Status::Failed { reason: Reason::GaveUp { .. }, .. }), "{:?}", state.status);
+    assert!((1000..600_000).contains(&state.spent.wall_ms), "{}", state.spent.wall_ms);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lies_between_two_processes_takes_no_time() {
+    let server = Server::start([Behaviour::ok(last())]).await.unwrap();
+    let lab = dated(-24, &server).await;
+    let raise = Control::RaiseBudget { iterations: 1, minutes: 0, cost_usd: 0.0, tokens: 0 };
+    at_rest(&lab.host, lab.case.folder().unwrap(), raise, "a test", Box::new(Silent)).await.unwrap();
+    assert!(lab.case.state().unwrap().spent.wall_ms < 600_000, "{}", lab.case.told());
+}

@@ -1,0 +1,178 @@
+//! What was bought is told whatever becomes of the run: after a death in the middle of a call, and when a call is still
+//! being counted at the end.
+
+use std::time::Duration;
+
+use ralph_core::control::Control;
+use ralph_core::event::{Answer, Event};
+use ralph_core::money::Micros;
+use ralph_core::price::Usage;
+use ralph_core::redact::Redactor;
+use ralph_core::run::Status;
+use ralph_engine::audit::Book;
+use ralph_engine::model::Pace;
+use ralph_engine::run::{Recreate, at_rest, rewind};
+use ralph_engine::store::Silent;
+use ralph_proxy::notice::{Call, Charge, Entry, Exchanged, Told};
+use ralph_testkit::model::{Behaviour, Server};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::lab::{Lab, last, profile};
+
+/// What a person does with a run whose process died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Resume,
+    Recreate,
+    Rewind,
+    Stop,
+}
+
+const ALL: [Then; 4] = [Then::Resume, Then::Recreate, Then::Rewind, Then::Stop];
+
+async fn goes_on(lab: &mut Lab, then: Then) {
+    let folder = lab.case.folder().unwrap();
+    match then {
+        Then::Stop => at_rest(&lab.host, folder, Control::Stop, "a test", Box::new(Silent)).await.unwrap(),
+        Then::Rewind => {
+            rewind(&lab.host, folder.clone(), 0, Box::new(Silent)).await.unwrap();
+            lab.take_hold(&folder, Recreate::No).await.drive().await.unwrap();
+        }
+        Then::Resume => drop(lab.take_hold(&folder, Recreate::No).await.drive().await.unwrap()),
+        Then::Recreate => drop(lab.take_hold(&folder, Recreate::Yes).await.drive().await.unwrap()),
+    }
+}
+
+/// Every call in the events: whether it was lost, and what it was charged.
+fn calls(lab: &Lab) -> Vec<(bool, Micros)> {
+    let call = |event| match event {
+        Event::ModelCalled { answer, cost, .. } => Some((answer == Answer::Lost, cost)),
+        _ => None,
+    };
+    lab.events().into_iter().filter_map(call).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_a_dead_process_left_is_charged_once() {
+    for then in ALL {
+        let server = Server::start([Behaviour::Hang, Behaviour::ok(last())]).await.unwrap();
+        let mut lab = Lab::new().await;
+        let own = profile("own", "openai/lab", Some(server.url()));
+        let mut runner = lab.begin(&own, None).await;
+        tokio::select! {
+            _ = runner.drive() => panic!("the call never ends"),
+            _ = server.silent(0) => (),
+        }
+        drop(runner);
+        let path = lab.case.folder().unwrap().iteration(1).join("call-0.reserved.json");
+        let reserved: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let worst = Micros(reserved["cost"].as_u64().unwrap());
+        goes_on(&mut lab, then).await;
+        let calls = calls(&lab);
+        let lost: Vec<Micros> = calls.iter().filter(|(lost, _)| *lost).map(|(_, cost)| *cost).collect();
+        assert_eq!(lost, [worst], "{then:?}\n{}", lab.case.told());
+        assert_eq!(calls.len(), if then == Then::Stop { 1 } else { 2 }, "{then:?}");
+        assert_eq!(lab.case.state().unwrap().spent.cost, calls.iter().map(|(_, cost)| *cost).sum(), "{then:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_nobody_came_to_read_is_charged_once() {
+    for then in ALL {
+        let server = Server::start([Behaviour::ok(last())]).await.unwrap();
+        let mut lab = Lab::new().await;
+        lab.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
+        lab.let_go();
+        // The process died when the answer was kept and no event told of it.
+        let path = lab.case.folder().unwrap().events_path();
+        let whole = std::fs::read_to_string(&path).unwrap();
+        let before = whole.lines().take_while(|line| !line.contains("model-called"));
+        std::fs::write(&path, before.map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+        goes_on(&mut lab, then).await;
+        // Where the iteration begins again, another answer is bought.
+        let bought = if matches!(then, Then::Resume | Then::Stop) { 1 } else { 2 };
+        let calls = calls(&lab);
+        assert_eq!(server.requests().len(), bought, "{then:?}");
+        assert_eq!(calls.len(), bought, "{then:?}\n{}", lab.case.told());
+        assert!(calls.iter().all(|(lost, cost)| !lost && *cost > Micros::ZERO), "{then:?}: {calls:?}");
+    }
+}
+
+fn counted(id: u64, cost: Micros) -> Told {
+    let usage = Usage { input: 5, output: 7, ..Usage::default() };
+    let (route, model) = ("own".to_owned(), "lab".to_owned());
+    let call = Call { id, route, model, usage, cost, charge: Charge::Reported, limits: Vec::new() };
+    Told::Exchanged(Exchanged {
+        entry: Entry::Route,
+        host: "x.io".to_owned(),
+        port: 443,
+        method: "POST".to_owned(),
+        path: "/".to_owned(),
+        status: Some(200),
+        sent: 0,
+        received: 0,
+        credential: None,
+        call: Some(call),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_still_being_counted_is_told_before_the_end() {
+    const ID: u64 = 1 << 40;
+    let worst = Micros(90_000);
+    for counts in [Some(Micros(4_000)), None] {
+        let done = json!({"summary": "Done.", "claims": {}, "actions": [
+            {"type": "write", "path": "out.txt", "content": "done\n"}, {"type": "stop_success", "reason": "done"}]});
+        let server = Server::start([Behaviour::ok(done.to_string())]).await.unwrap();
+        let mut lab = Lab::new().await;
+        if counts.is_some() {
+            lab.host.pace = Pace::default();
+        }
+        let mut runner = lab.begin(&profile("own", "openai/lab", Some(server.url())), None).await;
+        let folder = lab.case.folder().unwrap();
+        // A check asked a model and hung up: whoever serves the doors goes on reading.
+        let book = Book::open(&folder, Redactor::new([])).unwrap();
+        let (route, model) = ("own".to_owned(), "lab".to_owned());
+        book.write("a-sandbox", &Told::Calling { id: ID, route, model, cost: worst, tokens: 100 });
+        let counting = async {
+            let Some(cost) = counts else { return std::future::pending().await };
+            while !lab.events().iter().any(|event| matches!(event, Event::PrOpened { .. })) {
+                sleep(Duration::from_millis(20)).await;
+            }
+            sleep(Duration::from_millis(300)).await;
+            book.write("a-sandbox", &counted(ID, cost));
+            std::future::pending().await
+        };
+        let status = tokio::select! {
+            state = runner.drive() => state.unwrap().status.clone(),
+            () = counting => unreachable!("waits for ever"),
+        };
+        assert_eq!(status, Status::Succeeded, "{}", lab.case.told());
+        let (events, state) = (lab.events(), lab.case.state().unwrap());
+        let through = |event: &Event| match event {
+            Event::ModelCalled { answer: Answer::Through { .. }, cost, .. } => Some(*cost),
+            _ => None,
+        };
+        let told: Vec<Micros> = events.iter().filter_map(through).collect();
+        assert_eq!(told, [counts.unwrap_or(worst)]);
+        assert!(matches!(events.last(), Some(Event::RunFinished { .. })), "the end is its last word");
+        let receipt = std::fs::read_to_string(folder.receipt_path()).unwrap();
+        let receipt = ralph_engine::receipt::read(&receipt).unwrap();
+        assert_eq!(receipt.body.cost, state.spent.cost);
+        assert!(state.spent.cost > told[0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_still_being_counted_is_told_before_a_rest() {
+    let server = Server::start([Behaviour::error(401, "invalid_api_key", "no")]).await.unwrap();
+    let lab = Lab::new().await;
+    let mut runner = lab.begin(&profile("own", "openai/lab", Some(server.url())), None).await;
+    let book = Book::open(&lab.case.folder().unwrap(), Redactor::new([])).unwrap();
+    let (route, model) = ("own".to_owned(), "lab".to_owned());
+    book.write("a-sandbox", &Told::Calling { id: 1 << 41, route, model, cost: Micros(70), tokens: 100 });
+    let state = runner.drive().await.unwrap();
+    assert!(matches!(state.status, Status::Paused { .. }), "{:?}", state.status);
+    assert_eq!(state.spent.cost, Micros(70));
+}
