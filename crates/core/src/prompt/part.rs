@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use aho_corasick::AhoCorasick;
 use serde::{Deserialize, Serialize};
 
+use super::last_actions::{LINE_BYTES, OUTPUT_BYTES, SHOWN_ACTIONS};
 use crate::{hash, text};
 
 /// The most a whole prompt can weigh, the action schema and its examples aside.
@@ -33,7 +34,7 @@ pub enum Part {
     Boxes,
     ProtectedPaths,
     RotatedBecause,
-    LastFailure,
+    LastActions,
 }
 
 /// Which end of a text is worth more when it does not fit.
@@ -64,7 +65,7 @@ const KIB: usize = 1024;
 /// Every part with its name in the fence, the most bytes shown, and the end that is kept.
 #[rustfmt::skip]
 const TABLE: [(Part, &str, usize, Keep); 13] = [
-    (Part::Task,           "task",            88 * KIB, Keep::Start),
+    (Part::Task,           "task",            64 * KIB, Keep::Start),
     (Part::Guardrails,     "guardrails",      16 * KIB, Keep::End),
     (Part::Progress,       "progress",         8 * KIB, Keep::Start),
     (Part::Notes,          "notes",            8 * KIB, Keep::End),
@@ -76,7 +77,7 @@ const TABLE: [(Part, &str, usize, Keep); 13] = [
     (Part::Boxes,          "boxes",            6 * KIB, Keep::Start),
     (Part::ProtectedPaths, "protected-paths",  4 * KIB, Keep::Start),
     (Part::RotatedBecause, "rotated-because",      KIB, Keep::Start),
-    (Part::LastFailure,    "last-failure",     6 * KIB, Keep::End),
+    (Part::LastActions,    "last-actions",    30 * KIB, Keep::End),
 ];
 
 /// Room for our own words: rules, headings, fences and the numbers.
@@ -90,6 +91,8 @@ const _: () = {
         at += 1;
     }
     assert!(sum <= WHOLE_BYTES, "the parts fit into the whole");
+    let actions = OUTPUT_BYTES + SHOWN_ACTIONS * LINE_BYTES;
+    assert!(actions <= TABLE[Part::LastActions as usize].2, "lines and outputs fit into their part");
 };
 
 impl Part {
@@ -124,7 +127,7 @@ impl Part {
 }
 
 /// Like [`text::tail`] without counting lines, which would walk through all of a huge text.
-fn end(text: &str, bytes: usize) -> &str {
+pub(super) fn end(text: &str, bytes: usize) -> &str {
     let mut start = text.len().saturating_sub(bytes);
     while !text.is_char_boundary(start) {
         start += 1;

@@ -12,7 +12,7 @@ use ralph_core::hash::sha256;
 use ralph_core::money::Micros;
 use ralph_core::price::{CacheWrites, Usage, estimate_tokens};
 use ralph_core::profile::Endpoint;
-use ralph_core::prompt::{self, Ask, Checkbox, Inputs, Left, Prompt};
+use ralph_core::prompt::{self, Ask, Checkbox, Inputs, LastActions, Left, Prompt};
 use ralph_core::redact::{Redactor, Shape};
 use ralph_core::text;
 use ralph_proxy::ledger::{Kind, Rate, Reservation};
@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::closing::Closing;
 use super::conversation;
 use super::excerpts::Excerpts;
+use super::last_actions::Done;
 use super::runner::Runner;
 use crate::error::Error;
 use crate::git::inside::Look;
@@ -453,8 +454,10 @@ impl Runner {
 
     pub(super) async fn build_prompt(&mut self, n: u32, survey: &Look) -> Result<Prompt, Error> {
         let sandbox = self.sandbox()?;
-        let tested_in = n.saturating_sub(1);
-        let read = Excerpts::read(&self.files, &*sandbox, tested_in).await?;
+        let read = Excerpts::read(&self.files, &*sandbox, n).await?;
+        // An agent sees for itself what its commands print.
+        let done = if self.state().started.agent.is_some() { None } else { Done::before(&self.folder, n)? };
+        let actions = done.as_ref().map(Done::shown).unwrap_or_default();
         let task = self.task_text()?;
         let state = self.state();
         let boxes: Vec<Checkbox<'_>> = state
@@ -472,6 +475,7 @@ impl Runner {
             run: &state.started.run,
             iteration: n,
             task: &task,
+            task_file: &state.started.task_path,
             guardrails: &read.guardrails,
             progress: &read.progress,
             notes: &read.notes,
@@ -479,7 +483,7 @@ impl Runner {
             git_status: &survey.status,
             diffstat: &survey.diffstat,
             test_output: &read.test_output,
-            tested_in,
+            tested_in: read.tested_in,
             left: Left {
                 iterations: Some(state.budget.iterations.saturating_sub(n)),
                 minutes: Some(self.time_left().as_secs() / 60),
@@ -488,9 +492,9 @@ impl Runner {
             },
             scores: &scores,
             rotated_because: because.as_deref(),
-            last_failure: None,
+            last_actions: done.as_ref().map(|done| LastActions { iteration: done.iteration, actions: &actions }),
             ask: match &state.started.agent {
-                Some(_) => Ask::Agent { task_file: &state.started.task_path, notes_file: ".ralph/notes.md" },
+                Some(_) => Ask::Agent { notes_file: ".ralph/notes.md" },
                 None => Ask::Actions { schema: &SCHEMA, examples: action::examples() },
             },
             test_command: &state.started.test_command,
@@ -505,12 +509,6 @@ impl Runner {
         let whole = format!("{}\n\n{}", prompt.system, prompt.user);
         let shown = self.redactor.redact(&whole).into_owned();
         self.files.artefact(&*sandbox, n, "prompt.md", shown.as_bytes()).await
-    }
-
-    pub(super) fn last_test_output(&self, n: u32) -> Result<String, Error> {
-        let path = self.folder.iteration(n.saturating_sub(1)).join("test_output.txt");
-        let bytes = self.folder.read(&path)?.unwrap_or_default();
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 

@@ -15,8 +15,8 @@ use ralph_core::run::{Open, SESSION, Wish};
 use ralph_core::{task, text};
 use serde::Serialize;
 
-use super::act::Acted;
-use super::closing::{ACTIONS, Closing, Judged, Kept, Place};
+use super::act::{Acted, acted};
+use super::closing::{ACTIONS, Closing, Judged, Kept, Place, TESTS};
 use super::runner::Runner;
 use crate::check::{self, Ran};
 use crate::error::Error;
@@ -78,7 +78,7 @@ impl Runner {
             Closing::note(&mut closing.restored, told);
         }
         self.take_out(n, &survey_after).await?;
-        let acted = self.acted(n)?;
+        let acted = acted(&self.folder, n)?;
         let sample = sample(n, survey, &acted, &open, &outputs, newly_verified);
         let outcome = outcome(&open, &sample, &closing, changed);
         let said = reply.as_ref().map(|reply| self.redactor.redact(&text::plain(&reply.summary)).into_owned());
@@ -279,7 +279,7 @@ impl Runner {
             let ran = kept.ran;
             if !told {
                 let name = if due.proves.iter().any(|id| id == "test") {
-                    "test_output.txt".to_owned()
+                    TESTS.to_owned()
                 } else {
                     format!("check-{index}.txt")
                 };

@@ -15,6 +15,7 @@ use ralph_core::{prompt, proof, text};
 
 use super::call::{Dialled, Kept, Place, recorded, tokens_of};
 use super::conversation;
+use super::excerpts::last_tests;
 use super::runner::{Runner, chain};
 use crate::error::Error;
 use crate::git::Sha;
@@ -193,8 +194,12 @@ impl Runner {
         };
         let (guardrails, diagnostics, errors) =
             (mirror("guardrails.md")?, mirror("diagnostics.md")?, mirror("errors.log")?);
-        let (task, test_output, past) =
-            (self.pinned_task()?, self.last_test_output(n.saturating_add(1))?, self.past()?);
+        let (task, past) = (self.pinned_task()?, self.past()?);
+        let tests = last_tests(&self.folder, n.saturating_add(1));
+        let test_output = match &tests {
+            Some((_, path)) => self.folder.read(path)?.unwrap_or_default(),
+            None => Vec::new(),
+        };
         let samples: Vec<_> = state.window.iter().cloned().collect();
         let boxes = |verified: bool| -> Vec<&str> {
             let ids = state.started.boxes.iter().map(|pinned| pinned.id.as_str());
@@ -208,7 +213,8 @@ impl Runner {
             guardrails: &guardrails,
             diagnostics: &diagnostics,
             errors_log: &errors,
-            test_output: &test_output,
+            test_output: &String::from_utf8_lossy(&test_output),
+            tested_in: tests.map(|(n, _)| n),
             samples: &samples,
             score: state.last_score.as_ref(),
             past: &past,
