@@ -275,7 +275,10 @@ impl Page<'_> {
                 if !examples.trim().is_empty() {
                     self.line(format_args!("Examples:\n\n{}\n", examples.trim()));
                 }
-                self.line("Claim a box only if you believe its proof passes now. An empty claim is a good answer.");
+                self.line(
+                    "Claim a box by its id, as the open boxes are listed above, and only if you believe its proof passes now. \
+                     An empty claim is a good answer.",
+                );
             }
             Ask::Agent { notes_file } => self.one_step(inputs, notes_file),
         }
@@ -499,7 +502,7 @@ mod tests {
 
         {"actions":[]}
 
-        Claim a box only if you believe its proof passes now. An empty claim is a good answer.
+        Claim a box by its id, as the open boxes are listed above, and only if you believe its proof passes now. An empty claim is a good answer.
         "#);
         assert_eq!(prompt.cut, []);
         assert_eq!(build(&inputs()), prompt);

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use ralph_core::env::Env;
-use ralph_core::event::{Event, Line};
+use ralph_core::event::{Event, Level, Line};
 use ralph_core::prompt::{Part, WHOLE_BYTES};
-use ralph_core::run::Status;
+use ralph_core::run::{State, Status};
 use ralph_engine::host::Host;
-use ralph_engine::run::{Keep, Stops, begin};
+use ralph_engine::run::{Begin, Keep, Stops, begin};
 use ralph_engine::store::{Announce, Home, Moment, Silent};
 use serde_json::{Value, json};
 
@@ -162,6 +162,16 @@ fn step(actions: &Value, claimed: &[&str]) -> Value {
         "json": {"summary": "A step.", "actions": actions, "claims": {"checkboxes_checked": claimed}}})
 }
 
+async fn run(case: &Case, change: impl FnOnce(&mut Begin)) -> State {
+    let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", case.home().state_dir().display().to_string())];
+    let env = Env::new(env.map(|(name, value)| (name.to_owned(), value)));
+    let host = Host::open(case.home(), env).await.unwrap();
+    let mut wish = case.wish();
+    change(&mut wish);
+    let mut runner = begin(&host, wish, Box::new(Silent), Stops::default(), Keep::Always).await.unwrap().runner;
+    runner.drive().await.unwrap().clone()
+}
+
 /// A model that guesses, then looks, and knows the word only once it has read it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_sees_what_its_actions_printed() {
@@ -177,14 +187,7 @@ async fn a_model_sees_what_its_actions_printed() {
     let guesses = step(&json!([{"type": "write", "path": "said.txt", "content": "the word is pear\n"}]), &[]);
     let script: Vec<String> = [json!({"format": 1}), guesses, looks, says].iter().map(Value::to_string).collect();
     let case = Case::with(&HOUSE, WORD, &script.join("\n"), HandOver::Here);
-    let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", case.home().state_dir().display().to_string())];
-    let env = Env::new(env.map(|(name, value)| (name.to_owned(), value)));
-    let host = Host::open(case.home(), env).await.unwrap();
-    let mut wish = case.wish();
-    wish.task_path = "tasks/word.md".to_owned();
-    let begun = begin(&host, wish, Box::new(Silent), Stops::default(), Keep::Always).await.unwrap();
-    let mut runner = begun.runner;
-    let ended = runner.drive().await.unwrap().clone();
+    let ended = run(&case, |wish| wish.task_path = "tasks/word.md".to_owned()).await;
     assert_eq!((ended.status, ended.spent.iterations), (Status::Succeeded, 3), "{}", case.told());
 
     let folder = case.folder().unwrap();
@@ -217,4 +220,19 @@ async fn a_model_sees_what_its_actions_printed() {
             "{prompt}"
         );
     }
+}
+
+/// A claim in other words than the ids is understood where it can be, and told where it cannot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_that_name_no_box_are_told() {
+    let say = json!([{"type": "write", "path": "said.txt", "content": "the word is quince\n"}, {"type": "commit", "message": "say it"}]);
+    let vague = step(&say, &["the word", "M7"]);
+    let mut told = step(&json!([{"type": "run", "command": "cat said.txt"}]), &["The word of the house is said"]);
+    told["when"] = json!({"prompt_contains": "you claimed `the word`, `M7`, which names no box: claim boxes by their ids, here `M1.1`"});
+    let script: Vec<String> = [json!({"format": 1}), vague, told].iter().map(Value::to_string).collect();
+    let case = Case::with(&HOUSE, WORD, &script.join("\n"), HandOver::Here);
+    let ended = run(&case, |_| ()).await;
+    assert_eq!((ended.status, ended.spent.iterations), (Status::Succeeded, 2), "{}", case.told());
+    let warned = |line: Line| matches!(line.event, Event::Log { level: Level::Warn, text, .. } if text == "claimed what names no box: `the word`, `M7`");
+    assert_eq!(case.lines().into_iter().filter(|line| warned(line.clone())).count(), 1, "{}", case.told());
 }
