@@ -76,6 +76,15 @@ pub(super) enum Dialled {
     Failed(model::Failure),
 }
 
+/// Why a call is not paid for, and so not made.
+#[derive(Debug)]
+pub(super) enum NotPaid {
+    /// What is not left.
+    Limit(Limit),
+    /// Nobody knows what it costs, and nothing else would hold it.
+    Unpriced(Error),
+}
+
 /// A call that is under way; found after a crash, it was lost and is charged at its worst.
 #[derive(Debug, Serialize, Deserialize)]
 struct Reserved {
@@ -122,7 +131,8 @@ impl Runner {
         let (request, prompt) = self.request(n, &profile, reask).await?;
         let (reservation, max_output) = match self.reserve(&profile, tokens_of(&request)) {
             Ok(reserved) => reserved,
-            Err(limit) => return self.spent_up(limit),
+            Err(NotPaid::Limit(limit)) => return self.spent_up(limit),
+            Err(NotPaid::Unpriced(error)) => return self.pause(Reason::NeedsDecision { why: error.to_string() }),
         };
         let request = Request { max_output_tokens: max_output, ..request };
         self.write_prompt(n, &prompt).await?;
@@ -243,15 +253,18 @@ impl Runner {
     }
 
     /// Reserves the worst case of a call, with its output clamped to what is left; or says what is not left.
-    pub(super) fn reserve(&self, profile: &PinnedProfile, input: u64) -> Result<(Reservation, u32), Limit> {
+    pub(super) fn reserve(&self, profile: &PinnedProfile, input: u64) -> Result<(Reservation, u32), NotPaid> {
+        if !self.state().budget.holds(profile.price.as_ref()) {
+            return Err(NotPaid::Unpriced(Error::Unpriced { profile: profile.name.clone() }));
+        }
         let rate =
             profile.price.as_ref().map_or(Rate::default(), |price| Rate::worst(price, input, CacheWrites::Short));
         match self.ledger.reserve_call(rate, input, u64::from(profile.max_output_tokens)) {
             Ok((reservation, output)) => Ok((reservation, u32::try_from(output).unwrap_or(u32::MAX))),
-            Err(refused) => Err(match refused.kind() {
+            Err(refused) => Err(NotPaid::Limit(match refused.kind() {
                 Kind::Cost => Limit::Cost,
                 Kind::Tokens => Limit::Tokens,
-            }),
+            })),
         }
     }
 
@@ -366,6 +379,10 @@ impl Runner {
             _ => true,
         };
         if same {
+            return Ok(None);
+        }
+        if let Err(why) = self.knows(&fallback.name) {
+            self.log_once(Level::Warn, format!("the fallback profile `{}` cannot take over: {why}", fallback.name))?;
             return Ok(None);
         }
         if let Err(error) = self.model_of(&fallback).await {

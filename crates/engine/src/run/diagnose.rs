@@ -13,7 +13,7 @@ use ralph_core::event::{Answer, Event, Level, PinnedBox, PinnedProfile};
 use ralph_core::hash::{sha256, short};
 use ralph_core::{prompt, proof, text};
 
-use super::call::{Dialled, Kept, Place, recorded, tokens_of};
+use super::call::{Dialled, Kept, NotPaid, Place, recorded, tokens_of};
 use super::conversation;
 use super::excerpts::last_tests;
 use super::runner::{Runner, chain};
@@ -88,10 +88,11 @@ impl Runner {
         let request = self.question(n, call, profile, reask)?;
         let (reservation, max_output) = match self.reserve(profile, tokens_of(&request)) {
             Ok(reserved) => reserved,
-            Err(limit) => {
+            Err(NotPaid::Limit(limit)) => {
                 let why = format!("what is left of the {limit} budget does not pay for it");
                 return self.no_diagnosis(n, profile, &why).await;
             }
+            Err(NotPaid::Unpriced(error)) => return self.no_diagnosis(n, profile, &error.to_string()).await,
         };
         let request = Request { max_output_tokens: max_output, ..request };
         let key = CallKey::of_diagnosis(self.number(), n, call);
@@ -328,7 +329,7 @@ impl Runner {
         Ok(Ok(()))
     }
 
-    /// Says whether a profile is one of the run's.
+    /// Says whether a profile is one of the run's, and a cap holds its cost.
     pub(super) fn knows(&self, profile: &str) -> Result<(), String> {
         let started = &self.state().started;
         let profiles = &started.profiles;
@@ -340,7 +341,15 @@ impl Runner {
                 .collect(),
             None => profiles.names(),
         };
-        if names.contains(&profile) { Ok(()) } else { Err(format!("the run knows the profiles {}", names.join(", "))) }
+        if !names.contains(&profile) {
+            return Err(format!("the run knows the profiles {}", names.join(", ")));
+        }
+        let price = profiles.get(profile).and_then(|profile| profile.price.as_ref());
+        if self.state().budget.holds(price) {
+            Ok(())
+        } else {
+            Err(Error::Unpriced { profile: profile.to_owned() }.to_string())
+        }
     }
 
     /// Judges a new text of the task and writes it beside the old ones; it counts once an event says so.
