@@ -284,7 +284,11 @@ impl Setup {
         let files = read.repo.odb().files_at(&base.sha).await.map_err(ralph_engine::Error::from)?;
         let context = Context {
             profiles: Some(priced),
+            wanted_profile: flags.profile.clone(),
             default_profile: Some(config.model.default.value.clone()),
+            fallback_profile: config.model.fallback.value.clone(),
+            doctor_profile: config.model.doctor.value.clone(),
+            has_token_cap: config.budget.max_tokens.value.is_some(),
             backends: Some(backends),
             default_backend: Some(config.sandbox.backend.value.as_str().to_owned()),
             files: Some(files.into_iter().map(|entry| entry.path).collect()),

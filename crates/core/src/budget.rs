@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::money::Micros;
+use crate::price::Price;
 
 /// The hard stops of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +65,11 @@ impl Limit {
 pub const WARN_AT: [u8; 3] = [50, 80, 95];
 
 impl Budget {
+    /// Tells whether a cap holds calls of this price: without a price no cap of cost does, so there must be one of tokens.
+    pub fn holds(&self, price: Option<&Price>) -> bool {
+        price.is_some() || self.tokens.is_some()
+    }
+
     /// Returns the first budget that is used up, so that nothing more may be started.
     pub fn exhausted(&self, spent: &Spent) -> Option<Limit> {
         Limit::ALL.into_iter().find(|limit| {
@@ -150,6 +156,21 @@ mod tests {
         assert_eq!(tokens.exhausted(&spent(0, 0, 0, 5)), Some(Limit::Tokens));
         assert_eq!(budget().forbids_call(&spent(10, 0, 0, 0)), None);
         assert_eq!(budget().forbids_call(&spent(10, 0, 100, 0)), Some(Limit::Cost));
+    }
+
+    #[test]
+    fn what_costs_nobody_knows_what_needs_a_cap_of_tokens() {
+        let free = Price::per_mtok_usd(0.0, 0.0, None);
+        let capped = Budget { tokens: Some(5), ..budget() };
+        for (budget, price, want) in [
+            (budget(), Some(&free), true),
+            (budget(), None, false),
+            (Budget { cost: None, ..budget() }, None, false),
+            (capped.clone(), None, true),
+            (Budget { cost: None, ..capped }, None, true),
+        ] {
+            assert_eq!(budget.holds(price), want, "{budget:?} {price:?}");
+        }
     }
 
     #[test]

@@ -339,21 +339,53 @@ pub fn verified_after(
         .collect()
 }
 
+/// What a reply claims, in the words of the task.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claimed {
+    /// The ids of boxes.
+    pub boxes: BTreeSet<String>,
+    /// What names no box and no milestone, or more than one box, as it was written.
+    pub unknown: Vec<String>,
+}
+
 /// Turns a reply's claims into checkbox ids: those named, those of named milestones, and all of them when success is
 /// claimed as a whole.
-pub fn claimed(started: &Started, boxes: &[String], milestones: &[String], success: bool) -> BTreeSet<String> {
-    let milestone = |pinned: &PinnedBox| {
-        pinned
-            .milestone
-            .as_ref()
-            .is_some_and(|milestone| milestones.iter().any(|named| same_milestone(milestone, named)))
+pub fn claimed(started: &Started, boxes: &[String], milestones: &[String], success: bool) -> Claimed {
+    let mut claimed = Claimed::default();
+    for named in boxes.iter().filter(|named| !named.trim().is_empty()) {
+        match named_box(&started.boxes, named) {
+            Some(pinned) => _ = claimed.boxes.insert(pinned.id.clone()),
+            None => claimed.unknown.push(named.clone()),
+        }
+    }
+    for named in milestones.iter().filter(|named| !named.trim().is_empty()) {
+        let of = |pinned: &&PinnedBox| {
+            pinned.milestone.as_ref().is_some_and(|milestone| same_milestone(milestone, named.trim()))
+        };
+        let ids: Vec<String> = started.boxes.iter().filter(of).map(|pinned| pinned.id.clone()).collect();
+        if ids.is_empty() {
+            claimed.unknown.push(named.clone());
+        }
+        claimed.boxes.extend(ids);
+    }
+    if success {
+        claimed.boxes.extend(started.boxes.iter().map(|pinned| pinned.id.clone()));
+    }
+    claimed
+}
+
+/// Finds the box a claim names: by its id, by its text where only one box says so, or by its id with more words behind it.
+/// A claim is proved in any case, so a generous reading costs no more than a check.
+fn named_box<'a>(boxes: &'a [PinnedBox], named: &str) -> Option<&'a PinnedBox> {
+    let named = named.trim();
+    let by_id = |id: &str| boxes.iter().find(|pinned| pinned.id == id);
+    let mut saying = boxes.iter().filter(|pinned| pinned.text.split_whitespace().eq(named.split_whitespace()));
+    let by_text = match (saying.next(), saying.next()) {
+        (Some(only), None) => Some(only),
+        _ => None,
     };
-    started
-        .boxes
-        .iter()
-        .filter(|pinned| success || boxes.contains(&pinned.id) || milestone(pinned))
-        .map(|pinned| pinned.id.clone())
-        .collect()
+    let first = named.split_whitespace().next().unwrap_or_default().trim_end_matches([':', '.', ',']);
+    by_id(named).or(by_text).or_else(|| by_id(first))
 }
 
 /// A milestone is named by its first word (`M1`) or in full.

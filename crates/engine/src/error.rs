@@ -45,6 +45,10 @@ pub enum Error {
     NoSecret { name: String },
     #[error("profile `{profile}` cannot be used: {why}")]
     Profile { profile: String, why: String },
+    #[error(
+        "the price of profile `{profile}` is not known and the run has no cap of tokens, so nothing would hold its cost"
+    )]
+    Unpriced { profile: String },
     #[error("agent `{name}` cannot be used: {why}")]
     Agent { name: String, why: String },
     #[error("the clone in the sandbox cannot be used any more: {why}")]
@@ -111,6 +115,10 @@ impl Error {
             Self::Profile { .. } => {
                 Some("choose another with `--profile NAME`, or correct it in `models.yaml`".to_owned())
             }
+            Self::Unpriced { .. } => Some(
+                "cap the tokens with `--max-tokens 2000000`, or tell the price: ralph profile prices --import FILE"
+                    .to_owned(),
+            ),
             Self::CannotResume { hint, .. } | Self::CannotAdopt { hint, .. } | Self::NoReceipt { hint, .. } => {
                 Some(hint.clone())
             }
@@ -125,6 +133,7 @@ impl Error {
             | Self::Ambiguous { .. }
             | Self::Refused(_)
             | Self::Profile { .. }
+            | Self::Unpriced { .. }
             | Self::Agent { .. }
             | Self::ControlRefused { .. }
             | Self::NoReceipt { .. }

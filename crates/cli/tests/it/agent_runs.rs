@@ -337,6 +337,13 @@ fn done_and_hanging() {
     assert_eq!(said.code, 0, "{said}");
     assert!(began.elapsed() < Duration::from_mins(3), "{said}");
     assert!(said.stderr.contains("did not end, so it was ended"), "{said}");
+    // What it said and claimed stands where the answer of a model would.
+    let reply = std::fs::read_to_string(world.folder().join("iterations/1/response.json")).unwrap();
+    let reply: serde_json::Value = serde_json::from_str(&reply).unwrap();
+    assert_eq!(
+        (&reply["summary"], reply["claims"]["checkboxes_checked"].as_array().map(Vec::len)),
+        (&json!("all done"), Some(3))
+    );
 }
 
 /// It says it is done, exits with success, and has done nothing: never done.

@@ -98,6 +98,35 @@ fn profiles_are_listed() {
     assert!(!said.to_string().contains("not-a-real-key"), "{said}");
 }
 
+/// No cap of cost holds what nobody knows the price of, whoever names the profile.
+#[test]
+fn a_profile_without_a_price_needs_a_cap_of_tokens() {
+    const NOT_KNOWN: &str = "the price of profile `mystery` is not known, so the cost cap cannot hold";
+    let stage = Stage::ready();
+    let models = std::fs::read_to_string(stage.repo.home().join(".config/ralph/models.yaml")).unwrap();
+    stage.config("models.yaml", &format!("{models}  mystery: {{litellm_model: groq/new-one}}\n"));
+    let refused = |args: &[&str]| {
+        let said = stage.ralph(args);
+        assert_eq!(said.code, 2, "{said}");
+        assert!(said.stderr.contains(NOT_KNOWN), "{said}");
+    };
+    assert_eq!(stage.ralph(&["lint"]).code, 0);
+    refused(&["run", "--profile", "mystery"]);
+    for key in ["default", "fallback", "doctor"] {
+        stage.config("config.toml", &format!("[model]\n{key} = \"mystery\"\n"));
+        refused(&["lint"]);
+        refused(&["run"]);
+        stage.config("config.toml", &format!("[model]\n{key} = \"mystery\"\n[budget]\nmax_tokens = 200000\n"));
+        let said = stage.ralph(&["lint"]);
+        assert_eq!(said.code, 0, "{said}");
+    }
+    stage.config("config.toml", "");
+    // With a cap it is only the key that is missing.
+    let said = stage.ralph(&["run", "--profile", "mystery", "--max-tokens", "200000"]);
+    assert_eq!(said.code, 4, "{said}");
+    assert_eq!(stage.runs(), Vec::<String>::new());
+}
+
 #[test]
 fn the_profiles_of_a_stranger_need_trust() {
     let stage = Stage::new();

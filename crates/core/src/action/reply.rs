@@ -39,8 +39,10 @@ pub struct Reply {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Claims {
+    /// The boxes by their ids, as the prompt lists the open ones: `M1.2`, not what they say.
     #[schemars(length(max = MAX_LIST), inner(length(max = MAX_CLAIM)))]
     pub checkboxes_checked: Vec<String>,
+    /// The milestones all of whose boxes are done, by their first word: `M1`.
     #[schemars(length(max = MAX_LIST), inner(length(max = MAX_CLAIM)))]
     pub milestones_completed: Vec<String>,
 }
@@ -234,7 +236,7 @@ const EXAMPLE: &str = r#"{
     {"type": "run", "command": "python -m pytest -q", "timeout_s": 300},
     {"type": "commit", "message": "greet: take a name"}
   ],
-  "claims": {"checkboxes_checked": ["greet takes a name"], "milestones_completed": []}
+  "claims": {"checkboxes_checked": ["M1.2"], "milestones_completed": []}
 }"#;
 
 #[cfg(test)]

@@ -10,8 +10,14 @@ pub const TEMPLATE_VARIABLES: [&str; 6] = ["task_id", "title", "branch", "summar
 pub struct Context {
     /// Every profile by name, and whether its price is known.
     pub profiles: Option<BTreeMap<String, Pricing>>,
-    /// The profile of a task that names none.
+    /// The profile a person named for this run, whatever the task says.
+    pub wanted_profile: Option<String>,
+    /// The profiles of a task that names none.
     pub default_profile: Option<String>,
+    pub fallback_profile: Option<String>,
+    pub doctor_profile: Option<String>,
+    /// A flag or the config caps tokens, so the task need not.
+    pub has_token_cap: bool,
     /// Every backend by name, and the most it can give.
     pub backends: Option<BTreeMap<String, Maxima>>,
     /// The backend of a task that names none.

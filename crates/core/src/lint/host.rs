@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::context::{Pricing, TEMPLATE_VARIABLES};
+use super::context::{Context, Pricing, TEMPLATE_VARIABLES};
 use super::finding::Rule;
 use super::rules::{Rules, shown};
 use crate::task::{EngineKind, Front};
@@ -11,14 +11,14 @@ use crate::text;
 impl Rules<'_> {
     pub(super) fn profiles(&mut self, front: &Front) {
         let Some(profiles) = &self.context.profiles else { return };
-        let default = front.model_profile_default.as_ref();
-        // An agent program brings its own model unless the task names a profile for it.
-        let default = default.or(self.context.default_profile.as_ref().filter(|_| front.engine == EngineKind::Actions));
+        let Context { wanted_profile, default_profile, fallback_profile, doctor_profile, .. } = &self.context;
+        let default = wanted_profile.as_ref().or(front.model_profile_default.as_ref()).or(default_profile.as_ref());
         let named = [
             ("model_profile_default", default),
-            ("model_profile_fallback", front.model_profile_fallback.as_ref()),
-            ("model_profile_doctor", front.model_profile_doctor.as_ref()),
+            ("model_profile_fallback", front.model_profile_fallback.as_ref().or(fallback_profile.as_ref())),
+            ("model_profile_doctor", front.model_profile_doctor.as_ref().or(doctor_profile.as_ref())),
         ];
+        let capped = front.max_tokens_total.is_some() || self.context.has_token_cap;
         let mut unpriced: BTreeMap<&str, &str> = BTreeMap::new();
         for (key, name) in named.into_iter().filter_map(|(key, name)| Some((key, name?))) {
             match profiles.get(name) {
@@ -30,7 +30,7 @@ impl Rules<'_> {
                     );
                     self.error(Rule::UnknownProfile, key, format!("there is no profile `{}`", shown(name)), fix);
                 }
-                Some(Pricing::Unknown) if front.max_tokens_total.is_none() => {
+                Some(Pricing::Unknown) if !capped => {
                     unpriced.entry(name).or_insert(key);
                 }
                 Some(_) => (),
@@ -41,7 +41,7 @@ impl Rules<'_> {
                 Rule::UnknownPrice,
                 key,
                 format!("the price of profile `{}` is not known, so the cost cap cannot hold", shown(name)),
-                "add `max_tokens_total: 2000000`, or a `price` to the profile",
+                "add `max_tokens_total: 2000000` (or run with `--max-tokens`), or a `price` to the profile",
             );
         }
     }

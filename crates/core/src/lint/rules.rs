@@ -452,6 +452,26 @@ mod tests {
         plus("model_profile_default: free", &["E unknown-price: free"]);
         plus("model_profile_fallback: free", &["E unknown-price: free"]);
         plus("model_profile_default: free\nmax_tokens_total: 5", &[]);
+        // A profile that a flag or the config names is judged like one of the task.
+        let (cheap, free) = (|| Some("cheap".to_owned()), || Some("free".to_owned()));
+        for (case, context, want) in [
+            ("a flag", Context { wanted_profile: free(), ..context() }, true),
+            ("a default", Context { default_profile: free(), ..context() }, true),
+            ("a fallback", Context { fallback_profile: free(), ..context() }, true),
+            ("a doctor", Context { doctor_profile: free(), ..context() }, true),
+            ("a cap", Context { doctor_profile: free(), has_token_cap: true, ..context() }, false),
+            ("all priced", Context { wanted_profile: cheap(), fallback_profile: cheap(), ..context() }, false),
+        ] {
+            for engine in ["actions", "agent"] {
+                let source = GOOD.replace("task_id: t-1\n", &format!("task_id: t-1\nengine: {engine}\n"));
+                let found = lint(Some(&source), &context);
+                let want: &[&str] = if want { &["E unknown-price: "] } else { &[] };
+                assert_eq!(shown(&found, &source), want, "{case}, {engine}");
+            }
+        }
+        let flagged = Context { wanted_profile: cheap(), ..context() };
+        let source = GOOD.replace("task_id: t-1\n", "task_id: t-1\nmodel_profile_default: free\n");
+        assert_eq!(lint(Some(&source), &flagged), [], "a flag beats the task");
         plus("sandbox_provider: dokcer", &["E unknown-backend: dokcer"]);
         plus("engine: agent\nagent: cluade", &["E unknown-agent: cluade"]);
         plus("engine: agent", &[]);

@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
+use super::last_actions::{LINE_BYTES, LastAction, LastActions, SHOWN_ACTIONS, rooms};
 use super::part::{Cut, Fence, Part, Unread};
 use super::rules;
 use crate::money::Micros;
@@ -15,6 +16,8 @@ pub struct Inputs<'a> {
     pub run: &'a str,
     pub iteration: u32,
     pub task: &'a str,
+    /// Where the task stands in the repo.
+    pub task_file: &'a str,
     pub guardrails: &'a str,
     pub progress: &'a str,
     pub notes: &'a str,
@@ -23,8 +26,8 @@ pub struct Inputs<'a> {
     pub diffstat: &'a str,
     /// What the last test run printed.
     pub test_output: &'a str,
-    /// The iteration that test run belongs to.
-    pub tested_in: u32,
+    /// The iteration that test run belongs to; `None` when there was none yet.
+    pub tested_in: Option<u32>,
     pub test_command: &'a str,
     pub boxes: &'a [Checkbox<'a>],
     pub protected_paths: &'a [String],
@@ -33,8 +36,8 @@ pub struct Inputs<'a> {
     pub scores: &'a [f64],
     /// Why the session before this one was given up.
     pub rotated_because: Option<&'a str>,
-    /// The action or check that ended the iteration before.
-    pub last_failure: Option<&'a str>,
+    /// What was done last, and what it printed; `None` when nothing was.
+    pub last_actions: Option<LastActions<'a>>,
     /// What the way out refused since the prompt before, a line for each; mostly nothing.
     pub refused: &'a str,
     pub ask: Ask<'a>,
@@ -45,8 +48,8 @@ pub struct Inputs<'a> {
 pub enum Ask<'a> {
     /// One JSON object. Both texts are ralph's own and are never cut: half a schema is worse than none.
     Actions { schema: &'a str, examples: &'a str },
-    /// One step by an agent program that works in the sandbox. Both are paths there.
-    Agent { task_file: &'a str, notes_file: &'a str },
+    /// One step by an agent program that works in the sandbox, where it leaves notes at this path.
+    Agent { notes_file: &'a str },
 }
 
 /// A box of the task and whether ralph has verified it.
@@ -82,33 +85,34 @@ pub fn build(inputs: &Inputs<'_>) -> Prompt {
 /// enough); `unread` says how much each of them is longer.
 pub fn build_from_ends(inputs: &Inputs<'_>, unread: &[Unread]) -> Prompt {
     let fence = Fence::new(inputs.nonce);
+    let task_file = fence.inline(text::head(inputs.task_file, NAME_BYTES));
     let (system, notes) = match inputs.ask {
-        Ask::Actions { .. } => {
-            ([rules::ACTIONS, rules::WORK, rules::ONLY_RALPH_TICKS].concat(), "hints from people about the task")
-        }
-        Ask::Agent { task_file, .. } => (
-            [rules::AGENT, rules::WORK, &rules::a_tick_is_a_claim(task_file)].concat(),
+        Ask::Actions { .. } => (
+            [rules::ACTIONS, rules::WORK, &rules::only_ralph_ticks(&task_file)].concat(),
+            "hints from people about the task",
+        ),
+        Ask::Agent { .. } => (
+            [rules::AGENT, rules::WORK, &rules::a_tick_is_a_claim(&task_file)].concat(),
             "hints from people and from earlier iterations",
         ),
     };
     let system = [&system, rules::NEVER, &rules::fences(fence.mark(), notes)].concat();
 
-    let mut page = Page { fence, unread, user: String::new(), cut: Vec::new() };
-    page.part("Task", Part::Task, inputs.task, "ralph_task.md");
+    let mut page = Page { fence, task_file, unread, user: String::new(), cut: Vec::new() };
+    page.part("Task", Part::Task, inputs.task, &page.task_file.clone());
     page.part("Guardrails", Part::Guardrails, inputs.guardrails, ".ralph/guardrails.md");
     page.part("Progress", Part::Progress, inputs.progress, ".ralph/progress.md");
     page.part("Notes", Part::Notes, inputs.notes, ".ralph/notes.md");
     page.part("Errors so far, newest last", Part::Errors, inputs.errors_log, ".ralph/errors.log");
     page.part("git status", Part::GitStatus, inputs.git_status, "git status");
     page.part("Changes since the base commit", Part::Diffstat, inputs.diffstat, "git diff --stat");
-    let tested = format!(".ralph/iterations/{}/test_output.txt", inputs.tested_in);
-    page.part("Last test output", Part::TestOutput, inputs.test_output, &tested);
+    page.test_output(inputs);
     page.standing(inputs);
     if let Some(reason) = inputs.rotated_because {
         page.part("Why the last session was given up", Part::RotatedBecause, reason, ".ralph/activity.log");
     }
-    if let Some(failure) = inputs.last_failure {
-        page.part("What failed last", Part::LastFailure, failure, ".ralph/errors.log");
+    if let Some(last) = inputs.last_actions {
+        page.last_actions(&last);
     }
     if !inputs.refused.is_empty() {
         page.refused(inputs);
@@ -127,11 +131,13 @@ pub fn reask(error: &str) -> String {
     )
 }
 
-/// The most that is shown of the run's name.
+/// The most of a name that stands in a line of our own.
 const NAME_BYTES: usize = 200;
 
 struct Page<'u> {
     fence: Fence,
+    /// Where the whole task stands.
+    task_file: String,
     unread: &'u [Unread],
     user: String,
     cut: Vec<Cut>,
@@ -186,7 +192,8 @@ impl Page<'_> {
         let command = Part::TestCommand.shown(inputs.test_command);
         let shown = self.fence.inline(command);
         self.line(format_args!("- test command: {shown}"));
-        self.note_cut(Part::TestCommand, bytes(inputs.test_command.len() - command.len()), "ralph_task.md");
+        let task_file = self.task_file.clone();
+        self.note_cut(Part::TestCommand, bytes(inputs.test_command.len() - command.len()), &task_file);
         let half = Part::Boxes.cap() / 2;
         for (title, verified) in [("boxes verified by ralph", true), ("open boxes", false)] {
             let ids = inputs.boxes.iter().filter(|checkbox| checkbox.verified == verified).map(|checkbox| checkbox.id);
@@ -230,7 +237,49 @@ impl Page<'_> {
             (line, _) => line,
         };
         self.line(format_args!("- {title}: {line}"));
-        self.note_cut(part, bytes(left_out), "ralph_task.md");
+        let task_file = self.task_file.clone();
+        self.note_cut(part, bytes(left_out), &task_file);
+    }
+
+    fn test_output(&mut self, inputs: &Inputs<'_>) {
+        let title = match inputs.tested_in {
+            Some(n) => format!("Last test output (iteration {n})"),
+            None => "Last test output".to_owned(),
+        };
+        let whole = format!(".ralph/iterations/{}/test_output.txt", inputs.tested_in.unwrap_or_default());
+        self.part(&title, Part::TestOutput, inputs.test_output, &whole);
+    }
+
+    /// Each action by a line of ours, and what it printed in fences of its own: no output can pass for another's.
+    fn last_actions(&mut self, last: &LastActions<'_>) {
+        let folder = format!(".ralph/iterations/{}", last.iteration);
+        self.heading(&format!("What your last actions printed (iteration {})", last.iteration));
+        let sizes: Vec<u64> =
+            last.actions.iter().map(|action| action.output.map_or(0, |output| output.bytes())).collect();
+        let rooms = rooms(&sizes);
+        let hidden = last.actions.len().saturating_sub(SHOWN_ACTIONS);
+        let left_out = last.actions.iter().zip(&sizes).take(hidden);
+        let left_out = left_out.map(|(action, size)| size.saturating_add(bytes(action.brief.len().max(1))));
+        self.note_cut(Part::LastActions, left_out.fold(0, u64::saturating_add), &format!("{folder}/actions.jsonl"));
+        for (action, room) in last.actions.iter().zip(rooms).skip(hidden) {
+            self.last_action(action, room, &folder);
+        }
+    }
+
+    fn last_action(&mut self, action: &LastAction<'_>, room: usize, folder: &str) {
+        let LastAction { index, brief, ended, why, output } = action;
+        let [brief, ended, why] = [brief, ended, why].map(|text| text::head(text, NAME_BYTES));
+        let between = if why.is_empty() { "" } else { "; " };
+        // Made harmless as a whole: what stands between two pieces could complete a forgery that was cut in half.
+        let line = self.fence.inline(&format!("- action {index}, {ended}: {brief}{between}{why}"));
+        self.line(text::head(&line, LINE_BYTES));
+        let Some(output) = output else { return };
+        let shown = output.within(room);
+        self.fence.write(&mut self.user, Part::LastActions, shown.start, "(nothing)");
+        self.note_cut(Part::LastActions, shown.unread, &format!("{folder}/action-{index}.txt"));
+        if !shown.end.trim_end().is_empty() {
+            self.fence.write(&mut self.user, Part::LastActions, shown.end, "(nothing)");
+        }
     }
 
     fn ask(&mut self, inputs: &Inputs<'_>) {
@@ -242,13 +291,17 @@ impl Page<'_> {
                 if !examples.trim().is_empty() {
                     self.line(format_args!("Examples:\n\n{}\n", examples.trim()));
                 }
-                self.line("Claim a box only if you believe its proof passes now. An empty claim is a good answer.");
+                self.line(
+                    "Claim a box by its id, as the open boxes are listed above, and only if you believe its proof passes now. \
+                     An empty claim is a good answer.",
+                );
             }
-            Ask::Agent { task_file, notes_file } => self.one_step(inputs, task_file, notes_file),
+            Ask::Agent { notes_file } => self.one_step(inputs, notes_file),
         }
     }
 
-    fn one_step(&mut self, inputs: &Inputs<'_>, task_file: &str, notes_file: &str) {
+    fn one_step(&mut self, inputs: &Inputs<'_>, notes_file: &str) {
+        let task_file = self.task_file.clone();
         self.heading("Your step");
         self.line("Exactly one step, in this order:\n");
         let next = inputs.boxes.iter().find(|checkbox| !checkbox.verified).map(|checkbox| checkbox.id);
@@ -305,10 +358,29 @@ fn left(left: &Left) -> String {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::last_actions::Ends;
     use super::super::part::WHOLE_BYTES;
     use super::*;
 
     const NONCE: &str = "k3v9q2w8";
+
+    const DONE: [LastAction<'_>; 3] = [
+        LastAction {
+            index: 0,
+            brief: "cat src/main.rs",
+            ended: "exit 0",
+            why: "",
+            output: Some(Ends { start: "fn main() {}\n", end: "", unread: 0 }),
+        },
+        LastAction { index: 1, brief: "write src/main.rs", ended: "done", why: "", output: None },
+        LastAction {
+            index: 2,
+            brief: "make test",
+            ended: "exit 2",
+            why: "",
+            output: Some(Ends { start: "make: no rule\n", end: "", unread: 0 }),
+        },
+    ];
 
     fn inputs<'a>() -> Inputs<'a> {
         Inputs {
@@ -316,6 +388,7 @@ mod tests {
             run: "demo-1",
             iteration: 4,
             task: "# Greet\n- [ ] M1 says hello\n- [x] M2 exits 0\n",
+            task_file: "ralph_task.md",
             guardrails: "### sign: slow down\n",
             progress: "next: M1\n",
             notes: "",
@@ -323,17 +396,24 @@ mod tests {
             git_status: " M src/main.rs\n",
             diffstat: " src/main.rs | 2 +-\n",
             test_output: "1 failed, 2 passed in 0.1s\n",
-            tested_in: 3,
+            tested_in: Some(3),
             test_command: "make test",
             boxes: &[Checkbox { id: "M1", verified: false }, Checkbox { id: "M2", verified: true }],
             protected_paths: &[],
             left: Left { iterations: Some(26), minutes: Some(100), cost: Some(Micros(8_160_000)), tokens: None },
             scores: &[0.0, 0.0, 0.0, 0.5, 0.5, 0.8],
             rotated_because: Some("the same failure 3 times"),
-            last_failure: Some("`make test` exit 2: no rule"),
+            last_actions: Some(LastActions { iteration: 3, actions: &DONE }),
             refused: "",
             ask: Ask::Actions { schema: "{\"type\":\"object\"}", examples: "{\"actions\":[]}" },
         }
+    }
+
+    /// Actions whose line and output are this text.
+    fn printing(text: &str, count: u32) -> Vec<LastAction<'_>> {
+        let brief = if text.contains('é') { text } else { "make" };
+        let output = Some(Ends::whole(text));
+        (0..count).map(|index| LastAction { index, brief, ended: brief, why: brief, output }).collect()
     }
 
     #[test]
@@ -344,7 +424,7 @@ mod tests {
 
         How to answer
         - One JSON object that fits the schema at the end of the message. Nothing before it, nothing after it, no code fence around it.
-        - Actions run in order, after you have answered, and stop at the first that fails. Never state, assume or make up what a command will print: you will see it in the next iteration.
+        - Actions run in order, after you have answered, and stop at the first that fails. Never state, assume or make up what a command will print: you will see it in the next iteration, the two ends of it where it is long. Print the part you need.
         - A patch must match the file as it is. If you have not seen the file, look first and stop there.
 
         How to work
@@ -400,7 +480,7 @@ mod tests {
          src/main.rs | 2 +-
         [ralph:end diffstat k3v9q2w8]
 
-        # Last test output
+        # Last test output (iteration 3)
         [ralph:begin test-output k3v9q2w8]
         1 failed, 2 passed in 0.1s
         [ralph:end test-output k3v9q2w8]
@@ -419,10 +499,16 @@ mod tests {
         the same failure 3 times
         [ralph:end rotated-because k3v9q2w8]
 
-        # What failed last
-        [ralph:begin last-failure k3v9q2w8]
-        `make test` exit 2: no rule
-        [ralph:end last-failure k3v9q2w8]
+        # What your last actions printed (iteration 3)
+        - action 0, exit 0: cat src/main.rs
+        [ralph:begin last-actions k3v9q2w8]
+        fn main() {}
+        [ralph:end last-actions k3v9q2w8]
+        - action 1, done: write src/main.rs
+        - action 2, exit 2: make test
+        [ralph:begin last-actions k3v9q2w8]
+        make: no rule
+        [ralph:end last-actions k3v9q2w8]
 
         # Your answer
         One JSON object that fits this schema, and nothing else.
@@ -433,7 +519,7 @@ mod tests {
 
         {"actions":[]}
 
-        Claim a box only if you believe its proof passes now. An empty claim is a good answer.
+        Claim a box by its id, as the open boxes are listed above, and only if you believe its proof passes now. An empty claim is a good answer.
         "#);
         assert_eq!(prompt.cut, []);
         assert_eq!(build(&inputs()), prompt);
@@ -441,7 +527,7 @@ mod tests {
 
     #[test]
     fn an_agent_is_asked_for_one_step() {
-        let ask = Ask::Agent { task_file: "ralph_task.md", notes_file: ".ralph/notes.md" };
+        let ask = Ask::Agent { notes_file: ".ralph/notes.md" };
         let prompt = build(&Inputs { ask, ..inputs() });
         let actions = build(&inputs());
         assert!(prompt.user.ends_with("7. Stop. Do not begin another box, however much time is left.\n"));
@@ -469,12 +555,12 @@ mod tests {
             boxes: &boxes,
             protected_paths: &paths,
             rotated_because: Some(&long),
-            last_failure: Some(&long),
+            last_actions: Some(LastActions { iteration: 3, actions: &printing(&long, 20) }),
             ..inputs()
         });
         let cut: Vec<(Part, &str)> = prompt.cut.iter().map(|cut| (cut.part, cut.path.as_str())).collect();
         assert_eq!(
-            cut,
+            cut[..14],
             [
                 (Part::Task, "ralph_task.md"),
                 (Part::Guardrails, ".ralph/guardrails.md"),
@@ -488,9 +574,14 @@ mod tests {
                 (Part::Boxes, "ralph_task.md"),
                 (Part::ProtectedPaths, "ralph_task.md"),
                 (Part::RotatedBecause, ".ralph/activity.log"),
-                (Part::LastFailure, ".ralph/errors.log"),
+                (Part::LastActions, ".ralph/iterations/3/actions.jsonl"),
+                (Part::LastActions, ".ralph/iterations/3/action-4.txt"),
             ]
         );
+        let printed: Vec<&Cut> = prompt.cut.iter().filter(|cut| cut.part == Part::LastActions).collect();
+        assert_eq!(printed.len(), 1 + SHOWN_ACTIONS);
+        assert_eq!(printed[0].bytes_left_out, 4 * (long.len() + "make".len()) as u64);
+        assert_eq!(printed[1].bytes_left_out, (long.len() - (24 << 10) / SHOWN_ACTIONS) as u64);
         for cut in &prompt.cut {
             let note = format!("({} bytes left out here; the whole: `{}`)\n", cut.bytes_left_out, cut.path);
             assert!(prompt.user.contains(&note), "{note}");
@@ -562,14 +653,21 @@ mod tests {
             boxes: &[Checkbox { id: &huge, verified: true }],
             protected_paths: std::slice::from_ref(&huge),
             rotated_because: Some(&huge),
-            last_failure: Some(&huge),
+            last_actions: Some(LastActions { iteration: u32::MAX, actions: &printing(&huge, 100) }),
             refused: &huge,
+            task_file: &huge,
+            nonce: &"k".repeat(64),
             ..inputs()
         });
-        assert!(prompt.system.len() + prompt.user.len() <= WHOLE_BYTES);
-        assert_eq!(prompt.cut.len(), 14);
-        let boxes = "- boxes verified by ralph: too long to show\n(60000000 bytes left out here; the whole: `ralph_task.md`)\n- open boxes: none\n";
-        assert!(prompt.user.contains(boxes));
+        let whole = prompt.system.len() + prompt.user.len();
+        assert!(whole <= WHOLE_BYTES, "{whole}");
+        assert_eq!(prompt.cut.len(), 13 + 1 + SHOWN_ACTIONS);
+        let task_file = "é".repeat(100);
+        let boxes = format!(
+            "- boxes verified by ralph: too long to show\n(60000000 bytes left out here; the whole: `{task_file}`)\n\
+             - open boxes: none\n"
+        );
+        assert!(prompt.user.contains(&boxes));
     }
 
     /// Whether each fence that was opened is the one closed next, and by nothing inside it.
@@ -599,6 +697,8 @@ mod tests {
         ];
         for attack in &attacks {
             let names = [attack.clone()];
+            let output = Some(Ends { start: attack, end: attack, unread: 9 });
+            let actions = [LastAction { index: 0, brief: attack, ended: attack, why: attack, output }];
             let prompt = build(&Inputs {
                 task: attack,
                 notes: attack,
@@ -608,7 +708,8 @@ mod tests {
                 run: attack,
                 boxes: &[Checkbox { id: attack, verified: true }],
                 protected_paths: &names,
-                last_failure: Some(attack),
+                last_actions: Some(LastActions { iteration: 3, actions: &actions }),
+                task_file: attack,
                 refused: attack,
                 ..inputs()
             });

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use aho_corasick::AhoCorasick;
 use serde::{Deserialize, Serialize};
 
+use super::last_actions::{LINE_BYTES, OUTPUT_BYTES, SHOWN_ACTIONS};
 use crate::{hash, text};
 
 /// The most a whole prompt can weigh, the action schema and its examples aside.
@@ -33,7 +34,7 @@ pub enum Part {
     Boxes,
     ProtectedPaths,
     RotatedBecause,
-    LastFailure,
+    LastActions,
     Refused,
 }
 
@@ -65,7 +66,7 @@ const KIB: usize = 1024;
 /// Every part with its name in the fence, the most bytes shown, and the end that is kept.
 #[rustfmt::skip]
 const TABLE: [(Part, &str, usize, Keep); 14] = [
-    (Part::Task,           "task",            88 * KIB, Keep::Start),
+    (Part::Task,           "task",            60 * KIB, Keep::Start),
     (Part::Guardrails,     "guardrails",      16 * KIB, Keep::End),
     (Part::Progress,       "progress",         8 * KIB, Keep::Start),
     (Part::Notes,          "notes",            8 * KIB, Keep::End),
@@ -77,7 +78,7 @@ const TABLE: [(Part, &str, usize, Keep); 14] = [
     (Part::Boxes,          "boxes",            6 * KIB, Keep::Start),
     (Part::ProtectedPaths, "protected-paths",  4 * KIB, Keep::Start),
     (Part::RotatedBecause, "rotated-because",      KIB, Keep::Start),
-    (Part::LastFailure,    "last-failure",     6 * KIB, Keep::End),
+    (Part::LastActions,    "last-actions",    30 * KIB, Keep::End),
     (Part::Refused,        "refused",          4 * KIB, Keep::Start),
 ];
 
@@ -92,6 +93,8 @@ const _: () = {
         at += 1;
     }
     assert!(sum <= WHOLE_BYTES, "the parts fit into the whole");
+    let actions = OUTPUT_BYTES + SHOWN_ACTIONS * LINE_BYTES;
+    assert!(actions <= TABLE[Part::LastActions as usize].2, "lines and outputs fit into their part");
 };
 
 impl Part {
@@ -126,7 +129,7 @@ impl Part {
 }
 
 /// Like [`text::tail`] without counting lines, which would walk through all of a huge text.
-fn end(text: &str, bytes: usize) -> &str {
+pub(super) fn end(text: &str, bytes: usize) -> &str {
     let mut start = text.len().saturating_sub(bytes);
     while !text.is_char_boundary(start) {
         start += 1;

@@ -9,7 +9,7 @@ checks itself, and decides how to go on.
 How to answer
 - One JSON object that fits the schema at the end of the message. Nothing before it, nothing after it, no code fence around it.
 - Actions run in order, after you have answered, and stop at the first that fails. Never state, assume or make up what a \
-command will print: you will see it in the next iteration.
+command will print: you will see it in the next iteration, the two ends of it where it is long. Print the part you need.
 - A patch must match the file as it is. If you have not seen the file, look first and stop there.
 ";
 
@@ -35,11 +35,15 @@ How to work
 ";
 
 /// Whose task file it is when ralph carries out the actions.
-pub(super) const ONLY_RALPH_TICKS: &str = "
+pub(super) fn only_ralph_ticks(task_file: &str) -> String {
+    format!(
+        "
 What is not yours
 - Only ralph ticks boxes, and only after its own run of the box's proof. You may claim a box, never mark it.
-- Never edit `ralph_task.md`, a proof or a protected path: the change is undone and the iteration has failed.
-";
+- Never edit `{task_file}`, a proof or a protected path: the change is undone and the iteration has failed.
+"
+    )
+}
 
 /// Whose task file it is when an agent works by itself.
 pub(super) fn a_tick_is_a_claim(task_file: &str) -> String {

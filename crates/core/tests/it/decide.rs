@@ -321,12 +321,21 @@ fn what_stands_verified() {
 #[test]
 fn what_was_claimed() {
     let list = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
-    for (boxes, milestones, success, want) in [
-        (list(&["M1.1", "no"]), list(&[]), false, set(&["M1.1"])),
-        (list(&[]), list(&["M2"]), false, set(&["M2.1"])),
-        (list(&[]), list(&["M2 two", ""]), false, set(&["M2.1"])),
-        (list(&[]), list(&[]), true, set(&["M1.1", "M2.1"])),
+    for (boxes, milestones, success, want, unknown) in [
+        (list(&["M1.1", "no"]), list(&[]), false, set(&["M1.1"]), list(&["no"])),
+        (list(&["M1.1 box", "M2.1: done", " "]), list(&[]), false, set(&["M1.1", "M2.1"]), list(&[])),
+        (list(&["box  M2.1 "]), list(&[]), false, set(&["M2.1"]), list(&[])),
+        (list(&["M1", "box", "M1.10"]), list(&[]), false, set(&[]), list(&["M1", "box", "M1.10"])),
+        (list(&[]), list(&["M2"]), false, set(&["M2.1"]), list(&[])),
+        (list(&[]), list(&["M2 two", "", "M3"]), false, set(&["M2.1"]), list(&["M3"])),
+        (list(&[]), list(&[]), true, set(&["M1.1", "M2.1"]), list(&[])),
     ] {
-        assert_eq!(decide::claimed(&started(), &boxes, &milestones, success), want);
+        let claimed = decide::claimed(&started(), &boxes, &milestones, success);
+        assert_eq!((claimed.boxes, claimed.unknown), (want, unknown), "{boxes:?} {milestones:?}");
     }
+    // Where two boxes say the same, their words name neither.
+    let mut twins = started();
+    twins.boxes.iter_mut().for_each(|pinned| pinned.text = "it works".to_owned());
+    let claimed = decide::claimed(&twins, &list(&["it works"]), &[], false);
+    assert_eq!((claimed.boxes, claimed.unknown), (set(&[]), list(&["it works"])));
 }

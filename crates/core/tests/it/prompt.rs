@@ -7,10 +7,12 @@ use std::path::Path;
 use proptest::prelude::*;
 use ralph_core::action;
 use ralph_core::money::Micros;
-use ralph_core::prompt::{Ask, Checkbox, Inputs, Left, Part, Prompt, WHOLE_BYTES, build, templates};
+use ralph_core::prompt::{
+    Ask, Checkbox, Ends, Inputs, LastAction, LastActions, Left, Part, Prompt, WHOLE_BYTES, build, templates,
+};
 
 const NONCE: &str = "k3v9q2w8";
-const AGENT: Ask<'static> = Ask::Agent { task_file: "ralph_task.md", notes_file: ".ralph/notes.md" };
+const AGENT: Ask<'static> = Ask::Agent { notes_file: ".ralph/notes.md" };
 
 const TASK: &str = "\
 ---
@@ -35,6 +37,7 @@ fn middle(ask: Ask<'_>) -> Inputs<'_> {
         run: "01k3x5",
         iteration: 4,
         task: TASK,
+        task_file: "ralph_task.md",
         guardrails: "### sign: small diffs\n- trigger: a fix starts to spread\n- instruction: change only what the box needs\n",
         progress: "## Done\n- M1.1\n\n## Next\n- M1.2\n",
         notes: "- the words are in src/words.c\n",
@@ -42,18 +45,40 @@ fn middle(ask: Ask<'_>) -> Inputs<'_> {
         git_status: "M src/words.c\n",
         diffstat: "12\t3\tsrc/words.c\n",
         test_output: "1 failed, 2 passed in 0.1s\n",
-        tested_in: 3,
+        tested_in: Some(3),
         test_command: "make test",
         boxes: &[Checkbox { id: "M1.1", verified: true }, Checkbox { id: "M1.2", verified: false }],
         protected_paths: &[],
         left: Left { iterations: Some(26), minutes: Some(100), cost: Some(Micros(8_160_000)), tokens: None },
         scores: &[0.0, 0.3, 0.5, 0.8],
         rotated_because: Some("the same failure 3 times"),
-        last_failure: Some("`make test` exit 2: no rule"),
+        last_actions: match ask {
+            Ask::Actions { .. } => Some(LastActions { iteration: 3, actions: &DONE }),
+            Ask::Agent { .. } => None,
+        },
         refused: "- evil.test (2 times): no rule names it, and the network policy is `allowlist`\n",
         ask,
     }
 }
+
+/// What an iteration did that looked at a file first.
+const DONE: [LastAction<'_>; 3] = [
+    LastAction {
+        index: 0,
+        brief: "cat src/words.c",
+        ended: "exit 0",
+        why: "",
+        output: Some(Ends { start: "const char *hello = \"hello\";\n", end: "", unread: 0 }),
+    },
+    LastAction { index: 1, brief: "patch src/words.c", ended: "done", why: "src/words.c: 61 bytes", output: None },
+    LastAction {
+        index: 2,
+        brief: "make test",
+        ended: "exit 2",
+        why: "",
+        output: Some(Ends { start: "cc -c src/words.c\n", end: "make: no rule\n", unread: 70_000 }),
+    },
+];
 
 /// The first iteration of a run: nothing has happened.
 fn first<'a>(ask: Ask<'a>, guardrails: &'a str) -> Inputs<'a> {
@@ -66,12 +91,12 @@ fn first<'a>(ask: Ask<'a>, guardrails: &'a str) -> Inputs<'a> {
         git_status: "",
         diffstat: "",
         test_output: "",
-        tested_in: 0,
+        tested_in: None,
         boxes: &[Checkbox { id: "M1.1", verified: false }, Checkbox { id: "M1.2", verified: false }],
         left: Left { iterations: Some(30), minutes: None, cost: None, tokens: Some(2_000_000) },
         scores: &[],
         rotated_because: None,
-        last_failure: None,
+        last_actions: None,
         refused: "",
         ..middle(ask)
     }
@@ -114,7 +139,7 @@ const FENCED: [(&str, Part); 11] = [
     ("diffstat", Part::Diffstat),
     ("test-output", Part::TestOutput),
     ("rotated-because", Part::RotatedBecause),
-    ("last-failure", Part::LastFailure),
+    ("last-actions", Part::LastActions),
     ("refused", Part::Refused),
 ];
 
@@ -143,7 +168,13 @@ fn flaw(user: &str) -> Option<String> {
     open.map(|(name, _)| format!("{name} is not closed"))
 }
 
-fn with_everywhere<'a>(text: &'a str, names: &'a [String], boxes: &'a [Checkbox<'a>], ask: Ask<'a>) -> Inputs<'a> {
+fn with_everywhere<'a>(
+    text: &'a str,
+    names: &'a [String],
+    boxes: &'a [Checkbox<'a>],
+    actions: &'a [LastAction<'a>],
+    ask: Ask<'a>,
+) -> Inputs<'a> {
     Inputs {
         run: text,
         task: text,
@@ -158,7 +189,8 @@ fn with_everywhere<'a>(text: &'a str, names: &'a [String], boxes: &'a [Checkbox<
         boxes,
         protected_paths: names,
         rotated_because: Some(text),
-        last_failure: Some(text),
+        last_actions: Some(LastActions { iteration: 3, actions }),
+        task_file: text,
         refused: text,
         ..middle(ask)
     }
@@ -194,8 +226,10 @@ proptest! {
         let boxes = [Checkbox { id: &text, verified: true }, Checkbox { id: &text, verified: false }];
         let schema = action::schema().to_string();
         let actions = Ask::Actions { schema: &schema, examples: action::examples() };
+        let output = Some(Ends { start: &text, end: &text, unread: 7 });
+        let done = [LastAction { index: 0, brief: &text, ended: &text, why: &text, output }; 20];
         let own = schema.len() + action::examples().len();
-        holds(&build(&with_everywhere(&text, &names, &boxes, actions)), own);
-        holds(&build(&with_everywhere(&text, &names, &boxes, AGENT)), 0);
+        holds(&build(&with_everywhere(&text, &names, &boxes, &done, actions)), own);
+        holds(&build(&with_everywhere(&text, &names, &boxes, &done, AGENT)), 0);
     }
 }

@@ -13,6 +13,7 @@ use ralph_core::env::Env;
 use ralph_core::event::{Event, Identity, Line, PinnedProfile, Profiles};
 use ralph_core::gutter::Rung;
 use ralph_core::policy::Policy;
+use ralph_core::price::Price;
 use ralph_core::run::State;
 use ralph_core::task;
 use ralph_engine::host::Host;
@@ -256,7 +257,7 @@ fn wish(repo: PathBuf, script: &Path, iterations: u32) -> Fallible<Begin> {
         max_output_tokens: 2048,
         temperature: None,
         timeout_s: 60,
-        price: None,
+        price: Some(Price::per_mtok_usd(0.0, 0.0, None)),
         most_output: None,
         extra: BTreeMap::new(),
     };

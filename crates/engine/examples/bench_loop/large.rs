@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ralph_core::prompt::{self, Ask, Checkbox, Inputs, Left};
+use ralph_core::prompt::{self, Ask, Checkbox, Ends, Inputs, LastAction, LastActions, Left};
 
 use crate::Fallible;
 use crate::control::ms;
@@ -25,7 +25,9 @@ pub(crate) async fn measure(table: &mut Table) -> Fallible<()> {
     let mut times = Vec::new();
     for n in 1..=TIMES {
         let began = Instant::now();
-        let built = prompt::build(&inputs(u32::try_from(n)?, &log, &status));
+        let output = Some(Ends::whole(&log));
+        let action = LastAction { index: 0, brief: "make", ended: "exit 2", why: "", output };
+        let built = prompt::build(&inputs(u32::try_from(n)?, &log, &status, &[action]));
         times.push(ms(began));
         if built.user.len() > 400 << 10 {
             return Err(format!("the prompt has {} bytes", built.user.len()).into());
@@ -45,12 +47,13 @@ pub(crate) async fn measure(table: &mut Table) -> Fallible<()> {
     Ok(())
 }
 
-fn inputs<'a>(n: u32, log: &'a str, status: &'a str) -> Inputs<'a> {
+fn inputs<'a>(n: u32, log: &'a str, status: &'a str, actions: &'a [LastAction<'a>]) -> Inputs<'a> {
     Inputs {
         nonce: "k3v9q2w8",
         run: "bench",
         iteration: n,
         task: "# Do nothing\n",
+        task_file: "ralph_task.md",
         guardrails: "",
         progress: "next: nothing\n",
         notes: "",
@@ -58,15 +61,15 @@ fn inputs<'a>(n: u32, log: &'a str, status: &'a str) -> Inputs<'a> {
         git_status: status,
         diffstat: status,
         test_output: log,
-        tested_in: n.saturating_sub(1),
+        tested_in: n.checked_sub(1),
         test_command: "true",
         boxes: &[Checkbox { id: "M1.1", verified: false }],
         protected_paths: &[],
         left: Left::default(),
         scores: &[0.3],
         rotated_because: None,
-        last_failure: None,
+        last_actions: Some(LastActions { iteration: n, actions }),
         refused: "",
-        ask: Ask::Agent { task_file: "ralph_task.md", notes_file: ".ralph/notes.md" },
+        ask: Ask::Agent { notes_file: ".ralph/notes.md" },
     }
 }

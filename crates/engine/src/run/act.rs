@@ -13,11 +13,13 @@ use ralph_sandbox::{Error as SandboxError, Sandbox};
 use serde::{Deserialize, Serialize};
 
 use super::closing::ACTIONS;
+use super::last_actions::{output_name, output_path};
 use super::runner::{Runner, chain};
 use crate::check;
 use crate::error::{Error, file};
 use crate::git::inside::{self, Look, Paths, Snapshot};
 use crate::git::{self, Sha};
+use crate::store::Folder;
 
 /// The largest file a model may patch or extend.
 const FILE_CAP: u64 = 16 << 20;
@@ -146,19 +148,6 @@ impl Runner {
         })
     }
 
-    /// Returns what the actions of an iteration did, each once, in order.
-    pub(super) fn acted(&self, n: u32) -> Result<Vec<Acted>, Error> {
-        let bytes = self.folder.read(&self.folder.iteration(n).join(ACTIONS))?.unwrap_or_default();
-        let mut by_index = std::collections::BTreeMap::new();
-        for line in String::from_utf8_lossy(&bytes).lines() {
-            // A crash between this file and the event leaves a line for an action that is then done again.
-            if let Ok(acted) = serde_json::from_str::<Acted>(line) {
-                by_index.insert(acted.index, acted);
-            }
-        }
-        Ok(by_index.into_values().collect())
-    }
-
     #[expect(clippy::too_many_arguments, reason = "the parts of one action, read once")]
     async fn run_command(
         &mut self,
@@ -225,9 +214,11 @@ impl Runner {
             }
             Err(error) => return Err(error),
         };
-        if !ran.text.is_empty() {
-            let name = format!("action-{index}.txt");
-            self.files.artefact(&*sandbox, n, &name, ran.text.as_bytes()).await?;
+        if ran.text.is_empty() {
+            // What an attempt before this one printed is not what it printed.
+            let _ = std::fs::remove_file(output_path(&self.folder, n, index));
+        } else {
+            self.files.artefact(&*sandbox, n, &output_name(index), ran.text.as_bytes()).await?;
         }
         let outcome = if ran.passed() { Outcome::Ok } else { Outcome::Failed };
         if !ran.passed() {
@@ -390,6 +381,19 @@ impl Runner {
         let branch = Some(format!("refs/heads/{}", self.state().started.branch));
         Ok(Snapshot { head: Sha::parse(head)?, branch, index: Sha::parse(index)?, tree: Sha::parse(tree)? })
     }
+}
+
+/// Returns what the actions of an iteration did, each once, in order.
+pub(super) fn acted(folder: &Folder, n: u32) -> Result<Vec<Acted>, Error> {
+    let bytes = folder.read(&folder.iteration(n).join(ACTIONS))?.unwrap_or_default();
+    let mut by_index = std::collections::BTreeMap::new();
+    for line in String::from_utf8_lossy(&bytes).lines() {
+        // A crash between this file and the event leaves a line for an action that is then done again.
+        if let Ok(acted) = serde_json::from_str::<Acted>(line) {
+            by_index.insert(acted.index, acted);
+        }
+    }
+    Ok(by_index.into_values().collect())
 }
 
 #[derive(Debug, Clone, Copy)]

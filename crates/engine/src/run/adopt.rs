@@ -13,7 +13,7 @@ use ralph_core::task;
 use ralph_sandbox::{Isolation, Label, Sandbox};
 use serde::Deserialize;
 
-use super::begin::{Begin, Places};
+use super::begin::{Begin, Places, held};
 use super::runner::{Keep, Runner, Stops};
 use crate::error::{Error, file};
 use crate::git::{self, Bare, Repo, Sha, inside};
@@ -77,6 +77,7 @@ pub async fn adopt(
         let why = "it still has its folder, so there is nothing to rebuild".to_owned();
         return Err(Error::CannotAdopt { why, hint: format!("ralph resume {}", origin.run), run: origin.run });
     }
+    held(&wish)?;
     let backend = host.backend(&origin.backend)?;
     let place = backend.open(sandbox).await?;
     inside::unlock(&*place).await?;

@@ -71,6 +71,7 @@ pub async fn begin(
     stops: Stops,
     keep: Keep,
 ) -> Result<Begun, Error> {
+    held(&wish)?;
     fit(host, &wish)?;
     clean_up(host)?;
     let repo = Repo::find(&host.tool, &wish.repo).await?;
@@ -95,6 +96,15 @@ pub async fn begin(
     let mut runner = Runner::take(host.clone(), folder, announce, stops, keep).await?;
     runner.events.append(Event::RunStarted(Box::new(started)))?;
     Ok(Begun { runner, remarks })
+}
+
+/// Refuses a profile whose calls no cap would hold, whoever named it: any of them may come to work.
+pub(super) fn held(wish: &Begin) -> Result<(), Error> {
+    let profiles = [Some(&wish.profiles.default), wish.profiles.fallback.as_ref(), wish.profiles.doctor.as_ref()];
+    match profiles.into_iter().flatten().find(|profile| !wish.budget.holds(profile.price.as_ref())) {
+        Some(profile) => Err(Error::Unpriced { profile: profile.name.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// Refuses an agent that cannot speak to the models it is to be given, before anything is made.

@@ -13,7 +13,7 @@ use ralph_core::money::Micros;
 use ralph_core::patience::{self, Tries};
 use ralph_core::price::{CacheWrites, Usage, estimate_tokens};
 use ralph_core::profile::Endpoint;
-use ralph_core::prompt::{self, Ask, Checkbox, Inputs, Left, Prompt};
+use ralph_core::prompt::{self, Ask, Checkbox, Inputs, LastActions, Left, Prompt};
 use ralph_core::redact::{Redactor, Shape};
 use ralph_core::text;
 use ralph_proxy::ledger::{Kind, Rate, Reservation};
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::closing::Closing;
 use super::conversation;
 use super::excerpts::Excerpts;
+use super::last_actions::Done;
 use super::runner::Runner;
 use crate::error::Error;
 use crate::git::inside::Look;
@@ -75,6 +76,15 @@ pub(super) enum Dialled {
     /// Charged at its worst, which is what the bytes say; and why there is no answer.
     Lost(Vec<u8>, model::Failure),
     Failed(model::Failure),
+}
+
+/// Why a call is not paid for, and so not made.
+#[derive(Debug)]
+pub(super) enum NotPaid {
+    /// What is not left.
+    Limit(Limit),
+    /// Nobody knows what it costs, and nothing else would hold it.
+    Unpriced(Error),
 }
 
 /// A call that is under way; found after a crash, it was lost and is charged at its worst.
@@ -144,7 +154,8 @@ impl Runner {
         let (request, prompt) = self.request(n, &profile, reask).await?;
         let (reservation, max_output) = match self.reserve(&profile, tokens_of(&request)) {
             Ok(reserved) => reserved,
-            Err(limit) => return self.spent_up(limit).await,
+            Err(NotPaid::Limit(limit)) => return self.spent_up(limit).await,
+            Err(NotPaid::Unpriced(error)) => return self.pause(Reason::NeedsDecision { why: error.to_string() }),
         };
         let request = Request { max_output_tokens: max_output, ..request };
         self.write_prompt(n, &prompt).await?;
@@ -286,15 +297,18 @@ impl Runner {
     }
 
     /// Reserves the worst case of a call, with its output clamped to what is left; or says what is not left.
-    pub(super) fn reserve(&self, profile: &PinnedProfile, input: u64) -> Result<(Reservation, u32), Limit> {
+    pub(super) fn reserve(&self, profile: &PinnedProfile, input: u64) -> Result<(Reservation, u32), NotPaid> {
+        if !self.state().budget.holds(profile.price.as_ref()) {
+            return Err(NotPaid::Unpriced(Error::Unpriced { profile: profile.name.clone() }));
+        }
         let rate =
             profile.price.as_ref().map_or(Rate::default(), |price| Rate::worst(price, input, CacheWrites::Short));
         match self.ledger.reserve_call(rate, input, u64::from(profile.max_output_tokens)) {
             Ok((reservation, output)) => Ok((reservation, u32::try_from(output).unwrap_or(u32::MAX))),
-            Err(refused) => Err(match refused.kind() {
+            Err(refused) => Err(NotPaid::Limit(match refused.kind() {
                 Kind::Cost => Limit::Cost,
                 Kind::Tokens => Limit::Tokens,
-            }),
+            })),
         }
     }
 
@@ -438,6 +452,10 @@ impl Runner {
         if same {
             return Ok(None);
         }
+        if let Err(why) = self.knows(&fallback.name) {
+            self.log_once(Level::Warn, format!("the fallback profile `{}` cannot take over: {why}", fallback.name))?;
+            return Ok(None);
+        }
         if let Err(error) = self.model_of(&fallback).await {
             self.log(Level::Warn, format!("the fallback profile `{}` cannot take over: {error}", fallback.name))?;
             return Ok(None);
@@ -526,8 +544,10 @@ impl Runner {
 
     pub(super) async fn build_prompt(&mut self, n: u32, survey: &Look) -> Result<Prompt, Error> {
         let sandbox = self.sandbox()?;
-        let tested_in = n.saturating_sub(1);
-        let read = Excerpts::read(&self.files, &*sandbox, tested_in).await?;
+        let read = Excerpts::read(&self.files, &*sandbox, n).await?;
+        // An agent sees for itself what its commands print.
+        let done = if self.state().started.agent.is_some() { None } else { Done::before(&self.folder, n)? };
+        let actions = done.as_ref().map(Done::shown).unwrap_or_default();
         let task = self.task_text()?;
         let refused = self.refused(n)?;
         let state = self.state();
@@ -546,6 +566,7 @@ impl Runner {
             run: &state.started.run,
             iteration: n,
             task: &task,
+            task_file: &state.started.task_path,
             guardrails: &read.guardrails,
             progress: &read.progress,
             notes: &read.notes,
@@ -553,7 +574,7 @@ impl Runner {
             git_status: &survey.status,
             diffstat: &survey.diffstat,
             test_output: &read.test_output,
-            tested_in,
+            tested_in: read.tested_in,
             left: Left {
                 iterations: Some(state.budget.iterations.saturating_sub(n)),
                 minutes: Some(self.time_left().as_secs() / 60),
@@ -562,10 +583,10 @@ impl Runner {
             },
             scores: &scores,
             rotated_because: because.as_deref(),
-            last_failure: None,
+            last_actions: done.as_ref().map(|done| LastActions { iteration: done.iteration, actions: &actions }),
             refused: &refused,
             ask: match &state.started.agent {
-                Some(_) => Ask::Agent { task_file: &state.started.task_path, notes_file: ".ralph/notes.md" },
+                Some(_) => Ask::Agent { notes_file: ".ralph/notes.md" },
                 None => Ask::Actions { schema: &SCHEMA, examples: action::examples() },
             },
             test_command: &state.started.test_command,
@@ -580,12 +601,6 @@ impl Runner {
         let whole = format!("{}\n\n{}", prompt.system, prompt.user);
         let shown = self.redactor.redact(&whole).into_owned();
         self.files.artefact(&*sandbox, n, "prompt.md", shown.as_bytes()).await
-    }
-
-    pub(super) fn last_test_output(&self, n: u32) -> Result<String, Error> {
-        let path = self.folder.iteration(n.saturating_sub(1)).join("test_output.txt");
-        let bytes = self.folder.read(&path)?.unwrap_or_default();
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 

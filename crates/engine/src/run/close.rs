@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use globset::GlobSet;
-use ralph_core::decide;
+use ralph_core::decide::{self, Claimed};
 use ralph_core::event::{Ended, Event, Level, Stage};
 use ralph_core::gutter::{Sample, Score, Signature, TestCounts};
 use ralph_core::hash::sha256;
@@ -15,8 +15,8 @@ use ralph_core::run::{Open, SESSION, Wish};
 use ralph_core::{task, text};
 use serde::Serialize;
 
-use super::act::Acted;
-use super::closing::{ACTIONS, Closing, Judged, Kept, Place};
+use super::act::{Acted, acted};
+use super::closing::{ACTIONS, Closing, Judged, Kept, Place, TESTS};
 use super::runner::Runner;
 use crate::check::{self, Ran};
 use crate::error::Error;
@@ -59,7 +59,8 @@ impl Runner {
         };
         let survey = &judged.look;
         // An iteration that touched what judges it has no say in what is verified.
-        let claimed = if closing.protected.is_empty() { self.claims(reply.as_ref(), &open) } else { BTreeSet::new() };
+        let Claimed { boxes, unknown } = self.claims(reply.as_ref(), &open);
+        let claimed = if closing.protected.is_empty() { boxes } else { BTreeSet::new() };
         let changed = survey.tree != open.tree || survey.head != open.head;
         let Some(outputs) = self.check_claims(n, survey, &claimed, changed).await? else {
             // Somebody stopped the run: half-done checks say nothing, and closing begins again on resume.
@@ -78,12 +79,14 @@ impl Runner {
             Closing::note(&mut closing.restored, told);
         }
         self.take_out(n, &survey_after).await?;
-        let acted = self.acted(n)?;
+        let acted = acted(&self.folder, n)?;
         let sample = sample(n, survey, &acted, &open, &outputs, newly_verified);
         let outcome = outcome(&open, &sample, &closing, changed);
         let said = reply.as_ref().map(|reply| self.redactor.redact(&text::plain(&reply.summary)).into_owned());
         let summary = summary(said.as_deref(), &open);
-        self.write_down(n, &open, &claimed, &verified, &acted, &outputs, &closing, &judged, &survey_after).await?;
+        self.tell_unknown(&unknown)?;
+        self.write_down(n, &open, &claimed, &unknown, &verified, &acted, &outputs, &closing, &judged, &survey_after)
+            .await?;
         self.events.append(Event::IterationFinished {
             n,
             outcome,
@@ -106,7 +109,7 @@ impl Runner {
         self.take_out(open.n, &look).await
     }
 
-    fn claims(&self, reply: Option<&ralph_core::action::Reply>, open: &Open) -> BTreeSet<String> {
+    fn claims(&self, reply: Option<&ralph_core::action::Reply>, open: &Open) -> Claimed {
         let success = matches!(open.wish, Some(Wish::StopSuccess { .. }));
         let mut claimed = match reply {
             // A list that ended early was not carried out as it was claimed, but what is claimed can still be looked at.
@@ -116,10 +119,21 @@ impl Runner {
                 &reply.claims.milestones_completed,
                 success,
             ),
-            None => BTreeSet::new(),
+            None => Claimed::default(),
         };
-        claimed.extend(self.state().reclaim.iter().cloned());
+        claimed.boxes.extend(self.state().reclaim.iter().cloned());
+        // They are the model's own words.
+        claimed.unknown =
+            claimed.unknown.iter().map(|words| self.redactor.redact(&text::plain(words)).into_owned()).collect();
         claimed
+    }
+
+    /// Says which claims name nothing: work that is done and claimed in other words would be looked for in vain.
+    fn tell_unknown(&mut self, unknown: &[String]) -> Result<(), Error> {
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        self.log_once(Level::Warn, format!("claimed what names no box: {}", named(unknown)))
     }
 
     /// Puts back what must not change; the result is what the iteration is judged by. What was found is written down
@@ -279,7 +293,7 @@ impl Runner {
             let ran = kept.ran;
             if !told {
                 let name = if due.proves.iter().any(|id| id == "test") {
-                    "test_output.txt".to_owned()
+                    TESTS.to_owned()
                 } else {
                     format!("check-{index}.txt")
                 };
@@ -385,6 +399,7 @@ impl Runner {
         n: u32,
         open: &Open,
         claimed: &BTreeSet<String>,
+        unknown: &[String],
         verified: &BTreeSet<String>,
         acted: &[Acted],
         outputs: &BTreeMap<String, Ran>,
@@ -409,7 +424,16 @@ impl Runner {
         self.files.artefact(&*sandbox, n, "git_diff.patch", diff.as_bytes()).await?;
         let pr = serde_json::to_vec(&self.state().pull_request).unwrap_or_default();
         self.files.artefact(&*sandbox, n, "pr_state.json", &pr).await?;
-        let errors = self.errors(n, open, claimed, verified, acted, outputs, closing);
+        let mut errors = self.errors(n, open, claimed, verified, acted, outputs, closing);
+        if !unknown.is_empty() {
+            let open = self.state().started.boxes.iter().map(|pinned| pinned.id.clone());
+            let open: Vec<String> = open.filter(|id| !verified.contains(id)).collect();
+            let (claims, ids) = (named(unknown), named(&open));
+            line(
+                &mut errors,
+                &format!("you claimed {claims}, which names no box: claim boxes by their ids, here {ids}"),
+            );
+        }
         let activity = activity(n, open, acted, verified);
         let before = |name: &str| judged.logs.get(name).copied().unwrap_or(u64::MAX);
         if !errors.is_empty() {
@@ -538,6 +562,17 @@ pub(super) struct Protected {
     globs: GlobSet,
     /// Files of the start commit with the hashes of their contents.
     files: Vec<(String, Option<String>)>,
+}
+
+/// Lists a few names for a line.
+fn named(names: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let mut list: Vec<String> =
+        names.iter().take(SHOWN).map(|name| format!("`{}`", text::first_line(name, 100))).collect();
+    if names.len() > SHOWN {
+        list.push(format!("{} more", names.len() - SHOWN));
+    }
+    list.join(", ")
 }
 
 fn line(out: &mut String, text: &str) {

@@ -61,7 +61,8 @@ impl Closing {
     /// Removes what an earlier attempt at an iteration left: one begins again when its sandbox had to be made anew.
     pub(super) fn forget(folder: &Folder, n: u32) -> Result<(), Error> {
         remove(folder, n, |name| {
-            is_check(name) || name.starts_with("call-") || name == NAME || name == ACTIONS || name == SESSION
+            let of_a_step = ["call-", "action-"].iter().any(|start| name.starts_with(start));
+            is_check(name) || of_a_step || [NAME, ACTIONS, SESSION, TESTS].contains(&name)
         })
     }
 
@@ -117,6 +118,8 @@ impl Kept {
 const NAME: &str = "closing.json";
 /// What the actions of an iteration did, a line each.
 pub(super) const ACTIONS: &str = "actions.jsonl";
+/// What the test command printed.
+pub(super) const TESTS: &str = "test_output.txt";
 
 fn name(index: usize) -> String {
     format!("check-{index}.json")

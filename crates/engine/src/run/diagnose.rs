@@ -14,8 +14,9 @@ use ralph_core::hash::{sha256, short};
 use ralph_core::task::Apply;
 use ralph_core::{prompt, proof, text};
 
-use super::call::{Dialled, Kept, Place, recorded, tokens_of};
+use super::call::{Dialled, Kept, NotPaid, Place, recorded, tokens_of};
 use super::conversation;
+use super::excerpts::last_tests;
 use super::runner::{Runner, chain};
 use crate::error::Error;
 use crate::git::Sha;
@@ -88,10 +89,11 @@ impl Runner {
         let request = self.question(n, call, profile, reask)?;
         let (reservation, max_output) = match self.reserve(profile, tokens_of(&request)) {
             Ok(reserved) => reserved,
-            Err(limit) => {
+            Err(NotPaid::Limit(limit)) => {
                 let why = format!("what is left of the {limit} budget does not pay for it");
                 return self.no_diagnosis(n, profile, &why).await;
             }
+            Err(NotPaid::Unpriced(error)) => return self.no_diagnosis(n, profile, &error.to_string()).await,
         };
         let request = Request { max_output_tokens: max_output, ..request };
         let key = CallKey::of_diagnosis(self.number(), n, call);
@@ -227,8 +229,12 @@ impl Runner {
         };
         let (guardrails, diagnostics, errors) =
             (mirror("guardrails.md")?, mirror("diagnostics.md")?, mirror("errors.log")?);
-        let (task, test_output, past) =
-            (self.pinned_task()?, self.last_test_output(n.saturating_add(1))?, self.past()?);
+        let (task, past) = (self.pinned_task()?, self.past()?);
+        let tests = last_tests(&self.folder, n.saturating_add(1));
+        let test_output = match &tests {
+            Some((_, path)) => self.folder.read(path)?.unwrap_or_default(),
+            None => Vec::new(),
+        };
         let samples: Vec<_> = state.window.iter().cloned().collect();
         let boxes = |verified: bool| -> Vec<&str> {
             let ids = state.started.boxes.iter().map(|pinned| pinned.id.as_str());
@@ -242,7 +248,8 @@ impl Runner {
             guardrails: &guardrails,
             diagnostics: &diagnostics,
             errors_log: &errors,
-            test_output: &test_output,
+            test_output: &String::from_utf8_lossy(&test_output),
+            tested_in: tests.map(|(n, _)| n),
             samples: &samples,
             score: state.last_score.as_ref(),
             past: &past,
@@ -356,11 +363,19 @@ impl Runner {
         Ok(Ok(()))
     }
 
-    /// Says whether a profile is one of the run's.
+    /// Says whether a profile is one of the run's, and a cap holds its cost.
     pub(super) fn knows(&self, profile: &str) -> Result<(), String> {
         let started = &self.state().started;
         let names = started.profiles.working(started.agent.as_ref());
-        if names.contains(&profile) { Ok(()) } else { Err(format!("the run knows the profiles {}", names.join(", "))) }
+        if !names.contains(&profile) {
+            return Err(format!("the run knows the profiles {}", names.join(", ")));
+        }
+        let price = started.profiles.get(profile).and_then(|profile| profile.price.as_ref());
+        if self.state().budget.holds(price) {
+            Ok(())
+        } else {
+            Err(Error::Unpriced { profile: profile.to_owned() }.to_string())
+        }
     }
 
     /// Judges a new text of the task and writes it beside the old ones; it counts once an event says so.

@@ -2,14 +2,16 @@
 //! size, and a prompt must not wait for it.
 
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ralph_core::prompt::{Keep, Part, Unread};
 use ralph_sandbox::{Error as SandboxError, Exec, Sandbox, capture};
 
+use super::closing::TESTS;
 use super::files::{Files, inside};
 use crate::error::{Error, file};
+use crate::store::Folder;
 
 /// The texts of a prompt that stand in files.
 #[derive(Debug, Default)]
@@ -18,8 +20,9 @@ pub(super) struct Excerpts {
     pub(super) progress: String,
     pub(super) notes: String,
     pub(super) errors: String,
-    /// What the tests printed in the iteration before.
+    /// What the tests printed when they last ran, and in which iteration that was.
     pub(super) test_output: String,
+    pub(super) tested_in: Option<u32>,
     /// How much longer each of them is.
     pub(super) unread: Vec<Unread>,
 }
@@ -32,8 +35,8 @@ struct Piece {
 }
 
 impl Excerpts {
-    /// Reads what a prompt shows: the `.ralph` files as the agent sees them, and the host's own record of the tests.
-    pub(super) async fn read(files: &Files, sandbox: &dyn Sandbox, tested_in: u32) -> Result<Self, Error> {
+    /// Reads what the prompt of iteration `n` shows: the `.ralph` files as the agent sees them, and the host's own record of the tests.
+    pub(super) async fn read(files: &Files, sandbox: &dyn Sandbox, n: u32) -> Result<Self, Error> {
         let mut excerpts = Self::default();
         for (part, name) in [
             (Part::Guardrails, "guardrails.md"),
@@ -44,8 +47,10 @@ impl Excerpts {
             let piece = of_sandbox(sandbox, name, part).await?;
             excerpts.put(part, piece);
         }
-        let path = files.folder().iteration(tested_in).join("test_output.txt");
-        excerpts.put(Part::TestOutput, of_host(&path, Part::TestOutput).map_err(file("read", &path))?);
+        if let Some((tested_in, path)) = last_tests(files.folder(), n) {
+            excerpts.put(Part::TestOutput, of_host(&path, Part::TestOutput).map_err(file("read", &path))?);
+            excerpts.tested_in = Some(tested_in);
+        }
         Ok(excerpts)
     }
 
@@ -62,6 +67,12 @@ impl Excerpts {
             self.unread.push(Unread { part, bytes: piece.unread });
         }
     }
+}
+
+/// Finds the newest iteration before `n` in which the tests ran, and what they printed. Not every iteration tests: one that
+/// only looks around changes nothing, and what failed before is what it looks for.
+pub(super) fn last_tests(folder: &Folder, n: u32) -> Option<(u32, PathBuf)> {
+    (0..n).rev().map(|n| (n, folder.iteration(n).join(TESTS))).find(|(_, path)| path.is_file())
 }
 
 fn cap(part: Part) -> u64 {
@@ -130,7 +141,7 @@ fn of_host(path: &Path, part: Part) -> io::Result<Piece> {
 }
 
 /// Makes text of a piece that may begin or end in the middle of a character.
-fn whole_characters(bytes: &[u8]) -> String {
+pub(super) fn whole_characters(bytes: &[u8]) -> String {
     let continues = |byte: &u8| byte & 0b1100_0000 == 0b1000_0000;
     let start = bytes.iter().take(3).take_while(|byte| continues(byte)).count();
     let bytes = bytes.get(start..).unwrap_or_default();
@@ -153,7 +164,6 @@ mod tests {
     use ralph_sandbox::{Backend as _, Network, Resources, Spec};
 
     use super::*;
-    use crate::store::Folder;
 
     #[test]
     fn characters_that_were_cut() {
@@ -191,7 +201,7 @@ mod tests {
         std::os::unix::fs::symlink("real.md", sandbox.workspace().join(inside("notes.md"))).unwrap();
         fs::create_dir_all(files.folder().iteration(3)).unwrap();
         fs::write(files.folder().iteration(3).join("test_output.txt"), &long).unwrap();
-        let read = Excerpts::read(&files, &*sandbox, 3).await.unwrap();
+        let read = Excerpts::read(&files, &*sandbox, 4).await.unwrap();
         let end = |part: Part| long.get(long.len() - part.cap()..).unwrap();
         assert_eq!(read.guardrails, end(Part::Guardrails));
         assert_eq!(read.errors, end(Part::Errors));
@@ -200,10 +210,14 @@ mod tests {
         assert_eq!(read.notes, "", "a link is not followed");
         let unread = |part: Part| Unread { part, bytes: (long.len() - part.cap()) as u64 };
         let want = [Part::Guardrails, Part::Progress, Part::Errors, Part::TestOutput].map(unread);
-        assert_eq!(read.unread, want);
+        assert_eq!((read.unread, read.tested_in), (want.to_vec(), Some(3)));
+        // An iteration that does not test leaves what was tested before.
+        fs::create_dir_all(files.folder().iteration(4)).unwrap();
+        let read = Excerpts::read(&files, &*sandbox, 9).await.unwrap();
+        assert_eq!((read.test_output.as_str(), read.tested_in), (end(Part::TestOutput), Some(3)));
         // Small ones are whole, and one that is missing is empty.
         sandbox.write(&inside("errors.log"), b"one\n", None).await.unwrap();
-        let read = Excerpts::read(&files, &*sandbox, 4).await.unwrap();
-        assert_eq!((read.errors.as_str(), read.test_output.as_str()), ("one\n", ""));
+        let read = Excerpts::read(&files, &*sandbox, 3).await.unwrap();
+        assert_eq!((read.errors.as_str(), read.test_output.as_str(), read.tested_in), ("one\n", "", None));
     }
 }

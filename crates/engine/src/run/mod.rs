@@ -14,6 +14,7 @@ mod diagnose;
 mod excerpts;
 mod files;
 mod hearing;
+mod last_actions;
 mod owed;
 mod prepare;
 mod prove;

@@ -89,7 +89,22 @@ fn may_go_on(state: &State, run: &str) -> Result<(), Error> {
         let (why, hint) = ("it has succeeded".to_owned(), format!("ralph diff {run}"));
         return Err(Error::CannotResume { run: run.to_owned(), why, hint });
     }
-    Ok(())
+    held(state, run)
+}
+
+/// Refuses to go on with a profile whose calls no cap would hold. Such a run was begun by a version that let it.
+fn held(state: &State, run: &str) -> Result<(), Error> {
+    let profiles = &state.started.profiles;
+    let holds = |name: &&str| profiles.get(name).is_none_or(|profile| state.budget.holds(profile.price.as_ref()));
+    if holds(&state.profile.as_str()) {
+        return Ok(());
+    }
+    let hint = match profiles.names().into_iter().find(holds) {
+        Some(other) => format!("ralph set-profile {run} {other}, then ralph resume {run}"),
+        None => "begin anew with a cap of tokens: ralph run --max-tokens 2000000".to_owned(),
+    };
+    let why = Error::Unpriced { profile: state.profile.clone() }.to_string();
+    Err(Error::CannotResume { run: run.to_owned(), why, hint })
 }
 
 /// Tells whether all that is left to do is to say that the run succeeded.

@@ -449,6 +449,9 @@ impl Runner {
             Err(error) => return Err(error.into()),
         }
         self.survey = None;
+        // What it said and claimed stands where the answer of a model would.
+        let reply = serde_json::to_vec_pretty(&kept.reply).unwrap_or_default();
+        self.files.artefact(&*sandbox, n, "response.json", &reply).await?;
         let acted = super::act::Acted {
             index: 0,
             kind: run::SESSION.to_owned(),

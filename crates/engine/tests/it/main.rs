@@ -18,5 +18,6 @@ mod replay;
 mod stuck;
 mod support;
 mod traces;
+mod unpriced;
 #[cfg(target_os = "linux")]
 mod way_out;

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use ralph_core::env::Env;
-use ralph_core::event::{Event, Line};
+use ralph_core::event::{Event, Level, Line};
 use ralph_core::prompt::{Part, WHOLE_BYTES};
-use ralph_core::run::Status;
+use ralph_core::run::{State, Status};
 use ralph_engine::host::Host;
-use ralph_engine::run::{Keep, Stops, begin};
-use ralph_engine::store::{Announce, Home, Moment};
+use ralph_engine::run::{Begin, Keep, Stops, begin};
+use ralph_engine::store::{Announce, Home, Moment, Silent};
+use serde_json::{Value, json};
 
 use super::support::{Case, HandOver, Scenario};
 
@@ -138,4 +139,100 @@ async fn huge_files_are_not_read_for_a_prompt() {
         };
         assert!(!prompt.contains(&other), "{part:?}");
     }
+}
+
+const WORD: &str = r#"---
+task_id: word-001
+test_command: "sh tests/all.sh"
+---
+
+# Say the word
+
+- [ ] M1.1 The word of the house is said
+  - verify: `sh tests/all.sh`
+"#;
+
+const HOUSE: [(&str, &str); 2] = [
+    ("house/word.txt", "the word is quince\n"),
+    ("tests/all.sh", "cmp -s house/word.txt said.txt || { echo 'that is not the word' >&2; exit 1; }\n"),
+];
+
+fn step(actions: &Value, claimed: &[&str]) -> Value {
+    json!({"usage": {"input": 900, "output": 40},
+        "json": {"summary": "A step.", "actions": actions, "claims": {"checkboxes_checked": claimed}}})
+}
+
+async fn run(case: &Case, change: impl FnOnce(&mut Begin)) -> State {
+    let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", case.home().state_dir().display().to_string())];
+    let env = Env::new(env.map(|(name, value)| (name.to_owned(), value)));
+    let host = Host::open(case.home(), env).await.unwrap();
+    let mut wish = case.wish();
+    change(&mut wish);
+    let mut runner = begin(&host, wish, Box::new(Silent), Stops::default(), Keep::Always).await.unwrap().runner;
+    runner.drive().await.unwrap().clone()
+}
+
+/// A model that guesses, then looks, and knows the word only once it has read it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_sees_what_its_actions_printed() {
+    let look = json!([
+        {"type": "run", "command": "echo nothing"},
+        {"type": "run", "command": "seq 100000; cat house/word.txt"},
+    ]);
+    let mut looks = step(&look, &[]);
+    looks["repeat"] = true.into();
+    let say = json!([{"type": "write", "path": "said.txt", "content": "the word is quince\n"}, {"type": "commit", "message": "say it"}]);
+    let mut says = step(&say, &["M1.1"]);
+    says["when"] = json!({"prompt_contains": "\nthe word is quince\n"});
+    let guesses = step(&json!([{"type": "write", "path": "said.txt", "content": "the word is pear\n"}]), &[]);
+    let script: Vec<String> = [json!({"format": 1}), guesses, looks, says].iter().map(Value::to_string).collect();
+    let case = Case::with(&HOUSE, WORD, &script.join("\n"), HandOver::Here);
+    let ended = run(&case, |wish| wish.task_path = "tasks/word.md".to_owned()).await;
+    assert_eq!((ended.status, ended.spent.iterations), (Status::Succeeded, 3), "{}", case.told());
+
+    let folder = case.folder().unwrap();
+    let prompt = |n: u32| fs::read_to_string(folder.iteration(n).join("prompt.md")).unwrap();
+    let (first, second, third) = (prompt(1), prompt(2), prompt(3));
+    assert!(!first.contains("What your last actions printed") && first.contains("# Last test output\n(empty)\n"));
+    assert!(second.contains("# What your last actions printed (iteration 1)\n- action 0, done: write said.txt\n\n# "));
+    let mark = third.split("[ralph:begin last-actions ").nth(1).unwrap().split(']').next().unwrap();
+    let printed = format!(
+        "# What your last actions printed (iteration 2)\n- action 0, exit 0: echo nothing\n\
+         [ralph:begin last-actions {mark}]\nnothing\n[ralph:end last-actions {mark}]\n\
+         - action 1, exit 0: seq 100000; cat house/word.txt\n[ralph:begin last-actions {mark}]\n1\n2\n3\n"
+    );
+    assert!(third.contains(&printed), "{third}");
+    let whole = fs::metadata(folder.iteration(2).join("action-1.txt")).unwrap().len();
+    let cut = format!(
+        "[ralph:end last-actions {mark}]\n({} bytes left out here; the whole: `.ralph/iterations/2/action-1.txt`)\n\
+         [ralph:begin last-actions {mark}]\n",
+        whole - (16 << 10)
+    );
+    assert!(third.contains(&cut), "{third}");
+    // The iteration that looked did not test: what failed before it is what counts.
+    let tests = format!(
+        "# Last test output (iteration 1)\n[ralph:begin test-output {mark}]\nthat is not the word\n[ralph:end test-output {mark}]\n"
+    );
+    assert!(third.contains(&tests), "{third}");
+    for prompt in [&first, &second, &third] {
+        assert!(
+            prompt.contains("Never edit `tasks/word.md`, a proof") && !prompt.contains("ralph_task.md"),
+            "{prompt}"
+        );
+    }
+}
+
+/// A claim in other words than the ids is understood where it can be, and told where it cannot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_that_name_no_box_are_told() {
+    let say = json!([{"type": "write", "path": "said.txt", "content": "the word is quince\n"}, {"type": "commit", "message": "say it"}]);
+    let vague = step(&say, &["the word", "M7"]);
+    let mut told = step(&json!([{"type": "run", "command": "cat said.txt"}]), &["The word of the house is said"]);
+    told["when"] = json!({"prompt_contains": "you claimed `the word`, `M7`, which names no box: claim boxes by their ids, here `M1.1`"});
+    let script: Vec<String> = [json!({"format": 1}), vague, told].iter().map(Value::to_string).collect();
+    let case = Case::with(&HOUSE, WORD, &script.join("\n"), HandOver::Here);
+    let ended = run(&case, |_| ()).await;
+    assert_eq!((ended.status, ended.spent.iterations), (Status::Succeeded, 2), "{}", case.told());
+    let warned = |line: Line| matches!(line.event, Event::Log { level: Level::Warn, text, .. } if text == "claimed what names no box: `the word`, `M7`");
+    assert_eq!(case.lines().into_iter().filter(|line| warned(line.clone())).count(), 1, "{}", case.told());
 }

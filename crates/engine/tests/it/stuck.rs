@@ -547,3 +547,18 @@ fn killed_in_the_middle_of_a_diagnosis() {
         case.assert_tidy();
     }
 }
+
+/// A run that goes in circles changes nothing and tests nothing: what its tests said before that is what a doctor needs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_doctor_is_shown_the_newest_tests() {
+    let ajar = reply("Ajar.", &[json!({"type": "write", "path": "door.txt", "content": "ajar\n"})], &[]);
+    let mut rattle = rattle();
+    rattle["repeat"] = true.into();
+    let case = case(TASK, &script(&[ajar, rattle]));
+    case.helper("doctor", &doctor(&diagnosis()));
+    run(&case, |wish| wish.ladder = vec![Rung::Diagnose, Rung::Pause]).await;
+    let asked = case.folder().unwrap().path().join("diagnoses/1/prompt.md");
+    let asked = std::fs::read_to_string(asked).unwrap_or_else(|_| panic!("{}", case.told()));
+    let tests = asked.split("# Last test output (iteration 1)\n").nth(1).unwrap_or_else(|| panic!("{asked}"));
+    assert!(tests.lines().nth(2) == Some("the key is not turned"), "{asked}");
+}

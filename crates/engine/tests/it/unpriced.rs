@@ -1,0 +1,116 @@
+//! Profiles of which nobody knows what they cost, in runs that cap no tokens: no way leads to a call of theirs.
+
+use std::fs;
+
+use ralph_core::control::Control;
+use ralph_core::env::Env;
+use ralph_core::event::{Event, PinnedProfile};
+use ralph_core::run::Status;
+use ralph_engine::Error;
+use ralph_engine::host::Host;
+use ralph_engine::run::{Begin, Keep, Raise, Recreate, Runner, Stops, at_rest, begin, resume};
+use ralph_engine::store::Silent;
+use serde_json::{Value, json};
+
+use super::support::{Case, HandOver};
+
+const TASK: &str = "---\ntask_id: free-001\ntest_command: \"true\"\n---\n\n# Go on\n\n\
+                    - [ ] M1.1 There is an out\n  - verify: `grep -q done out.txt`\n";
+
+const WHY: &str = "is not known and the run has no cap of tokens, so nothing would hold its cost";
+
+/// A model that asks a person before anything else.
+fn script() -> String {
+    let pause = json!({"usage": {"input": 9, "output": 9}, "repeat": true,
+        "json": {"summary": "Wait.", "actions": [{"type": "pause", "reason": "a question"}]}});
+    format!("{}\n{pause}", json!({"format": 1}))
+}
+
+async fn host(case: &Case) -> Host {
+    let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", case.home().state_dir().display().to_string())];
+    Host::open(case.home(), Env::new(env.map(|(name, value)| (name.to_owned(), value)))).await.unwrap()
+}
+
+fn case() -> Case {
+    let case = Case::with(&[], TASK, &script(), HandOver::Here);
+    case.helper("fallback", &script());
+    case.helper("doctor", &script());
+    case
+}
+
+fn uncapped(case: &Case) -> Begin {
+    let mut wish = case.wish();
+    wish.budget.tokens = None;
+    wish
+}
+
+fn profiles(wish: &mut Begin) -> [&mut PinnedProfile; 3] {
+    let profiles = &mut wish.profiles;
+    [&mut profiles.default, profiles.fallback.as_mut().unwrap(), profiles.doctor.as_mut().unwrap()]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_run_begins_with_one() {
+    let case = case();
+    let host = host(&case).await;
+    for (at, name) in ["scripted", "fallback", "doctor"].into_iter().enumerate() {
+        let mut wish = uncapped(&case);
+        profiles(&mut wish)[at].price = None;
+        let refused = begin(&host, wish, Box::new(Silent), Stops::default(), Keep::Always).await;
+        assert!(matches!(&refused, Err(Error::Unpriced { profile }) if profile == name), "{refused:?}");
+        assert!(case.folder().is_none(), "nothing was made");
+    }
+    let mut wish = case.wish();
+    for profile in profiles(&mut wish) {
+        profile.price = None;
+    }
+    assert!(begin(&host, wish, Box::new(Silent), Stops::default(), Keep::Always).await.is_ok(), "tokens are capped");
+}
+
+/// Takes the prices of profiles out of a run's first event, as an earlier version would have written it.
+fn forget_prices(case: &Case, names: &[&str]) {
+    let path = case.folder().unwrap().events_path();
+    let text = fs::read_to_string(&path).unwrap();
+    let (first, rest) = text.split_once('\n').unwrap();
+    let mut first: Value = serde_json::from_str(first).unwrap();
+    for name in names {
+        first["profiles"][name]["price"] = Value::Null;
+    }
+    fs::write(&path, format!("{first}\n{rest}")).unwrap();
+}
+
+async fn go_on(case: &Case) -> Result<Runner, Error> {
+    let (folder, raise) = (case.folder().unwrap(), Raise { cost_usd: 5.0, ..Raise::default() });
+    resume(&host(case).await, folder, raise, Recreate::No, Box::new(Silent), Stops::default(), Keep::Always).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_run_of_an_earlier_version_goes_on_with_one() {
+    let case = case();
+    let host = host(&case).await;
+    let begun = begin(&host, uncapped(&case), Box::new(Silent), Stops::default(), Keep::Always).await.unwrap();
+    let mut runner = begun.runner;
+    assert!(matches!(runner.drive().await.unwrap().status, Status::Paused { .. }), "{}", case.told());
+    drop(runner);
+    forget_prices(&case, &["fallback", "doctor"]);
+    let spent = case.state().unwrap().spent;
+
+    let ask = |control: Control| at_rest(&host, case.folder().unwrap(), control, "a person", Box::new(Silent));
+    let told = ask(Control::SetProfile { name: "fallback".to_owned() }).await;
+    let why = format!("the price of profile `fallback` {WHY}");
+    assert!(matches!(&told, Err(Error::ControlRefused { why: told, .. }) if *told == why), "{told:?}");
+    // The doctor is asked only where its calls are held.
+    ask(Control::Diagnose).await.unwrap();
+    let failed = case.lines().into_iter().rev().find_map(|line| match line.event {
+        Event::DiagnosisWritten { failed, .. } => failed,
+        _ => None,
+    });
+    assert_eq!(failed, Some(format!("the price of profile `doctor` {WHY}")), "{}", case.told());
+    assert_eq!(case.state().unwrap().spent.tokens, spent.tokens);
+
+    forget_prices(&case, &["default"]);
+    let refused = go_on(&case).await;
+    let Err(Error::CannotResume { why, hint, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(why, format!("the price of profile `scripted` {WHY}"));
+    assert_eq!(hint, "begin anew with a cap of tokens: ralph run --max-tokens 2000000");
+}
