@@ -593,7 +593,7 @@ mod tests {
     #[test]
     fn what_was_refused_is_told_to_either_engine() {
         let refused = "- evil.test (3 times): no rule names it\n";
-        let agent = Ask::Agent { task_file: "ralph_task.md", notes_file: ".ralph/notes.md" };
+        let agent = Ask::Agent { notes_file: ".ralph/notes.md" };
         for ask in [inputs().ask, agent] {
             let (with, without) = (build(&Inputs { refused, ask, ..inputs() }), build(&Inputs { ask, ..inputs() }));
             let told = "\n# What the network refused since the last prompt\n\
