@@ -694,7 +694,9 @@ impl Reason {
                 format!("ralph resume {run}")
             }
             Self::Script { .. } => format!("add replies to the script, then ralph resume {run}"),
-            Self::Baseline { .. } => "ralph lint --baseline, mend the task file, then ralph run".to_owned(),
+            Self::Baseline { .. } => format!(
+                "ralph lint --baseline, mend the task file, then ralph run (or ralph edit-task {run} FILE, then ralph resume {run})"
+            ),
         }
     }
 }

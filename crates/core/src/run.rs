@@ -2,6 +2,8 @@
 //!
 //! What should happen next is not here but in [`crate::decide`].
 
+pub(crate) mod red_first;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
@@ -187,7 +189,7 @@ pub struct State {
     pub profile: String,
     pub workplace: Option<Workplace>,
     pub baseline: Option<Vec<Baseline>>,
-    /// Why the base commit makes the run pointless, until a person wants it all the same.
+    /// Why the base commit makes the run pointless, until it is asked again.
     pub baseline_refused: Option<String>,
     pub open: Option<Open>,
     pub last: Option<Finished>,
@@ -600,7 +602,7 @@ impl State {
                 self.gate = None;
                 self.reclaim.append(&mut self.verified);
             }
-            Some(Reason::Baseline { .. }) => self.baseline_refused = None,
+            Some(Reason::Baseline { .. }) => self.resumed_after_refusal(),
             _ => (),
         }
         // Who waits for a provider that never answers must come to a person in the end.

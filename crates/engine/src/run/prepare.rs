@@ -70,7 +70,8 @@ impl Runner {
     }
 
     pub(super) async fn baseline(&mut self) -> Result<(), Error> {
-        let started = self.state().started.clone();
+        let mut started = self.state().started.clone();
+        started.policy = self.state().policy().clone();
         let sha = started.start_commit.clone();
         let report = crate::baseline::check(&self.host, &self.bare, self.folder.path(), &started, &sha).await?;
         let refused = report.findings.iter().find(|finding| finding.severity == Severity::Error);

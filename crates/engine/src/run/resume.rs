@@ -45,6 +45,10 @@ pub async fn resume(
         let hint = format!("ralph diff {run}");
         return Err(Error::CannotResume { run, why: "it has succeeded".to_owned(), hint });
     }
+    // A run whose process died before it could say so is left to say it.
+    if let (false, Some(why)) = (state.status.active(), state.pointless()) {
+        return Err(Error::RedFirst { run, why: why.to_owned() });
+    }
     let mut runner = Runner::take(host.clone(), folder, announce, stops, keep).await?;
     if let (false, Some(open)) = (state.status.active(), &state.open) {
         Closing::reopen(&runner.folder, open.n)?;
