@@ -15,6 +15,7 @@ use crate::gutter::{Rung, Sample, Score};
 use crate::money::Micros;
 use crate::policy::Policy;
 use crate::price::{Price, Usage};
+use crate::proof::PinnedPart;
 use crate::task::{Diagnose, Task};
 
 /// The number of the format that `events.jsonl` is written in.
@@ -345,8 +346,11 @@ pub struct Started {
     pub check_timeout_s: u64,
     pub boxes: Vec<PinnedBox>,
     pub protected_paths: Vec<String>,
-    /// Scripts of the base commit that proofs execute: protected as well.
+    /// Files that judge the work besides the commands themselves: protected as well.
     pub proof_files: Vec<String>,
+    /// Files of which a part judges the work; missing in older runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned_parts: Vec<PinnedPart>,
     pub policy: Policy,
     pub commit_state: bool,
     pub min_changed_lines: u64,

@@ -14,6 +14,7 @@ mod diagnose;
 mod excerpts;
 mod files;
 mod hearing;
+mod judges;
 mod prepare;
 mod prove;
 mod publish;
