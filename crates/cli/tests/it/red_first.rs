@@ -64,3 +64,20 @@ fn proofs_of_an_edited_task_run_red_first_too() {
     assert!(told.contains("the proof of `M1.3` already passes"), "{told}");
     assert_eq!((ralph.events_of("baseline-checked").len(), calls(&ralph)), (3, 2));
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_host_that_the_policy_denies_is_named() {
+    let task = roomy().replace("sh tests/two.sh", "curl -sSf -m 20 https://pkg.example.com/two");
+    let ralph = Ralph::at(Home::with_task(&task), &[answer(&honest(), &BOTH)]);
+    let told = "the proof of `M1.2` needs the host `pkg.example.com`, which the policy denies";
+    let said = ralph.ralph(&["lint", "--baseline"]).exits(2);
+    assert!(format!("{}{}", said.stdout, said.stderr).contains(told), "{}{}", said.stdout, said.stderr);
+    let said = ralph.ralph(&["run"]).exits(2);
+    assert!(said.stderr.contains(told), "{}", said.stderr);
+    assert_eq!(ralph.events_of("policy-denied").first().unwrap()["host"], "pkg.example.com");
+    // A person may have allowed it meanwhile: the base is asked again, and says the same.
+    let said = ralph.ralph(&["resume", "@"]).exits(2);
+    assert!(said.stderr.contains(told), "{}", said.stderr);
+    assert_eq!((ralph.events_of("baseline-checked").len(), ralph.events_of("model-called").len()), (2, 0));
+}

@@ -29,7 +29,7 @@ pub use begin::{Begin, Begun, baseline_of, begin};
 pub use controls::at_rest;
 pub use conversation::CONVERSATION;
 pub use diagnose::proposals;
-pub(crate) use prepare::{discard, fresh};
+pub(crate) use prepare::{Role, discard, fresh};
 pub use resume::{Raise, Recreate, resume};
 pub use rewind::rewind;
 pub use runner::{Keep, Runner, Stops};

@@ -9,7 +9,7 @@ use ralph_core::receipt::{Body, Check, Receipt};
 use ralph_core::run::{Checked, State};
 use ralph_core::text;
 
-use super::prepare::{discard, fresh};
+use super::prepare::{Role, discard, fresh};
 use super::runner::Runner;
 use crate::check;
 use crate::error::Error;
@@ -33,7 +33,7 @@ impl Runner {
         let mut verified = self.state().verified.clone();
         for (index, due) in due {
             // Each in a sandbox of its own: model code that one of them runs cannot prepare the ground for the next.
-            let sandbox = fresh(&self.host, &self.bare, self.folder.path(), &started, &sha).await?;
+            let sandbox = fresh(&self.host, &self.bare, self.folder.path(), &started, &sha, Role::Proof).await?;
             let (halt, now) = (self.halt.clone(), self.stops.now.clone());
             let ran = tokio::select! {
                 ran = check::run(&*sandbox, &due.command, ".", timeout, &self.redactor) => Some(ran),
