@@ -3,6 +3,7 @@
 //! What should happen next is not here but in [`crate::decide`].
 
 pub(crate) mod red_first;
+mod share;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,6 +22,8 @@ use crate::gutter::{Rung, Sample, Score};
 use crate::money::Micros;
 use crate::policy::Policy;
 use crate::task::Apply;
+
+pub use share::Share;
 
 /// How many iterations the loop score looks back on; older ones can no longer matter.
 pub const WINDOW: usize = 8;
@@ -186,6 +189,8 @@ pub struct State {
     pub status: Status,
     pub budget: Budget,
     pub spent: Spent,
+    /// What each model was asked and paid, by its name.
+    pub models: BTreeMap<String, Share>,
     pub profile: String,
     pub workplace: Option<Workplace>,
     pub baseline: Option<Vec<Baseline>>,
@@ -272,6 +277,7 @@ impl State {
             status: Status::Preparing,
             budget: started.budget.clone(),
             spent: Spent { iterations: carried.iterations, wall_ms: 0, cost: carried.cost, tokens: carried.tokens },
+            models: BTreeMap::new(),
             profile: started.profiles.default.name.clone(),
             workplace: None,
             baseline: None,
@@ -345,7 +351,8 @@ impl State {
             Event::IterationStarted { n, profile, because, head, tree } => {
                 self.open_iteration(*n, profile, because.as_deref(), (head, tree));
             }
-            Event::ModelCalled { answer, usage, cost, .. } => {
+            Event::ModelCalled { answer, usage, cost, model, .. } => {
+                self.models.entry(model.clone()).or_default().add(*cost);
                 self.spent.cost += *cost;
                 self.spent.tokens = self.spent.tokens.saturating_add(usage.total());
                 self.through += u64::from(matches!(answer, Answer::Through { .. }));
