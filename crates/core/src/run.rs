@@ -658,6 +658,11 @@ impl State {
         complete.into_iter().filter_map(|(milestone, all)| all.then_some(milestone)).collect()
     }
 
+    /// Returns the boxes that a sandbox made anew has to prove again: what holds, and what was to be proved already.
+    pub fn held(&self) -> Vec<String> {
+        self.verified.union(&self.reclaim).cloned().collect()
+    }
+
     pub fn all_verified(&self) -> bool {
         self.started.boxes.iter().all(|pinned| self.verified.contains(&pinned.id))
     }

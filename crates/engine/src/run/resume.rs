@@ -67,7 +67,7 @@ pub async fn resume(
             (Ok(_) | Err(SandboxError::Gone { .. }), Recreate::Yes) => {
                 go_on(&mut runner, raise)?;
                 let head = state.imported.clone().unwrap_or_else(|| place.start.clone());
-                let reclaim = state.verified.iter().cloned().collect();
+                let reclaim = state.held();
                 runner.move_in(&state.started, &place.start, &head, reclaim).await?;
                 return Ok(runner);
             }
