@@ -314,6 +314,9 @@ pub(crate) struct Verify {
     /// Where commands run
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
+    /// The key that has to have signed it, where that is not this installation's own
+    #[arg(long, value_name = "HEX")]
+    pub(crate) key: Option<String>,
 }
 
 #[derive(Debug, Args)]

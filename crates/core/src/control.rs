@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::proof::PinnedPart;
+
 /// A wish for a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
@@ -56,9 +58,12 @@ pub struct TaskEdit {
     /// The proposal it carries out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal: Option<u32>,
-    /// Scripts of the base commit that its proofs execute; filled in by whoever carries it out.
+    /// Files that judge the work by its checks; filled in by whoever carries it out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proof_files: Vec<String>,
+    /// The same for parts of files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned_parts: Vec<PinnedPart>,
 }
 
 impl Control {

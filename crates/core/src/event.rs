@@ -15,6 +15,7 @@ use crate::gutter::{Cause, Rung, Sample, Score};
 use crate::money::Micros;
 use crate::policy::Policy;
 use crate::price::{Price, Usage};
+use crate::proof::PinnedPart;
 use crate::task::{Diagnose, Task};
 
 /// The number of the format that `events.jsonl` is written in.
@@ -362,8 +363,11 @@ pub struct Started {
     pub check_timeout_s: u64,
     pub boxes: Vec<PinnedBox>,
     pub protected_paths: Vec<String>,
-    /// Scripts of the base commit that proofs execute: protected as well.
+    /// Files that judge the work besides the commands themselves: protected as well.
     pub proof_files: Vec<String>,
+    /// Files of which a part judges the work; missing in older runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned_parts: Vec<PinnedPart>,
     pub policy: Policy,
     /// More bytes than this raise an alarm when they have left; missing in older runs, which raised none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -731,7 +735,9 @@ impl Reason {
                 format!("ralph resume {run}")
             }
             Self::Script { .. } => format!("add replies to the script, then ralph resume {run}"),
-            Self::Baseline { .. } => "ralph lint --baseline, mend the task file, then ralph run".to_owned(),
+            Self::Baseline { .. } => format!(
+                "ralph lint --baseline, mend the task file, then ralph run (or ralph edit-task {run} FILE, then ralph resume {run})"
+            ),
         }
     }
 }

@@ -84,6 +84,17 @@ pub fn table(checks: &[Check]) -> String {
     out
 }
 
+/// Says which boxes no command proves alone.
+pub fn shared(boxes: &[&str]) -> String {
+    if boxes.is_empty() {
+        return String::new();
+    }
+    let names = cell(&boxes.join(", "));
+    format!(
+        "\nNo proof of their own, only commands that cover others too: {names}. Look whether what they say was done.\n"
+    )
+}
+
 /// Writes the files of a change, a line each; binary files have no counts.
 pub fn changes(files: &[(String, Option<u64>, Option<u64>)]) -> String {
     let mut out = String::new();
@@ -155,6 +166,8 @@ mod tests {
             detail: ".envrc: a\nb".to_owned(),
             stop: false,
         };
+        assert_eq!(shared(&[]), "");
+        assert!(shared(&["M1.1", "M1.2"]).contains("M1.1, M1.2. Look"));
         assert_eq!(findings(&[finding]), "- **auto-run** .envrc: a b\n");
     }
 

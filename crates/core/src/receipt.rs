@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::money::Micros;
 
-/// The number of the receipt's format.
-pub const FORMAT: u32 = 1;
+/// The number of the receipt's format. Receipts of format 1 name one `model` and a `cost`; they are read as well.
+pub const FORMAT: u32 = 2;
 
 /// A signed statement of what ralph saw when it re-ran the checks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,11 +33,33 @@ pub struct Body {
     pub backend: String,
     /// The image digest, or a fingerprint of the base the backend ran on.
     pub base_fingerprint: String,
-    pub model: String,
-    pub cost: Micros,
+    /// Format 1: the run's own profile, whoever did the work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Format 1: millionths of a dollar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Micros>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Every model that was called, diagnoses included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<Used>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_micro_usd: Option<Micros>,
     pub policy_sha256: String,
     pub timeout_s: u64,
     pub checks: Vec<Check>,
+}
+
+/// How much of the work a model did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Used {
+    pub model: String,
+    pub calls: u64,
+    pub cost_micro_usd: Micros,
 }
 
 /// One command of the proof and how it ended.
@@ -58,7 +80,8 @@ impl Check {
     }
 }
 
-/// Returns the bytes a receipt signs. The prefix keeps the signature from meaning anything elsewhere.
+/// Returns the bytes a receipt signs. The prefix keeps the signature from meaning anything elsewhere. What a format does
+/// not know is not written, so that a receipt of an older one still says what was signed.
 pub fn signed_bytes(body: &Body) -> Vec<u8> {
     let mut bytes = b"ralph receipt 1\n".to_vec();
     bytes.extend(serde_json::to_vec(body).expect("a receipt holds only plain data"));
@@ -84,9 +107,46 @@ pub fn compare(then: &Check, now: Option<&Check>) -> Again {
     }
 }
 
+/// The name by which a check of the test command is known among what it proves.
+const TEST: &str = "test";
+
+/// Says why a receipt proves nothing, given what its checks said then and now; `None` when it does.
+pub fn flaw(checks: &[Check], again: &[Again]) -> Option<&'static str> {
+    if checks.is_empty() {
+        return Some("it holds no check");
+    }
+    if !checks.iter().any(|check| check.proves.iter().any(|id| id == TEST)) {
+        return Some("none of its checks is that of a test command");
+    }
+    if !checks.iter().all(Check::passed) {
+        return Some("a check of it failed when it was signed");
+    }
+    let same = again.len() == checks.len() && again.iter().all(|again| *again == Again::Same);
+    (!same).then_some("not every check ends as it did then")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_proves_nothing() {
+        use Again::{Cannot, Different, Same};
+        let ok = check(0, false);
+        let other = Check { proves: vec!["M1.1".to_owned()], ..ok.clone() };
+        for (checks, again, want) in [
+            (vec![], vec![], Some("it holds no check")),
+            (vec![other.clone()], vec![Same], Some("none of its checks is that of a test command")),
+            (vec![ok.clone(), check(1, false)], vec![Same, Same], Some("a check of it failed when it was signed")),
+            (vec![check(0, true)], vec![Same], Some("a check of it failed when it was signed")),
+            (vec![ok.clone()], vec![Different], Some("not every check ends as it did then")),
+            (vec![ok.clone()], vec![Cannot], Some("not every check ends as it did then")),
+            (vec![ok.clone(), other.clone()], vec![Same], Some("not every check ends as it did then")),
+            (vec![ok, other], vec![Same, Same], None),
+        ] {
+            assert_eq!(flaw(&checks, &again), want, "{checks:?} {again:?}");
+        }
+    }
 
     fn check(code: i32, timed_out: bool) -> Check {
         Check {

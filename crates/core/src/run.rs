@@ -2,6 +2,9 @@
 //!
 //! What should happen next is not here but in [`crate::decide`].
 
+pub(crate) mod red_first;
+mod share;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
@@ -19,6 +22,8 @@ use crate::gutter::{Cause, Climb, Rung, Sample, Score};
 use crate::money::Micros;
 use crate::policy::Policy;
 use crate::task::Apply;
+
+pub use share::Share;
 
 /// How many iterations the loop score looks back on; older ones can no longer matter.
 pub const WINDOW: usize = 8;
@@ -184,12 +189,14 @@ pub struct State {
     pub status: Status,
     pub budget: Budget,
     pub spent: Spent,
+    /// What each model was asked and paid, by its name.
+    pub models: BTreeMap<String, Share>,
     pub profile: String,
     /// The profile that somebody chose; without one it is the default. The ladder goes away from it and comes back.
     pub chosen: Option<String>,
     pub workplace: Option<Workplace>,
     pub baseline: Option<Vec<Baseline>>,
-    /// Why the base commit makes the run pointless, until a person wants it all the same.
+    /// Why the base commit makes the run pointless, until it is asked again.
     pub baseline_refused: Option<String>,
     pub open: Option<Open>,
     pub last: Option<Finished>,
@@ -274,6 +281,7 @@ impl State {
             status: Status::Preparing,
             budget: started.budget.clone(),
             spent: Spent { iterations: carried.iterations, wall_ms: 0, cost: carried.cost, tokens: carried.tokens },
+            models: BTreeMap::new(),
             profile: started.profiles.default.name.clone(),
             chosen: None,
             workplace: None,
@@ -354,7 +362,8 @@ impl State {
             Event::IterationStarted { n, profile, because, head, tree } => {
                 self.open_iteration(*n, profile, because.as_deref(), (head, tree));
             }
-            Event::ModelCalled { answer, usage, cost, .. } => {
+            Event::ModelCalled { answer, usage, cost, model, .. } => {
+                self.models.entry(model.clone()).or_default().add(*cost);
                 self.spent.cost += *cost;
                 self.spent.tokens = self.spent.tokens.saturating_add(usage.total());
                 self.through += u64::from(matches!(answer, Answer::Through { .. }));
@@ -626,7 +635,7 @@ impl State {
                 self.gate = None;
                 self.reclaim.append(&mut self.verified);
             }
-            Some(Reason::Baseline { .. }) => self.baseline_refused = None,
+            Some(Reason::Baseline { .. }) => self.resumed_after_refusal(),
             _ => (),
         }
         // Who waits for a provider that never answers must come to a person in the end.
@@ -679,6 +688,11 @@ impl State {
             }
         }
         complete.into_iter().filter_map(|(milestone, all)| all.then_some(milestone)).collect()
+    }
+
+    /// Returns the boxes that a sandbox made anew has to prove again: what holds, and what was to be proved already.
+    pub fn held(&self) -> Vec<String> {
+        self.verified.union(&self.reclaim).cloned().collect()
     }
 
     pub fn all_verified(&self) -> bool {

@@ -12,6 +12,8 @@ mod told;
 pub use book::Book;
 pub use calls::{Calls, Charged};
 pub use denials::Denials;
+#[cfg(target_os = "linux")]
+pub(crate) use denials::is_refusal;
 pub use read::{Entry, Reader, verify};
 pub use refused::refused;
 

@@ -12,7 +12,7 @@ use crate::check;
 use crate::error::Error;
 use crate::git::Bare;
 use crate::host::Host;
-use crate::run::{discard, fresh};
+use crate::run::{Role, discard, fresh};
 
 /// A check is repeated to find out whether it is flaky only while it is quick.
 const QUICK_MS: u64 = 5_000;
@@ -46,7 +46,7 @@ impl Report {
 
 /// Runs every proof on the base commit.
 pub async fn check(host: &Host, bare: &Bare, scratch: &Path, started: &Started, sha: &str) -> Result<Report, Error> {
-    let sandbox = fresh(host, bare, scratch, started, sha).await?;
+    let sandbox = fresh(host, bare, scratch, started, sha, Role::Baseline).await?;
     let due = decide::proof_due(started);
     let redactor = host.redactor();
     let timeout = Duration::from_secs(started.check_timeout_s);
@@ -71,7 +71,12 @@ pub async fn check(host: &Host, bare: &Bare, scratch: &Path, started: &Started, 
             }
         }
         let id = due.proves.first().cloned().unwrap_or_default();
-        checks.push(BaselineCheck { id, command: due.command.clone(), runs, denied_host: None });
+        checks.push(BaselineCheck {
+            id,
+            command: due.command.clone(),
+            runs,
+            denied_hosts: refused(host, sandbox.id()),
+        });
     }
     discard(&*sandbox).await;
     if let Some(error) = trouble {
@@ -79,6 +84,17 @@ pub async fn check(host: &Host, bare: &Bare, scratch: &Path, started: &Started, 
     }
     let findings = lint::baseline(&checks);
     Ok(Report { checks, findings, due })
+}
+
+/// Returns the hosts that were asked for in vain since this was last asked.
+fn refused(host: &Host, sandbox: &str) -> Vec<String> {
+    #[cfg(target_os = "linux")]
+    return host.egress().refused(sandbox).into_iter().collect();
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (host, sandbox);
+        Vec::new()
+    }
 }
 
 fn verdict(check: &BaselineCheck) -> BaselineVerdict {

@@ -65,6 +65,8 @@ pub enum Error {
     CannotRewind { run: String, n: u32, why: &'static str },
     #[error("run `{run}` cannot go on: {why}")]
     CannotResume { run: String, why: String, hint: String },
+    #[error("run `{run}` cannot go on: red first: {why}")]
+    RedFirst { run: String, why: String },
     #[error("could not read the randomness of the system")]
     Random,
 }
@@ -122,6 +124,9 @@ impl Error {
             Self::CannotResume { hint, .. } | Self::CannotAdopt { hint, .. } | Self::NoReceipt { hint, .. } => {
                 Some(hint.clone())
             }
+            Self::RedFirst { run, .. } => Some(format!(
+                "ralph edit-task {run} FILE with a proof that fails until its box is done, then ralph resume {run}"
+            )),
             Self::Refused(_) | Self::Spoilt { .. } | Self::Random => None,
         }
     }
@@ -138,6 +143,7 @@ impl Error {
             | Self::ControlRefused { .. }
             | Self::NoReceipt { .. }
             | Self::CannotRewind { .. }
+            | Self::RedFirst { .. }
             | Self::CannotAdopt { .. }
             | Self::NotRunning { .. }
             | Self::Sandbox(ralph_sandbox::Error::Gone { .. } | ralph_sandbox::Error::Name { .. }) => Exit::Usage,

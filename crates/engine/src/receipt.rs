@@ -7,6 +7,7 @@ use std::path::Path;
 
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use ralph_core::hash::{hex, unhex};
+use ralph_core::name::RunId;
 use ralph_core::receipt::{Body, FORMAT, Receipt, signed_bytes};
 
 use crate::error::{Error, file};
@@ -94,6 +95,10 @@ pub fn read(text: &str) -> Result<Receipt, Error> {
         return Err(Error::BadReceipt(format!("it has format {}, and this ralph reads {FORMAT}", head.format)));
     }
     let receipt: Receipt = serde_json::from_str(text).map_err(bad)?;
+    // It becomes the name of a folder, and a receipt may be a stranger's.
+    if RunId::parse(&receipt.body.run).is_err() {
+        return Err(Error::BadReceipt("its `run` is not the id of a run".to_owned()));
+    }
     let (Some(key), Some(signature)) = (unhex(&receipt.key), unhex(&receipt.signature)) else {
         return Err(Error::BadReceipt("its key or signature is not hex".to_owned()));
     };
@@ -107,10 +112,11 @@ pub fn read(text: &str) -> Result<Receipt, Error> {
 mod tests {
     use super::*;
     use ralph_core::money::Micros;
+    use ralph_core::receipt::Used;
 
     fn body() -> Body {
         Body {
-            run: "r".to_owned(),
+            run: "0123456789ab".to_owned(),
             ralph: "0".to_owned(),
             task_id: "t".to_owned(),
             task_sha256: String::new(),
@@ -119,8 +125,12 @@ mod tests {
             base_commit: "b".to_owned(),
             backend: "local".to_owned(),
             base_fingerprint: String::new(),
-            model: "m".to_owned(),
-            cost: Micros(1),
+            model: None,
+            cost: None,
+            engine: Some("agent".to_owned()),
+            agent: Some("claude".to_owned()),
+            models: vec![Used { model: "m".to_owned(), calls: 2, cost_micro_usd: Micros(1) }],
+            cost_micro_usd: Some(Micros(1)),
             policy_sha256: String::new(),
             timeout_s: 1,
             checks: Vec::new(),
@@ -136,10 +146,36 @@ mod tests {
         assert_eq!(Key::load_or_make(&path).unwrap().public(), receipt.key, "made once");
         let text = serde_json::to_string(&receipt).unwrap();
         assert_eq!(read(&text).unwrap(), receipt);
-        for (from, to) in [("\"cost\":1", "\"cost\":2"), ("\"commit\":\"c\"", "\"commit\":\"d\""), ("{", "")] {
+        for (from, to) in [
+            ("\"cost_micro_usd\":1", "\"cost_micro_usd\":2"),
+            ("\"calls\":2", "\"calls\":1"),
+            ("\"commit\":\"c\"", "\"commit\":\"d\""),
+            ("{", ""),
+        ] {
             assert!(read(&text.replacen(from, to, 1)).is_err(), "{from} -> {to}");
         }
-        assert!(read(&text.replacen("\"format\":1", "\"format\":9", 1)).unwrap_err().to_string().contains("format 9"));
+        assert!(read(&text.replacen("\"format\":2", "\"format\":9", 1)).unwrap_err().to_string().contains("format 9"));
+    }
+
+    /// Signed by a ralph that knew neither engine nor models.
+    const FORMAT_1: &str = r#"{"format":1,"body":{"run":"0123456789ab","ralph":"0.1.0","task_id":"t","task_sha256":"","branch":"ralph/t/x","commit":"c","base_commit":"b","backend":"local","base_fingerprint":"","model":"m","cost":1,"policy_sha256":"","timeout_s":1,"checks":[{"command":"make test","proves":["test"],"code":0,"timed_out":false,"duration_ms":5,"output_sha256":""}]},"key":"8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c","signature":"64ee5542706c4802df3113a698daa5c81b60f629a156ec36f9fb8dafe9292681c780d6ff409f893ff98c53e94355765f447919a826db0b55bceb7ebdf846c904"}"#;
+
+    #[test]
+    fn receipts_of_format_1_still_hold() {
+        let receipt = read(FORMAT_1).unwrap();
+        assert_eq!((receipt.body.model.as_deref(), receipt.body.cost), (Some("m"), Some(Micros(1))));
+        assert!(read(&FORMAT_1.replace("\"cost\":1", "\"cost\":2")).is_err());
+    }
+
+    #[test]
+    fn a_run_is_no_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = Key::load_or_make(&dir.path().join("key")).unwrap();
+        for run in ["/tmp/elsewhere", "../../elsewhere", "", "0123456789a/"] {
+            let receipt = key.sign(Body { run: run.to_owned(), ..body() });
+            let why = read(&serde_json::to_string(&receipt).unwrap()).unwrap_err().to_string();
+            assert!(why.contains("is not the id of a run"), "{run}: {why}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ralph_core::event::Identity;
-use ralph_core::receipt::{Again, Check, Receipt, compare};
+use ralph_core::receipt::{Again, Check, Receipt, compare, flaw};
 use ralph_sandbox::{Backend, Label, Sandbox, Spec};
 use serde::Serialize;
 
@@ -26,6 +26,8 @@ pub struct Report {
     pub signed_by: Signer,
     pub backend: String,
     pub lines: Vec<Line>,
+    /// Why it proves nothing, when that is so.
+    pub flaw: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -42,12 +44,6 @@ pub struct Line {
     pub then: i32,
     pub now: Option<i32>,
     pub verdict: Again,
-}
-
-impl Report {
-    pub fn all_same(&self) -> bool {
-        self.lines.iter().all(|line| line.verdict == Again::Same)
-    }
 }
 
 /// Finds the receipt a person means: a file, a run, a branch, or a commit with a note.
@@ -94,7 +90,9 @@ pub async fn verify(host: &Host, receipt: Receipt, backend: &str, repo: &Path) -
     let bare = repository(host, &receipt, repo, scratch.path()).await?;
     let chosen = host.backend(backend)?;
     let lines = again(host, &*chosen, &bare, scratch.path(), &receipt).await?;
-    Ok(Report { format: 1, receipt, signed_by, backend: backend.to_owned(), lines })
+    let verdicts: Vec<Again> = lines.iter().map(|line| line.verdict).collect();
+    let flaw = flaw(&receipt.body.checks, &verdicts);
+    Ok(Report { format: 1, receipt, signed_by, backend: backend.to_owned(), lines, flaw })
 }
 
 /// Finds the commit: in the repository the person stands in, or in the run's own.

@@ -69,6 +69,8 @@ pub struct Checkbox {
     pub milestone: Option<String>,
     pub verified: bool,
     pub proofs: Vec<String>,
+    /// Some command proves this box and no other.
+    pub own_proof: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -168,6 +170,7 @@ fn boxes(state: &State) -> Vec<Checkbox> {
         milestone: pinned.milestone.clone(),
         verified: state.verified.contains(&pinned.id),
         proofs: pinned.proofs.clone(),
+        own_proof: ralph_core::proof::has_own(&state.started, pinned),
     };
     state.started.boxes.iter().map(line).collect()
 }

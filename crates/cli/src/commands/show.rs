@@ -81,7 +81,8 @@ fn lines(view: &Detail) -> Vec<String> {
     out.push(paint(BOLD, "Boxes"));
     for checkbox in &view.boxes_detail {
         let mark = if checkbox.verified { paint(GREEN, "✓ verified") } else { "· open    ".to_owned() };
-        out.push(format!("  {mark}  {} {}", checkbox.id, one_line(&checkbox.text, 100)));
+        let shared = if checkbox.own_proof { "" } else { " (no proof of its own)" };
+        out.push(format!("  {mark}  {} {}{shared}", checkbox.id, one_line(&checkbox.text, 100)));
     }
     if !view.proof.is_empty() {
         out.push(String::new());

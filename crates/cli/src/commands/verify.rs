@@ -20,6 +20,14 @@ use crate::ui::{GREEN, RED, Ui, YELLOW, one_line, paint};
 pub(crate) async fn verify(setup: &Setup, args: &Verify, ui: &mut Ui) -> Outcome {
     let here = Path::new(".");
     let receipt = find(&setup.host, &args.what, here).await?;
+    if let Some(key) = args.key.as_deref().filter(|key| !key.eq_ignore_ascii_case(&receipt.key)) {
+        let found = one_line(&receipt.key, 64);
+        return Err(Failure::new(
+            Exit::Failed,
+            format!("the receipt is signed by `{found}`, not by `{}`", one_line(key, 64)),
+        )
+        .hint("get the receipt again from whom you trust"));
+    }
     let backend = args.backend.as_deref().unwrap_or(DEFAULT_BACKEND);
     let isolation = setup.host.backend(backend)?.capabilities();
     if !ui.json() {
@@ -34,16 +42,24 @@ pub(crate) async fn verify(setup: &Setup, args: &Verify, ui: &mut Ui) -> Outcome
     }
     warn_of(&isolation, ui);
     let report = again(&setup.host, receipt, backend, here).await?;
-    let exit = if report.all_same() { Exit::Success } else { Exit::Failed };
+    let key = &report.receipt.key;
+    let known = args.key.is_some() || report.signed_by == Signer::ThisInstallation;
+    let exit = match (report.flaw, known) {
+        (Some(_), _) => Exit::Failed,
+        // Anybody can sign anything: whose word it is has to be settled by a person, once.
+        (None, false) => Exit::Paused,
+        (None, true) => Exit::Success,
+    };
     if ui.json() {
         ui.object(&report);
         return Ok(exit);
     }
-    let by = match report.signed_by {
-        Signer::ThisInstallation => "this installation",
-        Signer::Another => "another installation",
+    let by = match (report.signed_by, &args.key) {
+        (Signer::ThisInstallation, _) => "this installation",
+        (Signer::Another, Some(_)) => "the key you named",
+        (Signer::Another, None) => "a key this installation does not know",
     };
-    ui.say(&format!("signature holds; signed by {by} ({}…)", head(&report.receipt.key, 16)));
+    ui.say(&format!("signature holds; signed by {by} ({}…)", head(key, 16)));
     let rows: Vec<Vec<String>> = report
         .lines
         .iter()
@@ -64,6 +80,14 @@ pub(crate) async fn verify(setup: &Setup, args: &Verify, ui: &mut Ui) -> Outcome
         .collect();
     for line in columns(&rows) {
         ui.data(&line);
+    }
+    match (report.flaw, known) {
+        (Some(why), _) => ui.say(&format!("not proved: {why}")),
+        (None, false) => {
+            ui.say("proved again, but nobody here vouches for who signed it");
+            ui.say(&format!("next: ralph verify {} --key {key}, if that is the key of whom you trust", args.what));
+        }
+        (None, true) => ui.say("proved again"),
     }
     Ok(exit)
 }

@@ -124,6 +124,7 @@ fn a_run_and_everything_about_it() {
       test M1.2: sh tests/two.sh
       M1.1: sh tests/one.sh
     signature holds; signed by this installation (SHA…)
+    proved again
     ");
     assert_snapshot!(stage.ralph(&["sandbox", "ls"]), @"
     exit 0
@@ -270,8 +271,12 @@ fn receipts() {
     // Somebody else's receipt brings somebody else's commands.
     let home = stage.repo.home().join("other");
     let other = [("HOME", home.to_str().unwrap())];
-    assert_eq!(stage.ralph_with(&other, &["verify", "good.json"]).code, 0, "a cage holds them");
-    assert_eq!(stage.ralph_with(&other, &["verify", "good.json", "--backend", "local"]).code, 0);
+    let key = ralph_engine::receipt::read(&good).unwrap().key;
+    let said = stage.ralph_with(&other, &["verify", "good.json"]);
+    assert_eq!(said.code, 5, "a cage holds them, and nobody vouches for them: {}", said.stderr);
+    assert!(said.stderr.contains("signed by a key this installation does not know"), "{}", said.stderr);
+    assert_eq!(stage.ralph_with(&other, &["verify", "good.json", "--backend", "local", "--key", &key]).code, 0);
+    assert_eq!(stage.ralph(&["verify", "good.json", "--key", &key.replace(['0', '1', '2'], "f")]).code, 1);
     let receipt = stage.repo.home().join("good.json");
     std::fs::write(&receipt, good).unwrap();
     let args = ["verify", receipt.to_str().unwrap(), "--backend", "local"];
@@ -282,6 +287,31 @@ fn receipts() {
     hint: go to the repository, then: git fetch origin ralph/small-001/write-one-file
     ");
     assert_eq!(said.code, 1);
+}
+
+#[test]
+fn receipts_that_prove_nothing() {
+    let stage = Stage::ready();
+    assert_eq!(stage.ralph(&["run"]).code, 0);
+    let path = stage.state().join("runs").join(stage.runs().first().unwrap()).join("receipt.json");
+    let good = ralph_engine::receipt::read(&std::fs::read_to_string(path).unwrap()).unwrap().body;
+    let test = good.checks.iter().find(|check| check.proves.contains(&"test".to_owned())).unwrap().clone();
+    let keys = tempfile::tempdir().unwrap();
+    let key = ralph_engine::receipt::Key::load_or_make(&keys.path().join("key")).unwrap();
+    let failed = ralph_core::receipt::Check { command: "false".to_owned(), code: 1, ..test.clone() };
+    let other = ralph_core::receipt::Check { proves: vec!["M1.1".to_owned()], ..test };
+    for (checks, told) in [
+        (vec![], "not proved: it holds no check"),
+        (vec![failed], "not proved: a check of it failed when it was signed"),
+        (vec![other], "not proved: none of its checks is that of a test command"),
+    ] {
+        let forged = key.sign(ralph_core::receipt::Body { checks, ..good.clone() });
+        stage.repo.write("forged.json", serde_json::to_string(&forged).unwrap());
+        let said = stage.ralph(&["verify", "forged.json", "--key", &key.public()]);
+        assert_eq!(said.code, 1, "{}", said.stderr);
+        assert!(said.stderr.contains(told), "{}", said.stderr);
+        assert_eq!(stage.ralph(&["verify", "forged.json", "--json"]).code, 1);
+    }
 }
 
 #[test]

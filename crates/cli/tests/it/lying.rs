@@ -463,3 +463,52 @@ fn lets_one_check_weaken_the_next() {
     ralph.ralph(&["run"]).exits(3);
     assert_eq!(ralph.show()["boxes_verified"], 0);
 }
+
+/// A checkout whose test command leads to the checks by way of other files, which no glob protects.
+fn led(test_command: &str, files: &[(&str, &str)]) -> Home {
+    let task = TASK.replace("sh tests/all.sh", test_command).replace("[\"tests/\"]", "[]");
+    let home = Home::with_task(&task);
+    for (path, text) in files {
+        home.repo.write(path, text);
+    }
+    home.repo.commit("the way to the checks");
+    home
+}
+
+/// Runs npm where there is one; what it would do is what is looked at.
+const NPM: &str = "if command -v npm; then npm test; else sh tests/all.sh; fi";
+const PACKAGE: (&str, &str) = ("package.json", "{\"scripts\": {\"test\": \"sh tests/all.sh\"}}\n");
+
+#[test]
+fn forges_what_the_test_command_runs() {
+    let run_tests = [("run_tests.sh", "sh go.sh\n"), ("go.sh", "sh tests/all.sh\n")];
+    let makefile = [("Makefile", "test:\n\tsh tests/all.sh\n")];
+    for (test_command, files, forged, told) in [
+        ("sh run_tests.sh", &run_tests[..], write("run_tests.sh", "exit 0\n"), "run_tests.sh is protected"),
+        ("make test", &makefile[..], write("GNUmakefile", "test:\n\ttrue\n"), "GNUmakefile is protected"),
+        (
+            NPM,
+            &[PACKAGE][..],
+            write("package.json", "{\"scripts\": {\"test\": \"true\"}}"),
+            "package.json is protected",
+        ),
+        (NPM, &[PACKAGE][..], write(".npmrc", "script-shell=/bin/true\n"), ".npmrc is protected"),
+        ("sh tests/all.sh", &[][..], write("tests/one.sh", "exit 0\n"), "tests/one.sh is protected"),
+    ] {
+        let mut actions = honest();
+        actions.insert(0, forged);
+        acts(led(test_command, files), &actions, &Lie::failed("protected", told));
+    }
+}
+
+#[test]
+fn what_judges_only_in_part_may_be_changed_beside_it() {
+    let more =
+        "{\"scripts\": {\"test\": \"sh tests/all.sh\", \"build\": \"true\"}, \"dependencies\": {\"x\": \"1\"}}\n";
+    let mut actions = vec![write("package.json", more), write("tests/three_test.sh", "true\n")];
+    actions.extend(honest());
+    let ralph = Ralph::at(led(NPM, &[PACKAGE]), &[answer_in(1, &actions, &BOTH)]);
+    ralph.ralph(&["run"]).exits(0);
+    assert_eq!(ralph.handed_over("package.json").as_deref(), Some(more));
+    assert_eq!(ralph.handed_over("tests/three_test.sh").as_deref(), Some("true\n"));
+}

@@ -26,6 +26,7 @@ mod lying;
 mod planted;
 mod policy;
 mod profiles;
+mod red_first;
 #[cfg(target_os = "linux")]
 mod redteam;
 #[cfg(target_os = "linux")]

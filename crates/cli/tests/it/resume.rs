@@ -78,6 +78,27 @@ fn back_to_an_iteration() {
 }
 
 #[test]
+fn what_held_is_proved_again_however_often_the_sandbox_is_made_anew() {
+    let ralph = Ralph::at(
+        roomy(),
+        &[
+            answer_in(1, &[write("one.txt", "1\n"), commit("one")], &["M1.1"]),
+            answer_in(2, &[pause()], &[]),
+            answer_in(3, &[run("rm -rf .git")], &[]),
+            answer_in(4, &[write("two.txt", "2\n"), commit("two")], &["M1.2"]),
+        ],
+    );
+    ralph.ralph(&["run"]).exits(5);
+    ralph.ralph(&["rewind", "@", "1"]).exits(0);
+    ralph.ralph(&["rewind", "@", "1"]).exits(0);
+    ralph.ralph(&["resume", "@", "--recreate"]).exits(0);
+    let reclaimed: Vec<Value> = ralph.events_of("sandbox-ready").iter().map(|ready| ready["reclaim"].clone()).collect();
+    let held = || json!(["M1.1"]);
+    assert_eq!(reclaimed, [json!([]), held(), held(), held(), held()]);
+    succeeded(&ralph);
+}
+
+#[test]
 fn the_run_folder_is_gone() {
     let ralph = half_done(3);
     let cost = ralph.show()["cost_usd"].as_f64().expect("a number");

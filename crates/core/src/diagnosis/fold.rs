@@ -6,6 +6,7 @@ use crate::control::TaskEdit;
 use crate::event::{PinnedBox, Reason};
 use crate::hash::sha256;
 use crate::run::State;
+use crate::run::red_first::judges;
 use crate::task;
 
 impl State {
@@ -13,6 +14,7 @@ impl State {
     pub(crate) fn edited(&mut self, edit: &TaskEdit) {
         // Only texts that are tasks are ever applied; one that is none changes nothing.
         let Ok(task) = task::parse(&edit.text) else { return };
+        let before = judges(&self.started);
         let boxes = PinnedBox::all(&task);
         let same = |id: &str| {
             let proofs = |boxes: &[PinnedBox]| boxes.iter().find(|one| one.id == id).map(|one| one.proofs.clone());
@@ -32,8 +34,10 @@ impl State {
         self.started.protected_paths =
             task.front.protected_paths.iter().filter(|path| !path.starts_with('!')).cloned().collect();
         self.started.proof_files.clone_from(&edit.proof_files);
+        self.started.pinned_parts.clone_from(&edit.pinned_parts);
         self.started.task_sha256 = sha256(edit.text.as_bytes());
         self.task_revision = self.task_revision.saturating_add(1);
+        self.judged_anew(&before);
         if let Some(number) = edit.proposal {
             self.diagnoses.applied(number);
         }

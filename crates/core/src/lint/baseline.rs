@@ -20,6 +20,9 @@ pub const TEST_CHECK: &str = "test";
 /// The start of the IDs of `verify_commands`: `verify-1`, `verify-2`…
 pub const VERIFY_CHECK: &str = "verify-";
 
+/// The other way to give a sandbox a program.
+const IMAGE: &str = "or name an image that has it: `sandbox_image: oci:DIR`";
+
 /// One proof and what it said on the base commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaselineCheck {
@@ -27,8 +30,9 @@ pub struct BaselineCheck {
     pub id: String,
     pub command: String,
     pub runs: Vec<BaselineRun>,
-    /// The host the policy refused while it ran.
-    pub denied_host: Option<String>,
+    /// The hosts the policy refused while it ran.
+    #[serde(default)]
+    pub denied_hosts: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,16 +109,34 @@ fn unable(check: &BaselineCheck) -> Option<Finding> {
     if check.is_green() {
         return None;
     }
-    let id = shown(&check.id);
-    if let Some(host) = &check.denied_host {
-        let host = shown(host);
-        return Some(Finding::error(
-            Rule::DeniedHost,
-            None,
-            format!("the proof of `{id}` needs the host `{host}`, which the policy denies"),
-            format!("allow it with `--allow-host {host}`, or use a proof that needs no network"),
-        ));
+    let lacking = missing(check);
+    match denied(check) {
+        // A program that asks for news of itself fails for other reasons.
+        Some(host) if host.severity == Severity::Warning => lacking.or(Some(host)),
+        Some(host) => Some(host),
+        None => lacking,
     }
+}
+
+/// A host that the command or its complaint names is needed; any other one was asked for, and that is all that is known.
+fn denied(check: &BaselineCheck) -> Option<Finding> {
+    let said = |host: &String| {
+        check.command.contains(host.as_str()) || check.runs.iter().any(|run| run.stderr_tail.contains(host.as_str()))
+    };
+    let named = check.denied_hosts.iter().find(|host| said(host));
+    let (host, severity) = match named {
+        Some(host) => (host, Severity::Error),
+        None => (check.denied_hosts.first()?, Severity::Warning),
+    };
+    let (id, host) = (shown(&check.id), shown(host));
+    let word = if severity == Severity::Error { "needs" } else { "asked for" };
+    let message = format!("the proof of `{id}` {word} the host `{host}`, which the policy denies");
+    let fix = format!("allow it with `--allow-host {host}`, or use a proof that needs no network");
+    Some(Finding { severity, ..Finding::error(Rule::DeniedHost, None, message, fix) })
+}
+
+fn missing(check: &BaselineCheck) -> Option<Finding> {
+    let id = shown(&check.id);
     let tool = check.runs.iter().find_map(|run| missing_tool(&check.command, run))?;
     // A path that is not there yet is work to be done, not a program to install.
     if tool.contains('/') {
@@ -122,8 +144,8 @@ fn unable(check: &BaselineCheck) -> Option<Finding> {
     }
     let own = command::programs(&check.command).contains(&tool);
     let fix = match package(&tool) {
-        Some(package) => format!("add the line `{package}` to `.agent-loop/dependencies`"),
-        None => "install it in `.agent-loop/Dockerfile.sandbox`".to_owned(),
+        Some(package) => format!("install it on this machine (package `{package}`), {IMAGE}"),
+        None => format!("install it on this machine, {IMAGE}"),
     };
     let message = format!("the proof of `{id}` needs `{}`, which the sandbox does not have", shown(&tool));
     // A program started by another one (a linter by `npm run lint`) may come with the project's own install step.
@@ -222,7 +244,7 @@ mod tests {
     }
 
     fn check_of(id: &str, command: &str, runs: Vec<BaselineRun>) -> BaselineCheck {
-        BaselineCheck { id: id.to_owned(), command: command.to_owned(), runs, denied_host: None }
+        BaselineCheck { id: id.to_owned(), command: command.to_owned(), runs, denied_hosts: Vec::new() }
     }
 
     fn green(id: &str) -> BaselineCheck {
@@ -275,15 +297,26 @@ mod tests {
 
     #[test]
     fn denied_hosts() {
-        let denied = BaselineCheck { denied_host: Some("registry.npmjs.org".into()), ..red("test") };
+        let host = || vec!["registry.npmjs.org".to_owned()];
+        let run = run(1, "npm error 403 Forbidden - GET https://registry.npmjs.org/left-pad");
+        let denied = BaselineCheck { denied_hosts: host(), ..check_of("test", "npm view left-pad", vec![run]) };
         let found = baseline(&[denied]);
         assert_eq!((found[0].rule, found[0].severity), (Rule::DeniedHost, Severity::Error));
         assert_eq!(
             found[0].fix,
             "allow it with `--allow-host registry.npmjs.org`, or use a proof that needs no network"
         );
-        let passed_anyway = BaselineCheck { denied_host: Some("x".into()), ..green("test") };
+        let named = BaselineCheck {
+            denied_hosts: vec!["x.io".to_owned()],
+            ..check_of("test", "curl -sf https://x.io", vec![])
+        };
+        assert_eq!(baseline(&[named])[0].severity, Severity::Error);
+        let passed_anyway = BaselineCheck { denied_hosts: host(), ..green("test") };
         check(&[passed_anyway, red("M1.1")], &[]);
+        // It may have looked for a newer version of itself.
+        let asked = BaselineCheck { denied_hosts: host(), ..red("test") };
+        let told = "the proof of `test` asked for the host `registry.npmjs.org`, which the policy denies";
+        check(&[asked], &[(Rule::DeniedHost, Severity::Warning, told)]);
     }
 
     #[track_caller]
@@ -296,7 +329,9 @@ mod tests {
     #[test]
     fn missing_tools() {
         use Severity::{Error, Warning};
-        let add_jq = Some((Error, "add the line `jq` to `.agent-loop/dependencies`"));
+        let install = |package: &str| format!("install it on this machine (package `{package}`), {IMAGE}");
+        let (jq, ripgrep, eslint) = (install("jq"), install("ripgrep"), install("eslint"));
+        let add_jq = Some((Error, jq.as_str()));
         tool("jq . a", 127, "sh: 1: jq: not found\n", add_jq);
         tool("jq . a", 127, "bash: line 1: jq: command not found", add_jq);
         tool("jq . a", 127, "/bin/sh: jq: not found", add_jq);
@@ -304,19 +339,10 @@ mod tests {
         tool("jq . a", 127, "env: ‘jq’: No such file or directory", add_jq);
         tool("jq . a", 127, "exec: \"jq\": executable file not found in $PATH", add_jq);
         tool("A=1 jq . a", 127, "", add_jq);
-        tool(
-            "rg x",
-            127,
-            "sh: 1: rg: not found",
-            Some((Error, "add the line `ripgrep` to `.agent-loop/dependencies`")),
-        );
-        tool(
-            "npm run lint",
-            127,
-            "sh: 1: eslint: not found",
-            Some((Warning, "add the line `eslint` to `.agent-loop/dependencies`")),
-        );
-        tool("My_Tool", 127, "", Some((Error, "install it in `.agent-loop/Dockerfile.sandbox`")));
+        tool("rg x", 127, "sh: 1: rg: not found", Some((Error, ripgrep.as_str())));
+        tool("npm run lint", 127, "sh: 1: eslint: not found", Some((Warning, eslint.as_str())));
+        let plain = format!("install it on this machine, {IMAGE}");
+        tool("My_Tool", 127, "", Some((Error, plain.as_str())));
         tool("./scripts/check.sh", 127, "sh: 1: ./scripts/check.sh: not found", None);
         tool("npm test", 1, "Error: module foo: not found", None);
         tool("npm test", 1, "404: page: not found", None);

@@ -52,6 +52,7 @@ pub enum Rule {
     BadBranch,
     DependencyCycle,
     EmptyProof,
+    SharedProof,
     VagueWords,
     MissingFile,
     Vacuous,
@@ -62,7 +63,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::NoFile,
         Self::FrontMatter,
         Self::TabInFrontMatter,
@@ -87,6 +88,7 @@ impl Rule {
         Self::BadBranch,
         Self::DependencyCycle,
         Self::EmptyProof,
+        Self::SharedProof,
         Self::VagueWords,
         Self::MissingFile,
         Self::Vacuous,
@@ -123,6 +125,7 @@ impl Rule {
             Self::BadBranch => "bad-branch",
             Self::DependencyCycle => "dependency-cycle",
             Self::EmptyProof => "empty-proof",
+            Self::SharedProof => "shared-proof",
             Self::VagueWords => "vague-words",
             Self::MissingFile => "missing-file",
             Self::Vacuous => "vacuous",

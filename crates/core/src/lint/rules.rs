@@ -1,6 +1,6 @@
 //! The rules of the linter that need only the text and the context.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::branch::{BranchFlaw, branch_flaw, is_ref};
 use super::command;
@@ -241,6 +241,7 @@ impl<'a> Rules<'a> {
         self.templates(&task.front);
         self.names(&task.boxes);
         self.proofs(task);
+        self.shared_proofs(task);
         self.files(task);
         for checkbox in &task.boxes {
             if let Some(word) = vague(&checkbox.text) {
@@ -292,6 +293,35 @@ impl<'a> Rules<'a> {
         self.found.append(&mut empty);
     }
 
+    /// Boxes that only a gate proves, and the same gate proves all of them: when it turns green, all of them are ticked.
+    fn shared_proofs(&mut self, task: &Task) {
+        let front = &task.front;
+        let is_gate =
+            |command: &String| front.verify_commands.contains(command) || front.test_command.as_ref() == Some(command);
+        let mut alike: BTreeMap<BTreeSet<&String>, Vec<&Checkbox>> = BTreeMap::new();
+        for checkbox in &task.boxes {
+            let own = if checkbox.proofs.is_empty() { &front.verify_commands } else { &checkbox.proofs };
+            if !own.is_empty() && own.iter().all(is_gate) {
+                alike.entry(own.iter().collect()).or_default().push(checkbox);
+            }
+        }
+        for (commands, boxes) in alike {
+            if let [first, _, ..] = boxes.as_slice() {
+                let ids: Vec<String> =
+                    boxes.iter().take(8).map(|checkbox| format!("`{}`", shown(&checkbox.id))).collect();
+                let more = if boxes.len() > ids.len() { ", …" } else { "" };
+                let commands: Vec<String> =
+                    commands.into_iter().take(3).map(|command| format!("`{}`", shown(command))).collect();
+                self.found.push(Finding::warning(
+                    Rule::SharedProof,
+                    Some(first.span),
+                    format!("{}{more} are all proved by {} and nothing else", ids.join(", "), commands.join(" and ")),
+                    "nest a `- verify: `command`` of its own under each",
+                ));
+            }
+        }
+    }
+
     /// Every command of the task with its place.
     fn commands<'t>(&self, task: &'t Task) -> Vec<(&'t str, Option<Span>)> {
         let front = &task.front;
@@ -335,8 +365,6 @@ impl<'a> Rules<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::lint::{Maxima, Pricing, Severity, has_errors};
 
@@ -444,6 +472,21 @@ mod tests {
         check(&made, &[]);
         let many = (3..=41).map(|n| format!("- [ ] M1.{n} x\n  - verify: `make`\n")).collect::<Vec<_>>().concat();
         check(&format!("{GOOD}{many}"), &["W too-many-checkboxes: - [ ] M1.1 Foo returns 200"]);
+    }
+
+    #[test]
+    fn one_command_for_many_boxes() {
+        let bare = GOOD.replace("  - verify: `node a.js`\n", "").replace("  - verify: `node b.js`\n", "");
+        let covered = |gates: &str| bare.replace("test_command", &format!("verify_commands: [{gates}]\ntest_command"));
+        check(&covered("npm test"), &["W shared-proof: - [ ] M1.1 Foo returns 200"]);
+        check(&covered("npm test, make"), &["W shared-proof: - [ ] M1.1 Foo returns 200"]);
+        with("node a.js", "npm test", &[]);
+        check(
+            &GOOD.replace("node a.js", "npm test").replace("node b.js", "npm test"),
+            &["W shared-proof: - [ ] M1.1 Foo returns 200"],
+        );
+        let findings = lint(Some(&covered("npm test")), &context());
+        assert_eq!(findings[0].message, "`M1.1`, `M1.2` are all proved by `npm test` and nothing else");
     }
 
     #[test]

@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 
 use ralph_core::budget::{Budget, Limit};
+use ralph_core::control::{Control, TaskEdit};
 use ralph_core::decide::{self, Due, Step};
-use ralph_core::event::{Answer, Event, Finding, Outcome, Reason, Stage, Started, TestEvery, Verdict};
+use ralph_core::event::{
+    Answer, Baseline, BaselineVerdict, Event, Finding, Outcome, Reason, Stage, Started, TestEvery, Verdict,
+};
 use ralph_core::gutter::{Cause, Rung};
 
 use crate::story::{Story, started};
@@ -256,7 +259,51 @@ fn a_person_who_resumes_has_seen_why_it_rested() {
             next: String::new(),
         })
         .then(Event::Resumed { by: "x".to_owned() });
-    check(&vacuous, &Step::StartIteration { n: 1, profile: "cheap".to_owned() });
+    // Nothing has changed: what showed nothing before shows nothing now.
+    check(&vacuous, &failed(Reason::Baseline { why: why() }));
+}
+
+#[test]
+fn the_base_is_asked_again_when_something_else_is_asked_of_it() {
+    let refused = |verdict: BaselineVerdict| {
+        let check = Baseline { proves: vec!["test".to_owned()], command: "test".to_owned(), verdict };
+        let told = Event::BaselineChecked { checks: vec![check], refused: Some("why".to_owned()) };
+        let reason = Reason::Baseline { why: "why".to_owned() };
+        Story::with(Started { baseline: true, ..started() })
+            .then(crate::story::sandbox_ready("start", &[]))
+            .then(told)
+            .then(Event::RunFinished { verdict: Verdict::Failed { reason }, next: String::new() })
+    };
+    let resumed = |story: Story| story.then(Event::Resumed { by: "x".to_owned() });
+    let edited = |story: Story, proof: &str| {
+        let text = format!(
+            "---\ntask_id: t1\ntest_command: test\n---\n# T\n- [ ] M1.1 a\n  - verify: `p1`\n- [ ] M2.1 b\n  - verify: `{proof}`\n"
+        );
+        let control = Control::EditTask(TaskEdit { text, ..TaskEdit::default() });
+        story.then(Event::ControlApplied { control, by: "x".to_owned() })
+    };
+    let refusal = failed(Reason::Baseline { why: "why".to_owned() });
+    for (verdict, want) in [
+        (BaselineVerdict::Vacuous, refusal),
+        // A person may have installed it, or allowed it.
+        (BaselineVerdict::MissingTool, Step::Baseline),
+        (BaselineVerdict::DeniedHost, Step::Baseline),
+    ] {
+        assert_eq!(refused(verdict).state.pointless().is_some(), want != Step::Baseline, "{verdict:?}");
+        check(&resumed(refused(verdict)), &want);
+        check(&resumed(edited(refused(verdict), "p2")), &Step::Baseline);
+    }
+    let sound = || {
+        let told = Event::BaselineChecked { checks: Vec::new(), refused: None };
+        let ready =
+            Story::with(Started { baseline: true, ..started() }).then(crate::story::sandbox_ready("start", &[]));
+        ready.then(told).starts(1)
+    };
+    check(&edited(sound(), "p3"), &Step::Baseline);
+    // Other words, the same proofs.
+    check(&edited(sound(), "p2"), &Step::CallModel { n: 1, call: 0, reask: None });
+    // Who wanted no red first at the start wants none later.
+    check(&edited(Story::ready().starts(1), "p3"), &Step::CallModel { n: 1, call: 0, reask: None });
 }
 
 fn due(command: &str, proves: &[&str]) -> Due {

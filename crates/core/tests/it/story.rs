@@ -78,6 +78,7 @@ pub(crate) fn started() -> Started {
         boxes: vec![pinned("M1.1", "M1 one", "p1"), pinned("M2.1", "M2 two", "p2")],
         protected_paths: Vec::new(),
         proof_files: Vec::new(),
+        pinned_parts: Vec::new(),
         policy: Policy::parse::<&str>(Mode::Deny, &[], &[]).unwrap(),
         commit_state: false,
         min_changed_lines: 1,

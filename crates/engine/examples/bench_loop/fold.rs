@@ -210,6 +210,7 @@ fn started(start: &str) -> Started {
         boxes: boxes.collect(),
         protected_paths: vec!["tests/".to_owned()],
         proof_files: vec!["tests/check.sh".to_owned()],
+        pinned_parts: Vec::new(),
         policy: ralph_core::policy::Policy::default(),
         commit_state: false,
         min_changed_lines: 1,

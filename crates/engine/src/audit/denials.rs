@@ -90,7 +90,7 @@ impl Denials {
 }
 
 /// A host that does not answer, and a sandbox that asks for too much at once, are not refused by a policy.
-fn is_refusal(decided: &Decided) -> bool {
+pub(crate) fn is_refusal(decided: &Decided) -> bool {
     !decided.allowed && !matches!(decided.why, Why::Unresolved | Why::Unreachable | Why::Crowded | Why::Slow)
 }
 

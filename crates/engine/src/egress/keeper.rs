@@ -1,6 +1,6 @@
 //! Who stands at the doors of the cages of this machine.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -19,7 +19,7 @@ use ralph_sandbox::embedded::{self, Door, Keeper};
 use tokio::time::timeout;
 
 use super::POLICY;
-use crate::audit::{Book, Denials};
+use crate::audit::{Book, Denials, is_refusal};
 use crate::secret::Store;
 use crate::store::{Folder, Home};
 
@@ -68,6 +68,8 @@ struct Agreed {
     restarts: AtomicU64,
     /// What was refused and what raised an alarm, for a sandbox that has no file to write it to.
     heard: Mutex<(Denials, Vec<Event>)>,
+    /// Hosts that were refused, each once, for whoever wants to know what a command asked for.
+    refused: Mutex<BTreeSet<String>>,
 }
 
 /// More than this nobody reads.
@@ -93,6 +95,7 @@ impl Egress {
             standing: Mutex::new(Weak::new()),
             restarts: AtomicU64::new(0),
             heard: Mutex::new((Denials::new(Redactor::new([])), Vec::new())),
+            refused: Mutex::default(),
         });
         self.agreed().insert(sandbox.to_owned(), Arc::clone(&agreed));
         Pass { egress: Arc::clone(self), sandbox: sandbox.to_owned(), agreed }
@@ -122,6 +125,12 @@ impl Egress {
     /// Returns how often the doors of a sandbox had to be served anew.
     pub fn restarts(&self, sandbox: &str) -> u64 {
         self.agreed().get(sandbox).map_or(0, |agreed| agreed.restarts.load(Ordering::Relaxed))
+    }
+
+    /// Returns the hosts that a sandbox was refused since this was last asked.
+    pub fn refused(&self, sandbox: &str) -> BTreeSet<String> {
+        let agreed = self.agreed().get(sandbox).cloned();
+        agreed.map(|agreed| std::mem::take(&mut *lock(&agreed.refused))).unwrap_or_default()
     }
 
     fn agreed(&self) -> MutexGuard<'_, HashMap<String, Arc<Agreed>>> {
@@ -248,6 +257,14 @@ impl Notice for Ears {
         tracing::debug!(sandbox = self.sandbox, ?told, "egress");
         if let (Told::Restarted { .. }, Some(agreed)) = (&told, &self.agreed) {
             agreed.restarts.fetch_add(1, Ordering::Relaxed);
+        }
+        if let (Told::Decided(decided), Some(agreed)) = (&told, &self.agreed)
+            && is_refusal(decided)
+        {
+            let mut refused = lock(&agreed.refused);
+            if refused.len() < HEARD {
+                refused.insert(decided.host.clone());
+            }
         }
         if let Some(book) = &self.book {
             self.told.store(true, Ordering::Relaxed);

@@ -29,6 +29,9 @@ pub(crate) struct Taken {
 /// How large a diff may be that is shown to a person.
 const DIFF_CAP: usize = 32 << 20;
 
+/// How large a file may be of which a part is pinned.
+const PART_CAP: usize = 4 << 20;
+
 /// So much of where a link leads is told.
 const TARGET_SHOWN: usize = 200;
 
@@ -88,10 +91,23 @@ pub(crate) async fn take_out(
         match imported {
             Import::Kept { sha, commits: _, findings } => {
                 let commits = bare.odb().commit_count(&start, &sha).await?;
-                let findings = findings.iter().map(|finding| tell(finding, redactor)).collect();
+                let mut findings: Vec<Told> = findings.iter().map(|finding| tell(finding, redactor)).collect();
                 // What the clone says of itself is not believed: the commit is compared with the start on the host.
                 let changed = bare.odb().changed_paths(&start, &sha).await?.into_iter().map(|change| change.path);
-                let hit = changed.filter(|path| *path != started.task_path && protected.is_match(path)).collect();
+                let changed: Vec<String> = changed.filter(|path| *path != started.task_path).collect();
+                let mut hit: Vec<String> = changed.iter().filter(|path| protected.is_match(path)).cloned().collect();
+                for part in started.pinned_parts.iter().filter(|part| changed.contains(&part.path)) {
+                    let now = bare.odb().file_at(&sha, &part.path, PART_CAP).await.ok();
+                    if !part.holds(now.as_deref()) {
+                        hit.push(part.path.clone());
+                    }
+                }
+                findings.extend(changed.iter().filter(|path| !hit.contains(path)).filter_map(|path| {
+                    let command = read_by(started, path)?;
+                    let detail = format!("{path}: the run changed it, and `{command}` reads it");
+                    let (path, detail) = (safe(path, redactor), safe(&detail, redactor));
+                    Some(Told { rule: "judge".to_owned(), path, detail, stop: false })
+                }));
                 return Ok(Taken { sha: sha.to_string(), commits, findings, astray: false, protected: hit });
             }
             // History was rewritten inside: everything since the start is judged anew.
@@ -111,6 +127,12 @@ pub(crate) async fn take_out(
             }
         }
     }
+}
+
+/// Returns the test command if it reads a path.
+fn read_by<'a>(started: &'a Started, path: &str) -> Option<&'a str> {
+    let command = started.test_command.as_str();
+    ralph_core::proof::reads(command, path).then(|| ralph_core::text::first_line(command, 80))
 }
 
 #[expect(clippy::too_many_arguments, reason = "both ends of the way and what it is held against")]

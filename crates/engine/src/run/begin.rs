@@ -1,6 +1,5 @@
 //! The start of a run: everything that counts is read on the host once and pinned.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
@@ -15,7 +14,6 @@ use ralph_core::gutter::Rung;
 use ralph_core::hash::sha256;
 use ralph_core::name::{Branch, RunId};
 use ralph_core::policy::Policy;
-use ralph_core::proof;
 use ralph_core::task::Task;
 
 use super::Chosen;
@@ -184,10 +182,7 @@ pub(super) struct Places<'a> {
 pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Result<Started, Error> {
     let front = &wish.task.front;
     let boxes = PinnedBox::all(&wish.task);
-    let files: BTreeSet<String> =
-        bare.odb().files_at(&git::Sha::parse(places.base)?).await?.into_iter().map(|entry| entry.path).collect();
-    let proof_files =
-        proof::executed_files(boxes.iter().flat_map(|pinned| &pinned.proofs), &files, &front.protected_paths);
+    let judges = super::judges::judges(bare, &git::Sha::parse(places.start)?, &wish.task).await?;
     Ok(Started {
         format: FORMAT,
         run: places.run.to_owned(),
@@ -219,7 +214,8 @@ pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Re
         alarm_after: wish.alarm_after,
         boxes,
         protected_paths: front.protected_paths.iter().filter(|path| !path.starts_with('!')).cloned().collect(),
-        proof_files,
+        proof_files: judges.files,
+        pinned_parts: judges.parts,
         policy: wish.policy.clone(),
         commit_state: front.commit_state,
         min_changed_lines: u64::from(front.min_changed_lines),

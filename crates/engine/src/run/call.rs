@@ -558,8 +558,9 @@ impl Runner {
             .map(|pinned| Checkbox { id: &pinned.id, verified: state.verified.contains(&pinned.id) })
             .collect();
         let scores: Vec<f64> = state.scores.iter().rev().take(5).rev().copied().collect();
-        let protected: Vec<String> =
-            state.started.protected_paths.iter().chain(&state.started.proof_files).cloned().collect();
+        let parts = state.started.pinned_parts.iter().map(ralph_core::proof::PinnedPart::shown);
+        let whole = state.started.protected_paths.iter().chain(&state.started.proof_files).cloned();
+        let protected: Vec<String> = whole.chain(parts).collect();
         let because = state.open.as_ref().and_then(|open| open.because.clone());
         let inputs = Inputs {
             nonce: &ralph_core::hash::short(state.started.run.as_bytes()),

@@ -221,6 +221,12 @@ impl Runner {
                 hit.insert(path.clone());
             }
         }
+        for part in &self.state().started.pinned_parts {
+            let found = sandbox.read(Path::new(&part.path), PROTECTED_CAP).await.ok();
+            if !part.holds(found.as_deref()) {
+                hit.insert(part.path.clone());
+            }
+        }
         Ok(hit.into_iter().collect())
     }
 

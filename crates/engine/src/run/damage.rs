@@ -60,12 +60,13 @@ impl Runner {
         // Masked before it is cut, or half a secret could be left.
         let why = text::first_line(&self.redactor.redact(&text::plain(why)), 300).to_owned();
         let told = format!("the sandbox was made anew from the last commit that was handed over: {why}");
+        // Before the iteration ends, and with it what it was to prove again.
+        let reclaim = self.state().held();
         self.give_up_iteration(&told)?;
         let state = self.state();
         let started = state.started.clone();
         let start = state.workplace.as_ref().map_or_else(|| started.start_commit.clone(), |place| place.start.clone());
         let head = state.imported.clone().unwrap_or_else(|| start.clone());
-        let reclaim = state.verified.union(&state.reclaim).cloned().collect();
         self.anew = true;
         self.move_in(&started, &start, &head, reclaim).await?;
         self.log(Level::Warn, told)

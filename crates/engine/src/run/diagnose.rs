@@ -1,7 +1,6 @@
 //! A diagnosis of a run that goes in circles: the doctor is asked, paid for like any other call, and its proposals are
 //! written down; and what carrying one of them out means.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -9,10 +8,10 @@ use std::time::Duration;
 use ralph_core::control::{Control, TaskEdit};
 use ralph_core::decide::{self, Step};
 use ralph_core::diagnosis::{self, Book, Diagnosis, Doing, Facts, Past, Proposal, Who};
-use ralph_core::event::{Answer, Event, Level, PinnedBox, PinnedProfile};
+use ralph_core::event::{Answer, Event, Level, PinnedProfile};
 use ralph_core::hash::{sha256, short};
 use ralph_core::task::Apply;
-use ralph_core::{prompt, proof, text};
+use ralph_core::{prompt, text};
 
 use super::call::{Dialled, Kept, NotPaid, Place, recorded, tokens_of};
 use super::conversation;
@@ -388,15 +387,11 @@ impl Runner {
                 return Ok(Err(format!("{refusal}{hint}")));
             }
         };
-        let base = Sha::parse(&self.state().started.base_commit)?;
-        let files: BTreeSet<String> =
-            self.bare.odb().files_at(&base).await?.into_iter().map(|entry| entry.path).collect();
-        let boxes = PinnedBox::all(&revised.task);
-        let proofs = boxes.iter().flat_map(|pinned| &pinned.proofs);
-        let proof_files = proof::executed_files(proofs, &files, &revised.task.front.protected_paths);
+        let start = Sha::parse(&self.state().started.start_commit)?;
+        let judges = super::judges::judges(&self.bare, &start, &revised.task).await?;
         let revision = self.state().task_revision.saturating_add(1);
         write_atomic(&self.folder.task_revision(revision), revised.text.as_bytes())?;
-        Ok(Ok(TaskEdit { proof_files, ..edit.clone() }))
+        Ok(Ok(TaskEdit { proof_files: judges.files, pinned_parts: judges.parts, ..edit.clone() }))
     }
 
     /// Puts the task as it is now into the sandbox, where there is one.

@@ -24,13 +24,15 @@ use crate::host::Host;
 pub(crate) enum Role {
     Work,
     Proof,
+    /// A proof that is not expected to pass yet: what it cannot reach is worth knowing.
+    Baseline,
 }
 
 impl Role {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Work => "work",
-            Self::Proof => "proof",
+            Self::Proof | Self::Baseline => "proof",
         }
     }
 }
@@ -70,7 +72,8 @@ impl Runner {
     }
 
     pub(super) async fn baseline(&mut self) -> Result<(), Error> {
-        let started = self.state().started.clone();
+        let mut started = self.state().started.clone();
+        started.policy = self.state().policy().clone();
         let sha = started.start_commit.clone();
         let report = crate::baseline::check(&self.host, &self.bare, self.folder.path(), &started, &sha).await?;
         let refused = report.findings.iter().find(|finding| finding.severity == Severity::Error);
@@ -106,7 +109,7 @@ async fn name_for(backend: &dyn Backend, started: &Started, role: Role) -> Resul
     };
     let agent = match role {
         Role::Work => started.engine.clone(),
-        Role::Proof => format!("{}-proof", started.engine),
+        Role::Proof | Role::Baseline => format!("{}-proof", started.engine),
     };
     let name = name::sandbox(&agent, &started.branch, &foreign);
     if listed.iter().any(|other| other.id == name) {
@@ -134,7 +137,7 @@ async fn make(
     ]);
     let network = match egress::network(&started.policy, &mut labels) {
         // A person may allow something later, and until then the refusals are worth knowing. A proof needs no such door.
-        Network::None if role == Role::Work && backend.capabilities().network_policy => Network::Transparent,
+        Network::None if role != Role::Proof && backend.capabilities().network_policy => Network::Transparent,
         network => network,
     };
     let asked = started.resources;
@@ -155,16 +158,18 @@ pub(crate) async fn fresh(
     scratch: &Path,
     started: &Started,
     sha: &str,
+    role: Role,
 ) -> Result<Arc<dyn Sandbox>, Error> {
     let backend = host.backend(&started.backend)?;
-    let name = name_for(&*backend, started, Role::Proof).await?;
+    let name = name_for(&*backend, started, role).await?;
     // A proof is lent nothing, but held to the same rules, those about single requests among them.
     let nothing = Ledger::new(Caps::default(), Micros::ZERO, 0);
-    let lent = egress::lend(host, &name, started.policy.clone(), &[], &[], nothing, Doors::AsNeeded)?
+    let doors = if role == Role::Baseline { Doors::Always } else { Doors::AsNeeded };
+    let lent = egress::lend(host, &name, started.policy.clone(), &[], &[], nothing, doors)?
         .with_alarm(started.alarm_after);
     #[cfg(target_os = "linux")]
     let pass = host.egress().agree(&name, lent.terms.clone());
-    let made = make(host, &*backend, started, name, Role::Proof).await?;
+    let made = make(host, &*backend, started, name, role).await?;
     #[cfg(target_os = "linux")]
     let put_in = lent.put_in_with(&backend.capabilities(), Arc::clone(&made), pass).await;
     #[cfg(not(target_os = "linux"))]

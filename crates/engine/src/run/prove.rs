@@ -9,7 +9,7 @@ use ralph_core::receipt::{Body, Check, Receipt};
 use ralph_core::run::{Checked, State};
 use ralph_core::text;
 
-use super::prepare::{discard, fresh};
+use super::prepare::{Role, discard, fresh};
 use super::runner::Runner;
 use crate::check;
 use crate::error::Error;
@@ -33,7 +33,7 @@ impl Runner {
         let mut verified = self.state().verified.clone();
         for (index, due) in due {
             // Each in a sandbox of its own: model code that one of them runs cannot prepare the ground for the next.
-            let sandbox = fresh(&self.host, &self.bare, self.folder.path(), &started, &sha).await?;
+            let sandbox = fresh(&self.host, &self.bare, self.folder.path(), &started, &sha, Role::Proof).await?;
             let (halt, now) = (self.halt.clone(), self.stops.now.clone());
             let ran = tokio::select! {
                 ran = check::run(&*sandbox, &due.command, ".", timeout, &self.redactor) => Some(ran),
@@ -137,8 +137,12 @@ fn body(state: &State) -> Body {
         base_commit: started.base_commit.clone(),
         backend: started.backend.clone(),
         base_fingerprint: crate::host::fingerprint(started),
-        model: started.profiles.default.model.clone(),
-        cost: state.spent.cost,
+        model: None,
+        cost: None,
+        engine: Some(started.engine.clone()),
+        agent: started.agent.as_ref().map(|agent| agent.name.clone()),
+        models: state.models.iter().map(|(model, used)| used.of(model)).collect(),
+        cost_micro_usd: Some(state.spent.cost),
         policy_sha256: ralph_core::policy::hash(&started.policy),
         timeout_s: started.check_timeout_s,
         checks: checks(state),

@@ -2,6 +2,7 @@
 
 use ralph_core::event::{Event, Level, Reason, Verdict};
 use ralph_core::pr::{self, Words};
+use ralph_core::proof;
 use ralph_core::run::PROVED;
 
 use super::prepare::discard;
@@ -77,9 +78,12 @@ impl Runner {
             });
             format!("Not finished: the final proof has not run yet. Verified so far:\n\n{}", boxes.collect::<String>())
         } else {
+            let shared = started.boxes.iter().filter(|pinned| !proof::has_own(started, pinned));
+            let shared: Vec<&str> = shared.map(|pinned| pinned.id.as_str()).collect();
             format!(
-                "Re-run by ralph on the pushed commit, each line in a fresh sandbox; nothing here is the model's word.\n\n{}",
-                pr::table(&proved)
+                "Re-run by ralph on the pushed commit, each line in a fresh sandbox; nothing here is the model's word.\n\n{}{}",
+                pr::table(&proved),
+                pr::shared(&shared)
             )
         };
         let summary = state.last.as_ref().map_or("", |last| last.summary.as_str());

@@ -63,7 +63,7 @@ pub async fn resume(
                 runner.tell_unread()?;
                 go_on(&mut runner, raise)?;
                 let head = state.imported.clone().unwrap_or_else(|| place.start.clone());
-                let reclaim = state.verified.iter().cloned().collect();
+                let reclaim = state.held();
                 runner.move_in(&state.started, &place.start, &head, reclaim).await?;
                 return Ok(runner);
             }
@@ -88,6 +88,10 @@ fn may_go_on(state: &State, run: &str) -> Result<(), Error> {
     if state.status == Status::Succeeded {
         let (why, hint) = ("it has succeeded".to_owned(), format!("ralph diff {run}"));
         return Err(Error::CannotResume { run: run.to_owned(), why, hint });
+    }
+    // A run whose process died before it could say so is left to say it.
+    if let (false, Some(why)) = (state.status.active(), state.pointless()) {
+        return Err(Error::RedFirst { run: run.to_owned(), why: why.to_owned() });
     }
     held(state, run)
 }

@@ -26,7 +26,7 @@ pub async fn rewind(host: &Host, folder: Folder, n: u32, announce: Box<dyn Annou
         return Err(Error::CannotRewind { run, n, why: "that iteration handed over no commit" });
     };
     let started = state.started.clone();
-    let reclaim = state.verified.iter().cloned().collect();
+    let reclaim = state.held();
     let active = state.status.clone();
     runner.log(Level::Info, format!("a person went back to iteration {n}, commit {sha}"))?;
     let sha = sha.to_string();

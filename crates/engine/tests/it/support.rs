@@ -14,7 +14,7 @@ use ralph_core::gutter::{Rung, Sample};
 use ralph_core::money::Micros;
 use ralph_core::policy::{Mode, Policy};
 use ralph_core::price::Price;
-use ralph_core::receipt::{Body, Check};
+use ralph_core::receipt::{Body, Check, Used};
 use ralph_core::run::State;
 use ralph_core::task;
 use ralph_engine::host::Host;
@@ -456,7 +456,10 @@ fn receipt(folder: &Folder, state: &State) -> Option<Body> {
     assert_eq!((Some(&body.commit), body.run.as_str()), (state.pushed.as_ref(), state.id()));
     let checks = body.checks.into_iter().map(|check| Check { duration_ms: 0, ..check }).collect();
     let blank = String::new;
-    Some(Body { run: blank(), commit: blank(), model: blank(), checks, ..body })
+    let spent: Micros = body.models.iter().map(|used| used.cost_micro_usd).sum();
+    assert_eq!(Some(spent), body.cost_micro_usd, "every call is some model's");
+    let models = body.models.into_iter().map(|used| Used { model: blank(), ..used }).collect();
+    Some(Body { run: blank(), commit: blank(), models, checks, ..body })
 }
 
 /// Takes out how long things took.

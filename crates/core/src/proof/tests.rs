@@ -1,0 +1,175 @@
+use super::*;
+
+const PACKAGE: &str =
+    r#"{"name": "x", "scripts": {"test": "npm run unit && node tools/gate.js", "unit": "jest", "build": "tsc"}}"#;
+
+fn base(files: &[(&str, &str)]) -> Base {
+    let text = |(path, text): &(&str, &str)| ((*path).to_owned(), Some((*text).to_owned()));
+    Base { files: files.iter().map(|(path, _)| (*path).to_owned()).collect(), read: files.iter().map(text).collect() }
+}
+
+const FILES: [(&str, &str); 14] = [
+    ("tests/check.sh", "#!/bin/sh\nsh tests/deep_check.sh && ./app\n"),
+    ("tests/deep_check.sh", "python3 app.py\n"),
+    ("scripts/verify-foo.js", "require('./x')\n"),
+    ("run.sh", "python3 app.py | grep ok\n"),
+    ("app", "#!/bin/sh\n"),
+    ("app.py", "print(1)\n"),
+    ("ci.py", "import app\n"),
+    ("README.md", "# X\n"),
+    ("test_app.py", "import app\n"),
+    ("Makefile", "include rules.mk\ntest:\n\t@$(PY) -m pytest -q\n"),
+    ("rules.mk", "x:\n"),
+    ("package.json", PACKAGE),
+    ("tools/gate.js", "1\n"),
+    ("sub/conftest.py", "1\n"),
+];
+
+#[track_caller]
+fn check(gate: &str, proof: &str, want: &[&str]) {
+    let base = base(&FILES);
+    let free = ["!test_app.py".to_owned()];
+    let gates: Vec<String> = [gate].into_iter().filter(|gate| !gate.is_empty()).map(str::to_owned).collect();
+    let found = judges(&gates, [&proof.to_owned()], &base, &free);
+    let parts = found.parts.iter().map(PinnedPart::shown);
+    let got: Vec<String> = found.files.iter().cloned().chain(parts).collect();
+    assert_eq!(got, want, "{gate} / {proof}");
+    assert_eq!(found.unread, Vec::<String>::new());
+}
+
+#[test]
+fn scripts_of_a_box() {
+    let both = &["tests/check.sh", "tests/deep_check.sh"];
+    check("", "sh tests/check.sh", both);
+    check("", "sh -eu tests/check.sh --fast && echo ok", both);
+    check("", "./tests/check.sh", both);
+    check("", "bash -lc 'cd tests && sh check.sh'", both);
+    check("", "X=1 node 'scripts/verify-foo.js' | cat", &["scripts/verify-foo.js"]);
+    check("", "timeout 5 uv run python3 -m tests.deep_check", &[]);
+    for product in ["python3 app.py", "./app", "sh run.sh", "python3 ci.py", "grep -q foo README.md"] {
+        check("", product, &[]);
+    }
+    check("", "python3 test_app.py", &[]);
+    check("", "python3 tests/absent_test.py", &[]);
+    check("", "", &[]);
+    check("", "sh", &[]);
+}
+
+#[test]
+fn scripts_of_a_gate() {
+    check("sh run.sh", "true", &["run.sh"]);
+    check("env X=1 ./run.sh --all", "true", &["run.sh"]);
+    check("sh -c './run.sh && echo ok'", "true", &["run.sh"]);
+    check("bash -euo pipefail run.sh app.py", "true", &["run.sh"]);
+    check("./app --selftest", "true", &["app"]);
+    check("python3 ci.py", "true", &["ci.py"]);
+    check("node tools/gate.js", "true", &["tools/gate.js"]);
+    // Its name says neither; what it prints is what others look at.
+    check("python3 app.py", "true", &[]);
+    check("../run.sh; /run.sh; $X/run.sh", "true", &[]);
+}
+
+const PYTEST: [&str; 8] = [
+    ".pytest.ini",
+    ".pytest.toml",
+    "pytest.ini",
+    "pytest.toml",
+    "sub/conftest.py",
+    "pyproject.toml (tool/pytest)",
+    "setup.cfg (tool:pytest)",
+    "tox.ini (pytest)",
+];
+
+#[test]
+fn what_runners_are_configured_by() {
+    for command in ["pytest -q", "python3 -m pytest", "uv run pytest tests", "cd sub && python -m pytest"] {
+        let base = base(&FILES);
+        let found = judges([&command.to_owned()], [], &base, &[]);
+        let all: Vec<String> = found.files.iter().cloned().chain(found.parts.iter().map(PinnedPart::shown)).collect();
+        for want in PYTEST {
+            assert!(all.iter().any(|path| path == want), "{command}: {all:?}");
+        }
+    }
+    let found = judges([&"make test".to_owned()], [], &base(&FILES), &[]);
+    for want in ["Makefile", "GNUmakefile", "makefile", "rules.mk", "pytest.ini"] {
+        assert!(found.files.iter().any(|path| path == want), "{found:?}");
+    }
+    let found = judges([&"npm test -- --ci".to_owned()], [], &base(&FILES), &[]);
+    for want in [".npmrc", "jest.config.js", "tools/gate.js"] {
+        assert!(found.files.iter().any(|path| path == want), "{found:?}");
+    }
+    assert_eq!(
+        found.parts.iter().map(PinnedPart::shown).collect::<Vec<_>>(),
+        [
+            "package.json (jest, scripts/posttest, scripts/postunit, scripts/pretest, scripts/preunit, scripts/test, scripts/unit)"
+        ]
+    );
+    check("cargo test", "true", &[]);
+}
+
+#[test]
+fn what_is_not_there_yet_is_the_runs_to_make() {
+    let empty = base(&[("README.md", "")]);
+    for command in ["npm test", "pytest", "make test", "cargo test", "sh run.sh", "npx jest"] {
+        assert_eq!(judges([&command.to_owned()], [], &empty, &[]), Judges::default(), "{command}");
+    }
+}
+
+#[test]
+fn what_has_to_be_read() {
+    let base = Base { files: base(&FILES).files, ..Base::default() };
+    let found = judges([&"npm test".to_owned(), &"sh run.sh".to_owned()], [], &base, &[]);
+    assert_eq!(found.unread, ["package.json", "run.sh"]);
+}
+
+/// Whether a change of a pinned file leaves what judges as it was.
+#[track_caller]
+fn part(path: &str, key: &str, before: Option<&str>, after: Option<&str>, want: bool) {
+    let pinned = PinnedPart::of(path, &BTreeSet::from([key.to_owned()]), before).unwrap();
+    assert_eq!(pinned.holds(after.map(str::as_bytes)), want, "{path}: {after:?}");
+    assert!(pinned.holds(before.map(str::as_bytes)));
+}
+
+#[test]
+fn parts() {
+    let package = |script: &str, more: &str| format!(r#"{{{more} "scripts": {{"test": "{script}"}}}}"#);
+    let before = package("jest", "");
+    for (after, want) in [
+        (package("jest", r#""dependencies": {"left-pad": "1"},"#), true),
+        (package("true", ""), false),
+        ("{".to_owned(), false),
+        ("{}".to_owned(), false),
+    ] {
+        part("package.json", "scripts/test", Some(&before), Some(&after), want);
+    }
+    part("package.json", "scripts/test", Some(&before), None, false);
+    part("package.json", "scripts/pretest", Some(&before), Some(&package("jest", r#""x": 1,"#)), true);
+    let before = "[project]\nname = \"x\"\n[tool.pytest.ini_options]\naddopts = \"-q\"\n";
+    for (after, want) in [
+        ("[project]\nname = \"y\"\n[tool.pytest.ini_options]\naddopts = \"-q\"\n", true),
+        ("tool.pytest.ini_options.addopts = \"-q\"\n", true),
+        ("tool.pytest.ini_options.addopts = \"--co\"\n", false),
+        ("[project]\nname = \"y\"\n", false),
+    ] {
+        part("pyproject.toml", "tool/pytest", Some(before), Some(after), want);
+    }
+    part("pyproject.toml", "tool/pytest", None, Some("[project]\nname = \"x\"\n"), true);
+    part("pyproject.toml", "tool/pytest", None, Some(before), false);
+    part("setup.cfg", "tool:pytest", Some("[metadata]\nname = x\n"), Some("[metadata]\nname = y\n"), true);
+    part("setup.cfg", "tool:pytest", Some("[metadata]\n"), Some("[metadata]\n[tool:pytest]\naddopts = --co\n"), false);
+}
+
+#[test]
+fn what_is_read() {
+    for (command, path, want) in [
+        ("pytest tests/test_a.py::test_x", "tests/test_a.py", true),
+        ("pytest -q", "tests/conftest.py", true),
+        ("python3 -m pytest", "conftest.py", true),
+        ("diff out.txt want.txt", "want.txt", true),
+        ("cd sub && diff out.txt want.txt", "sub/want.txt", true),
+        ("npm test", "src/app.js", false),
+        ("npm test", "conftest.py", false),
+    ] {
+        assert_eq!(reads(command, path), want, "{command} {path}");
+    }
+}
