@@ -142,6 +142,7 @@ mod tests {
             brief: format!("{kind} {index}"),
             outcome,
             code,
+            timed_out: false,
             duration_ms: 1,
             detail: detail.to_owned(),
             complaint: String::new(),

@@ -165,8 +165,8 @@ pub(crate) async fn fresh(
     // A proof is lent nothing, but held to the same rules, those about single requests among them.
     let nothing = Ledger::new(Caps::default(), Micros::ZERO, 0);
     let doors = if role == Role::Baseline { Doors::Always } else { Doors::AsNeeded };
-    let lent = egress::lend(host, &name, started.policy.clone(), &[], &[], nothing, doors)?
-        .with_alarm(started.alarm_after);
+    let lent =
+        egress::lend(host, &name, started.policy.clone(), &[], &[], nothing, doors)?.with_alarm(started.alarm_after);
     #[cfg(target_os = "linux")]
     let pass = host.egress().agree(&name, lent.terms.clone());
     let made = make(host, &*backend, started, name, role).await?;

@@ -375,7 +375,11 @@ async fn with_no_rung_left_it_fails() {
 async fn who_resumes_in_vain_is_told_that_it_failed() {
     let case = case(TASK, &rattler());
     let climbed = || rungs(&case).into_iter().map(|(_, rung, _)| rung.word()).collect::<Vec<_>>().join(" ");
-    let state = run(&case, |wish| wish.budget.iterations = 40).await;
+    let state = run(&case, |wish| {
+        wish.budget.iterations = 40;
+        wish.budget.consecutive_gutter = 2;
+    })
+    .await;
     assert_eq!(names(&state).0, "paused: gutter: it went in circles");
     assert_eq!(climbed(), "rotate pause");
     let state = go_on(&case).await;

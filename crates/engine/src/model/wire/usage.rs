@@ -7,8 +7,6 @@ use super::super::Request;
 
 /// Tokens of a prompt beyond its own text: what a server puts around it.
 const AROUND: u64 = 16 * 1024;
-/// No model says more in one answer, its thoughts included.
-const MOST_OUTPUT: u64 = 1_000_000;
 /// No model reads more at once.
 const MOST_PROMPT: u64 = 2_000_000;
 
