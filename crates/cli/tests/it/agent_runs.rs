@@ -82,7 +82,7 @@ impl World {
         self.stage.state().join("runs").join(id)
     }
 
-    fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<Event> {
         let text = std::fs::read_to_string(self.folder().join("events.jsonl")).unwrap();
         text.lines().map(|line| Line::parse(line).unwrap().event).collect()
     }

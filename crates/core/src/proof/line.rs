@@ -240,6 +240,17 @@ impl Simple {
     }
 }
 
+/// Tells whether a makefile or justfile says how to make one of these.
+pub(super) fn defines(text: &str, goals: &[String]) -> bool {
+    let rules = text.lines().filter(|line| !line.starts_with([' ', '\t', '#', '.']));
+    let mut targets = rules.filter_map(|line| line.split_once(':')).flat_map(|(before, _)| before.split_whitespace());
+    // A pattern may stand for any of them, and so may a file that is taken in.
+    !included(text).is_empty()
+        || targets.any(|target| {
+            target.contains(['%', '$']) || goals.iter().any(|goal| goal == target.trim_start_matches('@'))
+        })
+}
+
 /// Returns the files a makefile or justfile takes in.
 pub(super) fn included(text: &str) -> Vec<String> {
     text.lines()

@@ -26,6 +26,9 @@ const JUDGES: [&str; 8] = ["check", "verify", "test", "proof", "accept", "spec",
 const GATES: [&str; 12] =
     ["ci", "qa", "lint", "gate", "validate", "validation", "smoke", "suite", "script", "scripts", "tools", "hack"];
 
+/// What `npm init` writes where there are no tests yet.
+const NO_TEST: &str = "no test specified";
+
 /// Where a search stops: no honest project nests its checks deeper.
 const MOST_FILES: usize = 200;
 
@@ -176,6 +179,10 @@ impl<'a> Search<'a> {
             if !present {
                 continue;
             }
+            let read_on: Vec<String> = runner.read_on.iter().map(|name| at(name)).collect();
+            if !self.defines(runner, &read_on) {
+                continue;
+            }
             self.files.extend(runner.files.iter().map(|name| at(name)));
             if let Some(name) = runner.everywhere {
                 let end = format!("/{name}");
@@ -189,8 +196,7 @@ impl<'a> Search<'a> {
                 }
                 self.parts.entry(path).or_default().extend(keys.iter().map(|key| (*key).to_owned()));
             }
-            for name in runner.read_on {
-                let path = at(name);
+            for path in read_on {
                 if self.has(&path)
                     && let Some(text) = self.text(&path, Role::Proof)
                 {
@@ -224,22 +230,44 @@ impl<'a> Search<'a> {
 
     /// Follows a script of a `package.json`: what it says is the check.
     fn npm_script(&mut self, path: &str, script: &str, role: Role) {
-        let keys = ["", "pre", "post"].map(|when| format!("scripts/{when}{script}"));
-        let known = self.parts.entry(path.to_owned()).or_default();
-        let first = !known.contains(&keys[0]);
-        known.extend(keys.iter().cloned());
         let Some(content) = self.base.read.get(path) else {
             self.unread.insert(path.to_owned());
             return;
         };
-        let Some(text) = content.as_deref().filter(|_| first) else { return };
-        let Ok(package) = serde_json::from_str::<serde_json::Value>(text) else { return };
-        for key in keys {
-            let said = package.pointer(&format!("/{key}")).and_then(serde_json::Value::as_str);
-            if let Some(command) = said.map(str::to_owned) {
+        let package = content.as_deref().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+        let said = |key: &str| {
+            let value = package.as_ref()?.pointer(&format!("/{key}"))?;
+            value.as_str().filter(|command| !command.contains(NO_TEST)).map(str::to_owned)
+        };
+        let keys = ["", "pre", "post"].map(|when| format!("scripts/{when}{script}"));
+        let [own, ..] = &keys;
+        // A script that is not there yet is the run's to write.
+        if said(own).is_none() {
+            return;
+        }
+        let known = self.parts.entry(path.to_owned()).or_default();
+        if !known.contains(own) {
+            known.extend(keys.iter().cloned());
+            for command in keys.iter().filter_map(|key| said(key)) {
                 self.command(&command, role);
             }
         }
+    }
+
+    /// Tells whether what a runner is asked for stands in its files; unknown as long as they were not read.
+    fn defines(&mut self, runner: &Runner, paths: &[String]) -> bool {
+        if runner.goals.is_empty() {
+            return true;
+        }
+        let there: Vec<&String> = paths.iter().filter(|path| self.base.files.contains(*path)).collect();
+        let mut found = false;
+        for path in there {
+            match self.base.read.get(path) {
+                Some(text) => found |= text.as_deref().is_none_or(|text| line::defines(text, &runner.goals)),
+                None => drop(self.unread.insert(path.clone())),
+            }
+        }
+        found
     }
 }
 

@@ -15,6 +15,8 @@ pub(super) struct Runner {
     pub(super) everywhere: Option<&'static str>,
     /// Keys of files of which the rest is the run's to change.
     pub(super) parts: Vec<(&'static str, &'static [&'static str])>,
+    /// What it is asked to make, where that has to stand in the files it reads.
+    pub(super) goals: Vec<String>,
     /// Scripts of `package.json` that it runs.
     pub(super) scripts: Vec<String>,
 }
@@ -62,7 +64,12 @@ impl Runner {
         if is_npm(program) {
             return Self::npm(program, simple.arguments());
         }
-        Self::named(program).into_iter().collect()
+        let goal = |word: &&String| !word.starts_with('-') && !word.contains(['=', '$', '>', '<', '/']);
+        let goals: Vec<String> = match program {
+            "make" | "gmake" | "just" => simple.arguments().iter().filter(goal).cloned().collect(),
+            _ => Vec::new(),
+        };
+        Self::named(program).map(|found| Self { goals, ..found }).into_iter().collect()
     }
 
     fn named(program: &str) -> Option<Self> {

@@ -113,6 +113,22 @@ fn what_is_not_there_yet_is_the_runs_to_make() {
     for command in ["npm test", "pytest", "make test", "cargo test", "sh run.sh", "npx jest"] {
         assert_eq!(judges([&command.to_owned()], [], &empty, &[]), Judges::default(), "{command}");
     }
+    let package = |script: &str| base(&[("package.json", &format!(r#"{{"scripts": {{{script}}}}}"#))]);
+    for script in [r#""build": "tsc""#, r#""test": "echo \\"Error: no test specified\\" && exit 1""#] {
+        let found = judges([&"npm test".to_owned()], [], &package(script), &[]);
+        assert_eq!(found.parts, [], "{script}");
+    }
+    assert_eq!(judges([&"npm test".to_owned()], [], &package(r#""test": "jest""#), &[]).parts.len(), 1);
+    for (text, want) in [
+        ("build:\n\tcc x.c\n", 0),
+        ("build test: x\n", 3),
+        ("include rules.mk\n", 3),
+        ("%:\n", 3),
+        ("# test:\n.PHONY: test\n", 0),
+    ] {
+        let found = judges([&"make -s test V=1".to_owned()], [], &base(&[("Makefile", text)]), &[]);
+        assert_eq!(found.files.len(), want, "{text}: {found:?}");
+    }
 }
 
 #[test]

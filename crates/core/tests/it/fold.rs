@@ -1,16 +1,17 @@
 //! State and spend are folds of events.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ralph_core::control::Control;
 use ralph_core::decide::Step;
-use ralph_core::event::{Answer, Event, Finding, Line, Outcome, Reason, Stage, Verdict, WAITED};
+use ralph_core::event::{Answer, Event, Finding, Line, Outcome, Reason, Stage, Started, Verdict, WAITED};
 use ralph_core::exit::Exit;
 use ralph_core::gutter::Climb;
 use ralph_core::money::Micros;
-use ralph_core::run::{BadHistory, State, Status};
+use ralph_core::price::Usage;
+use ralph_core::run::{BadHistory, Share, State, Status};
 
-use crate::story::{Story, sandbox_ready};
+use crate::story::{Story, sandbox_ready, started};
 
 #[test]
 fn the_same_lines_give_the_same_state() {
@@ -82,6 +83,33 @@ fn every_call_is_paid_for() {
         .called(2, Answer::Actions { count: 0, response: String::new() }, 10);
     assert_eq!((story.state.spent.cost, story.state.spent.tokens), (Micros(100), 45));
     assert_eq!(story.state.open.unwrap().calls, 3);
+}
+
+#[test]
+fn every_model_is_named_with_its_calls() {
+    let other = |story: Story, cost: u64| {
+        let answer = Answer::Through { status: Some(200) };
+        let (profile, model) = ("strong".to_owned(), "big".to_owned());
+        let (usage, cost) = (Usage::default(), Micros(cost));
+        story.then(Event::ModelCalled { n: 1, call: 9, profile, model, answer, usage, cost, duration_ms: 1 })
+    };
+    let story = other(other(Story::ready().starts(1).called(0, Answer::Lost, 70), 20), 5);
+    let share = |calls, cost| Share { calls, cost: Micros(cost) };
+    assert_eq!(story.state.models, BTreeMap::from([("big".to_owned(), share(2, 25)), ("m".to_owned(), share(1, 70))]));
+}
+
+#[test]
+fn a_box_without_a_proof_of_its_own() {
+    let mut started = started();
+    let own = |started: &Started| -> Vec<bool> {
+        started.boxes.iter().map(|pinned| ralph_core::proof::has_own(started, pinned)).collect()
+    };
+    assert_eq!(own(&started), [true, true]);
+    let all = vec!["test".to_owned(), "p2".to_owned()];
+    started.boxes[1].proofs.clone_from(&all);
+    assert_eq!(own(&started), [true, true]);
+    started.boxes[0].proofs = all;
+    assert_eq!(own(&started), [false, false]);
 }
 
 #[test]
