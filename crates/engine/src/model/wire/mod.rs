@@ -93,7 +93,7 @@ impl Format {
             Counted::Doubted(said) if said.total() > guess.total() => (said, false),
             Counted::Doubted(_) | Counted::Nothing => (guess, false),
         };
-        Ok(Answer { usage, usage_reported, model, text, finish })
+        Ok(Answer { text, usage, usage_reported, model, finish })
     }
 
     /// Tells whether an error answer says that it cost something.
