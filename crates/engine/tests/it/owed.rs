@@ -31,7 +31,7 @@ enum Then {
 
 const ALL: [Then; 4] = [Then::Resume, Then::Recreate, Then::Rewind, Then::Stop];
 
-async fn goes_on(lab: &mut Lab, then: Then) {
+async fn goes_on(lab: &Lab, then: Then) {
     let folder = lab.case.folder().unwrap();
     match then {
         Then::Stop => at_rest(&lab.host, folder, Control::Stop, "a test", Box::new(Silent)).await.unwrap(),
@@ -57,7 +57,7 @@ fn calls(lab: &Lab) -> Vec<(bool, Micros)> {
 async fn a_call_that_a_dead_process_left_is_charged_once() {
     for then in ALL {
         let server = Server::start([Behaviour::Hang, Behaviour::ok(last())]).await.unwrap();
-        let mut lab = Lab::new().await;
+        let lab = Lab::new().await;
         let own = profile("own", "openai/lab", Some(server.url()));
         let mut runner = lab.begin(&own, None).await;
         tokio::select! {
@@ -68,7 +68,7 @@ async fn a_call_that_a_dead_process_left_is_charged_once() {
         let path = lab.case.folder().unwrap().iteration(1).join("call-0.reserved.json");
         let reserved: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let worst = Micros(reserved["cost"].as_u64().unwrap());
-        goes_on(&mut lab, then).await;
+        Box::pin(goes_on(&lab, then)).await;
         let calls = calls(&lab);
         let lost: Vec<Micros> = calls.iter().filter(|(lost, _)| *lost).map(|(_, cost)| *cost).collect();
         assert_eq!(lost, [worst], "{then:?}\n{}", lab.case.told());
@@ -87,9 +87,9 @@ async fn an_answer_that_nobody_came_to_read_is_charged_once() {
         // The process died when the answer was kept and no event told of it.
         let path = lab.case.folder().unwrap().events_path();
         let whole = std::fs::read_to_string(&path).unwrap();
-        let before = whole.lines().take_while(|line| !line.contains("model-called"));
-        std::fs::write(&path, before.map(|line| format!("{line}\n")).collect::<String>()).unwrap();
-        goes_on(&mut lab, then).await;
+        let before: Vec<&str> = whole.lines().take_while(|line| !line.contains("model-called")).collect();
+        std::fs::write(&path, before.join("\n") + "\n").unwrap();
+        Box::pin(goes_on(&lab, then)).await;
         // Where the iteration begins again, another answer is bought.
         let bought = if matches!(then, Then::Resume | Then::Stop) { 1 } else { 2 };
         let calls = calls(&lab);
@@ -142,7 +142,7 @@ async fn a_call_still_being_counted_is_told_before_the_end() {
             }
             sleep(Duration::from_millis(300)).await;
             book.write("a-sandbox", &counted(ID, cost));
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         let status = tokio::select! {
             state = runner.drive() => state.unwrap().status.clone(),
