@@ -114,6 +114,7 @@ fn counted(id: u64, cost: Micros) -> Told {
         received: 0,
         credential: None,
         call: Some(call),
+        refused: None,
     })
 }
 
@@ -159,7 +160,7 @@ async fn a_call_still_being_counted_is_told_before_the_end() {
         assert!(matches!(events.last(), Some(Event::RunFinished { .. })), "the end is its last word");
         let receipt = std::fs::read_to_string(folder.receipt_path()).unwrap();
         let receipt = ralph_engine::receipt::read(&receipt).unwrap();
-        assert_eq!(receipt.body.cost, state.spent.cost);
+        assert_eq!(receipt.body.cost_micro_usd, Some(state.spent.cost));
         assert!(state.spent.cost > told[0]);
     }
 }
