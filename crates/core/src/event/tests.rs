@@ -1,3 +1,5 @@
+//! How events are written and read, those of older versions too.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! Which files judge a run, by the commands that prove it.
+
 use super::*;
 
 const PACKAGE: &str =
