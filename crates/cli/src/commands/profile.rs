@@ -208,6 +208,9 @@ pub(super) fn in_dollars(price: &Price) -> Value {
         reasoning: price.reasoning,
     });
     value["above_200k"] = price.above_200k.as_ref().map(rates).into();
+    if let Some(after) = price.long_after {
+        value["long_after"] = after.into();
+    }
     value
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Tiers by speed (batch, flex, priority) are not read: ralph asks for none of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -139,22 +139,25 @@ fn price(provider: &str, entry: &Value) -> Option<Price> {
         cache_write_long: hour(rate("cache_creation_input_token_cost_above_1hr")?, input),
         reasoning: rate("output_cost_per_reasoning_token")?.filter(|rate| *rate > 0 && *rate != output),
     };
-    let long = match (rate("input_cost_per_token_above_200k_tokens")?, rate("output_cost_per_token_above_200k_tokens")?)
-    {
-        (None, None) => None,
-        (input, output) => {
-            let input = or(input, base.input);
-            Some(Rates {
-                input,
-                output: or(output, base.output),
-                cached_input: or(rate("cache_read_input_token_cost_above_200k_tokens")?, input),
-                cache_write: or(rate("cache_creation_input_token_cost_above_200k_tokens")?, input),
-                cache_write_long: hour(rate("cache_creation_input_token_cost_above_1hr_above_200k_tokens")?, input),
-                // The file has no such rate.
-                reasoning: None,
-            })
-        }
-    };
+    let steps: BTreeSet<u64> = entry.as_object()?.keys().filter_map(|name| step(name)).collect();
+    let mut long: Option<Rates> = None;
+    for step in &steps {
+        let above = |name: &str| rate(&format!("{name}_above_{step}k_tokens"));
+        let input = or(above("input_cost_per_token")?, base.input);
+        let known = long.unwrap_or_default();
+        // The dearest of all steps counts from the first one on: more than the bill, never less.
+        long = Some(Rates {
+            input: known.input.max(input),
+            output: known.output.max(or(above("output_cost_per_token")?, base.output)),
+            cached_input: known.cached_input.max(or(above("cache_read_input_token_cost")?, input)),
+            cache_write: known.cache_write.max(or(above("cache_creation_input_token_cost")?, input)),
+            cache_write_long: known
+                .cache_write_long
+                .max(hour(above("cache_creation_input_token_cost_above_1hr")?, input)),
+            // The file has no such rate.
+            reasoning: None,
+        });
+    }
     Some(Price {
         input: base.input,
         output: base.output,
@@ -163,7 +166,20 @@ fn price(provider: &str, entry: &Value) -> Option<Price> {
         cache_write_long: base.cache_write_long,
         reasoning: base.reasoning,
         above_200k: long,
+        long_after: steps.first().map(|step| step.saturating_mul(1000)).filter(|step| *step != 200_000),
     })
+}
+
+/// Returns from how many thousands of tokens on a rate counts, by its name.
+fn step(name: &str) -> Option<u64> {
+    let rates = [
+        "input_cost_per_token",
+        "output_cost_per_token",
+        "cache_read_input_token_cost",
+        "cache_creation_input_token_cost",
+    ];
+    let rest = rates.iter().find_map(|rate| name.strip_prefix(rate))?;
+    rest.strip_prefix("_above_")?.strip_suffix("k_tokens")?.parse().ok()
 }
 
 /// Turns dollars per token into micro-dollars per million tokens.
@@ -181,6 +197,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::price::Usage;
 
     #[test]
     fn a_file() {
@@ -238,6 +255,26 @@ mod tests {
             ]
         );
         assert_eq!(skipped, 7);
+    }
+
+    #[test]
+    fn long_prompts() {
+        let file = r#"{"a": {"litellm_provider": "openai", "input_cost_per_token": 1e-06, "output_cost_per_token": 4e-06,
+                             "input_cost_per_token_above_272k_tokens": 2e-06, "output_cost_per_token_above_272k_tokens": 6e-06},
+                       "b": {"litellm_provider": "openai", "input_cost_per_token": 1e-06, "output_cost_per_token": 4e-06,
+                             "input_cost_per_token_above_128k_tokens": 2e-06, "input_cost_per_token_above_256k_tokens": 3e-06}}"#;
+        let table = import_litellm(file).unwrap().table;
+        let prices: Vec<Price> = table.rows().map(|(_, _, price)| price).collect();
+        let usage = |input: u64| Usage { input, ..Usage::default() };
+        for (at, input, want) in [
+            (0, 272_000, 272_000),
+            (0, 272_001, 544_002),
+            (1, 128_000, 128_000),
+            // The dearest step counts from the first on.
+            (1, 128_001, 384_003),
+        ] {
+            assert_eq!(prices[at].cost(&usage(input)).0, want, "{at} {input}");
+        }
     }
 
     #[test]

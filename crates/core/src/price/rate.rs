@@ -45,9 +45,12 @@ pub struct Price {
     /// Output that was thought and not said; `None` where it costs like any other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<u64>,
-    /// The rates of a call whose whole prompt is longer than 200 000 tokens.
+    /// The rates of a call whose whole prompt is long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above_200k: Option<Rates>,
+    /// What is long, where that is not 200 000 tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub long_after: Option<u64>,
 }
 
 impl Price {
@@ -60,6 +63,7 @@ impl Price {
         cache_write_long: None,
         reasoning: None,
         above_200k: None,
+        long_after: None,
     };
 
     /// Makes a price from dollars per million tokens; classes without a price of their own cost as much as input.
@@ -118,7 +122,7 @@ impl Price {
         };
         match self.above_200k {
             // The dearer of both, so that more tokens never cost less.
-            Some(long) if prompt > LONG_PROMPT => Rates {
+            Some(long) if prompt > self.long_after.unwrap_or(LONG_PROMPT) => Rates {
                 input: long.input.max(base.input),
                 output: long.output.max(base.output),
                 cached_input: long.cached_input.max(base.cached_input),
@@ -309,6 +313,7 @@ mod tests {
             cache_write_long: base.cache_write_long,
             reasoning: base.reasoning,
             above_200k,
+            long_after: None,
         })
     }
 

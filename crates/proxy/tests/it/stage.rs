@@ -40,6 +40,7 @@ pub(crate) const PRICE: Price = Price {
     cache_write_long: Some(6_000_000),
     reasoning: None,
     above_200k: None,
+    long_after: None,
 };
 
 pub(crate) const MODEL: &str = "m-1";

@@ -33,6 +33,12 @@ const DEAR: &[&str] = &[
     "route",
     "provider",
     "fallbacks",
+    "context_window_fallbacks",
+    "content_policy_fallbacks",
+    "default_fallbacks",
+    "mock_testing_fallbacks",
+    "mock_testing_context_fallbacks",
+    "mock_testing_content_policy_fallbacks",
     "best_of",
     "audio",
     // What gateways merge into the request they make of it, over what was read here.
@@ -189,7 +195,7 @@ fn keep(call: &Call, tools: &[Value], gone: &mut Vec<String>) -> Vec<Value> {
             None | Some(Value::Null) => None,
             Some(kind) => Some(kind.as_str().unwrap_or("?")),
         };
-        if !tool.is_object() || !runs_here(call, kind) || is_hosted_shell(kind, tool) {
+        if !tool.is_object() || !runs_here(call, kind, tool) || is_hosted_shell(kind, tool) {
             gone.push(shown(kind.unwrap_or("?")));
             continue;
         }
@@ -211,9 +217,16 @@ fn is_hosted_shell(kind: Option<&str>, tool: &Value) -> bool {
     kind == Some("shell") && place != Some("local")
 }
 
+/// All that a tool of a chat can say of itself. What else it says may be for a gateway, which makes a paid one of it.
+const CHAT_TOOL: [&str; 8] =
+    ["type", "function", "custom", "name", "description", "parameters", "strict", "cache_control"];
+
 /// Tells whether a tool is run by the client, at no cost beyond its words.
-fn runs_here(call: &Call, kind: Option<&str>) -> bool {
+fn runs_here(call: &Call, kind: Option<&str>, tool: &Value) -> bool {
+    let plain =
+        |tool: &Value| tool.as_object().is_some_and(|tool| tool.keys().all(|name| CHAT_TOOL.contains(&name.as_str())));
     match (call, kind) {
+        (Call::Chat, _) if !plain(tool) => false,
         (Call::Messages, None | Some("custom")) | (Call::Chat, None | Some("function" | "custom")) => true,
         (Call::Messages, Some(kind)) => {
             let ours = ["bash_", "text_editor_", "computer_", "memory_", "tool_search_"];

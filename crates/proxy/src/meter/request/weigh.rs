@@ -17,8 +17,10 @@ const AROUND: u64 = 4;
 const TOOLS: u64 = 800;
 /// A tool whose description lies at the provider, though it runs at the client.
 const KNOWN_TOOL: u64 = 1500;
-/// The dearest picture costs less than half of it.
+/// The dearest picture of the providers that ralph ships profiles for costs less than half of it.
 const PICTURE: u64 = 10_000;
+/// A document of a hundred pages, some of them full.
+const DOCUMENT: u64 = 200_000;
 
 /// Returns an upper estimate of what the provider will count.
 pub(super) fn weigh(call: &Call, fields: &Map<String, Value>) -> Result<u64, BadRequest> {
@@ -171,9 +173,9 @@ fn inline(url: &str) -> Option<u64> {
 }
 
 /// Counts a document: its pages are read as text and seen as pictures, and its file is packed about as well as tokens
-/// pack text.
+/// pack text. How many pages a small file has nobody knows who does not open it, so it weighs what most models can read.
 fn document(base64: &str) -> u64 {
-    PICTURE.saturating_add(number(base64.len()) / 4 * 3)
+    DOCUMENT.max(number(base64.len()) / 4 * 3)
 }
 
 fn number(bytes: usize) -> u64 {
@@ -208,7 +210,8 @@ fn inline_data(value: &Value) -> Result<u64, BadRequest> {
     let kind = field("mimetype").unwrap_or_default();
     match field("data") {
         Some(_) if kind.starts_with("image/") => Ok(PICTURE),
-        Some(data) if kind.starts_with("text/") || kind == "application/pdf" => Ok(document(data)),
+        Some(data) if kind.starts_with("text/") => Ok(PICTURE.saturating_add(number(data.len()) / 4 * 3)),
+        Some(data) if kind == "application/pdf" => Ok(document(data)),
         _ => Err(BadRequest::Part { kind: shown(kind) }),
     }
 }

@@ -234,6 +234,19 @@ fn what_costs_extra_is_taken_out() {
             "tool `web_search` taken out",
         ],
     );
+    // What a gateway would make a paid tool of, or answer with a dearer model for.
+    check(
+        &Call::Chat,
+        r#"{"model":"m","max_tokens":1,"context_window_fallbacks":[{"m":["dear"]}],"mock_testing_context_fallbacks":true,"tools":[{"googleSearch":{}},{"type":"function","urlContext":{}},{"type":"function","function":{"name":"f"}}]}"#,
+        9,
+        r#"{"model":"m","max_tokens":1,"tools":[{"type":"function","function":{"name":"f"}}]}"#,
+        &[
+            "`context_window_fallbacks` taken out",
+            "`mock_testing_context_fallbacks` taken out",
+            "tool `?` taken out",
+            "tool `function` taken out",
+        ],
+    );
     check(
         &gemini(),
         r#"{"model":"dear","tools":[{"googleSearch":{}},{"functionDeclarations":[],"code_execution":{}}],"serviceTier":"priority","generationConfig":{"responseModalities":["IMAGE"],"maxOutputTokens":1}}"#,

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::super::{BadRequest, Call, Request};
 
 const PICTURE: u64 = 10_000;
+const DOCUMENT: u64 = 200_000;
 
 fn input(call: &Call, body: &Value) -> Result<u64, BadRequest> {
     Request::parse(call, body.to_string().as_bytes()).map(|request| request.input())
@@ -76,19 +77,22 @@ fn pictures_and_documents() {
     check(&Call::Messages, &json!({"type": "image", "source": source("image/png")}), PICTURE);
     let result = json!({"type": "tool_result", "content": [{"type": "image", "source": source("image/png")}]});
     check(&Call::Messages, &result, PICTURE);
-    check(&Call::Messages, &json!({"type": "document", "source": source("application/pdf")}), PICTURE + 8250);
+    check(&Call::Messages, &json!({"type": "document", "source": source("application/pdf")}), DOCUMENT);
     let plain = json!({"type": "text", "media_type": "text/plain", "data": "word ".repeat(1000)});
     check(&Call::Messages, &json!({"type": "document", "source": plain}), 1000);
     let url = format!("data:image/png;base64,{data}");
     check(&Call::Chat, &json!({"type": "image_url", "image_url": {"url": url}}), PICTURE);
     check(&Call::Chat, &json!({"type": "image_url", "image_url": url}), PICTURE);
-    check(&Call::Chat, &json!({"type": "file", "file": {"filename": "a.pdf", "file_data": data}}), PICTURE + 8250);
+    check(&Call::Chat, &json!({"type": "file", "file": {"filename": "a.pdf", "file_data": data}}), DOCUMENT);
     check(&Call::Responses, &json!({"type": "input_image", "image_url": url}), PICTURE);
     let shot = json!({"type": "computer_call_output", "output": {"type": "computer_screenshot", "image_url": url}});
     check(&Call::Responses, &shot, PICTURE);
-    check(&Call::Responses, &json!({"type": "input_file", "file_data": data}), PICTURE + 8250);
+    check(&Call::Responses, &json!({"type": "input_file", "file_data": data}), DOCUMENT);
     check(&gemini(), &json!({"inlineData": {"mimeType": "image/png", "data": data}}), PICTURE);
-    check(&gemini(), &json!({"inline_data": {"mime_type": "application/pdf", "data": data}}), PICTURE + 8250);
+    check(&gemini(), &json!({"inline_data": {"mime_type": "application/pdf", "data": data}}), DOCUMENT);
+    check(&gemini(), &json!({"inline_data": {"mime_type": "text/plain", "data": data}}), PICTURE + 8250);
+    let huge = "iVBORw0KGgo".repeat(100_000);
+    check(&Call::Responses, &json!({"type": "input_file", "file_data": huge}), 825_000);
 }
 
 #[test]

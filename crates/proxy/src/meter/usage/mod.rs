@@ -13,8 +13,8 @@ use serde::de::IgnoredAny;
 use super::endpoint::Call;
 use super::tee::Seen;
 
-/// No call uses as many: a bigger number is a mistake, and nobody is charged by one.
-const MOST_TOKENS: u64 = 1_000_000_000;
+/// No model reads or says as much in one call: a bigger number is a mistake, and the worst case of the call is charged.
+const MOST_TOKENS: u64 = 4_000_000;
 /// Words of a provider that end up in a log are cut here.
 const MOST_WORDS: usize = 500;
 
