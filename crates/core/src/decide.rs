@@ -360,7 +360,9 @@ pub fn claimed(started: &Started, boxes: &[String], milestones: &[String], succe
     }
     for named in milestones.iter().filter(|named| !named.trim().is_empty()) {
         let of = |pinned: &&PinnedBox| {
-            pinned.milestone.as_ref().is_some_and(|milestone| same_milestone(milestone, named.trim()))
+            // Without headings, the ids themselves say what belongs together.
+            let by_id = pinned.id.strip_prefix(named.trim()).is_some_and(|rest| rest.starts_with('.'));
+            by_id || pinned.milestone.as_ref().is_some_and(|milestone| same_milestone(milestone, named.trim()))
         };
         let ids: Vec<String> = started.boxes.iter().filter(of).map(|pinned| pinned.id.clone()).collect();
         if ids.is_empty() {

@@ -22,7 +22,7 @@ fn a_run_and_everything_about_it() {
     TIME sandbox agent-loop-actions-ralph-small-001-write-one-file is ready (embedded)
     TIME red first: 2 of 2 checks fail on the base commit, as they should
     TIME iteration 1/5 with default-cheap
-    TIME   scripted/script.jsonl answered: 2 actions, 2301 tokens, $0.001469
+    TIME   scripted/script.jsonl answered: 2 actions, 2373 tokens, $0.001512
     TIME   ✓ action 1 one.txt: 4 bytes N ms
     TIME   ✓ action 2 SHA N ms
     TIME   ✗ check test M1.2: `sh tests/two.sh` exit 1 N ms
@@ -33,7 +33,7 @@ fn a_run_and_everything_about_it() {
     TIME pushed ralph/small-001/write-one-file at SHA to REPO
     TIME ✓ pull request opened: file://HOME/.local/state/ralph/runs/RUN1/pull-request.md
     TIME iteration 2/5 with default-cheap
-    TIME   scripted/script.jsonl answered: 3 actions, 2395 tokens, $0.001541
+    TIME   scripted/script.jsonl answered: 3 actions, 2498 tokens, $0.001603
     TIME   ✓ action 1 one.txt: 8 bytes N ms
     TIME   ✓ action 2 SHA N ms
     TIME   ✓ action 3 done N ms
@@ -67,8 +67,8 @@ fn a_run_and_everything_about_it() {
       loop score    0.0 ▁▁
       iterations    2 of 5
       minutes       N of 10
-      dollars       0.003 of 1
-      tokens        4696, no limit
+      dollars       0.0031 of 1
+      tokens        4871, no limit
 
     Boxes
       ✓ verified  M1.1 There is a file one.txt
@@ -94,7 +94,7 @@ fn a_run_and_everything_about_it() {
       
       
       ---
-      Task `small-001` on branch `ralph/small-001/write-one-file`, model cost $0.003010. Made by ralph.
+      Task `small-001` on branch `ralph/small-001/write-one-file`, model cost $0.003115. Made by ralph.
       
       ## Changes
       

@@ -109,8 +109,8 @@ fn the_arithmetic_is_told() {
         (6, true, "pause"),
     ];
     assert_eq!(words, want);
-    let said = ralph.ralph(&["gutter", "explain", "@", "40"]).exits(0);
-    assert!(said.stdout.is_empty() && said.stderr.contains("iteration 40 not of run"), "{}", said.stderr);
+    let said = ralph.ralph(&["gutter", "explain", "@", "40"]).exits(2);
+    assert!(said.stdout.is_empty() && said.stderr.contains("was not scored"), "{}", said.stderr);
 }
 
 #[test]

@@ -248,7 +248,7 @@ mod tests {
                 toolchains: None,
                 network: NetworkValues {
                     policy: Some(Mode::Allowlist),
-                    allowed: Some(vec![rule("github.com"), rule("proxy.golang.org"), rule("sum.golang.org")]),
+                    allowed: Some([vec![rule("github.com")], crate::policy::expand("go").expect("a preset")].concat()),
                     denied: None,
                     enforcement: None,
                 },

@@ -21,7 +21,9 @@ fn check(name: &str, text: &str, want: &[&str]) -> Imported {
     let imported = import(&wish(name, text)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(shown(&imported), want, "{}", imported.task);
     let rules: Vec<Rule> = lint(Some(&imported.task), &Context::default()).iter().map(|found| found.rule).collect();
-    assert_eq!(rules, [], "{}", imported.task);
+    // A plan without proofs of its own is one that shares one, and that is said.
+    let rest: Vec<Rule> = rules.into_iter().filter(|rule| *rule != Rule::SharedProof).collect();
+    assert_eq!(rest, [], "{}", imported.task);
     holds(text, &imported);
     imported
 }

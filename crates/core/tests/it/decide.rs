@@ -380,6 +380,11 @@ fn what_was_claimed() {
         let claimed = decide::claimed(&started(), &boxes, &milestones, success);
         assert_eq!((claimed.boxes, claimed.unknown), (want, unknown), "{boxes:?} {milestones:?}");
     }
+    // Without headings a milestone is what its ids begin with.
+    let mut bare = started();
+    bare.boxes.iter_mut().for_each(|pinned| pinned.milestone = None);
+    let claimed = decide::claimed(&bare, &[], &list(&["M2", "M"]), false);
+    assert_eq!((claimed.boxes, claimed.unknown), (set(&["M2.1"]), list(&["M"])));
     // Where two boxes say the same, their words name neither.
     let mut twins = started();
     twins.boxes.iter_mut().for_each(|pinned| pinned.text = "it works".to_owned());

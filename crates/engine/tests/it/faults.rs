@@ -130,7 +130,9 @@ async fn play(model: &str, seed: u64, sequences: usize) {
             assert_eq!(one, price.worst_case(usage.input, usage.output, CacheWrites::Short), "{told}: at its worst");
         } else {
             answered += 1;
-            assert_eq!(one, price.cost(&usage), "{told}");
+            // Where the provider's count cannot be true, all that was set aside is what it cost.
+            let worst = price.worst_case(usage.input, usage.output, CacheWrites::Short);
+            assert!(one == price.cost(&usage) || one == worst, "{told}: {one:?} for {usage:?}");
             assert!(usage.prompt() < 100_000 && (1..1000).contains(&usage.output), "{told}: {usage:?}");
         }
     }
