@@ -58,6 +58,8 @@ pub struct Credential {
     name: String,
     secret: Secret,
     phantom: Phantom,
+    /// As it would stand in the name of a header, which has lost its capitals.
+    small: String,
     place: Place,
     /// The hosts it is for; a route needs none.
     hosts: Vec<String>,
@@ -99,10 +101,12 @@ impl Credential {
             return Err(BadCredential::Unsendable { name });
         }
         let phantom = Phantom::shaped_like(secret.expose())?;
+        let small = phantom.as_str().to_ascii_lowercase();
         Ok(Self {
             name,
             secret,
             phantom,
+            small,
             place,
             hosts: Vec::new(),
             beside: None,
@@ -173,6 +177,9 @@ impl Credential {
     /// Says whether the stand-in stands anywhere in a text, plainly or as the user or password of a `Basic` value.
     pub(crate) fn is_held_by(&self, value: &HeaderValue) -> bool {
         let phantom = self.phantom.as_str();
+        if value.len() < phantom.len() {
+            return false;
+        }
         // A byte that is no text beside it must not hide it.
         let text = String::from_utf8_lossy(value.as_bytes());
         text.contains(phantom) || basic(&text).is_some_and(|(user, word)| user == phantom || word == phantom)
@@ -184,10 +191,8 @@ impl Credential {
 
     /// Takes off every header that holds the stand-in, and says whether there was one.
     pub(crate) fn take_out(&self, headers: &mut HeaderMap) -> bool {
-        let holds = |(name, value): &(&HeaderName, &HeaderValue)| {
-            // The name of a header has lost its capitals.
-            self.is_held_by(value) || name.as_str().contains(&self.phantom.as_str().to_ascii_lowercase())
-        };
+        let holds =
+            |(name, value): &(&HeaderName, &HeaderValue)| self.is_held_by(value) || name.as_str().contains(&self.small);
         let named: Vec<HeaderName> = headers.iter().filter(holds).map(|(name, _)| name.clone()).collect();
         for name in &named {
             headers.remove(name);

@@ -122,23 +122,20 @@ impl<S> Gate<S> {
             Place::Head(seen) => match self.head(seen) {
                 Ok(Some((end, head))) => {
                     self.log.head(head.target);
-                    self.free = end;
                     self.clock = None;
-                    self.place = match head.framing {
-                        Framing::Length(0) => Place::Head(0),
-                        Framing::Length(length) => Place::Length(length),
-                        Framing::Chunked => Place::Chunks(Chunk::Size { value: 0, digits: 0 }),
-                    };
+                    match head.framing {
+                        // What is here of the body goes with its head.
+                        Framing::Length(length) => self.body(end, length),
+                        Framing::Chunked => {
+                            self.free = end;
+                            self.place = Place::Chunks(Chunk::Size { value: 0, digits: 0 });
+                        }
+                    }
                 }
                 Ok(None) => self.place = Place::Head(self.bytes.len()),
                 Err(fault) => self.shut(fault),
             },
-            Place::Length(left) => {
-                let some = self.bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-                self.free = some;
-                let left = left.saturating_sub(some as u64);
-                self.place = if left == 0 { Place::Head(0) } else { Place::Length(left) };
-            }
+            Place::Length(left) => self.body(0, left),
             Place::Chunks(chunk) => {
                 let (free, next) = chunks(chunk, &self.bytes)?;
                 self.free = free;
@@ -146,6 +143,14 @@ impl<S> Gate<S> {
             }
         }
         Ok(self.free > 0)
+    }
+
+    /// Frees the first bytes and what follows them of a body of which so much is to come.
+    fn body(&mut self, first: usize, left: u64) {
+        let some = self.bytes.len().saturating_sub(first).min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.free = first + some;
+        let left = left.saturating_sub(some as u64);
+        self.place = if left == 0 { Place::Head(0) } else { Place::Length(left) };
     }
 
     fn head(&self, seen: usize) -> Result<Option<(usize, head::Head)>, Fault> {

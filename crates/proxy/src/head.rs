@@ -110,11 +110,12 @@ pub(crate) fn parse(head: &[u8]) -> Result<Head, &'static str> {
             return Err("it has too many headers");
         }
         let (name, value) = header(line)?;
-        let slot = match name.to_ascii_lowercase().as_str() {
-            "host" => &mut host,
-            "content-length" => &mut length,
-            "transfer-encoding" => &mut chunked,
-            _ => continue,
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        let slot = match () {
+            () if is("host") => &mut host,
+            () if is("content-length") => &mut length,
+            () if is("transfer-encoding") => &mut chunked,
+            () => continue,
         };
         let value = std::str::from_utf8(value).map_err(|_| "a header is not text")?;
         if slot.replace(value.to_owned()).is_some() {

@@ -109,7 +109,8 @@ async fn answer(
             };
         }
     }
-    match forward(pipeline, entry, form, line, request).await {
+    // On the heap: it needs much more room than a request to a route, which is moved about with this.
+    match Box::pin(forward(pipeline, entry, form, line, request)).await {
         Ok(response) => response.map(Either::Right),
         Err(reply) => own(&reply),
     }

@@ -37,7 +37,10 @@ static DRAINS: Semaphore = Semaphore::const_new(64);
 
 /// The answers of one sandbox that are read on for their count alone. Its doors may be closed meanwhile.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Drains {
+pub(crate) struct Drains(Arc<Going>);
+
+#[derive(Debug, Default)]
+struct Going {
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -45,25 +48,25 @@ pub(crate) struct Drains {
 impl Drains {
     /// Gives up on all of them and waits until that is told.
     pub(crate) async fn cut(&self) {
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.0.stop.cancel();
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
+        self.0.tasks.is_empty()
     }
 
     /// Goes on where no client waits. Where there is no room for it, what is dropped charges the worst case.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let (Ok(runtime), Ok(one)) = (Handle::try_current(), DRAINS.try_acquire()) else { return };
-        let stop = self.stop.clone();
+        let stop = self.0.stop.clone();
         let work = async move {
             let _one = one;
             // Dropped where it is, what was seen by then decides.
             stop.run_until_cancelled_owned(work).await;
         };
-        self.tasks.spawn_on(work, &runtime);
+        self.0.tasks.spawn_on(work, &runtime);
     }
 }
 
@@ -88,14 +91,14 @@ impl Asking {
     /// Begins to ask. The room is that of the request's body, `call` what is metered and whether usage was asked for.
     pub(crate) fn new(
         pipeline: &Arc<Pipeline>,
-        upstream: &Upstream,
+        upstream: &Arc<Upstream>,
         request: Request<Full<Bytes>>,
         room: OwnedSemaphorePermit,
         call: Option<(meter::Call, bool)>,
     ) -> Self {
         let dialled = Arc::new(AtomicBool::new(false));
         let drains = pipeline.drains.clone();
-        let (pipeline, upstream, mark) = (Arc::clone(pipeline), upstream.clone(), Arc::clone(&dialled));
+        let (pipeline, upstream, mark) = (Arc::clone(pipeline), Arc::clone(upstream), Arc::clone(&dialled));
         let sending = Box::pin(async move {
             let sent = pipeline.endpoints.send(&upstream, request, &mark).await;
             drop(room);

@@ -8,12 +8,15 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming};
+use ralph_core::policy::Rule;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::charge::Pending;
 use crate::late::{self, Drains};
 use crate::meter::Tee;
-use crate::notice::{Alarm, Call, Exchanged, Notice, Told, Wrong};
+use crate::notice::{Alarm, Call, Entry, Exchanged, Notice, Told, Why, Wrong};
+use crate::pipeline::{Asked, Pipeline};
+use crate::route::Upstream;
 use crate::scan::{Leak, Scan};
 use crate::upstream::Lease;
 
@@ -105,18 +108,37 @@ pub(crate) enum Keep {
     Lease(Lease),
 }
 
-/// Comes to its end when an answer under way may no longer pass.
-pub(crate) struct Revoked(Pin<Box<dyn Future<Output = ()> + Send>>);
+/// The leave to ask an endpoint of a route and to hear its answer, until a rule is against it.
+pub(crate) struct Leave {
+    denial: Pin<Box<dyn Future<Output = Rule> + Send>>,
+    pipeline: Arc<Pipeline>,
+    upstream: Arc<Upstream>,
+}
 
-impl Revoked {
-    pub(crate) fn when(denied: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(Box::pin(denied))
+impl Leave {
+    pub(crate) fn new(pipeline: &Arc<Pipeline>, upstream: &Arc<Upstream>, asked: Asked) -> Self {
+        let (pipeline, upstream) = (Arc::clone(pipeline), Arc::clone(upstream));
+        Self { denial: Box::pin(asked.denial()), pipeline, upstream }
+    }
+
+    /// Waits for its end, and returns the rule that ended it.
+    pub(crate) async fn ended(&mut self) -> Rule {
+        self.denial.as_mut().await
+    }
+
+    /// Says whether an answer under way may no longer pass, and tells of it.
+    fn has_ended(&mut self, cx: &mut Context<'_>) -> bool {
+        let ended = self.denial.as_mut().poll(cx).is_ready();
+        if ended {
+            self.pipeline.refused(Entry::Route, &self.upstream.target, &Why::Revoked);
+        }
+        ended
     }
 }
 
-impl fmt::Debug for Revoked {
+impl fmt::Debug for Leave {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Revoked")
+        f.write_str("Leave")
     }
 }
 
@@ -127,18 +149,18 @@ pub(crate) struct Passing {
     keep: Option<Keep>,
     scan: Scan,
     ending: Option<Ending>,
-    revoked: Option<Revoked>,
+    leave: Option<Leave>,
 }
 
 impl Passing {
     pub(crate) fn new(body: Incoming, keep: Keep, scan: Scan, ending: Ending) -> Self {
-        Self { body: Some(body), keep: Some(keep), scan, ending: Some(ending), revoked: None }
+        Self { body: Some(body), keep: Some(keep), scan, ending: Some(ending), leave: None }
     }
 
     /// Lets it pass only until the leave for it ends; then it is cut on both sides.
     #[must_use]
-    pub(crate) fn unless(mut self, revoked: Revoked) -> Self {
-        self.revoked = Some(revoked);
+    pub(crate) fn within(mut self, leave: Leave) -> Self {
+        self.leave = Some(leave);
         self
     }
 
@@ -195,10 +217,8 @@ impl Body for Passing {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         loop {
-            if self.body.is_some()
-                && self.revoked.as_mut().is_some_and(|Revoked(revoked)| revoked.as_mut().poll(cx).is_ready())
-            {
-                (self.body, self.ending, self.keep, self.revoked) = (None, None, None, None);
+            if self.body.is_some() && self.leave.as_mut().is_some_and(|leave| leave.has_ended(cx)) {
+                (self.body, self.ending, self.keep, self.leave) = (None, None, None, None);
                 return Poll::Ready(Some(Err(io::Error::other("the network policy changed"))));
             }
             let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };

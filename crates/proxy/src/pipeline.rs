@@ -7,6 +7,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hyper::Method;
 use hyper::header::HeaderMap;
 use ralph_core::policy::{Mode, Policy, Rule, decide, denial};
 use tokio::net::TcpStream;
@@ -24,7 +25,7 @@ use crate::limits::Limits;
 use crate::notice::{Alarm, Decided, Entry, Notice, Told, Why, Wrong};
 use crate::outflow::Outflow;
 use crate::resolve::Resolve;
-use crate::route::Route;
+use crate::route::{Route, Upstream};
 use crate::scan::Forbidden;
 use crate::target::{HTTPS, Target, shown};
 use crate::terms::Terms;
@@ -114,8 +115,8 @@ impl Permit {
 #[derive(Debug)]
 pub(crate) struct Asked {
     policy: watch::Receiver<Arc<Policy>>,
-    target: Target,
-    method: String,
+    upstream: Arc<Upstream>,
+    method: Method,
     path: String,
 }
 
@@ -123,12 +124,18 @@ impl Asked {
     /// Returns the rule that is against it now.
     pub(crate) fn denied(&mut self) -> Option<Rule> {
         let policy = Arc::clone(&self.policy.borrow_and_update());
-        let request = Some((self.method.as_str(), self.path.as_str()));
-        denial(&policy, self.target.host(), self.target.port(), request).cloned()
+        let (target, request) = (&self.upstream.target, Some((self.method.as_str(), self.path.as_str())));
+        denial(&policy, target.host(), target.port(), request).cloned()
+    }
+
+    /// Returns the rule that is against it since it was last asked for.
+    pub(crate) fn denied_since(&mut self) -> Option<Rule> {
+        // Without a sender the sandbox is over, and whoever asks with it.
+        if self.policy.has_changed().unwrap_or(false) { self.denied() } else { None }
     }
 
     /// Waits until a rule is against it.
-    pub(crate) async fn denial(&mut self) -> Rule {
+    pub(crate) async fn denial(mut self) -> Rule {
         loop {
             if self.policy.changed().await.is_err() {
                 // The sandbox is over, and so is whatever came of this.
@@ -247,9 +254,9 @@ impl Pipeline {
     }
 
     /// Returns the leave to ask an endpoint of a route for something, as long as no rule is against it.
-    pub(crate) fn asked(&self, target: &Target, method: &str, path: &str) -> Asked {
-        let (policy, target) = (self.policy.subscribe(), target.clone());
-        Asked { policy, target, method: method.to_owned(), path: path.to_owned() }
+    pub(crate) fn asked(&self, upstream: &Arc<Upstream>, method: &Method, path: &str) -> Asked {
+        let (policy, upstream) = (self.policy.subscribe(), Arc::clone(upstream));
+        Asked { policy, upstream, method: method.clone(), path: path.to_owned() }
     }
 
     pub(crate) fn set_policy(&self, policy: Policy) {

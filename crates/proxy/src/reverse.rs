@@ -17,9 +17,9 @@ use crate::credential::{self, Credential};
 use crate::late::Asking;
 use crate::ledger::Rate;
 use crate::meter::{self, Endpoint, Refusal, Said, Tee, Wire, endpoint};
-use crate::notice::{Call as Charged, Entry, Exchanged, Told, Why, Wrong};
-use crate::passing::{Ending, Keep, Metered, Passing, Revoked};
-use crate::pipeline::{Asked, Pipeline, alarm};
+use crate::notice::{Call as Charged, Entry, Exchanged, Told, Wrong};
+use crate::passing::{Ending, Keep, Leave, Metered, Passing};
+use crate::pipeline::{Pipeline, alarm};
 use crate::route::{self, Route};
 use crate::scan::Scan;
 use crate::upstream::{Failed, Lease};
@@ -42,12 +42,13 @@ pub(crate) fn health(pipeline: &Pipeline) -> Answer {
 
 /// Serves a request to a route.
 pub(crate) async fn serve(pipeline: &Arc<Pipeline>, route: &Route, rest: &str, request: Request<Incoming>) -> Answer {
+    let path = route.path(rest);
     let told = Exchanged {
         entry: Entry::Route,
         host: route.upstream.target.host().to_owned(),
         port: route.upstream.target.port(),
         method: request.method().as_str().to_owned(),
-        path: route.path(rest),
+        path: path.clone(),
         status: None,
         refused: None,
         sent: 0,
@@ -56,7 +57,7 @@ pub(crate) async fn serve(pipeline: &Arc<Pipeline>, route: &Route, rest: &str, r
         call: None,
     };
     let mut visit = Visit { pipeline, route, told: Some(told), pending: None, asking: None, answered: false };
-    match visit.carry(rest, request).await {
+    match visit.carry(rest, path, request).await {
         Ok(answer) => answer,
         Err(refusal) => visit.refuse(&refusal),
     }
@@ -119,10 +120,10 @@ impl Visit<'_> {
         }
     }
 
-    async fn carry(&mut self, rest: &str, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    /// Carries a request whose path is `rest` here and `path` at the endpoint.
+    async fn carry(&mut self, rest: &str, path: String, request: Request<Incoming>) -> Result<Answer, Refusal> {
         // Its host stands in the host's own configuration and needs no rule. A rule against it counts all the same.
-        let target = &self.route.upstream.target;
-        let mut asked = self.pipeline.asked(target, request.method().as_str(), &self.route.path(rest));
+        let mut asked = self.pipeline.asked(&self.route.upstream, request.method(), &path);
         if let Some(rule) = asked.denied() {
             return Err(self.denied(&rule));
         }
@@ -139,12 +140,12 @@ impl Visit<'_> {
         self.lend(&mut parts.headers, rest, parts.uri.query())?;
         let (body, room) = self.read(body).await?;
         // That took a while, and nothing has been paid for yet.
-        if let Some(rule) = asked.denied() {
+        if let Some(rule) = asked.denied_since() {
             return Err(self.denied(&rule));
         }
         let path = match query {
-            Some(query) => format!("{}?{query}", self.route.path(rest)),
-            None => self.route.path(rest),
+            Some(query) => format!("{path}?{query}"),
+            None => path,
         };
         // A long body takes a while to read and write anew, and others are served by the same thread.
         let long = body.len() > LONG;
@@ -169,9 +170,10 @@ impl Visit<'_> {
         }
         let request = self.write(parts.method, &path, parts.headers, body)?;
         let asking = Asking::new(self.pipeline, &self.route.upstream, request, room, call.clone());
+        let mut leave = Leave::new(self.pipeline, &self.route.upstream, asked);
         let sent = tokio::select! {
             sent = self.asking.insert(asking).answered() => sent,
-            rule = asked.denial() => {
+            rule = leave.ended() => {
                 let dialled = self.asking.take().is_some_and(|asking| asking.is_dialled());
                 self.charge(if dialled { Pending::worst } else { Pending::nothing });
                 return Err(self.denied(&rule));
@@ -189,7 +191,7 @@ impl Visit<'_> {
                 return Err(Refusal::Upstream(format!("`{host}` does not answer: {why}")));
             }
         };
-        self.answer(response, lease, call, asked)
+        self.answer(response, lease, call, leave)
     }
 
     /// Tells of a rule that is against the request.
@@ -383,7 +385,7 @@ impl Visit<'_> {
         response: Response<Incoming>,
         lease: Lease,
         call: Option<(meter::Call, bool)>,
-        mut asked: Asked,
+        leave: Leave,
     ) -> Result<Answer, Refusal> {
         let (mut parts, body) = response.into_parts();
         self.note(|told| told.status = Some(parts.status.as_u16()));
@@ -427,12 +429,7 @@ impl Visit<'_> {
         // From here on whoever carries the body tells of it.
         let ending = Ending::new(Arc::clone(&self.pipeline.notice), self.told.take(), metered);
         let scan = Scan::new(self.pipeline.forbidden.clone());
-        let (pipeline, target) = (Arc::clone(self.pipeline), self.route.upstream.target.clone());
-        let revoked = Revoked::when(async move {
-            asked.denial().await;
-            pipeline.refused(Entry::Route, &target, &Why::Revoked);
-        });
-        let passing = Passing::new(body, Keep::Lease(lease), scan, ending).unless(revoked);
+        let passing = Passing::new(body, Keep::Lease(lease), scan, ending).within(leave);
         Ok(Response::from_parts(parts, Either::Right(passing)))
     }
 

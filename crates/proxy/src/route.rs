@@ -21,7 +21,7 @@ pub(crate) const PREFIX: &str = "/r/";
 pub struct Route {
     name: String,
     wire: Wire,
-    pub(crate) upstream: Upstream,
+    pub(crate) upstream: Arc<Upstream>,
     credential: Option<Arc<Credential>>,
     models: BTreeMap<String, Model>,
     /// The endpoint may know the limit of an answer only by its older name.
@@ -86,7 +86,7 @@ impl Route {
         }
         let target = Target::authority(authority, Some(if https { HTTPS } else { HTTP }))
             .map_err(|source| BadRoute::Host { route: route(), source })?;
-        let upstream = Upstream { https, target, base: path.trim_end_matches('/').to_owned() };
+        let upstream = Arc::new(Upstream { https, target, base: path.trim_end_matches('/').to_owned() });
         Ok(Self { name: route(), wire, upstream, credential: None, models: BTreeMap::new(), old_limit: false })
     }
 
@@ -166,7 +166,7 @@ impl Route {
             Wire::Gemini => ("/v1beta", base.ends_with("/v1beta")),
         };
         let below = rest.strip_prefix(version).filter(|below| below.starts_with('/')).unwrap_or(rest);
-        if in_base { format!("{base}{below}") } else { format!("{base}{version}{below}") }
+        [base, if in_base { "" } else { version }, below].concat()
     }
 }
 

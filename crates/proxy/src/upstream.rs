@@ -45,7 +45,10 @@ pub(crate) struct Endpoints {
 
 /// Connections that nobody uses at the moment, the last used at the end.
 #[derive(Debug, Default)]
-struct Shelf(Mutex<Vec<(Upstream, Sender, Instant)>>);
+struct Shelf(Mutex<Vec<Kept>>);
+
+/// A connection, where it leads, and since when nobody uses it.
+type Kept = (Arc<Upstream>, Sender, Instant);
 
 type Sender = http1::SendRequest<Full<Bytes>>;
 
@@ -70,7 +73,7 @@ impl fmt::Display for Failed {
 /// A connection that is in use. Dropped, it is closed; given back, it serves another call.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    upstream: Upstream,
+    upstream: Arc<Upstream>,
     sender: Sender,
     shelf: Arc<Shelf>,
 }
@@ -86,7 +89,7 @@ impl Lease {
 }
 
 impl Shelf {
-    fn lock(&self) -> MutexGuard<'_, Vec<(Upstream, Sender, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,7 +99,7 @@ impl Shelf {
         let now = Instant::now();
         let mut shelf = self.lock();
         shelf.retain(|(_, sender, since)| now.duration_since(*since) < KEPT && !sender.is_closed());
-        let leads = |(known, ..): &&(Upstream, Sender, Instant)| known.is_at(upstream);
+        let leads = |(known, ..): &&Kept| known.is_at(upstream);
         let free = shelf.iter().rposition(|kept| leads(&kept) && kept.1.is_ready());
         let at = free.or_else(|| shelf.iter().rposition(|kept| leads(&kept)))?;
         Some(shelf.remove(at).1)
@@ -117,7 +120,7 @@ impl Endpoints {
     /// seen there.
     pub(crate) async fn send(
         &self,
-        upstream: &Upstream,
+        upstream: &Arc<Upstream>,
         request: Request<Full<Bytes>>,
         dialled: &AtomicBool,
     ) -> Result<(Response<Incoming>, Lease), Failed> {
@@ -125,7 +128,8 @@ impl Endpoints {
         loop {
             let (mut sender, fresh) = match self.shelf.take(upstream) {
                 Some(sender) => (sender, false),
-                None => (self.open(upstream).await.map_err(Failed::Connect)?, true),
+                // On the heap: few calls open a connection, and every call would carry the room for it about.
+                None => (Box::pin(self.open(upstream)).await.map_err(Failed::Connect)?, true),
             };
             if !fresh && !matches!(timeout(SOON, sender.ready()).await, Ok(Ok(()))) {
                 continue;
@@ -133,7 +137,7 @@ impl Endpoints {
             dialled.store(true, Ordering::Relaxed);
             match sender.try_send_request(request).await {
                 Ok(response) => {
-                    let lease = Lease { upstream: upstream.clone(), sender, shelf: Arc::clone(&self.shelf) };
+                    let lease = Lease { upstream: Arc::clone(upstream), sender, shelf: Arc::clone(&self.shelf) };
                     return Ok((response, lease));
                 }
                 Err(mut failed) => match failed.take_message() {

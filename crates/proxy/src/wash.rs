@@ -93,7 +93,8 @@ pub(crate) fn clean(headers: &mut HeaderMap) {
         .collect();
     // A message may not use this to lose what it is judged by.
     let kept = ["host", "content-length"];
-    for name in named.iter().filter(|name| !kept.contains(&name.as_str())).chain(&OF_THE_CONNECTION) {
+    let ours: Vec<HeaderName> = headers.keys().filter(|name| OF_THE_CONNECTION.contains(name)).cloned().collect();
+    for name in named.iter().filter(|name| !kept.contains(&name.as_str())).chain(&ours) {
         headers.remove(name);
     }
 }

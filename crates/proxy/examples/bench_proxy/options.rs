@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-pub(crate) const USAGE: &str = "usage: bench_proxy [--json] [--strict] [--rounds N] [--seconds N] [--peers DIR] [--path PATH] [--write DIR]\n\n  \
+pub(crate) const USAGE: &str = "usage: bench_proxy [--json] [--strict] [--rounds N] [--seconds N] [--peers DIR] [--path PATH] [--only TEXT | --write DIR]\n\n  \
     --rounds N      requests by which a delay is measured, for each way (1000)\n  \
     --seconds N     how long each pass of requests per second takes (2)\n  \
     --peers DIR     where `cargo xtask bench proxy --install` has put the others\n  \
     --path PATH     where the others are looked for after that (where systems have them)\n  \
+    --only TEXT     measure only what has this in its name; the other figures are told as not measured\n  \
     --write DIR     write `proxy.md` and `proxy.svg` there\n  \
     --strict        a figure that could not be measured is a failure\n  \
     --json          print one JSON object\n";
@@ -22,6 +23,7 @@ pub(crate) struct Options {
     pub(crate) seconds: u64,
     pub(crate) peers: Option<PathBuf>,
     pub(crate) path: String,
+    pub(crate) only: Option<String>,
     pub(crate) write: Option<PathBuf>,
 }
 
@@ -34,6 +36,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
         seconds: 2,
         peers: None,
         path: PATH.to_owned(),
+        only: None,
         write: None,
     };
     while let Some(arg) = args.next() {
@@ -44,9 +47,11 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
             "--seconds" => options.seconds = args.next()?.parse().ok().filter(|seconds| (1..=60).contains(seconds))?,
             "--peers" => options.peers = Some(args.next()?.into()),
             "--path" => options.path = args.next()?,
+            "--only" => options.only = Some(args.next()?),
             "--write" => options.write = Some(args.next()?.into()),
             _ => return None,
         }
     }
-    Some(options)
+    // Half a page would look like a whole one.
+    (options.only.is_none() || options.write.is_none()).then_some(options)
 }

@@ -13,7 +13,7 @@ use crate::table::Table;
 pub(crate) const REVERSE: &str = "calls per second by a base URL, 32 connections";
 pub(crate) const PLAIN: &str = "plain calls per second in absolute form, 32 connections";
 const CONNECTIONS: usize = 32;
-const PASSES: usize = 5;
+const PASSES: usize = 9;
 
 pub(crate) async fn measure(table: &mut Table, group: &'static str, all: &[Candidate<Way>], length: Duration) {
     let mut series: Vec<Series> = all.iter().map(|one| Series::new(group, one.name, "/s")).collect();

@@ -68,6 +68,13 @@ async fn measure(options: &Options, stage: &Stage) -> Table {
         series: Vec::new(),
         figures: Vec::new(),
     };
+    let wanted = |group: &str| {
+        let wanted = options.only.as_deref().is_none_or(|only| group.contains(only));
+        if wanted {
+            say(group);
+        }
+        wanted
+    };
     let (rounds, length) = (options.rounds, Duration::from_secs(options.seconds));
     for (group, ways) in [
         (latency::REVERSE, &stage.reverse),
@@ -75,21 +82,26 @@ async fn measure(options: &Options, stage: &Stage) -> Table {
         (latency::INTERCEPT, &stage.intercept),
         (latency::PLAIN, &stage.plain),
     ] {
-        say(group);
-        latency::measure(&mut table, group, ways, rounds).await;
+        if wanted(group) {
+            latency::measure(&mut table, group, ways, rounds).await;
+        }
     }
     for (group, ways) in [(sse::REVERSE, &stage.reverse), (sse::INTERCEPT, &stage.intercept)] {
-        say(group);
-        sse::measure(&mut table, group, ways, stage.upstream.epoch).await;
+        if wanted(group) {
+            sse::measure(&mut table, group, ways, stage.upstream.epoch).await;
+        }
     }
     for (group, ways) in [(rate::REVERSE, &stage.reverse), (rate::PLAIN, &stage.plain)] {
-        say(group);
-        rate::measure(&mut table, group, ways, length).await;
+        if wanted(group) {
+            rate::measure(&mut table, group, ways, length).await;
+        }
     }
-    say(hose::GROUP);
-    hose::measure(&mut table, &stage.hoses).await;
-    say(memory::GROUP);
-    memory::measure(&mut table, stage).await;
+    if wanted(hose::GROUP) {
+        hose::measure(&mut table, &stage.hoses).await;
+    }
+    if wanted(memory::GROUP) {
+        memory::measure(&mut table, stage).await;
+    }
     table.adds(latency::REVERSE, ours::NAME, REVERSE_ADDS);
     table.adds(latency::INTERCEPT, ours::NAME, INTERCEPT_ADDS);
     table.adds(sse::REVERSE, ours::NAME, EVENT_ADDS);

@@ -49,11 +49,41 @@ enum Reading {
     /// Nothing but white space so far, and nobody said what it is.
     Unknown,
     Events(Sse),
-    Json(Vec<u8>),
+    /// The body so far; one that comes in one piece is not copied.
+    Json(Whole),
     Stopped {
         /// Something was not read, so nothing is known to be final.
         short: bool,
     },
+}
+
+/// A body that comes in pieces, mostly in one.
+#[derive(Debug, Default)]
+struct Whole {
+    first: Bytes,
+    /// All of them, as soon as there are more.
+    all: Vec<u8>,
+}
+
+impl Whole {
+    fn bytes(&self) -> &[u8] {
+        if self.all.is_empty() { &self.first } else { &self.all }
+    }
+
+    fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        if self.first.is_empty() {
+            self.first = piece;
+            return;
+        }
+        if self.all.is_empty() {
+            self.all.extend_from_slice(&self.first);
+        }
+        self.all.extend_from_slice(&piece);
+    }
 }
 
 impl Tee {
@@ -93,16 +123,17 @@ impl Tee {
             let Some(at) = piece.iter().position(|byte| !byte.is_ascii_whitespace()) else { return piece };
             start = at;
             let json = matches!(piece.get(at), Some(b'{' | b'['));
-            self.reading = if json { Reading::Json(Vec::new()) } else { Reading::Events(Sse::new(self.most_line)) };
+            self.reading =
+                if json { Reading::Json(Whole::default()) } else { Reading::Events(Sse::new(self.most_line)) };
         }
         match &mut self.reading {
             Reading::Unknown | Reading::Stopped { .. } => piece,
             Reading::Json(body) => {
-                let bytes = piece.get(start..).unwrap_or_default();
+                let bytes = piece.slice(start..);
                 if body.len().saturating_add(bytes.len()) > self.most_body {
                     self.reading = Reading::Stopped { short: true };
                 } else {
-                    body.extend_from_slice(bytes);
+                    body.push(bytes);
                 }
                 piece
             }
@@ -127,7 +158,7 @@ impl Tee {
         let mut dropped = false;
         match std::mem::replace(&mut self.reading, Reading::Stopped { short: false }) {
             Reading::Unknown => (),
-            Reading::Json(body) => self.reader.body(&body),
+            Reading::Json(body) => self.reader.body(body.bytes()),
             Reading::Stopped { short: before } => short = before,
             Reading::Events(mut sse) => match sse.finish() {
                 Ok(Some(data)) => dropped = self.reader.event(&data) && self.hold,

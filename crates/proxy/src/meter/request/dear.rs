@@ -1,12 +1,13 @@
 //! What costs extra, and is taken out of a request before it is sent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
 use super::super::endpoint::Call;
 use super::error::{BadRequest, shown};
-use super::weigh::alike;
+use super::weigh::loose;
 
 /// A request on its way through our hands.
 #[derive(Debug)]
@@ -78,6 +79,10 @@ const KNOWN: &[&str] = &[
     "context_management",
 ];
 
+/// All of them, by what is left of a name for a parser that cares less about spelling.
+static MEANT: LazyLock<BTreeMap<String, &'static str>> =
+    LazyLock::new(|| DEAR.iter().chain(ELSEWHERE).chain(KNOWN).map(|name| (loose(name), *name)).collect());
+
 /// The most fields of a request.
 const MOST_FIELDS: usize = 256;
 const MOST_FIELDS_TOLD: u32 = 256;
@@ -86,7 +91,7 @@ const TIERS: &[&str] = &["default", "standard", "standard_only", "flex", "auto"]
 
 /// Takes out what costs extra; refuses what cannot be taken out without changing the question.
 pub(super) fn strip(call: &Call, draft: &mut Draft) -> Result<(), BadRequest> {
-    // No honest request has so many, and each is compared with all that are known.
+    // No honest request has so many.
     if draft.fields.len() > MOST_FIELDS {
         return Err(BadRequest::TooMany { most: MOST_FIELDS_TOLD });
     }
@@ -94,17 +99,19 @@ pub(super) fn strip(call: &Call, draft: &mut Draft) -> Result<(), BadRequest> {
         return super::gemini::strip(draft);
     }
     for name in draft.fields.keys() {
-        let mut known = DEAR.iter().chain(ELSEWHERE).chain(KNOWN);
-        if let Some(meant) = known.find(|meant| name.as_str() != **meant && alike(name, meant)) {
+        if let Some(meant) = MEANT.get(&loose(name)).filter(|meant| **meant != name) {
             return Err(BadRequest::Spelling { name: shown(name), meant });
         }
     }
-    for name in ELSEWHERE {
-        if draft.fields.get(*name).is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false))) {
+    for (name, value) in &draft.fields {
+        if let Some(name) = ELSEWHERE.iter().find(|known| *known == name)
+            && !matches!(value, Value::Null | Value::Bool(false))
+        {
             return Err(BadRequest::Elsewhere { name });
         }
     }
-    for name in DEAR {
+    let dear: Vec<String> = draft.fields.keys().filter(|name| DEAR.contains(&name.as_str())).cloned().collect();
+    for name in &dear {
         draft.remove(name);
     }
     draft.keep_if("service_tier", |tier| tier.as_str().is_some_and(|tier| TIERS.contains(&tier)));
@@ -237,5 +244,15 @@ fn runs_here(call: &Call, kind: Option<&str>, tool: &Value) -> bool {
             "function" | "custom" | "local_shell" | "shell" | "apply_patch" | "namespace" | "tool_search"
         ),
         (Call::Chat | Call::Responses | Call::Gemini { .. }, _) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_known_names_are_alike() {
+        assert_eq!(MEANT.len(), DEAR.len() + ELSEWHERE.len() + KNOWN.len());
     }
 }

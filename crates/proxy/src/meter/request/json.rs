@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
 use super::error::{BadRequest, shown};
@@ -101,12 +102,15 @@ impl<'de> Visitor<'de> for Strict<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut values = Map::new();
         while let Some(name) = map.next_key::<String>()? {
-            if values.contains_key(&name) {
-                *self.0.twice.borrow_mut() = Some(name);
-                return Err(A::Error::custom("a name stands twice"));
+            match values.entry(name) {
+                Entry::Vacant(free) => {
+                    free.insert(map.next_value_seed(self)?);
+                }
+                Entry::Occupied(known) => {
+                    *self.0.twice.borrow_mut() = Some(known.key().clone());
+                    return Err(A::Error::custom("a name stands twice"));
+                }
             }
-            let value = map.next_value_seed(self)?;
-            values.insert(name, value);
         }
         Ok(Value::Object(values))
     }
@@ -114,8 +118,8 @@ impl<'de> Visitor<'de> for Strict<'_> {
 
 /// The fields of an object: as they were written, or replaced.
 #[derive(Debug)]
-pub(super) struct Body {
-    text: Vec<u8>,
+pub(super) struct Body<'t> {
+    text: &'t [u8],
     fields: Vec<(String, Part)>,
 }
 
@@ -125,11 +129,10 @@ enum Part {
     New(Value),
 }
 
-impl Body {
+impl<'t> Body<'t> {
     /// Takes the text of an object that [`object`] has read.
-    pub(super) fn new(text: &[u8]) -> Self {
-        let fields = fields(text).into_iter().map(|(name, range)| (name, Part::AsItWas(range))).collect();
-        Self { text: text.to_vec(), fields }
+    pub(super) fn new(text: &'t [u8]) -> Self {
+        Self { text, fields: fields(text) }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<Value> {
@@ -167,11 +170,11 @@ impl Body {
             if n > 0 {
                 out.push(b',');
             }
-            out.extend_from_slice(Value::from(name.as_str()).to_string().as_bytes());
+            put(&mut out, name);
             out.push(b':');
             match part {
                 Part::AsItWas(range) => out.extend_from_slice(self.text.get(range.clone()).unwrap_or_default()),
-                Part::New(value) => out.extend_from_slice(value.to_string().as_bytes()),
+                Part::New(value) => put(&mut out, value),
             }
         }
         out.push(b'}');
@@ -179,18 +182,26 @@ impl Body {
     }
 }
 
+fn put(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+    serde_json::to_writer(out, value).expect("there is room for it in memory, and its names are texts");
+}
+
 /// Finds the fields of an object whose text is known to be JSON.
-fn fields(text: &[u8]) -> Vec<(String, Range<usize>)> {
-    let mut found = Vec::new();
+fn fields(text: &[u8]) -> Vec<(String, Part)> {
+    // As many as most requests have.
+    let mut found = Vec::with_capacity(16);
     let mut at = after_space(text, 0) + 1;
     loop {
         at = after_space(text, at);
-        let name = at..after_string(text, at);
-        let Some(name) = text.get(name.clone()).and_then(|name| serde_json::from_slice(name).ok()) else { break };
-        at = after_space(text, after_space(text, after_string(text, at)) + 1);
+        if text.get(at) != Some(&b'"') {
+            break;
+        }
+        let end = after_string(text, at);
+        let Some(name) = text.get(at..end).and_then(|name| serde_json::from_slice(name).ok()) else { break };
+        at = after_space(text, after_space(text, end) + 1);
         let value = at..after_value(text, at);
         at = after_space(text, value.end) + 1;
-        found.push((name, value));
+        found.push((name, Part::AsItWas(value)));
     }
     found
 }

@@ -61,7 +61,7 @@ fn choices(count: Option<u64>, name: &'static str) -> Result<u64, BadRequest> {
 }
 
 /// Lowers the limit of a request's answer, or puts one in.
-pub(super) fn lower(request: &mut Request, most_output: u64) {
+pub(super) fn lower(request: &mut Request<'_>, most_output: u64) {
     let most = most_output / request.choices.max(1);
     match &request.call {
         Call::Messages => {
@@ -78,7 +78,7 @@ pub(super) fn lower(request: &mut Request, most_output: u64) {
 }
 
 /// Lowers what the client sent and adds nothing beside it: OpenAI refuses a request with both names.
-fn limit_chat(request: &mut Request, most: u64) {
+fn limit_chat(request: &mut Request<'_>, most: u64) {
     let [old, new] = [LimitField::MaxTokens, LimitField::MaxCompletionTokens].map(LimitField::name);
     let there = |name: &str| request.body.get(name).is_some_and(|value| !value.is_null());
     let fits = LimitField::of(&request.model);
@@ -106,7 +106,7 @@ fn limit_chat(request: &mut Request, most: u64) {
 }
 
 /// Lowers one field, and tells whether the client had asked for more or had not said.
-fn limit(request: &mut Request, name: &str, most: u64) -> bool {
+fn limit(request: &mut Request<'_>, name: &str, most: u64) -> bool {
     let wanted = request.body.get(name).as_ref().and_then(Value::as_u64);
     if wanted.is_some_and(|wanted| wanted <= most) {
         return false;
@@ -123,7 +123,7 @@ fn told(name: &str, wanted: Option<u64>, most: u64) -> String {
     }
 }
 
-fn limit_gemini(request: &mut Request, most: u64) {
+fn limit_gemini(request: &mut Request<'_>, most: u64) {
     let config_name = request.body.like("generation_config").unwrap_or("generationConfig".to_owned());
     let mut config = match request.body.get(&config_name) {
         Some(Value::Object(config)) => config,
@@ -141,7 +141,7 @@ fn limit_gemini(request: &mut Request, most: u64) {
 }
 
 /// Thinking is part of the answer, and Anthropic refuses a plan to think longer than the answer may be.
-fn think_less(request: &mut Request, most: u64) {
+fn think_less(request: &mut Request<'_>, most: u64) {
     let Some(Value::Object(mut thinking)) = request.body.get("thinking") else { return };
     let Some(budget) = thinking.get("budget_tokens").and_then(Value::as_u64).filter(|budget| *budget >= most) else {
         return;
@@ -159,7 +159,7 @@ fn think_less(request: &mut Request, most: u64) {
 }
 
 /// Who does not think cannot be asked to forget thoughts.
-fn keep_thoughts(request: &mut Request) {
+fn keep_thoughts(request: &mut Request<'_>) {
     let Some(mut management) = request.body.get("context_management") else { return };
     let Some(edits) = management.get_mut("edits").and_then(Value::as_array_mut) else { return };
     let before = edits.len();

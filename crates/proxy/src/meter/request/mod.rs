@@ -23,9 +23,9 @@ const MOST_NAME: usize = 200;
 
 /// A request body that was read and understood.
 #[derive(Debug)]
-pub struct Request {
+pub struct Request<'b> {
     call: Call,
-    body: Body,
+    body: Body<'b>,
     model: String,
     input: u64,
     /// What the client wants at most for each choice.
@@ -47,10 +47,10 @@ pub struct Written {
     pub usage_added: bool,
 }
 
-impl Request {
+impl<'b> Request<'b> {
     /// Reads a body. Refuses what is not a JSON object, names no model, or cannot be estimated; takes out what costs
     /// extra.
-    pub fn parse(call: &Call, body: &[u8]) -> Result<Self, BadRequest> {
+    pub fn parse(call: &Call, body: &'b [u8]) -> Result<Self, BadRequest> {
         let mut draft = Draft { fields: json::object(body)?, touched: BTreeSet::new(), changed: Vec::new() };
         dear::strip(call, &mut draft)?;
         let fields = &draft.fields;

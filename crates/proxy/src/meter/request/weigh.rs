@@ -41,7 +41,7 @@ pub(super) fn weigh(call: &Call, fields: &Map<String, Value>) -> Result<u64, Bad
 
 /// Returns a name without what some parsers do not care about.
 pub(super) fn loose(name: &str) -> String {
-    loosely(name).collect()
+    name.chars().filter(|c| !matches!(c, '_' | '-')).map(|c| c.to_ascii_lowercase()).collect()
 }
 
 /// Says whether two names are one for parsers that care less about spelling.
@@ -49,8 +49,8 @@ pub(super) fn alike(one: &str, other: &str) -> bool {
     loosely(one).eq(loosely(other))
 }
 
-fn loosely(name: &str) -> impl Iterator<Item = char> {
-    name.chars().filter(|c| !matches!(c, '_' | '-')).map(|c| c.to_ascii_lowercase())
+fn loosely(name: &str) -> impl Iterator<Item = u8> {
+    name.bytes().filter(|byte| !matches!(byte, b'_' | b'-')).map(|byte| byte.to_ascii_lowercase())
 }
 
 /// Counts a value as the text that a model gets to read.

@@ -132,7 +132,8 @@ fn the_limit_of_a_chat_goes_out_once() {
 fn wishes() {
     #[track_caller]
     fn check(call: &Call, body: &Value, want: Option<u64>) {
-        let request = Request::parse(call, body.to_string().as_bytes()).expect("a request");
+        let body = body.to_string();
+        let request = Request::parse(call, body.as_bytes()).expect("a request");
         assert_eq!(request.wanted_output(), want, "{body}");
     }
     check(&Call::Messages, &json!({"model": "m", "max_tokens": 9}), Some(9));
@@ -228,8 +229,8 @@ fn what_costs_extra_is_taken_out() {
         &[
             "`prediction` taken out",
             "`web_search_options` taken out",
-            "`models` taken out",
             "`audio` taken out",
+            "`models` taken out",
             "`modalities` taken out",
             "tool `web_search` taken out",
         ],
