@@ -55,7 +55,7 @@ pub(crate) fn prices(setup: &Setup, args: &Prices, ui: &mut Ui) -> Outcome {
         for line in columns(&cells) {
             ui.data(&line);
         }
-        ui.say("prices are dollars per million tokens");
+        ui.say(&format!("prices are dollars per million tokens; the built-in ones are of {}", Table::shipped_on()));
     }
     Ok(Exit::Success)
 }

@@ -158,9 +158,9 @@ fn prices_are_shown() {
     assert_eq!(row(&all["prices"], "model", "claude-opus-4-5")["price"]["cache_write_long_per_mtok"], 10.0);
     assert_eq!(row(&all["prices"], "model", "deepseek/deepseek-chat")["max_output_tokens"], 8192);
     for (wanted, want) in [
-        (&["gpt-5-codex"][..], &["gpt-5-codex"][..]),
+        (&["gpt-5-codex"][..], &["azure/gpt-5-codex", "gpt-5-codex"][..]),
         (&["openai/gpt-5-codex"], &["gpt-5-codex"]),
-        (&["azure", "glm-5"], &["azure/gpt-5", "zai/glm-5"]),
+        (&["openai/gpt-5-codex", "glm-5-code"], &["gpt-5-codex", "zai/glm-5-code"]),
     ] {
         let said = stage.ralph(&[&["profile", "prices", "--json"], wanted].concat());
         let models: Vec<String> = data(&said)["prices"]
@@ -171,13 +171,19 @@ fn prices_are_shown() {
             .collect();
         assert_eq!(models, want, "{wanted:?}");
     }
-    let said = stage.ralph(&["profile", "prices", "deepseek"]);
-    assert_eq!((said.code, said.stderr.as_str()), (0, "prices are dollars per million tokens\n"));
+    let said = stage.ralph(&["profile", "prices", "deepseek/deepseek-chat"]);
+    let of = ralph_core::price::Table::shipped_on();
+    let told = format!("prices are dollars per million tokens; the built-in ones are of {of}\n");
+    assert_eq!((said.code, said.stderr), (0, told));
     let lines: Vec<String> =
         said.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     assert_eq!(
         lines,
-        ["MODEL PROVIDER IN OUT CACHED ORIGIN", "deepseek/deepseek-chat deepseek 0.28 0.42 0.028 built-in"]
+        [
+            "MODEL PROVIDER IN OUT CACHED ORIGIN",
+            "deepseek-chat deepseek 0.28 0.42 0.028 built-in",
+            "deepseek/deepseek-chat deepseek 0.28 0.42 0.028 built-in",
+        ]
     );
     for (wanted, hint) in [("gpt5", "ralph profile prices gpt-5"), ("zzz", "ralph profile prices --import FILE")] {
         let said = stage.ralph(&["profile", "prices", wanted]);

@@ -84,11 +84,13 @@ pub fn import(wish: &Wish<'_>) -> Result<Imported, Error> {
     if wish.text.len() > MAX_BYTES {
         return Err(Error::TooLarge { name: shown, bytes: wish.text.len() });
     }
-    let source = text::plain(wish.text.trim_start_matches('\u{feff}'));
+    let written = wish.text.trim_start_matches('\u{feff}');
+    let source = text::plain(written);
     let file = shown.rsplit(['/', '\\']).next().unwrap_or(&shown).to_owned();
     let is_json = file.to_ascii_lowercase().ends_with(".json") || source.trim_start().starts_with(['{', '[']);
     let is_page = file.to_ascii_lowercase().ends_with(".md");
-    let draft = if is_json && !is_page { stories::read(&shown, &source)? } else { plan::read(&shown, &file, &source)? };
+    // JSON is read as it was written: a sign that drives a terminal may take the quote after it along when it is taken out.
+    let draft = if is_json && !is_page { stories::read(&shown, written)? } else { plan::read(&shown, &file, &source)? };
     write::write(&shown, &file, &source, wish.test_command, &draft)
 }
 

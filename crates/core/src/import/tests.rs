@@ -302,7 +302,7 @@ proptest! {
         holds("", &imported);
         prop_assert_eq!(imported.items, 2);
         let kept: std::collections::BTreeSet<&str> = imported.task.split(|c: char| !c.is_alphanumeric()).collect();
-        let plain = crate::text::plain(&crate::text::plain(&criterion));
+        let plain = crate::text::plain(&criterion);
         for word in plain.split(|c: char| !c.is_alphanumeric()) {
             prop_assert!(kept.contains(word), "{:?} was lost in\n{}", word, imported.task);
         }

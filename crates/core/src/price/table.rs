@@ -1,10 +1,12 @@
 //! Prices by LiteLLM's model names: what ships with ralph, and what a person imported over it.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::rate::{Price, Rates};
+use super::import::read_kept;
+use super::rate::Price;
 
 /// No model is known to answer with more, its thoughts included.
 pub const MOST_OUTPUT: u64 = 1 << 20;
@@ -24,24 +26,8 @@ pub(super) struct Entry {
 #[serde(transparent)]
 pub struct Table(BTreeMap<String, Entry>);
 
-/// Key, provider, dollars per million tokens: input, output, cache read, cache write (0 where there is no such price);
-/// then the longest answer in tokens.
-type Row = (&'static str, &'static str, f64, f64, f64, f64, u64);
-
-#[rustfmt::skip]
-const SHIPPED: &[Row] = &[
-    ("zai/glm-4.7",              "zai",       0.60,  2.20, 0.11,  0.0,   128_000),
-    ("zai/glm-4.6",              "zai",       0.60,  2.20, 0.11,  0.0,   128_000),
-    ("zai/glm-5",                "zai",       1.00,  3.20, 0.20,  0.0,   128_000),
-    ("gpt-5",                    "openai",    1.25, 10.00, 0.125, 0.0,   128_000),
-    ("gpt-5-codex",              "openai",    1.25, 10.00, 0.125, 0.0,   128_000),
-    ("gpt-5.2-codex",            "openai",    1.75, 14.00, 0.175, 0.0,   128_000),
-    ("azure/gpt-5",              "azure",     1.25, 10.00, 0.125, 0.0,   128_000),
-    ("claude-sonnet-4-5",        "anthropic", 3.00, 15.00, 0.30,  3.75,   64_000),
-    ("claude-opus-4-5",          "anthropic", 5.00, 25.00, 0.50,  6.25,   64_000),
-    ("deepseek/deepseek-chat",   "deepseek",  0.28,  0.42, 0.028, 0.0,     8_192),
-    ("gemini/gemini-2.5-pro",    "gemini",    1.25, 10.00, 0.125, 0.0,    65_536),
-];
+/// What ships with ralph; `crates/core/examples/prices.rs` makes it.
+const SHIPPED: &str = include_str!("../../../../config/prices.json");
 
 /// Providers whose models cost nothing because they run on the user's machine or from a file.
 pub fn free_by_nature(provider: &str) -> bool {
@@ -51,28 +37,17 @@ pub fn free_by_nature(provider: &str) -> bool {
 impl Table {
     /// Returns the prices known when this version was made.
     pub fn shipped() -> Self {
-        let mut table = Self::default();
-        for (key, provider, input, output, cached, write, most) in SHIPPED {
-            let mut price = Price::per_mtok_usd(*input, *output, Some(*cached));
-            if *write > 0.0 {
-                price.cache_write = crate::money::Micros::from_usd(*write).0;
-            }
-            if *provider == "anthropic" {
-                price.cache_write_long = Some(price.input * 2);
-            }
-            if *key == "gemini/gemini-2.5-pro" {
-                price.above_200k = Some(Rates {
-                    input: 2_500_000,
-                    output: 15_000_000,
-                    cached_input: 250_000,
-                    cache_write: 2_500_000,
-                    cache_write_long: None,
-                    reasoning: None,
-                });
-            }
-            table.insert(key, Entry { provider: (*provider).to_owned(), price, most_output: Some(*most) });
+        static TABLE: LazyLock<Table> = LazyLock::new(|| read_kept(SHIPPED).expect("a list that a test has read"));
+        TABLE.clone()
+    }
+
+    /// Returns the day of which the shipped prices are.
+    pub fn shipped_on() -> String {
+        #[derive(Deserialize)]
+        struct Dated {
+            made: String,
         }
-        table
+        serde_json::from_str::<Dated>(SHIPPED).expect("a list that a test has read").made
     }
 
     /// Returns the price of a model: by its whole name, else by its bare name when the same provider sells it.
@@ -177,7 +152,22 @@ mod tests {
         ] {
             assert_eq!(Table::shipped().most_output(provider, model), want, "{provider}/{model}");
         }
-        assert!(Table::shipped().0.values().all(|entry| entry.most_output.is_some_and(|most| most <= MOST_OUTPUT)));
+        assert!(Table::shipped().0.values().all(|entry| entry.most_output.is_none_or(|most| most <= MOST_OUTPUT)));
+    }
+
+    #[test]
+    fn what_ships() {
+        let today = Table::shipped_on();
+        assert_eq!((today.len(), today.matches('-').count()), (10, 2), "{today} is no date");
+        let table = Table::shipped();
+        for seller in ["anthropic", "deepseek", "gemini", "groq", "mistral", "moonshot", "openai", "xai", "zai"] {
+            assert!(table.rows().any(|(_, provider, _)| provider == seller), "nothing of {seller}");
+        }
+        // Whoever writes to a cache pays no less than for reading anew, except where it says so.
+        for (model, _, price) in table.rows() {
+            assert!(price.input > 0 && price.output > 0 && price.cache_write > 0, "{model}");
+            assert!(price.cached_input <= price.input, "{model}");
+        }
     }
 
     #[test]

@@ -1,0 +1,65 @@
+//! Makes `config/prices.json` from LiteLLM's price file:
+//!
+//! ```sh
+//! cargo run -p ralph-core --example prices -- model_prices_and_context_window.json 2026-11-15 > config/prices.json
+//! ```
+//!
+//! What ships is what its makers sell themselves, by the date given: models to talk to whose price per token is known,
+//! and no longer those that were taken back a year before. Whoever needs another imports the whole file
+//! (`ralph profile prices --import`).
+
+use std::io::Write as _;
+
+use ralph_core::price::import_litellm;
+use serde_json::{Map, Value};
+
+/// Those who sell their own models, or one list of others' that is theirs.
+const SELLERS: [&str; 12] = [
+    "anthropic",
+    "cerebras",
+    "dashscope",
+    "deepseek",
+    "gemini",
+    "groq",
+    "minimax",
+    "mistral",
+    "moonshot",
+    "openai",
+    "xai",
+    "zai",
+];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let usage = "usage: prices FILE DATE";
+    let (Some(file), Some(date)) = (std::env::args().nth(1), std::env::args().nth(2)) else { return Err(usage.into()) };
+    let mut all: Map<String, Value> = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+    let year: u32 = date.get(..4).ok_or(usage)?.parse()?;
+    let since = format!("{}{}", year - 1, date.get(4..).unwrap_or_default());
+    all.retain(|key, entry| is_shipped(key, entry, &since));
+    let imported = import_litellm(&Value::Object(all).to_string())?;
+    let kept: Value = serde_json::from_str(&imported.kept())?;
+    let models = kept.get("models").and_then(Value::as_object).ok_or("an import without models")?;
+    // One model a line, so that a later list can be compared with this one.
+    let lines: Vec<String> =
+        models.iter().map(|(key, entry)| format!("{}:{entry}", Value::from(key.as_str()))).collect();
+    let format = kept.get("format").ok_or("an import without a format")?;
+    let text = format!("{{\"format\":{format},\"made\":\"{date}\",\"models\":{{\n{}\n}}}}\n", lines.join(",\n"));
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn is_shipped(key: &str, entry: &Value, since: &str) -> bool {
+    let text = |name: &str| entry.get(name).and_then(Value::as_str);
+    let costs = |name: &str| entry.get(name).and_then(Value::as_f64).is_some_and(|usd| usd > 0.0);
+    // Azure sells by region too; a name without one is the usual price.
+    let azure =
+        text("litellm_provider") == Some("azure") && key.starts_with("azure/gpt-5") && key.matches('/').count() == 1;
+    (azure || text("litellm_provider").is_some_and(|seller| SELLERS.contains(&seller)))
+        && matches!(text("mode"), Some("chat" | "responses"))
+        && text("deprecation_date").is_none_or(|gone| gone > since)
+        && costs("input_cost_per_token")
+        && costs("output_cost_per_token")
+        // What speaks costs more than its words, and what always searches more than its tokens.
+        && !costs("output_cost_per_audio_token")
+        && !["search", "deep-research", "ft:"].iter().any(|part| key.contains(part))
+}
