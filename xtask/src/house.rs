@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use crate::program;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct House {
     pub root: PathBuf,
     pub place: Place,

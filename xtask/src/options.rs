@@ -17,10 +17,11 @@ usage: cargo xtask <chore>
   bench sandbox [--install] [--json] [--rounds N] [--quick] [--program PATH] [--write DIR]
         the embedded backend beside bwrap, srt, codex and docker, in turn, in a release build
         --install        get those that are missing, with apt-get and npm, into target/peers and nowhere else
-  bench proxy [--install] [--json] [--strict] [--rounds N] [--seconds N] [--write DIR]
+  bench proxy [--install] [--json] [--strict] [--rounds N] [--seconds N] [--only TEXT | --write DIR]
         the way out beside nginx, mitmproxy and LiteLLM, in turn, in a release build
         --install        get those that are missing, with apt-get and pip, into target/peers and nowhere else
         --strict         a figure that could not be measured is a failure
+        --only TEXT      measure only what has this in its name
   rules
         only the house rules
   deny

@@ -1,6 +1,7 @@
 //! The outside programs that the tests need: named with their versions, or the step fails and says how to get them.
 
 use std::path::Path;
+use std::thread::JoinHandle;
 
 use anyhow::{Context as _, bail};
 
@@ -70,8 +71,24 @@ pub(crate) fn run(house: &House) -> anyhow::Result<()> {
         report::say(&look(program, &house.root)?);
     }
     report::say(&rustc(house)?);
-    fetched(house, "agents", peers::install_agents(house))?;
-    fetched(house, "a LiteLLM proxy", peers::install_litellm(house).map(|line| vec![line]))
+    Ok(())
+}
+
+/// What the tests need and registries have, on its way while other steps have the processors.
+pub(crate) struct Fetching(JoinHandle<(anyhow::Result<Vec<String>>, anyhow::Result<String>)>);
+
+impl Fetching {
+    pub(crate) fn begin(house: &House) -> Self {
+        let house = house.clone();
+        Self(std::thread::spawn(move || (peers::install_agents(&house), peers::install_litellm(&house))))
+    }
+
+    /// Waits for it, and tells what there is now.
+    pub(crate) fn end(self, house: &House) -> anyhow::Result<()> {
+        let Ok((agents, proxy)) = self.0.join() else { bail!("whoever fetched programs for the tests died") };
+        fetched(house, "agents", agents)?;
+        fetched(house, "a LiteLLM proxy", proxy.map(|line| vec![line]))
+    }
 }
 
 /// Tells what was fetched for the tests. At a desk without a registry the tests say themselves what they did not try.

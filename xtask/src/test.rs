@@ -7,19 +7,27 @@ use anyhow::bail;
 use crate::fuzz::FUZZ_MANIFEST;
 use crate::house::{House, Place};
 use crate::options::{Missing, Pace, TestOptions};
+use crate::outside::Fetching;
 use crate::report::{self, Ending, Row};
 use crate::{deny, fuzz, licence, outside, program, rules};
 
-type Step = fn(&House, TestOptions) -> anyhow::Result<Ending>;
+type Step = fn(&House, TestOptions, &mut Option<Fetching>) -> anyhow::Result<Ending>;
 
 const STEPS: &[(&str, Step)] = &[
-    ("outside programs", |house, _| outside::run(house).map(|()| Ending::Passed)),
-    ("format", |house, _| format(house).map(|()| Ending::Passed)),
-    ("lints", |house, _| lints(house).map(|()| Ending::Passed)),
-    ("house rules", |house, _| rules::run(house).map(|()| Ending::Passed)),
-    ("tests", |house, _| tests(house).map(|()| Ending::Passed)),
-    ("fuzz", fuzzing),
-    ("supply chain", |house, _| supply_chain(house).map(|()| Ending::Passed)),
+    ("outside programs", |house, _, fetching| {
+        outside::run(house)?;
+        *fetching = Some(Fetching::begin(house));
+        Ok(Ending::Passed)
+    }),
+    ("format", |house, _, _| format(house).map(|()| Ending::Passed)),
+    ("lints", |house, _, _| lints(house).map(|()| Ending::Passed)),
+    ("house rules", |house, _, _| rules::run(house).map(|()| Ending::Passed)),
+    ("fetched programs", |house, _, fetching| {
+        fetching.take().map_or(Ok(()), |fetching| fetching.end(house)).map(|()| Ending::Passed)
+    }),
+    ("tests", |house, _, _| tests(house).map(|()| Ending::Passed)),
+    ("fuzz", |house, options, _| fuzzing(house, options)),
+    ("supply chain", |house, _, _| supply_chain(house).map(|()| Ending::Passed)),
 ];
 
 /// Runs all steps and says whether everything that had to hold does.
@@ -32,6 +40,7 @@ pub(crate) fn run(house: &House, options: TestOptions) -> bool {
 fn take(steps: &[(&'static str, Step)], house: &House, options: TestOptions) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     let mut failed = false;
+    let mut fetching = None;
     for (n, (name, step)) in steps.iter().enumerate() {
         if failed {
             let ending = Ending::NotRun("after the failure".to_owned());
@@ -40,7 +49,7 @@ fn take(steps: &[(&'static str, Step)], house: &House, options: TestOptions) -> 
         }
         report::heading(&format!("{} of {}: {name}", n + 1, steps.len()));
         let start = Instant::now();
-        let ending = step(house, options).unwrap_or_else(|error| Ending::Failed(format!("{error:#}")));
+        let ending = step(house, options, &mut fetching).unwrap_or_else(|error| Ending::Failed(format!("{error:#}")));
         let took = start.elapsed();
         match &ending {
             Ending::Passed => report::say(&format!("passed in {:.1} s", took.as_secs_f64())),
@@ -50,6 +59,12 @@ fn take(steps: &[(&'static str, Step)], house: &House, options: TestOptions) -> 
         }
         failed = matches!(ending, Ending::Failed(_));
         rows.push(Row { name, ending, took });
+    }
+    if let Some(fetching) = fetching {
+        // Nobody needs it after a failure, but what was begun is not left to itself.
+        if let Err(error) = fetching.end(house) {
+            report::complain(&format!("{error:#}"));
+        }
     }
     rows
 }
@@ -125,10 +140,10 @@ mod tests {
 
     #[test]
     fn the_first_failure_ends_it() {
-        let pass: Step = |_, _| Ok(Ending::Passed);
-        let fail: Step = |_, _| bail!("no");
-        let missing: Step = |_, _| Ok(Ending::NotRun("gone".to_owned()));
-        let left: Step = |_, _| Ok(Ending::LeftOut("asked".to_owned()));
+        let pass: Step = |_, _, _| Ok(Ending::Passed);
+        let fail: Step = |_, _, _| bail!("no");
+        let missing: Step = |_, _, _| Ok(Ending::NotRun("gone".to_owned()));
+        let left: Step = |_, _, _| Ok(Ending::LeftOut("asked".to_owned()));
         let after = || Ending::NotRun("after the failure".to_owned());
         let gone = || Ending::NotRun("gone".to_owned());
         let asked = || Ending::LeftOut("asked".to_owned());
