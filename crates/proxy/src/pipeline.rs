@@ -27,7 +27,7 @@ use crate::outflow::Outflow;
 use crate::resolve::Resolve;
 use crate::route::{Route, Upstream};
 use crate::scan::Forbidden;
-use crate::target::{HTTPS, Target, shown};
+use crate::target::{HTTP, HTTPS, Target, shown};
 use crate::terms::Terms;
 use crate::upstream::Endpoints;
 
@@ -223,7 +223,8 @@ impl Pipeline {
         let authority = self.authority.as_ref()?;
         let lent = self.credential_for(target).is_some();
         let judged = || decide(&self.policy.borrow(), target.host(), target.port()).inspect;
-        (target.port() == HTTPS && (lent || judged())).then_some(authority)
+        // Port 80 is looked into without TLS. Whatever stands on another port has to speak it, or says nothing.
+        (lent || (target.port() != HTTP && judged())).then_some(authority)
     }
 
     /// Returns the one credential that is lent to a host over TLS; two that claim the same host are none.

@@ -45,7 +45,8 @@ struct Scene {
     theirs: String,
 }
 
-const RULES: [&str; 6] = ["git.test", "pkg.test", "GET api.test/ok", "plain.test", "plain.test:80", "git.test:80"];
+const RULES: [&str; 7] =
+    ["git.test", "pkg.test", "GET api.test/ok", "GET api.test:8443/ok", "plain.test", "plain.test:80", "git.test:80"];
 
 impl Scene {
     async fn new(script: impl Fn(&Heard) -> Vec<Vec<u8>> + Send + Sync + Clone + 'static) -> Self {
@@ -106,7 +107,8 @@ async fn tunnel(stage: &Stage, by: By, host: &str) -> Option<TcpStream> {
     let mut stream = stage.dial().await;
     match by {
         By::Connect => {
-            let words = format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n");
+            let target = if host.contains(':') { host.to_owned() } else { format!("{host}:443") };
+            let words = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n");
             stream.write_all(words.as_bytes()).await.unwrap();
             let mut head = Vec::new();
             while !head.ends_with(b"\r\n\r\n") {
@@ -132,6 +134,21 @@ fn get(host: &str, path: &str, headers: &[&str]) -> Vec<u8> {
 
 fn basic(user: &str, word: &str) -> String {
     format!("Authorization: Basic {}", BASE64.encode(format!("{user}:{word}")))
+}
+
+#[tokio::test]
+async fn rules_about_requests_hold_on_other_ports() {
+    let scene = Scene::saying(ok(&[], "hello")).await;
+    for (path, status, heard) in [("/ok", 200, 1), ("/other", 403, 1)] {
+        let mut stream = scene.tls(By::Connect, "api.test:8443", "api.test", &scene.ours).await.expect("spoken for");
+        stream.write_all(&get("api.test:8443", path, &[])).await.unwrap();
+        assert_eq!((read(&mut stream).await.status, scene.api.heard().len()), (status, heard), "{path}");
+    }
+    // Whoever does not speak TLS there cannot be judged.
+    let mut stream = tunnel(&scene.stage, By::Connect, "api.test:8443").await.expect("a tunnel");
+    stream.write_all(b"GET /other HTTP/1.1\r\nHost: api.test:8443\r\n\r\n").await.unwrap();
+    assert_eq!((rest(&mut stream).await, scene.api.heard().len()), (Vec::new(), 1));
+    assert!(tunnel(&scene.stage, By::Connect, "api.test:9443").await.is_none(), "a port that no rule names");
 }
 
 #[tokio::test]
