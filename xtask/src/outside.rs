@@ -63,6 +63,20 @@ const PROGRAMS: &[Program] = &[
         why: "lints are checked",
         install: "rustup component add clippy",
     },
+    Program {
+        name: "tmux",
+        ask: Some("-V"),
+        least: None,
+        why: "`ralph watch` is looked at and typed at in a real terminal",
+        install: "apt-get install tmux",
+    },
+    Program {
+        name: "script",
+        ask: None,
+        least: None,
+        why: "secrets are typed at a real terminal",
+        install: "apt-get install bsdutils",
+    },
 ];
 
 /// Names every outside program, and fails at the first that is missing or too old.

@@ -402,6 +402,8 @@ fn does_not_fit() {
     let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
     let said = world.ralph(&["run", "--agent", "codex"]);
     assert_eq!(said.code, 2, "{said}");
+    assert!(said.stderr.contains("codex") && said.stderr.contains("hint: "), "{said}");
+    assert_eq!(world.calls().len(), 0, "{said}");
     let said = world.ralph(&["run", "--agent", "cluade"]);
     assert_eq!(said.code, 2, "{said}");
     assert!(said.stderr.contains("did you mean `claude`?"), "{said}");

@@ -128,7 +128,8 @@ fn spend_stays_below_the_cap() {
     let mut reply = answer(&[write("junk.txt", "x\n")], &[]);
     reply["repeat"] = true.into();
     let ralph = Ralph::at(home, &[reply]);
-    ralph.ralph(&["run"]);
+    let said = ralph.ralph(&["run"]).exits(3);
+    assert!(said.stderr.contains("budget"), "{}", said.stderr);
     let shown = ralph.show();
     let cost = shown["cost_usd"].as_f64().expect("a number");
     assert!(cost > 0.0 && cost <= 0.012, "{cost}");

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use ralph_testkit::model::Behaviour;
 use serde_json::Value;
 
+use crate::cell::must;
 use crate::stage::{Said, Stage};
 
 /// A server that remembers the heads of requests, in lower case.
@@ -557,8 +558,7 @@ fn what_is_typed_is_not_shown() {
     let args = ["secret", "set", "MY_KEY", "--no-validate", "--source", "file"];
     // A slip of the hand, taken back.
     let Some((code, shown)) = at_a_terminal(&stage, &args, "wrong\u{15}planted-valuX\u{7f}e\r") else {
-        eprintln!("skipped: there is no `script` program to make a terminal with");
-        return;
+        return must("nothing was typed at a terminal: there is no `script` program to make one with");
     };
     assert_eq!(code, 0, "{shown}");
     assert!(!shown.contains("plant") && !shown.contains("wrong") && shown.contains("is stored"), "{shown}");

@@ -5,7 +5,7 @@ use std::fs;
 use ralph_testkit::home::{Home, TASK};
 use serde_json::{Value, json};
 
-use crate::home::{BOTH, Ralph, answer, honest, run};
+use crate::home::{BOTH, Live, Ralph, answer, honest, run};
 
 /// Profiles for every rung of the ladder, all played from one script.
 const MODELS: &str = "profiles:\n  lab: {litellm_model: \"scripted/script.jsonl\", price: {input_per_mtok: 1, output_per_mtok: 2}}\n  \
@@ -179,9 +179,8 @@ fn nobody_weakens_a_proof_by_accident() {
     assert_eq!(ralph.events_of("control-applied").len(), 1);
 }
 
-#[test]
-fn a_live_run_is_diagnosed_between_two_iterations() {
-    let ralph = circling();
+/// Starts a run and waits until it is in an iteration that lasts until `.ralph/go` is there.
+fn in_an_iteration(ralph: &Ralph) -> Live {
     let short = vec![run("[ -e .ralph/go ] || sleep 0.05"); 60];
     ralph.script(&[
         answer(&short, &[]),
@@ -190,6 +189,13 @@ fn a_live_run_is_diagnosed_between_two_iterations() {
     ]);
     let live = ralph.start(&["run"]);
     ralph.await_event("an action", |event| event["type"] == "action-started");
+    live
+}
+
+#[test]
+fn a_live_run_is_diagnosed_between_two_iterations() {
+    let ralph = circling();
+    let live = in_an_iteration(&ralph);
     let said = ralph.ralph(&["diagnose", "@"]).exits(0);
     assert!(said.stderr.contains("when the iteration under way has ended"), "{}", said.stderr);
     fs::write(ralph.workspace().join(".ralph/go"), "").expect("a file");
@@ -201,14 +207,7 @@ fn a_live_run_is_diagnosed_between_two_iterations() {
 #[test]
 fn a_run_that_rests_in_an_iteration_says_what_it_waits_for() {
     let ralph = circling();
-    let short = vec![run("[ -e .ralph/go ] || sleep 0.05"); 60];
-    ralph.script(&[
-        answer(&short, &[]),
-        answer(&honest(), &BOTH),
-        json!({"json": diagnosis(), "when": {"profile": "doctor"}}),
-    ]);
-    let live = ralph.start(&["run"]);
-    ralph.await_event("an action", |event| event["type"] == "action-started");
+    let live = in_an_iteration(&ralph);
     ralph.ralph(&["pause", "@"]).exits(0);
     live.wait().exits(5);
     let said = ralph.ralph(&["diagnose", "@"]).exits(0);

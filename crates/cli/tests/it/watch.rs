@@ -10,9 +10,10 @@ use ralph_testkit::home::{Home, TASK};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::cell::must;
 use crate::home::{BOTH, PATIENCE, Ralph, answer, honest, run};
 
-const SKIPPED: &str = "skipped: there is no `tmux` program to make a terminal with";
+const SKIPPED: &str = "`ralph watch` was not looked at: there is no `tmux` program to make a terminal with";
 
 /// A terminal with the program in it; it ends when the test lets go of it.
 struct Terminal<'a> {
@@ -111,8 +112,7 @@ fn a_run_is_watched_paused_and_resumed() {
     ralph.await_event("an action", |event| event["type"] == "action-started");
     let line = "RALPH_LOG=debug $RALPH watch @ 2> $HOME/remarks || cat $HOME/remarks";
     let Some(terminal) = Terminal::open(&ralph, (80, 24), line) else {
-        eprintln!("{SKIPPED}");
-        return;
+        return must(SKIPPED);
     };
     for words in ["Make the files count", "● running", "▸ [ -e .ralph/go ]", "Boxes 0 of 2 verified", "p pause"] {
         terminal.shows(words);
@@ -157,8 +157,7 @@ fn refusals_lost_folders_and_signals() {
     let ralph = Ralph::new(&[answer(&honest(), &BOTH)]);
     ralph.ralph(&["run"]).exits(0);
     let Some(terminal) = Terminal::open(&ralph, (80, 24), "NO_COLOR=1 $RALPH watch @") else {
-        eprintln!("{SKIPPED}");
-        return;
+        return must(SKIPPED);
     };
     terminal.shows("✓ succeeded");
     terminal.press("r");
@@ -191,8 +190,7 @@ fn suspended_and_back() {
     // A shell that looks after its jobs.
     let line = "set -m; $RALPH watch @; echo it rests; read answer; fg";
     let Some(terminal) = Terminal::open(&ralph, (80, 24), line) else {
-        eprintln!("{SKIPPED}");
-        return;
+        return must(SKIPPED);
     };
     terminal.shows("✓ succeeded");
     terminal.press("C-z");

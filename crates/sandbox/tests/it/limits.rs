@@ -10,6 +10,7 @@ use ralph_sandbox::{
 };
 
 use crate::embedded::options;
+use crate::must::must;
 
 const MIB: u64 = 1 << 20;
 const LONG: Duration = Duration::from_mins(1);
@@ -48,7 +49,7 @@ impl Bench {
     fn has(program: &str) -> bool {
         let found = std::path::Path::new("/usr/bin").join(program).exists();
         if !found {
-            eprintln!("skipped: there is no {program} on this host");
+            must(&format!("a limit was not tried: there is no {program} on this host"));
         }
         found
     }

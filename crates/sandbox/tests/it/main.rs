@@ -11,6 +11,8 @@ mod leftovers;
 mod limits;
 mod local;
 #[cfg(target_os = "linux")]
+mod must;
+#[cfg(target_os = "linux")]
 mod ordinary;
 #[cfg(target_os = "linux")]
 mod owner;

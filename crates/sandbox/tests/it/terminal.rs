@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ralph_sandbox::{Exec, Limit, Output, Resources, Status};
 
 use crate::limits::Bench;
+use crate::must::must;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -55,7 +56,7 @@ async fn shells_talk_and_keep_jobs() {
     let bench = bench().await;
     for shell in ["sh", "bash"] {
         if !std::path::Path::new("/bin").join(shell).exists() {
-            eprintln!("skipped: there is no {shell} on this host");
+            must(&format!("{shell} was not tried at a terminal: there is none on this host"));
             continue;
         }
         let typed = "sleep 1 &\njobs\nwait\necho result $((40+2))\nexit 3\n";
