@@ -26,6 +26,19 @@ pub enum Wire {
     Scripted,
 }
 
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Chat => "OpenAI's chat completions",
+            Self::Responses => "OpenAI's responses",
+            Self::Anthropic => "Anthropic's messages",
+            Self::Gemini => "Gemini's protocol",
+            Self::Azure => "Azure's chat completions",
+            Self::Scripted => "from a script",
+        })
+    }
+}
+
 /// One provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Provider {

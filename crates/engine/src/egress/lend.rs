@@ -206,7 +206,7 @@ fn routes_of(
         Wire::Anthropic => meter::Wire::Anthropic,
         Wire::Chat | Wire::Responses => meter::Wire::OpenAi,
         Wire::Gemini => meter::Wire::Gemini,
-        other => return Err(refuse(format!("a provider that speaks {other:?} cannot be reached from a sandbox"))),
+        other => return Err(refuse(format!("a provider that speaks {other} cannot be reached from a sandbox"))),
     };
     let provider = profile.model.split('/').next().unwrap_or(&profile.model).to_owned();
     let known = routes.iter().find(|route: &&Route| route.name() == provider).and_then(Route::credential).cloned();

@@ -535,9 +535,9 @@ pub(crate) fn fits(agent: &dyn Agent, wire: Wire, provider: &str) -> Option<Wire
 
 /// Says why an agent and a profile do not go together, and which would.
 pub(crate) fn misfit(agent: &dyn Agent, wire: Wire) -> String {
-    let spoken: Vec<String> = agent.wires().iter().map(|wire| format!("{wire:?}")).collect();
+    let spoken: Vec<String> = agent.wires().iter().map(ToString::to_string).collect();
     format!(
-        "its provider speaks {wire:?}, and the agent `{}` speaks {}; choose a profile of such a provider",
+        "its provider speaks {wire}, and the agent `{}` speaks {}; choose a profile of such a provider",
         agent.name(),
         if spoken.is_empty() { "only to its maker".to_owned() } else { spoken.join(" or ") }
     )
