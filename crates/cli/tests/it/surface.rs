@@ -394,7 +394,7 @@ fn models() {
     assert_snapshot!(refused(&stage, &["run", "--engine", "agent"]), @"
     exit 2
     --- stderr
-    ralph: profile `default-cheap` cannot be used: its provider speaks Chat, and the agent `claude` speaks Anthropic; choose a profile of such a provider
+    ralph: profile `default-cheap` cannot be used: its provider speaks OpenAI's chat completions, and the agent `claude` speaks Anthropic's messages; choose a profile of such a provider
 
     hint: choose another with `--profile NAME`, or correct it in `models.yaml`
     ");
