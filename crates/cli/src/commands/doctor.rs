@@ -1,5 +1,7 @@
-//! `ralph doctor`: looks whether this machine can do what a run needs. It reads and changes nothing; `ralph selftest`
-//! really tries.
+//! `ralph doctor`: looks whether this machine can do what a run needs, and what the person has set up so far. It reads and
+//! changes nothing; `ralph selftest` really tries.
+
+mod wishes;
 
 use ralph_core::exit::Exit;
 use serde::Serialize;
@@ -29,7 +31,7 @@ fn finding(what: &'static str, state: State, found: impl Into<String>, next: Opt
     Finding { what, state, found: found.into(), next: next.map(str::to_owned) }
 }
 
-pub(crate) fn doctor(setup: &Setup, ui: &mut Ui) -> Exit {
+pub(crate) async fn doctor(setup: &Setup, ui: &mut Ui) -> Exit {
     let git = setup.host.tool.program().display().to_string();
     let mut findings = vec![finding("git", State::Good, git, None)];
     #[cfg(target_os = "linux")]
@@ -42,6 +44,7 @@ pub(crate) fn doctor(setup: &Setup, ui: &mut Ui) -> Exit {
         Some("use `--backend local`, which has no isolation, or a Linux machine"),
     ));
     findings.push(disk(setup));
+    findings.extend(wishes::look(setup).await);
     let bad = findings.iter().any(|one| one.state == State::Missing);
     if ui.json() {
         ui.object(&json!({"format": 1, "ready": !bad, "findings": findings}));

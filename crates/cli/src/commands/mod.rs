@@ -85,7 +85,7 @@ pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) ->
         Command::Import(args) => import::import(&setup, &args, ui).await,
         Command::Init(args) => init::init(&setup, &args, ui).await,
         Command::Lint(args) => lint::lint(&setup, &args, ui).await,
-        Command::Doctor => Ok(doctor::doctor(&setup, ui)),
+        Command::Doctor => Ok(doctor::doctor(&setup, ui).await),
         Command::Redteam(args) => Box::pin(redteam::redteam(&setup, &args, ui)).await,
         Command::Selftest(args) => selftest::selftest(&setup, &args, ui).await,
         Command::Sandbox(args) => sandbox::sandbox(&setup, args, ui).await,

@@ -33,7 +33,7 @@ async fn ls(setup: &Setup, ui: &mut Ui) -> Outcome {
     let top = setup.top().await.unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
     let profiles = setup.profiles(&top)?;
     let table = setup.prices()?;
-    let mut keys = Keys { setup, store: super::secret::store(setup), known: BTreeMap::new() };
+    let mut keys = Keys::new(setup);
     let rows: Vec<(&str, &Entry, Option<Price>, Key)> =
         profiles.iter().map(|(name, entry)| (name, entry, entry.profile.price(&table), keys.of(entry))).collect();
     if ui.json() {
@@ -91,7 +91,7 @@ fn remarks(entry: &Entry, price: Option<Price>, key: &Key) -> Vec<String> {
 
 /// How the key of a profile stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Key {
+pub(super) enum Key {
     NotNeeded,
     Found {
         name: String,
@@ -109,7 +109,7 @@ enum Key {
 }
 
 impl Key {
-    fn word(&self) -> String {
+    pub(super) fn word(&self) -> String {
         match self {
             Self::NotNeeded => "not needed".to_owned(),
             Self::Found { name, source } => format!("{} ({source})", cell(name)),
@@ -139,7 +139,16 @@ struct Keys<'s> {
     known: BTreeMap<Vec<String>, Key>,
 }
 
-impl Keys<'_> {
+/// Says how the key of one profile stands.
+pub(super) fn key_of(setup: &Setup, entry: &Entry) -> Key {
+    Keys::new(setup).of(entry)
+}
+
+impl<'s> Keys<'s> {
+    fn new(setup: &'s Setup) -> Self {
+        Self { setup, store: super::secret::store(setup), known: BTreeMap::new() }
+    }
+
     fn of(&mut self, entry: &Entry) -> Key {
         if entry.needs_trust() {
             return Key::Untrusted;

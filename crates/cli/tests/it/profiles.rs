@@ -429,3 +429,34 @@ fn a_profile_without_a_key_or_a_name_is_not_tried() {
     assert_eq!(said.code, 2, "{said}");
     assert!(said.stderr.contains("did you mean `own`?"), "{said}");
 }
+
+/// What stands between a person and the first run is told by `doctor`, each with what to do.
+#[test]
+fn doctor_looks_at_what_is_set_up() {
+    let stage = Stage::new();
+    let look = |env: &[(&str, &str)]| {
+        let said = stage.ralph_with(env, &["doctor", "--json"]);
+        let told: Value = serde_json::from_str(&said.stdout).unwrap();
+        (said.code, told["findings"].clone())
+    };
+    let (code, found) = look(&[]);
+    let profile = row(&found, "what", "profile").clone();
+    assert_eq!(
+        (&profile["state"], &profile["next"]),
+        (&json!("weak"), &json!("ralph secret set ZAI_API_KEY")),
+        "{found}"
+    );
+    assert_eq!((code, &row(&found, "what", "config")["state"]), (0, &json!("good")), "{found}");
+    let (_, found) = look(&[("ZAI_API_KEY", "one-of-theirs")]);
+    let profile = row(&found, "what", "profile");
+    assert_eq!(profile["found"], "`default-cheap` is zai/glm-4.7, key: ZAI_API_KEY (environment)");
+    assert!(!found.to_string().contains("one-of-theirs"), "{found}");
+
+    stage.config("config.toml", "[model]\ndefault = \"nobody\"\n");
+    let (code, found) = look(&[]);
+    assert_eq!((code != 0, &row(&found, "what", "profile")["state"]), (true, &json!("missing")), "{found}");
+    stage.config("config.toml", "[model\n");
+    let (code, found) = look(&[]);
+    let config = row(&found, "what", "config");
+    assert!(code != 0 && config["state"] == "missing" && config["next"].is_string(), "{found}");
+}
