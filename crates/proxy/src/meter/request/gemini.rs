@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::dear::Draft;
+use super::dear::{self, Draft};
 use super::error::{BadRequest, shown};
 use super::weigh::alike;
 
@@ -20,8 +20,11 @@ pub(super) fn strip(draft: &mut Draft) -> Result<(), BadRequest> {
     {
         return Err(BadRequest::Elsewhere { name: "cachedContent" });
     }
-    if let Some(name) = named(&draft.fields, "model")? {
-        draft.remove(&name);
+    // LiteLLM's name for `generationConfig`, which it would read as well.
+    for other in ["model", "config"] {
+        if let Some(name) = named(&draft.fields, other)? {
+            draft.remove(&name);
+        }
     }
     if let Some(name) = named(&draft.fields, "service_tier")? {
         let tier = draft.fields.get(&name).and_then(Value::as_str).map(str::to_ascii_lowercase);
@@ -50,6 +53,7 @@ fn modalities(draft: &mut Draft) -> Result<(), BadRequest> {
         None | Some(Value::Null) => return Ok(()),
         Some(_) => return Err(BadRequest::Field { name: "generationConfig", what: "an object" }),
     };
+    dear::plain(config)?;
     let Some(name) = named(config, "response_modalities")? else { return Ok(()) };
     let text = |kind: &Value| kind.as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("text"));
     if config.get(&name).and_then(Value::as_array).is_some_and(|kinds| kinds.iter().all(text)) {
