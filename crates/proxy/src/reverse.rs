@@ -19,7 +19,7 @@ use crate::ledger::Rate;
 use crate::meter::{self, Endpoint, Refusal, Said, Tee, Wire, endpoint};
 use crate::notice::{Call as Charged, Entry, Exchanged, Told, Wrong};
 use crate::passing::{Ending, Keep, Leave, Metered, Passing};
-use crate::pipeline::{Pipeline, alarm};
+use crate::pipeline::{Pipeline, alarm, fit};
 use crate::route::{self, Route};
 use crate::scan::Scan;
 use crate::upstream::{Failed, Lease};
@@ -139,6 +139,8 @@ impl Visit<'_> {
         let (mut parts, body) = request.into_parts();
         self.lend(&mut parts.headers, rest, parts.uri.query())?;
         let (body, room) = self.read(body).await?;
+        let long = body.len() > LONG;
+        let turn = if long { self.pipeline.turn().await } else { None };
         // That took a while, and nothing has been paid for yet.
         if let Some(rule) = asked.denied_since() {
             return Err(self.denied(&rule));
@@ -148,7 +150,6 @@ impl Visit<'_> {
             None => path,
         };
         // A long body takes a while to read and write anew, and others are served by the same thread.
-        let long = body.len() > LONG;
         let prepare = || {
             self.look_through(&body)?;
             match endpoint {
@@ -160,6 +161,7 @@ impl Visit<'_> {
             }
         };
         let (body, call, calling) = if long { crowd_out(prepare) } else { prepare() }?;
+        drop(turn);
         if let Some(calling) = calling {
             self.keep(calling).await?;
         }
@@ -280,13 +282,18 @@ impl Visit<'_> {
     /// Reads a body as a whole, in the room that all bodies of the sandbox have together.
     async fn read(&mut self, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), Refusal> {
         let limits = &self.pipeline.limits;
-        let whole = async {
-            let room = self.pipeline.room(hyper::body::Body::size_hint(&body).exact()).await;
-            Limited::new(body, limits.body_bytes).collect().await.map(|body| (body, room))
+        let length = hyper::body::Body::size_hint(&body).exact();
+        let Ok(room) = timeout(limits.room_time, self.pipeline.room(length)).await else {
+            let text = "the other calls of this sandbox take all the room there is; ask again later";
+            return Err(Refusal::Unavailable(text.to_owned()));
         };
-        match timeout(limits.body_time, whole).await {
-            Ok(Ok((body, Some(room)))) => Ok((body.to_bytes(), room)),
-            Ok(Ok((_, None))) => Err(Refusal::Unavailable("the sandbox is being closed".to_owned())),
+        let mut room = room.ok_or_else(|| Refusal::Unavailable("the sandbox is being closed".to_owned()))?;
+        match timeout(limits.body_time, Limited::new(body, limits.body_bytes).collect()).await {
+            Ok(Ok(body)) => {
+                let body = body.to_bytes();
+                fit(&mut room, body.len());
+                Ok((body, room))
+            }
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
                 Err(Refusal::TooLarge(format!("a request has at most {} MiB", limits.body_bytes >> 20)))
             }
