@@ -20,7 +20,7 @@ use crate::meter::{self, Endpoint, Refusal, Said, Tee, Wire, endpoint};
 use crate::notice::{Call as Charged, Entry, Exchanged, Told, Wrong};
 use crate::passing::{Ending, Keep, Leave, Metered, Passing};
 use crate::pipeline::{Pipeline, alarm, fit};
-use crate::route::{self, Route};
+use crate::route::{self, Model, Route};
 use crate::scan::Scan;
 use crate::upstream::{Failed, Lease};
 use crate::wash;
@@ -154,6 +154,7 @@ impl Visit<'_> {
             self.look_through(&body)?;
             match endpoint {
                 Endpoint::Free => Ok((body, None, None)),
+                Endpoint::Count(call) => Ok((self.count(&call, &body)?, None, None)),
                 Endpoint::Call(call) => {
                     let Reserved { body, usage_added, calling } = self.reserve(&call, &body)?;
                     Ok((body, Some((call, usage_added)), Some(calling)))
@@ -302,16 +303,27 @@ impl Visit<'_> {
         }
     }
 
+    /// Writes a question anew that is only counted. Nobody pays for it; it is held to the same models and fields.
+    fn count(&self, call: &meter::Call, body: &[u8]) -> Result<Bytes, Refusal> {
+        let asked = meter::Request::parse(call, body).map_err(|bad| Refusal::BadRequest(bad.to_string()))?;
+        self.model(asked.model())?;
+        Ok(asked.write_to_count().into())
+    }
+
+    /// Returns what is known about a model that may be called.
+    fn model(&self, name: &str) -> Result<Model, Refusal> {
+        self.route.model(name).ok_or_else(|| {
+            let known: Vec<&str> = self.route.models().collect();
+            Refusal::Model(format!("model `{}` may not be called here, only {}", shown(name), known.join(", ")))
+        })
+    }
+
     /// Sets the worst case of a call aside and writes the request so that it cannot become worse.
     fn reserve(&mut self, call: &meter::Call, body: &[u8]) -> Result<Reserved, Refusal> {
         let asked = meter::Request::parse(call, body).map_err(|bad| Refusal::BadRequest(bad.to_string()))?;
         let asked = if self.route.old_limit { asked.with_old_limit() } else { asked };
         let name = asked.model().to_owned();
-        let Some(model) = self.route.model(&name) else {
-            let known: Vec<&str> = self.route.models().collect();
-            let text = format!("model `{}` may not be called here, only {}", shown(&name), known.join(", "));
-            return Err(Refusal::Model(text));
-        };
+        let model = self.model(&name)?;
         let room = self.pipeline.ledger.room();
         if model.price.is_none() && room.tokens.is_none() {
             return Err(Refusal::Model(format!(

@@ -148,7 +148,7 @@ pub(super) fn strip(call: &Call, draft: &mut Draft) -> Result<(), BadRequest> {
         draft.remove(name);
     }
     if gemini {
-        return super::gemini::strip(draft);
+        return super::gemini::strip(call, draft);
     }
     draft.keep_if("service_tier", |tier| tier.as_str().is_some_and(|tier| TIERS.contains(&tier)));
     draft.keep_if("modalities", |kinds| {
