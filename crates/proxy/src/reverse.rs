@@ -313,7 +313,7 @@ impl Visit<'_> {
     /// Returns what is known about a model that may be called.
     fn model(&self, name: &str) -> Result<Model, Refusal> {
         self.route.model(name).ok_or_else(|| {
-            let known: Vec<&str> = self.route.models().collect();
+            let known: Vec<&str> = self.route.models().keys().map(String::as_str).collect();
             Refusal::Model(format!("model `{}` may not be called here, only {}", shown(name), known.join(", ")))
         })
     }
@@ -359,9 +359,20 @@ impl Visit<'_> {
         let (cost, tokens) = (worst.cost, worst.tokens);
         let id = reservation.id();
         let calling = Told::Calling { id, route: route.clone(), model: name.clone(), cost, tokens };
-        let (price, limits) = (model.price, Vec::new());
-        let pending = Pending { id, reservation, price, route, model: name, input, output, limits, refused: false };
-        self.pending = Some(pending);
+        self.pending = Some(Pending {
+            id,
+            reservation,
+            price: model.price,
+            route,
+            model: name,
+            models: Arc::clone(self.route.models()),
+            answered_by: None,
+            input,
+            output,
+            writes,
+            limits: Vec::new(),
+            refused: false,
+        });
         Ok(Reserved { body: written.body.into(), usage_added: written.usage_added, calling })
     }
 
