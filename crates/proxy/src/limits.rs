@@ -15,6 +15,8 @@ pub struct Limits {
     pub body_bytes: usize,
     /// The longest such a body may take to arrive.
     pub body_time: Duration,
+    /// The longest it may wait for room before, while the bodies of other calls take it all.
+    pub room_time: Duration,
     pub resolve_time: Duration,
     /// The longest all attempts to reach one target may take together.
     pub dial_time: Duration,
@@ -30,6 +32,7 @@ impl Default for Limits {
             head_time: Duration::from_secs(15),
             body_bytes: 32 << 20,
             body_time: Duration::from_mins(2),
+            room_time: Duration::from_mins(1),
             resolve_time: Duration::from_secs(10),
             dial_time: Duration::from_secs(20),
             idle_time: Duration::from_mins(15),

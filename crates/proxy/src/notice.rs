@@ -103,6 +103,8 @@ pub struct Call {
     pub id: u64,
     pub route: String,
     pub model: String,
+    /// The model that says it answered, if it is another than was asked.
+    pub answered_by: Option<String>,
     pub usage: Usage,
     pub cost: Micros,
     pub charge: Charge,
@@ -180,6 +182,7 @@ pub struct Tunnelled {
 
 /// Everything the way out has to tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "the largest is told most often, and is not worth a box each time")]
 pub enum Told {
     Decided(Decided),
     Exchanged(Exchanged),

@@ -11,7 +11,7 @@ use hyper::Method;
 use hyper::header::HeaderMap;
 use ralph_core::policy::{Mode, Policy, Rule, decide, denial};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::address::{self, Kind};
@@ -60,6 +60,8 @@ pub(crate) struct Pipeline {
     names: Mutex<Table>,
     /// The room for bodies that are read as a whole, in pieces of [`PIECE`].
     bodies: Arc<Semaphore>,
+    /// Whose turn it is to have a long body understood.
+    readers: Semaphore,
     /// How many names may be looked up at the same time: a look-up that nobody waits for any more still holds a thread.
     lookups: Arc<Semaphore>,
 }
@@ -67,6 +69,9 @@ pub(crate) struct Pipeline {
 /// All bodies of a sandbox that are read as a whole have so much room together.
 const ROOM: usize = 64 << 20;
 const PIECE: usize = 64 << 10;
+/// So many long bodies of a sandbox are understood at the same time: made into values, one takes far more memory than its
+/// text.
+const READERS: usize = 2;
 const LOOKUPS: usize = 16;
 
 /// An open way to a target, and the leave to use it.
@@ -190,6 +195,7 @@ impl Pipeline {
             policy,
             names,
             bodies,
+            readers: Semaphore::new(READERS),
             lookups,
         }
     }
@@ -198,8 +204,12 @@ impl Pipeline {
     pub(crate) async fn room(&self, length: Option<u64>) -> Option<OwnedSemaphorePermit> {
         let most = self.limits.body_bytes;
         let bytes = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(most).min(most);
-        let pieces = u32::try_from(bytes.div_ceil(PIECE).clamp(1, ROOM / PIECE)).unwrap_or(1);
-        Arc::clone(&self.bodies).acquire_many_owned(pieces).await.ok()
+        Arc::clone(&self.bodies).acquire_many_owned(u32::try_from(pieces(bytes)).unwrap_or(1)).await.ok()
+    }
+
+    /// Waits for the turn of a long body to be understood.
+    pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.readers.acquire().await.ok()
     }
 
     /// Makes every stand-in worthless.
@@ -397,6 +407,16 @@ impl Pipeline {
     fn lock_names(&self) -> MutexGuard<'_, Table> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns how much room a body of so many bytes takes.
+fn pieces(bytes: usize) -> usize {
+    bytes.div_ceil(PIECE).clamp(1, ROOM / PIECE)
+}
+
+/// Gives back the room that a body turned out not to need.
+pub(crate) fn fit(room: &mut OwnedSemaphorePermit, bytes: usize) {
+    drop(room.split(room.num_permits().saturating_sub(pieces(bytes))));
 }
 
 /// Raises an alarm.

@@ -19,8 +19,8 @@ use crate::ledger::Rate;
 use crate::meter::{self, Endpoint, Refusal, Said, Tee, Wire, endpoint};
 use crate::notice::{Call as Charged, Entry, Exchanged, Told, Wrong};
 use crate::passing::{Ending, Keep, Leave, Metered, Passing};
-use crate::pipeline::{Pipeline, alarm};
-use crate::route::{self, Route};
+use crate::pipeline::{Pipeline, alarm, fit};
+use crate::route::{self, Model, Route};
 use crate::scan::Scan;
 use crate::upstream::{Failed, Lease};
 use crate::wash;
@@ -139,6 +139,8 @@ impl Visit<'_> {
         let (mut parts, body) = request.into_parts();
         self.lend(&mut parts.headers, rest, parts.uri.query())?;
         let (body, room) = self.read(body).await?;
+        let long = body.len() > LONG;
+        let turn = if long { self.pipeline.turn().await } else { None };
         // That took a while, and nothing has been paid for yet.
         if let Some(rule) = asked.denied_since() {
             return Err(self.denied(&rule));
@@ -148,11 +150,11 @@ impl Visit<'_> {
             None => path,
         };
         // A long body takes a while to read and write anew, and others are served by the same thread.
-        let long = body.len() > LONG;
         let prepare = || {
             self.look_through(&body)?;
             match endpoint {
                 Endpoint::Free => Ok((body, None, None)),
+                Endpoint::Count(call) => Ok((self.count(&call, &body)?, None, None)),
                 Endpoint::Call(call) => {
                     let Reserved { body, usage_added, calling } = self.reserve(&call, &body)?;
                     Ok((body, Some((call, usage_added)), Some(calling)))
@@ -160,6 +162,7 @@ impl Visit<'_> {
             }
         };
         let (body, call, calling) = if long { crowd_out(prepare) } else { prepare() }?;
+        drop(turn);
         if let Some(calling) = calling {
             self.keep(calling).await?;
         }
@@ -280,13 +283,18 @@ impl Visit<'_> {
     /// Reads a body as a whole, in the room that all bodies of the sandbox have together.
     async fn read(&mut self, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), Refusal> {
         let limits = &self.pipeline.limits;
-        let whole = async {
-            let room = self.pipeline.room(hyper::body::Body::size_hint(&body).exact()).await;
-            Limited::new(body, limits.body_bytes).collect().await.map(|body| (body, room))
+        let length = hyper::body::Body::size_hint(&body).exact();
+        let Ok(room) = timeout(limits.room_time, self.pipeline.room(length)).await else {
+            let text = "the other calls of this sandbox take all the room there is; ask again later";
+            return Err(Refusal::Unavailable(text.to_owned()));
         };
-        match timeout(limits.body_time, whole).await {
-            Ok(Ok((body, Some(room)))) => Ok((body.to_bytes(), room)),
-            Ok(Ok((_, None))) => Err(Refusal::Unavailable("the sandbox is being closed".to_owned())),
+        let mut room = room.ok_or_else(|| Refusal::Unavailable("the sandbox is being closed".to_owned()))?;
+        match timeout(limits.body_time, Limited::new(body, limits.body_bytes).collect()).await {
+            Ok(Ok(body)) => {
+                let body = body.to_bytes();
+                fit(&mut room, body.len());
+                Ok((body, room))
+            }
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
                 Err(Refusal::TooLarge(format!("a request has at most {} MiB", limits.body_bytes >> 20)))
             }
@@ -295,16 +303,27 @@ impl Visit<'_> {
         }
     }
 
+    /// Writes a question anew that is only counted. Nobody pays for it; it is held to the same models and fields.
+    fn count(&self, call: &meter::Call, body: &[u8]) -> Result<Bytes, Refusal> {
+        let asked = meter::Request::parse(call, body).map_err(|bad| Refusal::BadRequest(bad.to_string()))?;
+        self.model(asked.model())?;
+        Ok(asked.write_to_count().into())
+    }
+
+    /// Returns what is known about a model that may be called.
+    fn model(&self, name: &str) -> Result<Model, Refusal> {
+        self.route.model(name).ok_or_else(|| {
+            let known: Vec<&str> = self.route.models().keys().map(String::as_str).collect();
+            Refusal::Model(format!("model `{}` may not be called here, only {}", shown(name), known.join(", ")))
+        })
+    }
+
     /// Sets the worst case of a call aside and writes the request so that it cannot become worse.
     fn reserve(&mut self, call: &meter::Call, body: &[u8]) -> Result<Reserved, Refusal> {
         let asked = meter::Request::parse(call, body).map_err(|bad| Refusal::BadRequest(bad.to_string()))?;
         let asked = if self.route.old_limit { asked.with_old_limit() } else { asked };
         let name = asked.model().to_owned();
-        let Some(model) = self.route.model(&name) else {
-            let known: Vec<&str> = self.route.models().collect();
-            let text = format!("model `{}` may not be called here, only {}", shown(&name), known.join(", "));
-            return Err(Refusal::Model(text));
-        };
+        let model = self.model(&name)?;
         let room = self.pipeline.ledger.room();
         if model.price.is_none() && room.tokens.is_none() {
             return Err(Refusal::Model(format!(
@@ -340,9 +359,20 @@ impl Visit<'_> {
         let (cost, tokens) = (worst.cost, worst.tokens);
         let id = reservation.id();
         let calling = Told::Calling { id, route: route.clone(), model: name.clone(), cost, tokens };
-        let (price, limits) = (model.price, Vec::new());
-        let pending = Pending { id, reservation, price, route, model: name, input, output, limits, refused: false };
-        self.pending = Some(pending);
+        self.pending = Some(Pending {
+            id,
+            reservation,
+            price: model.price,
+            route,
+            model: name,
+            models: Arc::clone(self.route.models()),
+            answered_by: None,
+            input,
+            output,
+            writes,
+            limits: Vec::new(),
+            refused: false,
+        });
         Ok(Reserved { body: written.body.into(), usage_added: written.usage_added, calling })
     }
 

@@ -23,10 +23,13 @@ pub struct Route {
     wire: Wire,
     pub(crate) upstream: Arc<Upstream>,
     credential: Option<Arc<Credential>>,
-    models: BTreeMap<String, Model>,
+    models: Arc<Models>,
     /// The endpoint may know the limit of an answer only by its older name.
     pub(crate) old_limit: bool,
 }
+
+/// What may be called, by the name it has on the wire.
+pub(crate) type Models = BTreeMap<String, Model>;
 
 /// Where a route leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +90,7 @@ impl Route {
         let target = Target::authority(authority, Some(if https { HTTPS } else { HTTP }))
             .map_err(|source| BadRoute::Host { route: route(), source })?;
         let upstream = Arc::new(Upstream { https, target, base: path.trim_end_matches('/').to_owned() });
-        Ok(Self { name: route(), wire, upstream, credential: None, models: BTreeMap::new(), old_limit: false })
+        Ok(Self { name: route(), wire, upstream, credential: None, models: Arc::default(), old_limit: false })
     }
 
     /// Lends a credential to every request of the route.
@@ -100,7 +103,7 @@ impl Route {
     /// Allows a model by the name it has on the wire.
     #[must_use]
     pub fn with_model(mut self, name: impl Into<String>, model: Model) -> Self {
-        self.models.insert(name.into(), model);
+        Arc::make_mut(&mut self.models).insert(name.into(), model);
         self
     }
 
@@ -152,8 +155,8 @@ impl Route {
         self.models.get(name).copied()
     }
 
-    pub(crate) fn models(&self) -> impl Iterator<Item = &str> {
-        self.models.keys().map(String::as_str)
+    pub(crate) fn models(&self) -> &Arc<Models> {
+        &self.models
     }
 
     /// Returns the path to ask for upstream. Both sides may or may not have the version in them.

@@ -24,8 +24,20 @@ const OF_THE_CONNECTION: [HeaderName; 11] = [
 const GIFTS: [&str; 4] = ["authentication-info", "proxy-authentication-info", "set-cookie", "set-cookie2"];
 
 /// Headers by which a request asks for something else than its first line says, or for half an answer.
-const STEERING: [&str; 5] =
-    ["x-goog-fieldmask", "x-http-method", "x-http-method-override", "x-method-override", "x-original-method"];
+const STEERING: [&str; 12] = [
+    "x-forwarded-method",
+    "x-forwarded-path",
+    "x-forwarded-prefix",
+    "x-forwarded-uri",
+    "x-goog-fieldmask",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-original-method",
+    "x-original-uri",
+    "x-original-url",
+    "x-rewrite-url",
+];
 
 /// Removes what would have a server do something else than what was judged, however it is spelt.
 pub(crate) fn steering(headers: &mut HeaderMap) {
@@ -48,10 +60,13 @@ pub(crate) fn is_spelt(name: &HeaderName, known: &str) -> bool {
 }
 
 /// What a call of a model may say beside its body: what the providers' own libraries and known agents send. A gateway
-/// may be told by other headers to send the call, and the key with it, somewhere else.
-const OF_A_CALL: [&str; 16] = [
+/// may be told by other headers to send the call, and the key with it, somewhere else; a provider, who pays for it.
+const OF_A_CALL: [&str; 19] = [
     "accept",
     "accept-language",
+    "anthropic-beta",
+    "anthropic-dangerous-direct-browser-access",
+    "anthropic-version",
     "content-type",
     "conversation_id",
     "idempotency-key",
@@ -67,7 +82,7 @@ const OF_A_CALL: [&str; 16] = [
     "x-goog-api-client",
     "x-goog-api-key",
 ];
-const OF_A_CALL_BEGINS: [&str; 4] = ["anthropic-", "x-claude-code-", "x-codex-", "x-stainless-"];
+const OF_A_CALL_BEGINS: [&str; 3] = ["x-claude-code-", "x-codex-", "x-stainless-"];
 
 /// Leaves only what a call of a model may say; `authorization` is ours by then.
 pub(crate) fn of_a_call(headers: &mut HeaderMap) {
@@ -172,6 +187,12 @@ mod tests {
             ("x-http-method-override", "DELETE"),
             ("x_http_method_override", "DELETE"),
             ("x-goog-fieldmask", "candidates"),
+            ("x-original-url", "/admin/users"),
+            ("x_rewrite.url", "/admin/users"),
+            ("x-original-uri", "/admin/users"),
+            ("x-forwarded-uri", "/admin/users"),
+            ("x-forwarded-prefix", "/admin"),
+            ("x-forwarded-method", "DELETE"),
             ("x-one", "1"),
         ]);
         steering(&mut headers);
@@ -184,12 +205,14 @@ mod tests {
             ("x-portkey-custom-host", "https://evil.test"),
             ("x-litellm-timeout", "1"),
             ("openai-organization", "org-other"),
+            ("anthropic-workspace-id", "wrkspc_other"),
             ("anthropic-version", "2023-06-01"),
+            ("anthropic-beta", "x"),
             ("x-stainless-retry-count", "0"),
             ("content-type", "application/json"),
         ]);
         of_a_call(&mut headers);
-        assert_eq!(left(&headers), ["anthropic-version", "content-type", "x-stainless-retry-count"]);
+        assert_eq!(left(&headers), ["anthropic-beta", "anthropic-version", "content-type", "x-stainless-retry-count"]);
     }
 
     #[test]

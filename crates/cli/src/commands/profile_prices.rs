@@ -40,7 +40,7 @@ pub(crate) fn prices(setup: &Setup, args: &Prices, ui: &mut Ui) -> Outcome {
     }
     if let Some(Imported { table, skipped }) = &new {
         ui.say(&format!(
-            "the prices of {} models were taken; {skipped} entries without a price per token were skipped",
+            "the prices of {} models were taken; {skipped} entries that are not sold by the token alone were skipped",
             table.len()
         ));
         ui.say(&format!(

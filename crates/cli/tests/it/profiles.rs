@@ -207,7 +207,7 @@ fn an_import_counts_from_then_on() {
     assert_eq!((said.code, said.stdout.as_str()), (0, ""), "{said}");
     assert_eq!(
         said.stderr,
-        "the prices of 3 models were taken; 3 entries without a price per token were skipped\n\
+        "the prices of 3 models were taken; 3 entries that are not sold by the token alone were skipped\n\
          they are in `HOME/.config/ralph/prices.json` and count for every run that starts from now on\n"
     );
     assert!(!unknown());

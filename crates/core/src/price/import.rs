@@ -1,6 +1,7 @@
 //! Reads LiteLLM's `model_prices_and_context_window.json`, and writes and reads what is kept of it.
 //!
-//! Tiers by speed (batch, flex, priority) are not read: ralph asks for none of them.
+//! Tiers by speed (batch, flex, priority) are not read: ralph asks for none of them. Nor are fees for tools of the
+//! provider's, which are taken out of every call; a model that cannot be had without a fee for each call is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,7 +100,7 @@ pub fn import_litellm(json: &str) -> Result<Imported, Error> {
     let mut skipped = 0;
     for (key, value) in entries.iter().filter(|(key, _)| *key != "sample_spec") {
         let provider = value.get("litellm_provider").and_then(Value::as_str);
-        match provider.and_then(|provider| Some((provider, price(provider, value)?))) {
+        match provider.and_then(|provider| Some((provider, price(provider, value).filter(|_| !has_fee(key, value))?))) {
             Some((provider, price)) => {
                 table.insert(key, Entry { provider: provider.to_owned(), price, most_output: most_output(value) });
             }
@@ -112,6 +113,30 @@ pub fn import_litellm(json: &str) -> Result<Imported, Error> {
 /// Returns the longest answer of a model. One that cannot be is as good as unknown: prices count all the same.
 fn most_output(entry: &Value) -> Option<u64> {
     entry.get("max_output_tokens")?.as_u64().filter(|most| (1..=MOST_OUTPUT).contains(most))
+}
+
+/// Says whether every call of a model costs a fee beside its tokens, which nobody would reserve or charge.
+fn has_fee(key: &str, entry: &Value) -> bool {
+    let asked = |name: &str| entry.get(name).is_some_and(costs);
+    let fees = ["input_cost_per_request", "output_cost_per_request", "input_cost_per_query", "output_cost_per_query"];
+    // With most models a search is a tool that may be left out. These search whatever they are asked.
+    let searches = || {
+        let provider = entry.get("litellm_provider").and_then(Value::as_str).unwrap_or_default();
+        let words = ["perplexity", "sonar", "search-preview", "search-api", "deep-research"];
+        provider == "perplexity" || words.iter().any(|word| key.contains(word))
+    };
+    fees.into_iter().any(asked) || (asked("search_context_cost_per_query") && searches())
+}
+
+/// Says whether a fee is more than nothing; one that cannot be read is.
+fn costs(fee: &Value) -> bool {
+    match fee {
+        Value::Null => false,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        // A fee for each size of a search.
+        Value::Object(sizes) => sizes.values().any(costs),
+        Value::Bool(_) | Value::String(_) | Value::Array(_) => true,
+    }
 }
 
 fn price(provider: &str, entry: &Value) -> Option<Price> {
@@ -255,6 +280,38 @@ mod tests {
             ]
         );
         assert_eq!(skipped, 7);
+    }
+
+    /// A fee for each call is in no sum of tokens, so a model that has one has no price that ralph could hold to.
+    #[test]
+    fn fees_for_each_call() {
+        let sizes = r#"{"search_context_size_low": 0.005, "search_context_size_high": 0.012}"#;
+        let nothing = r#"{"search_context_size_low": 0.0}"#;
+        for (key, provider, fee, want) in [
+            ("m", "x", "\"input_cost_per_request\": 0.005".to_owned(), false),
+            ("m", "x", "\"input_cost_per_query\": \"0.005\"".to_owned(), false),
+            ("m", "x", "\"output_cost_per_request\": 1".to_owned(), false),
+            ("m", "x", "\"input_cost_per_request\": 0.0, \"input_cost_per_query\": null".to_owned(), true),
+            ("perplexity/sonar-pro", "perplexity", format!("\"search_context_cost_per_query\": {sizes}"), false),
+            ("perplexity/r1", "perplexity", format!("\"search_context_cost_per_query\": {nothing}"), true),
+            ("openrouter/perplexity/sonar", "openrouter", format!("\"search_context_cost_per_query\": {sizes}"), false),
+            ("gpt-4o-search-preview", "openai", format!("\"search_context_cost_per_query\": {sizes}"), false),
+            // Where it is a tool, the tool is taken out of every call.
+            ("claude-opus-4-1", "anthropic", format!("\"search_context_cost_per_query\": {sizes}"), true),
+            ("gpt-5", "openai", format!("\"search_context_cost_per_query\": {sizes}"), true),
+        ] {
+            let json = format!(
+                r#"{{"free": {{"litellm_provider": "ollama", "input_cost_per_token": 0, "output_cost_per_token": 0}},
+                    "{key}": {{"input_cost_per_token": 1e-06, "output_cost_per_token": 1e-06,
+                               "litellm_provider": "{provider}", {fee}}}}}"#
+            );
+            let Imported { table, skipped } = import_litellm(&json).expect("a price file");
+            assert_eq!(
+                (table.rows().any(|(name, ..)| name == key), skipped),
+                (want, usize::from(!want)),
+                "{key} {fee}"
+            );
+        }
     }
 
     #[test]

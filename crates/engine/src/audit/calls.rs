@@ -284,6 +284,7 @@ mod tests {
             id,
             route: "r".to_owned(),
             model: "m".to_owned(),
+            answered_by: None,
             usage: Usage::default(),
             cost: Micros(cost),
             charge,

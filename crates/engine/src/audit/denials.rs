@@ -1,16 +1,18 @@
 //! Which refusals and alarms become events of the run: the first of a kind, and every tenfold after that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ralph_core::event::{Event, Level};
 use ralph_core::redact::Redactor;
 use ralph_proxy::meter::Refusal;
-use ralph_proxy::notice::{Alarm, Decided, Exchanged, Told, Why};
+use ralph_proxy::notice::{Alarm, Call, Decided, Exchanged, Told, Why};
 
 use super::told::bounded;
 
 /// So many hosts and ports are counted apart; an agent can make up as many names as it likes.
 const APART: usize = 500;
+/// So many models that answered in the place of others are told.
+const OTHER_MODELS: usize = 50;
 /// The host of the refusals that are counted together.
 const OTHERS: &str = "(other hosts)";
 
@@ -21,11 +23,13 @@ pub struct Denials {
     /// By host, port, and what a refused call of a model was about: one host is asked for many things.
     counts: BTreeMap<(String, u16, &'static str), u64>,
     alarms: BTreeMap<String, u64>,
+    /// The models that were asked, and those that say they answered in their place.
+    others: BTreeSet<(String, String)>,
 }
 
 impl Denials {
     pub fn new(redactor: Redactor) -> Self {
-        Self { redactor, counts: BTreeMap::new(), alarms: BTreeMap::new() }
+        Self { redactor, counts: BTreeMap::new(), alarms: BTreeMap::new(), others: BTreeSet::new() }
     }
 
     /// Takes what was told; returns the event it is worth.
@@ -70,11 +74,25 @@ impl Denials {
     /// Takes a request at its end; a refusal for want of money is told in words of its own, and that another protocol is
     /// spoken here is nobody's fault.
     fn hear_call(&mut self, exchanged: &Exchanged) -> Option<Event> {
-        let refusal = exchanged.refused.as_ref()?;
+        let Some(refusal) = exchanged.refused.as_ref() else { return self.hear_other(exchanged.call.as_ref()?) };
         if refusal.is_failure() || matches!(**refusal, Refusal::Budget(_) | Refusal::Upgrade(_)) {
             return None;
         }
         self.count(&exchanged.host, exchanged.port, refusal.kind(), refusal.why())
+    }
+
+    /// Takes a call that another model says it answered. A gateway with names of its own says so with every call, so each
+    /// is told once.
+    fn hear_other(&mut self, call: &Call) -> Option<Event> {
+        let (asked, by) = (call.model.clone(), call.answered_by.clone()?);
+        let text = format!(
+            "`{asked}` was asked at route `{}`, and `{by}` says it answered; it is charged as `{asked}`, or as the other if \
+             a profile has that and it is dearer",
+            call.route
+        );
+        let new = self.others.len() < OTHER_MODELS && self.others.insert((asked, by));
+        let text = || bounded(&ralph_core::text::plain(&text), 500, &self.redactor);
+        new.then(|| Event::Log { level: Level::Warn, text: text() })
     }
 
     fn count(&mut self, host: &str, port: u16, about: &'static str, why: &str) -> Option<Event> {
@@ -103,9 +121,11 @@ fn is_power_of_ten(mut count: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ralph_core::money::Micros;
     use ralph_core::policy::Mode;
+    use ralph_core::price::Usage;
     use ralph_core::secret::Secret;
-    use ralph_proxy::notice::Entry;
+    use ralph_proxy::notice::{Charge, Entry};
 
     use super::*;
 
@@ -194,6 +214,33 @@ mod tests {
         ] {
             assert_eq!(told(none), None);
         }
+    }
+
+    /// A gateway may answer so every time.
+    #[test]
+    fn another_model_is_told_once() {
+        let mut denials = Denials::new(Redactor::new([]));
+        let mut told = |asked: &str, by: Option<&str>| {
+            let call = Call {
+                id: 1,
+                route: "gw".to_owned(),
+                model: asked.to_owned(),
+                answered_by: by.map(str::to_owned),
+                usage: Usage::default(),
+                cost: Micros(7),
+                charge: Charge::Reported,
+                limits: Vec::new(),
+            };
+            let Told::Exchanged(exchanged) = refused(Refusal::Model(String::new())) else { return None };
+            denials.hear_all(&Told::Exchanged(Exchanged { refused: None, call: Some(call), ..exchanged }))
+        };
+        let text = "`cheap` was asked at route `gw`, and `dear` says it answered; it is charged as `cheap`, or as the other \
+                    if a profile has that and it is dearer";
+        assert_eq!(told("cheap", Some("dear")), Some(Event::Log { level: Level::Warn, text: text.to_owned() }));
+        assert_eq!((0..1000).filter_map(|_| told("cheap", Some("dear"))).count(), 0);
+        assert_eq!(told("cheap", None), None);
+        assert!(told("other", Some("dear")).is_some());
+        assert_eq!((0..1000).filter_map(|n| told("cheap", Some(&format!("m{n}")))).count(), OTHER_MODELS - 2);
     }
 
     #[test]

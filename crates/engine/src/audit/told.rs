@@ -75,7 +75,10 @@ fn exchange(exchanged: &Exchanged, base: Record, redactor: &Redactor) -> Record 
     Record {
         entry: Some(exchanged.entry.as_str().to_owned()),
         decision: Some(if refused { "denied" } else { "allowed" }.to_owned()),
-        reason: exchanged.refused.as_ref().map(|refusal| words(refusal.why())),
+        reason: exchanged.refused.as_ref().map(|refusal| words(refusal.why())).or_else(|| {
+            let by = call.and_then(|call| call.answered_by.as_deref());
+            by.map(|by| words(&format!("`{by}` says it answered")))
+        }),
         host: Some(words(&exchanged.host)),
         port: port(exchanged.port),
         method: Some(words(&exchanged.method)),

@@ -102,7 +102,8 @@ async fn an_answer_that_nobody_came_to_read_is_charged_once() {
 fn counted(id: u64, cost: Micros) -> Told {
     let usage = Usage { input: 5, output: 7, ..Usage::default() };
     let (route, model) = ("own".to_owned(), "lab".to_owned());
-    let call = Call { id, route, model, usage, cost, charge: Charge::Reported, limits: Vec::new() };
+    let charge = Charge::Reported;
+    let call = Call { id, route, model, answered_by: None, usage, cost, charge, limits: Vec::new() };
     Told::Exchanged(Exchanged {
         entry: Entry::Route,
         host: "x.io".to_owned(),

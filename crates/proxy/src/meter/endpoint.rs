@@ -13,7 +13,9 @@ pub enum Wire {
 pub enum Endpoint {
     /// Costs money, so it is metered.
     Call(Call),
-    /// Costs nothing: counting tokens, listing models.
+    /// Costs nothing, and is about a question like one that does: counting its tokens.
+    Count(Call),
+    /// Costs nothing: listing models.
     Free,
 }
 
@@ -40,7 +42,7 @@ pub fn endpoint(wire: Wire, method: &str, path: &str) -> Option<Endpoint> {
         (_, "GET") => models(path),
         (Wire::Anthropic, "POST") => match path {
             "/messages" => Some(Endpoint::Call(Call::Messages)),
-            "/messages/count_tokens" => Some(Endpoint::Free),
+            "/messages/count_tokens" => Some(Endpoint::Count(Call::Messages)),
             _ => None,
         },
         (Wire::OpenAi, "POST") => match path {
@@ -54,7 +56,7 @@ pub fn endpoint(wire: Wire, method: &str, path: &str) -> Option<Endpoint> {
             match verb {
                 "generateContent" => Some(Endpoint::Call(Call::Gemini { model, stream: false })),
                 "streamGenerateContent" => Some(Endpoint::Call(Call::Gemini { model, stream: true })),
-                "countTokens" => Some(Endpoint::Free),
+                "countTokens" => Some(Endpoint::Count(Call::Gemini { model, stream: false })),
                 _ => None,
             }
         }
@@ -93,7 +95,7 @@ mod tests {
         let free = Some(&Endpoint::Free);
         check(Wire::Anthropic, "POST /v1/messages", Some(&Endpoint::Call(Call::Messages)));
         check(Wire::Anthropic, "POST /messages", Some(&Endpoint::Call(Call::Messages)));
-        check(Wire::Anthropic, "POST /v1/messages/count_tokens", free);
+        check(Wire::Anthropic, "POST /v1/messages/count_tokens", Some(&Endpoint::Count(Call::Messages)));
         check(Wire::Anthropic, "GET /v1/models", free);
         check(Wire::Anthropic, "GET /v1/models/claude-opus-4-5", free);
         check(Wire::OpenAi, "POST /v1/chat/completions", Some(&Endpoint::Call(Call::Chat)));
@@ -103,7 +105,8 @@ mod tests {
         let gemini = |stream| Endpoint::Call(Call::Gemini { model: "gemini-2.5-pro".to_owned(), stream });
         check(Wire::Gemini, "POST /v1beta/models/gemini-2.5-pro:generateContent", Some(&gemini(false)));
         check(Wire::Gemini, "POST /models/gemini-2.5-pro:streamGenerateContent", Some(&gemini(true)));
-        check(Wire::Gemini, "POST /v1beta/models/gemini-2.5-pro:countTokens", free);
+        let count = Endpoint::Count(Call::Gemini { model: "gemini-2.5-pro".to_owned(), stream: false });
+        check(Wire::Gemini, "POST /v1beta/models/gemini-2.5-pro:countTokens", Some(&count));
         check(Wire::Gemini, "GET /v1beta/models", free);
     }
 

@@ -4,6 +4,7 @@
 //! from the cage and are hostile: what cannot be read one way only, or cannot be estimated, is refused.
 
 mod endpoint;
+mod name;
 mod refusal;
 mod request;
 mod sse;
@@ -15,6 +16,7 @@ mod usage;
 mod tests;
 
 pub use endpoint::{Call, Endpoint, Wire, endpoint};
+pub use name::is_same_model;
 pub use refusal::{Refusal, Said, refusal};
 pub use request::{BadRequest, Request, Written};
 pub use status::gave_up_waiting;

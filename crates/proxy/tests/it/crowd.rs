@@ -1,19 +1,24 @@
 //! Clients that take everything they can get: connections, time, memory. Only their own sandbox may feel it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ralph_proxy::ledger::Spend;
+use ralph_core::money::Micros;
+use ralph_proxy::ledger::{Ledger, Spend};
 use ralph_proxy::limits::Limits;
 use ralph_proxy::notice::{Told, Why};
 use ralph_testkit::llm::{Server, Turn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::host::{Host, ok};
 use crate::routes::{Keys, provider};
-use crate::stage::{PATIENCE, Stage, World, allowing, rich, wait_until};
-use crate::wire::{Ask, ask, get, read, rest};
+use crate::stage::{MODEL, PATIENCE, Stage, World, allowing, caps, rich, wait_until};
+use crate::wire::{Ask, ask, get, post, read, rest};
 
 /// Short enough to be waited for.
 fn hasty() -> Limits {
@@ -131,6 +136,86 @@ async fn a_crowd_at_one_sandbox_does_not_keep_another_waiting() {
     // And when they leave, there is room again.
     drop(idle);
     wait_for_room(&busy, &Ask::Chat.call(keys.phantom(Ask::Chat), None, false)).await;
+}
+
+/// A body that is made into values takes far more memory than its text, so few are at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_bodies_are_understood_one_after_the_other() {
+    let server = Server::builder().start().await.unwrap();
+    let keys = Keys::new();
+    let nothing = Ledger::new(caps(1, 1), Micros::ZERO, 0);
+    let stage = Stage::open(keys.terms(&server.url(), nothing), World::new(&[]));
+    stage.notes.slow.store(true, Ordering::Relaxed);
+    let key = Ask::Chat.key(keys.phantom(Ask::Chat));
+    let body = Ask::Chat.body(MODEL, &"x".repeat(300 << 10), None, false).to_string();
+    let words = Arc::new(post("/r/openai/v1/chat/completions", &[&key], body.as_bytes()));
+    let mut asking = JoinSet::new();
+    for _ in 0..10 {
+        let (door, words) = (stage.door, Arc::clone(&words));
+        asking.spawn(async move { ask(door, &words).await });
+    }
+    for got in asking.join_all().await {
+        assert!(got.text().contains("budget spent"), "{}", got.text());
+    }
+    let most = stage.notes.most_open.load(Ordering::SeqCst);
+    assert!((1..=2).contains(&most), "{most} at the same time");
+    assert_eq!(server.hits(), 0);
+}
+
+/// A call whose body comes in chunks, without its last one unless it is whole.
+fn in_chunks(keys: &Keys, prompt: &str, whole: bool) -> Vec<u8> {
+    let key = Ask::Chat.key(keys.phantom(Ask::Chat));
+    let body = Ask::Chat.body(MODEL, prompt, Some(9), false).to_string();
+    let end = if whole { "0\r\n\r\n" } else { "" };
+    let chunks = format!("{:x}\r\n{body}\r\n{end}", body.len());
+    post("/r/openai/v1/chat/completions", &[&key, "Transfer-Encoding: chunked"], chunks.as_bytes())
+}
+
+/// Nobody knows how long a body in chunks will be, until it is there.
+#[tokio::test]
+async fn room_that_was_not_needed_is_given_back() {
+    let host = Host::start(None, |heard| {
+        let slow = heard.text().contains("think for long");
+        if slow { Vec::new() } else { vec![ok(&["Content-Type: application/json"], "{}")] }
+    })
+    .await;
+    let keys = Keys::new();
+    let stage = Stage::open(keys.terms(&format!("http://{}", host.address), rich()), World::new(&[]));
+    let mut thinking = Vec::new();
+    for n in 1..=4 {
+        let mut stream = stage.dial().await;
+        stream.write_all(&in_chunks(&keys, "think for long", true)).await.unwrap();
+        wait_until("it is asked", || host.heard().len() == n).await;
+        thinking.push(stream);
+    }
+    let got = ask(stage.door, &in_chunks(&keys, "be quick", true)).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+}
+
+/// Whoever finds no room is told to come again, and not that something is wrong with its request.
+#[tokio::test]
+async fn no_room_is_a_reason_to_ask_again() {
+    let (server, keys) = (Server::builder().start().await.unwrap(), Keys::new());
+    let limits = Limits { room_time: Duration::from_millis(200), ..Limits::default() };
+    let stage = Stage::within(limits, keys.terms(&server.url(), rich()), World::new(&[]));
+    let mut arriving = Vec::new();
+    for _ in 0..2 {
+        let mut stream = stage.dial().await;
+        stream.write_all(&in_chunks(&keys, "never whole", false)).await.unwrap();
+        arriving.push(stream);
+    }
+    let words = Ask::Chat.call(keys.phantom(Ask::Chat), Some(9), false);
+    let mut got = ask(stage.door, &words).await;
+    // The two may have come later than this one.
+    for _ in 0..20 {
+        if got.status == 200 {
+            got = ask(stage.door, &words).await;
+        }
+    }
+    assert_eq!((got.status, got.header("x-should-retry")), (503, None), "{}", got.text());
+    assert!(got.text().contains("ralph: the other calls of this sandbox take all the room"), "{}", got.text());
+    drop(arriving);
+    wait_for_room(&stage, &words).await;
 }
 
 async fn wait_for_room(stage: &Stage, words: &[u8]) {

@@ -8,6 +8,7 @@ mod crowd;
 mod hangups;
 mod host;
 mod inside;
+mod others;
 mod outflow;
 mod overspend;
 mod routes;

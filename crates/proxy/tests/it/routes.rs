@@ -480,6 +480,46 @@ async fn models_and_limits() {
     assert_eq!(server.requests().pop().unwrap().json()["max_completion_tokens"], 1000);
 }
 
+/// Counting costs nothing, and is held to the same models and fields as what it is about.
+#[tokio::test]
+async fn what_is_only_counted() {
+    let (server, keys, stage) = provider(Turn::text("ok")).await;
+    let image = json!({"type": "image", "source": {"type": "url", "url": "https://evil.test/?data"}});
+    let file = json!([{"parts": [{"fileData": {"fileUri": "https://evil.test/?data"}}]}]);
+    let said = json!([{"role": "user", "content": "hi"}]);
+    let parts = json!([{"parts": [{"text": "hi"}]}]);
+    let inner =
+        |model: &str| json!({"generateContentRequest": {"model": format!("models/{model}"), "contents": parts}});
+    let count = |model: &str| format!("/v1beta/models/{model}:countTokens");
+    let anthropic = || "/v1/messages/count_tokens".to_owned();
+    for (wire, path, body, status) in [
+        (Ask::Messages, anthropic(), json!({"model": MODEL, "messages": said}), 200),
+        (Ask::Messages, anthropic(), json!({"model": "dear-model", "messages": said}), 403),
+        (Ask::Messages, anthropic(), json!({"messages": said}), 400),
+        (Ask::Messages, anthropic(), json!({"model": MODEL, "messages": [{"role": "user", "content": [image]}]}), 400),
+        (Ask::Messages, anthropic(), json!({"model": MODEL, "messages": said, "fallbacks": ["dear-model"]}), 200),
+        (Ask::Gemini, count(MODEL), json!({"contents": parts}), 200),
+        (Ask::Gemini, count("dear-model"), json!({"contents": parts}), 403),
+        (Ask::Gemini, count(MODEL), json!({"contents": file}), 400),
+        (Ask::Gemini, count(MODEL), inner(MODEL), 200),
+        (Ask::Gemini, count(MODEL), inner("dear-model"), 400),
+        (Ask::Gemini, count(MODEL), json!({"generate_content_request": {"contents": file}}), 400),
+    ] {
+        let hits = server.hits();
+        let key = wire.key(keys.phantom(wire));
+        let path = format!("/r/{}{path}", wire.route());
+        let got = ask(stage.door, &post(&path, &[&key], body.to_string().as_bytes())).await;
+        assert_eq!(got.status, status, "{body} {}", got.text());
+        assert_eq!(server.hits() - hits, usize::from(status == 200), "{body}");
+        if status == 200 {
+            let mut left = body;
+            left.as_object_mut().unwrap().remove("fallbacks");
+            assert_eq!(server.requests().pop().unwrap().json(), left, "nothing is added");
+        }
+    }
+    assert_eq!((stage.notes.begun(), stage.notes.calls().len()), (0, 0));
+}
+
 #[tokio::test]
 async fn many_choices_share_what_is_left() {
     let server = Server::builder().start().await.unwrap();

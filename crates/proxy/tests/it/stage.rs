@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -129,10 +129,21 @@ pub(crate) struct Notes {
     told: Mutex<Vec<Told>>,
     /// Nothing more can be written down.
     pub(crate) full: AtomicBool,
+    /// It takes a while to hear that a budget is spent, which is told while the call lies open.
+    pub(crate) slow: AtomicBool,
+    /// How many are being heard of at this moment, and how many there were at most.
+    open: AtomicUsize,
+    pub(crate) most_open: AtomicUsize,
 }
 
 impl Notice for Notes {
     fn tell(&self, told: Told) {
+        if matches!(told, Told::Spent { .. }) && self.slow.load(Ordering::Relaxed) {
+            let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most_open.fetch_max(open, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(20));
+            self.open.fetch_sub(1, Ordering::SeqCst);
+        }
         self.told.lock().unwrap().push(told);
     }
 

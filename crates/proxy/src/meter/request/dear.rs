@@ -18,7 +18,8 @@ pub(super) struct Draft {
     pub(super) changed: Vec<String>,
 }
 
-/// Fields that change what a token costs, let the provider do paid work, or let it answer with another model.
+/// Fields that change what a token costs, let the provider do paid work, let it answer with another model, or have it
+/// pass over the limit of its answer.
 const DEAR: &[&str] = &[
     "speed",
     "inference_geo",
@@ -50,9 +51,27 @@ const DEAR: &[&str] = &[
     "base_url",
     "api_key",
     "timeout",
+    "request_timeout",
+    "stream_timeout",
     "num_retries",
+    "max_retries",
+    "retry_policy",
     "custom_llm_provider",
+    "additional_drop_params",
+    "drop_params",
+    "allowed_openai_params",
+    "model_alias_map",
+    "deployment_id",
+    "prompt_id",
+    "prompt_variables",
+    "prompt_version",
+    "router_settings_override",
+    "preset",
+    "providerOptions",
 ];
+
+/// How the names of more such fields begin, loosely: by them a gateway is told whose account, and which host, to use.
+const DEAR_BEGINS: &[&str] = &["aws", "azure", "vertex", "litellm"];
 
 /// Fields whose prompt, or whose answer, lies at the provider.
 const ELSEWHERE: &[&str] = &["previous_response_id", "conversation", "prompt", "background", "cached_content"];
@@ -80,8 +99,19 @@ const KNOWN: &[&str] = &[
 ];
 
 /// All of them, by what is left of a name for a parser that cares less about spelling.
-static MEANT: LazyLock<BTreeMap<String, &'static str>> =
-    LazyLock::new(|| DEAR.iter().chain(ELSEWHERE).chain(KNOWN).map(|name| (loose(name), *name)).collect());
+static MEANT: LazyLock<BTreeMap<String, Meant>> = LazyLock::new(|| {
+    let dear = DEAR.iter().map(|name| (loose(name), Meant::Dear));
+    let elsewhere = ELSEWHERE.iter().map(|name| (loose(name), Meant::Elsewhere(name)));
+    dear.chain(elsewhere).chain(KNOWN.iter().map(|name| (loose(name), Meant::Known(name)))).collect()
+});
+
+/// What a field is, however it is spelt.
+#[derive(Debug, Clone, Copy)]
+enum Meant {
+    Dear,
+    Elsewhere(&'static str),
+    Known(&'static str),
+}
 
 /// The most fields of a request.
 const MOST_FIELDS: usize = 256;
@@ -95,24 +125,30 @@ pub(super) fn strip(call: &Call, draft: &mut Draft) -> Result<(), BadRequest> {
     if draft.fields.len() > MOST_FIELDS {
         return Err(BadRequest::TooMany { most: MOST_FIELDS_TOLD });
     }
-    if let Call::Gemini { .. } = call {
-        return super::gemini::strip(draft);
-    }
-    for name in draft.fields.keys() {
-        if let Some(meant) = MEANT.get(&loose(name)).filter(|meant| **meant != name) {
-            return Err(BadRequest::Spelling { name: shown(name), meant });
-        }
-    }
+    plain(&draft.fields)?;
+    let gemini = matches!(call, Call::Gemini { .. });
+    let mut dear = Vec::new();
     for (name, value) in &draft.fields {
-        if let Some(name) = ELSEWHERE.iter().find(|known| *known == name)
-            && !matches!(value, Value::Null | Value::Bool(false))
-        {
-            return Err(BadRequest::Elsewhere { name });
+        let loose = loose(name);
+        match MEANT.get(&loose) {
+            Some(Meant::Dear) => dear.push(name.clone()),
+            None if DEAR_BEGINS.iter().any(|begin| loose.starts_with(begin)) => dear.push(name.clone()),
+            // Its own fields have two spellings each, and are read where those are known.
+            Some(_) if gemini => (),
+            Some(Meant::Elsewhere(meant) | Meant::Known(meant)) if meant != name => {
+                return Err(BadRequest::Spelling { name: shown(name), meant });
+            }
+            Some(Meant::Elsewhere(name)) if !matches!(value, Value::Null | Value::Bool(false)) => {
+                return Err(BadRequest::Elsewhere { name });
+            }
+            Some(Meant::Elsewhere(_) | Meant::Known(_)) | None => (),
         }
     }
-    let dear: Vec<String> = draft.fields.keys().filter(|name| DEAR.contains(&name.as_str())).cloned().collect();
     for name in &dear {
         draft.remove(name);
+    }
+    if gemini {
+        return super::gemini::strip(call, draft);
     }
     draft.keep_if("service_tier", |tier| tier.as_str().is_some_and(|tier| TIERS.contains(&tier)));
     draft.keep_if("modalities", |kinds| {
@@ -127,10 +163,19 @@ pub(super) fn strip(call: &Call, draft: &mut Draft) -> Result<(), BadRequest> {
     draft.tools(call)
 }
 
+/// Refuses names that are not ASCII. No field has one, and some parsers take their letters for others: `ſ` for `s`, and
+/// the sign of the kelvin for `k`.
+pub(super) fn plain(fields: &Map<String, Value>) -> Result<(), BadRequest> {
+    match fields.keys().find(|name| !name.is_ascii()) {
+        Some(name) => Err(BadRequest::Letters { name: shown(name) }),
+        None => Ok(()),
+    }
+}
+
 impl Draft {
     pub(super) fn remove(&mut self, name: &str) {
         if self.fields.shift_remove(name).is_some_and(|value| !value.is_null()) {
-            self.changed.push(format!("`{name}` taken out"));
+            self.changed.push(format!("`{}` taken out", shown(name)));
         }
     }
 

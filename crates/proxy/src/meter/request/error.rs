@@ -11,6 +11,8 @@ pub enum BadRequest {
     Twice { name: String },
     #[error("`{name}` is not how `{meant}` is written")]
     Spelling { name: String, meant: &'static str },
+    #[error("`{name}` is not how any field is written")]
+    Letters { name: String },
     #[error("the body names no model")]
     NoModel,
     #[error("`{name}` must be {what}")]
@@ -28,6 +30,7 @@ impl BadRequest {
             Self::Elsewhere { .. } => "send the whole conversation with every call",
             Self::Part { .. } => "send pictures and documents as base64, and everything else as text",
             Self::TooMany { .. } => "send less in one call",
+            Self::Letters { .. } => "leave it out, or write it in ASCII",
             Self::Spelling { meant, .. } => return Some(format!("write `{meant}`")),
             Self::NotJson { .. } | Self::Twice { .. } | Self::NoModel | Self::Field { .. } => return None,
         };

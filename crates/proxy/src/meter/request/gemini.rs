@@ -2,26 +2,27 @@
 
 use serde_json::{Map, Value};
 
-use super::dear::Draft;
+use super::super::endpoint::Call;
+use super::dear::{self, Draft};
 use super::error::{BadRequest, shown};
-use super::weigh::alike;
+use super::weigh::{alike, weigh};
 
 /// Fields with two spellings that are read here.
 const KNOWN: &[&str] = &["contents", "system_instruction", "tools", "tool_config", "generation_config", "service_tier"];
 
 const TIERS: &[&str] = &["unspecified", "standard", "flex"];
 
-pub(super) fn strip(draft: &mut Draft) -> Result<(), BadRequest> {
+pub(super) fn strip(call: &Call, draft: &mut Draft) -> Result<(), BadRequest> {
     for name in KNOWN {
         named(&draft.fields, name)?;
     }
-    if let Some(name) = named(&draft.fields, "cached_content")?
-        && draft.fields.get(&name).is_some_and(|value| !value.is_null())
-    {
-        return Err(BadRequest::Elsewhere { name: "cachedContent" });
-    }
-    if let Some(name) = named(&draft.fields, "model")? {
-        draft.remove(&name);
+    here(&draft.fields)?;
+    within(call, &draft.fields)?;
+    // LiteLLM's name for `generationConfig`, which it would read as well.
+    for other in ["model", "config"] {
+        if let Some(name) = named(&draft.fields, other)? {
+            draft.remove(&name);
+        }
     }
     if let Some(name) = named(&draft.fields, "service_tier")? {
         let tier = draft.fields.get(&name).and_then(Value::as_str).map(str::to_ascii_lowercase);
@@ -31,6 +32,31 @@ pub(super) fn strip(draft: &mut Draft) -> Result<(), BadRequest> {
     }
     modalities(draft)?;
     tools(draft)
+}
+
+/// Refuses a prompt that lies at the provider.
+fn here(fields: &Map<String, Value>) -> Result<(), BadRequest> {
+    match named(fields, "cached_content")?.and_then(|name| fields.get(&name)) {
+        None | Some(Value::Null) => Ok(()),
+        Some(_) => Err(BadRequest::Elsewhere { name: "cachedContent" }),
+    }
+}
+
+/// Holds a request within a request to the same: what is counted may be a whole one, with a model of its own.
+fn within(call: &Call, fields: &Map<String, Value>) -> Result<(), BadRequest> {
+    let inner = match named(fields, "generate_content_request")?.and_then(|name| fields.get(&name)) {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Object(inner)) => inner,
+        Some(_) => return Err(BadRequest::Field { name: "generateContentRequest", what: "an object" }),
+    };
+    dear::plain(inner)?;
+    here(inner)?;
+    let asked = named(inner, "model")?.and_then(|name| inner.get(&name)).unwrap_or(&Value::Null);
+    let same = |asked: &str| matches!(call, Call::Gemini { model, .. } if asked.trim_start_matches("models/") == model);
+    if !asked.is_null() && !asked.as_str().is_some_and(same) {
+        return Err(BadRequest::Field { name: "generateContentRequest.model", what: "the model that is asked" });
+    }
+    weigh(call, inner).map(drop)
 }
 
 /// Returns how a field is spelled here, if it is here; two spellings of one field are two readings of one request.
@@ -50,6 +76,7 @@ fn modalities(draft: &mut Draft) -> Result<(), BadRequest> {
         None | Some(Value::Null) => return Ok(()),
         Some(_) => return Err(BadRequest::Field { name: "generationConfig", what: "an object" }),
     };
+    dear::plain(config)?;
     let Some(name) = named(config, "response_modalities")? else { return Ok(()) };
     let text = |kind: &Value| kind.as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("text"));
     if config.get(&name).and_then(Value::as_array).is_some_and(|kinds| kinds.iter().all(text)) {

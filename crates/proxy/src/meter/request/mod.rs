@@ -112,6 +112,11 @@ impl<'b> Request<'b> {
         Written { body: self.body.write(), changed: self.changed, usage_added }
     }
 
+    /// Writes the request anew as it is, for a question that is not answered but counted.
+    pub fn write_to_count(self) -> Vec<u8> {
+        self.body.write()
+    }
+
     /// Asks for usage in a chat's stream, and tells whether the client had not.
     fn ask_usage(&mut self) -> bool {
         let mut options = match self.body.get("stream_options") {

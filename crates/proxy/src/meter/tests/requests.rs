@@ -326,6 +326,72 @@ fn refused() {
     );
 }
 
+/// Some parsers take `ſ` for `s`, and the sign of the kelvin for `k`: what we pass over would be read.
+#[test]
+fn names_are_ascii() {
+    for (name, written) in [
+        ("max_token\u{17f}", "max_token\u{17f}"),
+        ("max_token\u{17f}", r"max_token\u017f"),
+        ("max_to\u{212a}ens", "max_to\u{212a}ens"),
+        ("max_output_token\u{17f}", "max_output_token\u{17f}"),
+        ("model\u{17f}", r"model\u017F"),
+        ("\u{17f}peed", "\u{17f}peed"),
+        ("naïve", "naïve"),
+    ] {
+        for call in [Call::Messages, Call::Chat, Call::Responses, gemini()] {
+            let body = format!(r#"{{"model":"m","max_tokens":1,"max_output_tokens":1,"{written}":128000}}"#);
+            let want = BadRequest::Letters { name: name.to_owned() };
+            assert_eq!(Request::parse(&call, body.as_bytes()).err(), Some(want), "{call:?} {body}");
+        }
+    }
+    let config = "{\"generationConfig\":{\"maxOutputTokens\":1,\"maxOutputToken\u{17f}\":9}}";
+    let want = BadRequest::Letters { name: "maxOutputToken\u{17f}".to_owned() };
+    assert_eq!(Request::parse(&gemini(), config.as_bytes()).err(), Some(want));
+    // What a person says is no name.
+    let said = r#"{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"größer"}],"x":{"ſ":1}}"#;
+    check(&Call::Messages, said, 9, said, &[]);
+}
+
+/// What has a gateway drop our limit, answer with another model, or use another account, in whatever spelling.
+#[test]
+fn what_steers_a_gateway_is_taken_out() {
+    for name in [
+        "additional_drop_params",
+        "additionalDropParams",
+        "drop_params",
+        "allowed_openai_params",
+        "max_retries",
+        "request_timeout",
+        "stream_timeout",
+        "retry_policy",
+        "prompt_id",
+        "prompt_variables",
+        "providerOptions",
+        "provider_options",
+        "ProviderOptions",
+        "router_settings_override",
+        "preset",
+        "aws_bedrock_runtime_endpoint",
+        "vertex_project",
+        "litellm_credential_name",
+        "Fallbacks",
+    ] {
+        let given = format!(r#""{name}":{{"gateway":{{"models":["dear"]}}}}"#);
+        let told = format!("`{name}` taken out");
+        for (call, rest) in [
+            (Call::Messages, r#""model":"m","max_tokens":1"#),
+            (Call::Chat, r#""model":"m","max_tokens":1"#),
+            (Call::Responses, r#""model":"m","max_output_tokens":1"#),
+            (gemini(), r#""generationConfig":{"maxOutputTokens":1}"#),
+        ] {
+            check(&call, &format!("{{{given},{rest}}}"), 9, &format!("{{{rest}}}"), &[&told]);
+        }
+    }
+    let config = r#"{"config":{"maxOutputTokens":9000},"generation_config":{"max_output_tokens":1}}"#;
+    let left = r#"{"generation_config":{"max_output_tokens":1}}"#;
+    check(&gemini(), config, 9, left, &["`config` taken out"]);
+}
+
 #[test]
 fn an_hour_in_the_cache() {
     for (control, want) in [
@@ -379,6 +445,8 @@ fn body() -> impl Strategy<Value = Value> {
         "y",
         "context_management",
         "edits",
+        "max_token\u{17f}",
+        "providerOptions",
     ]);
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -419,6 +487,8 @@ proptest! {
         let again = Request::parse(&call, &written).expect("a request");
         // What was written has a limit, and it holds for all choices together.
         prop_assert!(again.wanted_output().is_some_and(|wanted| wanted <= most), "{}", String::from_utf8_lossy(&written));
+        let names = serde_json::from_slice::<serde_json::Map<String, Value>>(&written).expect("an object");
+        prop_assert!(names.keys().all(|name| name.is_ascii() && name != "providerOptions"));
         let [before, after] = [text.as_bytes(), &written].map(|text| serde_json::from_slice::<Value>(text).expect("JSON"));
         for name in ["x", "y", "messages", "contents", "input", "system"] {
             prop_assert_eq!(before.get(name), after.get(name));
