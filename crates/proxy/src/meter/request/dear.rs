@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::super::endpoint::Call;
 use super::error::{BadRequest, shown};
-use super::weigh::loose;
+use super::weigh::{alike, loose};
 
 /// A request on its way through our hands.
 #[derive(Debug)]
@@ -247,7 +247,7 @@ fn keep(call: &Call, tools: &[Value], gone: &mut Vec<String>) -> Vec<Value> {
             None | Some(Value::Null) => None,
             Some(kind) => Some(kind.as_str().unwrap_or("?")),
         };
-        if !tool.is_object() || !runs_here(call, kind, tool) || is_hosted_shell(kind, tool) {
+        if !tool.is_object() || !runs_here(call, kind, tool) || is_hosted_shell(kind, tool) || is_two(tool) {
             gone.push(shown(kind.unwrap_or("?")));
             continue;
         }
@@ -261,6 +261,13 @@ fn keep(call: &Call, tools: &[Value], gone: &mut Vec<String>) -> Vec<Value> {
         kept.push(tool);
     }
     kept
+}
+
+/// A tool that whoever cares less about spelling would take for another.
+fn is_two(tool: &Value) -> bool {
+    let names = ["type", "environment", "tools"];
+    let other = |own: &String| names.iter().any(|name| own != name && alike(own, name));
+    tool.as_object().is_some_and(|tool| tool.keys().any(|own| !own.is_ascii() || other(own)))
 }
 
 /// The same tool is a container of the provider's, with a network of its own, unless it is said to be here.

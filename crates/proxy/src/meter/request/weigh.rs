@@ -85,7 +85,47 @@ fn content(value: &Value) -> Result<u64, BadRequest> {
     }
 }
 
+/// What a part, or what it holds, is known by.
+const OF_A_PART: &[&str] = &[
+    "type",
+    "id",
+    "role",
+    "content",
+    "output",
+    "source",
+    "data",
+    "url",
+    "media_type",
+    "file",
+    "file_id",
+    "file_url",
+    "file_data",
+    "image_url",
+    "audio",
+    "signature",
+    "encrypted_content",
+];
+
+/// Refuses another spelling of such a name: whoever cares less about it would read what was not weighed here.
+fn spelt(fields: &Map<String, Value>) -> Result<(), BadRequest> {
+    // As all of them are written, and what costs nothing to see.
+    let usual = |name: &String| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    for name in fields.keys().filter(|name| !usual(name)) {
+        if !name.is_ascii() {
+            return Err(BadRequest::Letters { name: shown(name) });
+        }
+        if let Some(meant) = OF_A_PART.iter().find(|meant| alike(name, meant)) {
+            return Err(BadRequest::Spelling { name: shown(name), meant });
+        }
+    }
+    Ok(())
+}
+
 fn part(part: &Map<String, Value>) -> Result<u64, BadRequest> {
+    spelt(part)?;
+    for held in ["source", "file", "image_url"].iter().filter_map(|name| part.get(*name)?.as_object()) {
+        spelt(held)?;
+    }
     let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
     let refused = || Err(BadRequest::Part { kind: shown(kind) });
     let there = |name: &str| part.get(name).filter(|value| !value.is_null());

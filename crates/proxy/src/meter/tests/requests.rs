@@ -215,6 +215,13 @@ fn what_costs_extra_is_taken_out() {
         ],
     );
     check(
+        &Call::Messages,
+        r#"{"model":"m","max_tokens":1,"tools":[{"name":"a","Type":"web_search_20250305"},{"name":"b"}]}"#,
+        9,
+        r#"{"model":"m","max_tokens":1,"tools":[{"name":"b"}]}"#,
+        &["tool `?` taken out"],
+    );
+    check(
         &Call::Responses,
         r#"{"model":"m","max_output_tokens":1,"service_tier":"auto","tools":[{"type":"web_search"},{"type":"namespace","tools":[{"type":"function","name":"f"},{"type":"mcp"}]},{"name":"bare"}],"tool_choice":"auto"}"#,
         9,
@@ -309,6 +316,22 @@ fn refused() {
             ),
         );
     }
+    // In a part too: a gateway that cares less would read it there.
+    for (part, name, meant) in [
+        (r#"{"type":"text","text":"a","Source":{"type":"url","url":"https://x"}}"#, "Source", "source"),
+        (r#"{"type":"text","text":"a","Type":"image"}"#, "Type", "type"),
+        (
+            r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA==","URL":"x"}}"#,
+            "URL",
+            "url",
+        ),
+        (r#"{"type":"file","file":{"file_data":"AA==","fileId":"f"}}"#, "fileId", "file_id"),
+    ] {
+        let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{part}]}}]}}"#);
+        check(&chat, &body, &format!("`{name}` is not how `{meant}` is written | write `{meant}`"));
+    }
+    let body = r#"{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a","\u017fource":{}}]}]}"#;
+    check(&chat, body, "`ſource` is not how any field is written | leave it out, or write it in ASCII");
     check(
         &gemini(),
         r#"{"generationConfig":{},"generation_config":{}}"#,
