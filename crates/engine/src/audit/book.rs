@@ -244,13 +244,13 @@ impl Pages {
             length += read as u64;
             open.line(&line);
         }
-        let Found { chain, damage, ended, denied, others, left } = open.end();
+        let Found { chain, damage, ended, flood, left } = open.end();
         let mut pages = Self {
             file,
             length,
             half: false,
             chain,
-            flood: Flood::after(denied, others),
+            flood,
             denials: Denials::new(redactor.clone()),
             events: Vec::new(),
             lost: 0,
