@@ -1,10 +1,14 @@
 //! What the way out told, as events of the run, and the anchors of its audit file.
 
 use ralph_core::event::{Answer, Event, Level};
+use ralph_core::money::Micros;
+use ralph_core::price::Usage;
+use ralph_proxy::notice::Charge;
 
 use super::runner::Runner;
-use crate::audit::Charged;
+use crate::audit::{Book, Charged, Ended, Own};
 use crate::error::Error;
+use crate::model;
 
 /// So many calls are looked at at once, and so many are told one by one; of more those that came to nothing are told
 /// together, because each event is waited for.
@@ -104,6 +108,19 @@ impl Runner {
     }
 }
 
+/// Writes down a call that came to nothing. What may have cost something is written down when it is charged.
+pub(super) fn tell_attempt(book: &Book, own: &Own, model: &str, error: &model::Error) {
+    let (status, sent) = match error {
+        _ if error.may_have_cost() => return,
+        model::Error::Status { status, .. } => (Some(*status), true),
+        model::Error::Connect { .. } => (None, false),
+        _ => return,
+    };
+    let own = Own { credential: own.credential.clone().filter(|_| sent), ..own.clone() };
+    let (why, usage, cost) = (error.to_string(), Usage::default(), Micros::ZERO);
+    book.called(&own, &Ended { model, status, why: Some(&why), usage, cost, charge: Charge::Nothing });
+}
+
 /// Puts calls together that came to nothing one after the other, by model and answer, when there are many; returns each
 /// with how many it stands for, and no more than can be told at once. In which order they are told changes no sum.
 fn together(charged: Vec<Charged>) -> Vec<(Charged, u64)> {
@@ -130,8 +147,6 @@ fn together(charged: Vec<Charged>) -> Vec<(Charged, u64)> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use ralph_core::money::Micros;
-    use ralph_core::price::Usage;
 
     use super::*;
 
