@@ -492,7 +492,7 @@ pub(crate) struct SandboxExec {
     #[arg(long, value_name = "POLICY")]
     pub(crate) network: Option<Mode>,
     /// Let the new sandbox talk to this host or preset; may be given again
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, visible_alias = "allow", value_name = "HOST")]
     pub(crate) allow_host: Vec<String>,
     /// Lend the model of this profile: its address and a stand-in for its key go in, its calls are metered
     #[arg(long, value_name = "PROFILE", conflicts_with = "name")]

@@ -77,6 +77,13 @@ impl Setup {
         }
     }
 
+    /// Finds whose record a person means: a run, or what `ralph sandbox exec` wrote down under its sandbox's name.
+    pub(crate) fn recorded(&self, wanted: &str) -> Result<Folder, Failure> {
+        let paper = self.host.home.paper(wanted);
+        let is_name = wanted.starts_with("exec-") && !wanted.contains('/');
+        if is_name && paper.path().is_dir() { Ok(paper) } else { self.find(wanted) }
+    }
+
     /// Finds a run to change. Inside a repository without runs `@` is none: nobody means another repository's.
     pub(crate) fn own(&self, wanted: &str) -> Result<Folder, Failure> {
         match self.latest_here(wanted)? {

@@ -324,6 +324,11 @@ fn once() -> u64 {
     1
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_once(times: &u64) -> bool {
+    *times == 1
+}
+
 /// The first event of a run: all that was read on the host at its start and counts from then on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Started {
@@ -544,7 +549,22 @@ pub enum Answer {
     /// The process died while the call was under way: charged by estimate, asked again.
     Lost,
     /// An agent's own call, seen at the door; what was said is between the two.
-    Through { status: Option<u16> },
+    Through {
+        status: Option<u16>,
+        /// How many calls it stands for: those that came to nothing are told together when they are many.
+        #[serde(default = "once", skip_serializing_if = "is_once")]
+        times: u64,
+    },
+}
+
+impl Answer {
+    /// Returns how many calls it stands for.
+    pub fn times(&self) -> u64 {
+        match self {
+            Self::Through { times, .. } => *times,
+            Self::Actions { .. } | Self::Diagnosis { .. } | Self::Invalid { .. } | Self::Lost => 1,
+        }
+    }
 }
 
 /// What stood before an action, so that a resume can tell "not begun" from "done".

@@ -363,10 +363,12 @@ impl State {
                 self.open_iteration(*n, profile, because.as_deref(), (head, tree));
             }
             Event::ModelCalled { answer, usage, cost, model, .. } => {
-                self.models.entry(model.clone()).or_default().add(*cost);
+                self.models.entry(model.clone()).or_default().add(answer.times(), *cost);
                 self.spent.cost += *cost;
                 self.spent.tokens = self.spent.tokens.saturating_add(usage.total());
-                self.through += u64::from(matches!(answer, Answer::Through { .. }));
+                if let Answer::Through { times, .. } = answer {
+                    self.through = self.through.saturating_add(*times);
+                }
                 if !matches!(answer, Answer::Lost | Answer::Through { .. }) {
                     self.waited = 0;
                 }

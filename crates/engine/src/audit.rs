@@ -5,6 +5,7 @@
 mod book;
 mod calls;
 mod denials;
+mod own;
 mod read;
 mod refused;
 mod told;
@@ -14,6 +15,7 @@ pub use calls::{Calls, Charged};
 pub use denials::Denials;
 #[cfg(target_os = "linux")]
 pub(crate) use denials::is_refusal;
+pub use own::{Ended, Own};
 pub use read::{Entry, Reader, verify};
 pub use refused::refused;
 

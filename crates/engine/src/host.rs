@@ -163,6 +163,7 @@ impl Host {
             Some(Kind::Gateway) => Scheme::Bearer,
             _ => Scheme::Key,
         };
+        let credential = found.as_ref().map(|found| found.name.clone());
         let endpoint = model::Endpoint {
             name: profile.model.clone(),
             model: endpoint.model,
@@ -173,7 +174,8 @@ impl Host {
             scheme,
         };
         let client = model::client(None).map_err(|error| refuse(error.to_string()))?;
-        Ok(Arc::new(model::Remote::new(client, endpoint).map_err(|error| refuse(error.to_string()))?))
+        let remote = model::Remote::new(client, endpoint).map_err(|error| refuse(error.to_string()))?;
+        Ok(Arc::new(remote.called(credential)))
     }
 
     /// Returns where the calls of a profile go.

@@ -18,7 +18,7 @@ const LOOKS: u32 = 20;
 
 pub(crate) async fn audit(setup: &Setup, args: &Audit, ui: &mut Ui) -> Outcome {
     match args {
-        Audit::Verify(args) => verify(&setup.find(&args.run)?, ui).await,
+        Audit::Verify(args) => verify(&setup.recorded(&args.run)?, ui).await,
     }
 }
 

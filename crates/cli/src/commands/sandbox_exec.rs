@@ -13,9 +13,9 @@ use ralph_core::exit::Exit;
 use ralph_core::money::Micros;
 use ralph_core::policy::{Mode, Policy};
 use ralph_engine::Error;
-#[cfg(target_os = "linux")]
-use ralph_engine::egress::Pass;
 use ralph_engine::egress::{Doors, Lent, Loan};
+#[cfg(target_os = "linux")]
+use ralph_engine::egress::{Heard, Pass};
 use ralph_engine::host::DEFAULT_BACKEND;
 use ralph_proxy::ledger::{Caps, Ledger};
 use ralph_sandbox::{Exec, Limit, Sandbox, Sink, Spec, Status, Stream};
@@ -23,7 +23,7 @@ use ralph_sandbox::{Exec, Limit, Sandbox, Sink, Spec, Status, Stream};
 use super::run::warn_of;
 use crate::args::SandboxExec;
 use crate::error::{Failure, Outcome};
-use crate::setup::Setup;
+use crate::setup::{Flags, Setup};
 use crate::ui::Ui;
 
 pub(crate) async fn exec(setup: &Setup, args: SandboxExec, ui: &mut Ui) -> Outcome {
@@ -104,7 +104,8 @@ async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool) -> Result<Borrow
     }
     let id = ralph_core::hash::short(format!("{:?}{}", std::time::SystemTime::now(), std::process::id()).as_bytes());
     let name = format!("exec-{id}");
-    let top = setup.top().await.unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
+    let repo = setup.top().await;
+    let top = repo.clone().unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
     let profiles = if args.profile.is_empty() { Vec::new() } else { setup.pinned(&top, &args.profile)? };
     let mut loans = Vec::new();
     for text in &args.lend {
@@ -123,11 +124,20 @@ async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool) -> Result<Borrow
         let hosts: Vec<&str> = args.allow_host.iter().map(String::as_str).chain(lent).collect();
         policy = parsed(Mode::Allowlist, &hosts)?;
     }
+    // What is denied to every run is denied here as well.
+    policy.deny = setup.resolve(repo.as_deref(), &Flags::default(), None)?.sandbox.network.denied.value;
     let profiles: Vec<_> = profiles.iter().collect();
     let lent =
         ralph_engine::egress::lend(&setup.host, &name, policy, &profiles, &loans, ledger.clone(), Doors::AsNeeded)?;
     #[cfg(target_os = "linux")]
-    let pass = setup.host.egress().agree(&name, lent.terms.clone());
+    let pass = if loans.is_empty() && args.profile.is_empty() {
+        setup.host.egress().agree(&name, lent.terms.clone())
+    } else {
+        // What is worth something is used: that is written down, as a run's is.
+        let paper = setup.host.home.paper(&name);
+        fs::create_dir_all(paper.path()).map_err(|error| Failure::of(Exit::Failed, &error))?;
+        setup.host.egress().agree_on_paper(&name, lent.terms.clone(), paper)
+    };
     Ok(Borrowed {
         name,
         lent,
@@ -167,18 +177,40 @@ impl Borrowed {
     /// Says what the calls of lent models cost.
     fn tell(&self, args: &SandboxExec, ui: &mut Ui) {
         #[cfg(target_os = "linux")]
-        for event in self.pass.heard() {
-            match event {
-                Event::PolicyDenied { host, port, rule, .. } => ui.say(&format!("{host}:{port} was refused: {rule}")),
-                Event::Log { text, .. } => ui.say(&text),
-                _ => (),
-            }
-        }
+        tell_heard(&self.pass, ui);
         if !args.profile.is_empty() {
             let (spent, open) = (self.ledger.settled(), self.ledger.reserved());
             let (cost, tokens) = (spent.cost + open.cost, spent.tokens.saturating_add(open.tokens));
             ui.say(&format!("calls cost {cost} of {}, {tokens} tokens", Micros::from_usd(args.max_cost)));
         }
+    }
+}
+
+/// Says what was refused and what raised an alarm, and where it is written down.
+#[cfg(target_os = "linux")]
+fn tell_heard(pass: &Pass, ui: &mut Ui) {
+    let Heard { refusals, more, others } = pass.heard();
+    for event in refusals {
+        if let Event::PolicyDenied { host, port, rule, .. } = event {
+            ui.say(&format!("{host}:{port} was refused: {rule}"));
+        }
+    }
+    if more > 0 {
+        ui.say(&format!("and {more} more refusals"));
+    }
+    // Last, where they are seen.
+    for event in others {
+        if let Event::Log { text, .. } = event {
+            ui.say(&text);
+        }
+    }
+    match pass.written() {
+        Ok(Some(path)) => {
+            let name = path.parent().and_then(Path::file_name).unwrap_or_default().display();
+            ui.say(&format!("what left is written down in {}; next: ralph policy log {name}", path.display()));
+        }
+        Ok(None) => (),
+        Err(error) => ui.say(&format!("what left could not all be written down: {error}")),
     }
 }
 

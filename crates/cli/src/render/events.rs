@@ -52,7 +52,10 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
             Answer::Invalid { error } => {
                 format!("  {warn} {model} gave no valid answer ({cost}): {}", one_line(error, 100))
             }
-            Answer::Through { status: Some(status) } if *status >= 400 => {
+            Answer::Through { times, .. } if *times > 1 => {
+                format!("  {warn} {times} calls to {model} came to nothing ({cost})")
+            }
+            Answer::Through { status: Some(status), .. } if *status >= 400 => {
                 format!("  {warn} a call to {model} was answered with {status} ({cost})")
             }
             Answer::Through { .. } => format!("  {model}: {} tokens ({cost})", usage.total()),

@@ -443,7 +443,7 @@ fn ralph_is_killed_in_the_middle_of_a_call() {
         .events()
         .iter()
         .filter_map(|event| match event {
-            Event::ModelCalled { answer: Answer::Through { status }, cost, .. } => Some((*status, cost.0)),
+            Event::ModelCalled { answer: Answer::Through { status, .. }, cost, .. } => Some((*status, cost.0)),
             _ => None,
         })
         .collect();

@@ -7,14 +7,20 @@ use std::time::{Duration, Instant};
 
 use ralph_core::env::Env;
 use ralph_core::event::{Event, Outcome};
+use ralph_core::money::Micros;
+use ralph_core::price::Usage;
+use ralph_core::redact::Redactor;
 use ralph_core::run::Status;
+use ralph_engine::audit::Book;
 use ralph_engine::host::Host;
 use ralph_engine::run::{Keep, Raise, Recreate, Stops, resume};
 use ralph_engine::store::{Home, Silent};
+use ralph_proxy::notice::{Call, Charge, Entry, Exchanged, Told};
 use ralph_sandbox::embedded::{Embedded, Options, User};
 use ralph_testkit::llm::Turn;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::agent_runs::{RESULT, WORK, World, stand_in, world_with};
 use crate::agents::{API_KEY, CLAUDE};
@@ -183,6 +189,95 @@ fn whoever_serves_the_doors_dies() {
     assert_eq!(audit(&world).iter().filter(|line| line["kind"] == "restarted").count(), 1);
     let verified = world.ralph(&["audit", "verify", "@"]);
     assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified}");
+}
+
+/// Tells of calls that come to nothing, as the doors do of a client that hangs up again and again, until it is cancelled.
+/// Returns how many there were.
+fn hang_up(book: &Book, enough: &CancellationToken) -> u64 {
+    let mut ids = (1_u64 << 40)..;
+    while !enough.is_cancelled() {
+        for id in ids.by_ref().take(50) {
+            let (route, model) = ("own".to_owned(), "m".to_owned());
+            let (cost, usage) = (Micros::ZERO, Usage::default());
+            let calling = Told::Calling { id, route: route.clone(), model: model.clone(), cost: Micros(9), tokens: 9 };
+            book.write("box", &calling);
+            let call = Call { id, route, model, usage, cost, charge: Charge::Nothing, limits: Vec::new() };
+            book.write(
+                "box",
+                &Told::Exchanged(Exchanged {
+                    entry: Entry::Route,
+                    host: "x.io".to_owned(),
+                    port: 443,
+                    method: "POST".to_owned(),
+                    path: "/v1/messages".to_owned(),
+                    status: None,
+                    refused: None,
+                    sent: 0,
+                    received: 0,
+                    credential: Some("KEY".to_owned()),
+                    call: Some(call),
+                }),
+            );
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    ids.start - (1 << 40)
+}
+
+/// An agent whose calls all come to nothing leaves no event for each of them, and the run hears who wants to stop it.
+#[test]
+fn an_agent_that_hangs_up_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let then = ": > ~/begun; sleep 600";
+    let refused = Turn::error(401, "authentication_error", "invalid x-api-key");
+    let world = world(folder.path(), then, [vec![refused], answers()].concat());
+    // It rests before anything is done, to be gone on with in this process, where its book is.
+    let said = world.ralph(&["run"]);
+    assert_eq!(said.code, 4, "{said}");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let made = runtime.block_on(async {
+        let host = here(&world).await;
+        let run = host.home.folder(&world.stage.runs().pop().unwrap());
+        let (announce, stops) = (Box::new(Silent), Stops::default());
+        let taken = resume(&host, run.clone(), Raise::default(), Recreate::No, announce, stops, Keep::Always).await;
+        let mut runner = taken.unwrap();
+        let book = Book::open(&run, Redactor::new([])).unwrap();
+        let enough = CancellationToken::new();
+        let flood = async {
+            let begun = Instant::now();
+            while inside(&world).is_none() {
+                assert!(begun.elapsed() < PATIENCE, "no session began");
+                sleep(Duration::from_millis(20)).await;
+            }
+            let (book, until) = (book.clone(), enough.clone());
+            let flooding = tokio::task::spawn_blocking(move || hang_up(&book, &until));
+            sleep(Duration::from_secs(2)).await;
+            let asked = Instant::now();
+            let mut stop = world.stage.command(&["stop", "@"]);
+            // It waits until this process lets go of the run, so it is not waited for.
+            let stop = stop.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            (flooding, asked, stop)
+        };
+        let drive = async {
+            let ended = timeout(PATIENCE, runner.drive()).await.map(|ended| ended.unwrap().status.clone());
+            enough.cancel();
+            (ended, Instant::now())
+        };
+        let ((ended, at), (flooding, asked, mut stop)) = tokio::join!(drive, flood);
+        stop.kill().unwrap();
+        stop.wait().unwrap();
+        let took = at.duration_since(asked);
+        assert!(ended.is_ok() && took < Duration::from_secs(5), "{ended:?} after {took:?}");
+        flooding.await.unwrap()
+    });
+    let (mut events, mut told) = (0, 0);
+    for event in world.events() {
+        if let Event::ModelCalled { answer, .. } = event {
+            (events, told) = (events + 1, told + answer.times());
+        }
+    }
+    // Those that came after the end are told by nobody: they cost nothing.
+    assert!(told > 1000 && told <= made + 10 && events * 10 < told, "{events} events for {told} of {made} calls");
 }
 
 /// The machine of a world, for this process.

@@ -599,3 +599,68 @@ fn a_run_uses_what_is_stored() {
         "{said}"
     );
 }
+
+/// Many refusals do not hide the alarm that comes after them, and what a secret was used for stands in a file.
+#[test]
+fn what_leaves_a_sandbox_that_was_lent_a_secret() {
+    const SCRIPT: &str = r#"
+import os, sys, urllib.error, urllib.request as u
+for name in ["no_proxy", "NO_PROXY"]: os.environ.pop(name, None)
+def ask(url, **headers):
+    try: u.urlopen(u.Request(url, headers=headers))
+    except urllib.error.HTTPError as error: print(error.code)
+for n in range(30): ask(f"http://x{n}.example.com/")
+ask(f"http://127.0.0.1:{sys.argv[1]}/", Authorization="Bearer " + os.environ["LENT_KEY"])
+"#;
+    let stage = Stage::new();
+    keep(&stage, "LENT_KEY", "planted-value-1", &[]);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let (lend, allow) = (["--lend", "LENT_KEY=git.example.com"], format!("127.0.0.1:{port}"));
+    let exec = ["sandbox", "exec", lend[0], lend[1], "--allow", &allow, "--", "python3", "-c", SCRIPT, &port];
+    let said = stage.ralph(&exec);
+    assert_eq!((said.code, said.stdout.as_str()), (0, "403\n".repeat(31).as_str()), "{said}");
+    let told: Vec<&str> = said.stderr.lines().collect();
+    let [refusals @ .., more, alarm, written] = told.as_slice() else { panic!("{said}") };
+    assert!(
+        refusals.len() == 20 && refusals.iter().all(|line| line.contains(".example.com:80 was refused: ")),
+        "{said}"
+    );
+    assert_eq!(*more, "and 11 more refusals", "{said}");
+    assert!(
+        alarm.starts_with("alarm: a stand-in for a credential was sent to a host it is not for (`LENT_KEY`"),
+        "{said}"
+    );
+    let (_, name) = written.split_once("; next: ralph policy log ").unwrap_or_else(|| panic!("{said}"));
+    let file = stage.state().join("exec").join(name).join("audit.jsonl");
+    let lines = fs::read_to_string(&file).unwrap();
+    assert!(lines.contains("\"kind\":\"alarm\"") && !lines.contains("planted-value"), "{lines}");
+    let log = stage.ralph(&["policy", "log", name]);
+    assert!(log.code == 0 && log.stdout.contains("x29.example.com:80"), "{log}");
+    assert_eq!(stage.ralph(&["audit", "verify", name]).code, 0);
+    fs::write(&file, lines.replacen("x3.example.com", "x4.example.com", 1)).unwrap();
+    assert_eq!(stage.ralph(&["audit", "verify", name]).code, 1);
+    // Nothing is kept of a sandbox in which nobody asked for anything, or that was lent nothing.
+    for args in [&["sandbox", "exec", lend[0], lend[1], "--", "true"][..], &["sandbox", "exec", "--", "true"]] {
+        let said = stage.ralph(args);
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said}");
+    }
+    assert_eq!(fs::read_dir(stage.state().join("exec")).unwrap().count(), 1);
+}
+
+/// A rule that denies counts for every sandbox of its user.
+#[test]
+fn what_is_denied_to_runs_is_denied_to_single_commands() {
+    let stage = Stage::new();
+    let line = "python3 -c 'import urllib.request as u\ntry: u.urlopen(\"http://example.com/\")\n\
+        except Exception as e: print(getattr(e, \"code\", e))'";
+    let exec = ["sandbox", "exec", "--allow", "example.com:80", "--", "sh", "-c", line];
+    let said = stage.ralph(&exec);
+    assert!(!said.stderr.contains("was refused: rule"), "{said}");
+    assert_eq!(stage.ralph(&["policy", "deny", "example.com:80"]).code, 0);
+    let said = stage.ralph(&exec);
+    assert!(
+        said.stdout == "403\n" && said.stderr.contains("example.com:80 was refused: rule `example.com:80`"),
+        "{said}"
+    );
+}

@@ -96,7 +96,9 @@ const ENOUGH: usize = 6;
 /// Says whether a session should be ended because its calls are all refused: some agents ask again for ever, silently.
 pub fn hopeless(calls: &[Seen]) -> bool {
     let failed = |call: &&Seen| call.spent || call.status.is_some_and(|status| status >= 400);
-    let last = calls.iter().rev().take_while(failed);
+    // A client that hung up says nothing about the provider, neither good nor bad.
+    let told = calls.iter().rev().filter(|call| call.spent || call.status.is_some());
+    let last = told.take_while(failed);
     let (all, spent) = last.fold((0, 0), |(all, spent), call| (all + 1, spent + usize::from(call.spent)));
     // A spent budget stays spent.
     all >= ENOUGH || spent >= 3

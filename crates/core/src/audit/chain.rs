@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::flood::Flood;
 use super::record::{FORMAT, Kind, Record};
 use crate::hash::{Hasher, sha256};
 
@@ -117,8 +118,7 @@ pub struct Open {
     chain: Chain,
     damage: Option<Damage>,
     ended: bool,
-    denied: u64,
-    others: u64,
+    flood: Flood,
     left: u64,
 }
 
@@ -130,16 +130,15 @@ pub struct Found {
     pub damage: Option<Damage>,
     /// The file ends with a newline, or is empty.
     pub ended: bool,
-    /// How many refusals and how many other records there are.
-    pub denied: u64,
-    pub others: u64,
+    /// How many records of a kind there are.
+    pub flood: Flood,
     /// How many bytes left by all of them.
     pub left: u64,
 }
 
 impl Open {
     pub fn new(run: &str) -> Self {
-        Self { chain: Chain::begin(run), damage: None, ended: true, denied: 0, others: 0, left: 0 }
+        Self { chain: Chain::begin(run), damage: None, ended: true, flood: Flood::default(), left: 0 }
     }
 
     /// Takes the next line, newline included; the last one may be without.
@@ -156,7 +155,7 @@ impl Open {
         match Record::parse(text).filter(whole) {
             Some(record) => {
                 self.damage = None;
-                *if record.is_denial() { &mut self.denied } else { &mut self.others } += 1;
+                self.flood.stands(&record);
                 self.left = self.left.saturating_add(record.left());
                 self.chain.follow(text, record.seq, record.at);
             }
@@ -165,7 +164,7 @@ impl Open {
     }
 
     pub fn end(self) -> Found {
-        let Self { chain, damage, ended, denied, others, left } = self;
-        Found { chain, damage, ended, denied, others, left }
+        let Self { chain, damage, ended, flood, left } = self;
+        Found { chain, damage, ended, flood, left }
     }
 }

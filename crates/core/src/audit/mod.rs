@@ -9,6 +9,6 @@ mod record;
 mod verify;
 
 pub use chain::{Chain, Damage, Found, Head, Open, genesis};
-pub use flood::{Class, DENIED, Flood, OTHERS};
+pub use flood::{ALARMS, Class, DENIED, Flood, LENT, OTHERS};
 pub use record::{FORMAT, Kind, Record};
 pub use verify::{Anchor, Fault, Report, Verify};

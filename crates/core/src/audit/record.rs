@@ -138,6 +138,11 @@ impl Record {
         matches!(self.kind, Kind::Decision | Kind::Exchange) && self.decision.as_deref() == Some("denied")
     }
 
+    /// Says whether it tells of a call that was charged for: one that the provider refused, or was never sent, is not.
+    pub fn is_paid(&self) -> bool {
+        self.tokens.is_some() && self.charge.as_deref() != Some("nothing")
+    }
+
     /// Returns how many bytes left that nobody paid for: the audit's half of what a run has sent out.
     pub fn left(&self) -> u64 {
         if self.tokens.is_some() { 0 } else { self.sent.unwrap_or(0) }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use proptest::prelude::*;
 
-use super::super::{Chain, DENIED, Flood, Open};
+use super::super::{ALARMS, Chain, Class, DENIED, Flood, LENT, OTHERS, Open};
 use super::*;
 use crate::money::Micros;
 use crate::price::Usage;
@@ -249,9 +249,27 @@ fn a_torn_line_is_marked_and_the_chain_goes_on() {
     assert_eq!(judge(text.as_bytes(), std::slice::from_ref(&anchor)).map_err(|fault| fault.word()), Err("rewritten"));
 }
 
+/// A credential that was put into a request which nobody pays for.
+fn lent() -> Record {
+    Record { tokens: None, cost: None, charge: None, decision: Some("allowed".to_owned()), ..full(1) }
+}
+
+fn alarm() -> Record {
+    Record { kind: Kind::Alarm, credential: Some("KEY".to_owned()), ..Record::default() }
+}
+
+fn tunnel() -> Record {
+    Record { kind: Kind::Tunnel, ..Record::default() }
+}
+
+/// A call that the provider refused, or that was never sent.
+fn for_nothing() -> Record {
+    Record { charge: Some("nothing".to_owned()), cost: Some(Micros::ZERO), ..full(1) }
+}
+
 #[test]
 fn floods_are_counted() {
-    let mut flood = Flood::after(DENIED - 1, 0);
+    let mut flood = Flood::after([(Class::Denied, DENIED - 1)]);
     assert!(flood.admits(&denied("a.io")) && !flood.is_due());
     for _ in 0..3 {
         assert!(!flood.admits(&denied("a.io")));
@@ -260,11 +278,40 @@ fn floods_are_counted() {
     let told: Vec<(Kind, Option<u64>)> = flood.tell().iter().map(|record| (record.kind, record.count)).collect();
     assert_eq!(told, [(Kind::Skipped, Some(3))]);
     assert!(!flood.is_due() && flood.tell().is_empty());
-    let mut full_up = Flood::after(0, super::super::OTHERS);
-    assert!(full_up.admits(&full(1)), "what was paid for is always written");
-    assert!(full_up.admits(&Record { kind: Kind::Alarm, ..Record::default() }), "of these there is one of a kind");
-    assert!(!full_up.admits(&Record { kind: Kind::Tunnel, ..Record::default() }));
-    assert!(full_up.is_due());
+}
+
+/// Whatever is full, what matters more is written.
+#[test]
+fn no_flood_hides_another() {
+    let all: [(Class, u64, &dyn Fn() -> Record, &str); 4] = [
+        (Class::Denied, DENIED, &|| denied("a.io"), "refusals after the first 100000 of the run are only counted"),
+        (Class::Lent, LENT, &lent, "uses of credentials after the first 100000 of the run are only counted"),
+        (Class::Alarm, ALARMS, &alarm, "alarms after the first 10000 of the run are only counted"),
+        (Class::Other, OTHERS, &for_nothing, "records after the first 1000000 of the run are only counted"),
+    ];
+    for (full_up, most, _, words) in all {
+        let mut flood = Flood::after([(full_up, most)]);
+        for (class, _, record, _) in all {
+            assert_eq!(flood.admits(&record()), class != full_up, "{class:?} when {full_up:?} is full");
+        }
+        let told: Vec<_> = flood.tell().into_iter().map(|record| (record.count, record.reason)).collect();
+        assert_eq!(told, [(Some(1), Some(words.to_owned()))]);
+        assert!(flood.admits(&full(1)), "what was paid for is always written");
+        assert!(flood.admits(&Record { kind: Kind::Alarm, ..Record::default() }), "of these there is one of a kind");
+    }
+}
+
+/// A file that is gone on with is counted as it was when it was written.
+#[test]
+fn a_file_is_counted_as_it_was_written() {
+    let mut chain = Chain::begin(RUN);
+    let (mut open, mut written) = (Open::new(RUN), Flood::default());
+    for record in [denied("a.io"), lent(), lent(), alarm(), tunnel(), for_nothing(), full(1), full(2)] {
+        assert!(written.admits(&record));
+        open.line(write(&mut chain, record).as_bytes());
+    }
+    assert_eq!(open.end().flood, written);
+    assert_eq!(written, Flood::after([(Class::Denied, 1), (Class::Lent, 2), (Class::Alarm, 1), (Class::Other, 2)]));
 }
 
 proptest! {

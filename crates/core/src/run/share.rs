@@ -13,8 +13,8 @@ pub struct Share {
 }
 
 impl Share {
-    pub(super) fn add(&mut self, cost: Micros) {
-        self.calls = self.calls.saturating_add(1);
+    pub(super) fn add(&mut self, calls: u64, cost: Micros) {
+        self.calls = self.calls.saturating_add(calls);
         self.cost += cost;
     }
 

@@ -87,15 +87,19 @@ fn every_call_is_paid_for() {
 
 #[test]
 fn every_model_is_named_with_its_calls() {
-    let other = |story: Story, cost: u64| {
-        let answer = Answer::Through { status: Some(200) };
+    let other = |story: Story, cost: u64, times: u64| {
+        let answer = Answer::Through { status: Some(200), times };
         let (profile, model) = ("strong".to_owned(), "big".to_owned());
         let (usage, cost) = (Usage::default(), Micros(cost));
         story.then(Event::ModelCalled { n: 1, call: 9, profile, model, answer, usage, cost, duration_ms: 1 })
     };
-    let story = other(other(Story::ready().starts(1).called(0, Answer::Lost, 70), 20), 5);
+    let story = other(other(Story::ready().starts(1).called(0, Answer::Lost, 70), 20, 1), 0, 500);
     let share = |calls, cost| Share { calls, cost: Micros(cost) };
-    assert_eq!(story.state.models, BTreeMap::from([("big".to_owned(), share(2, 25)), ("m".to_owned(), share(1, 70))]));
+    assert_eq!(story.state.through, 501);
+    assert_eq!(
+        story.state.models,
+        BTreeMap::from([("big".to_owned(), share(501, 20)), ("m".to_owned(), share(1, 70))])
+    );
 }
 
 #[test]

@@ -105,7 +105,7 @@ impl Cage {
         if output.exit.success() {
             return Ok(());
         }
-        let denied = self.pass.heard().into_iter().find_map(|event| match event {
+        let denied = self.pass.heard().refusals.into_iter().find_map(|event| match event {
             Event::PolicyDenied { host, port, .. } => Some(format!("{host}:{port}")),
             _ => None,
         });

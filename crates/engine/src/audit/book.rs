@@ -14,12 +14,15 @@ use std::time::{Duration, Instant};
 
 use ralph_core::audit::{Chain, Flood, Found, Head, Kind, Open, Record};
 use ralph_core::event::Event;
+use ralph_core::money::Micros;
+use ralph_core::price::Usage;
 use ralph_core::redact::Redactor;
 use ralph_proxy::notice::Told;
 use ralph_proxy::outflow::Outflow;
 
 use super::calls::Calls;
 use super::denials::Denials;
+use super::own::{Ended, Own};
 use super::told::{now, record};
 use crate::error::{Error, file};
 use crate::store::Folder;
@@ -132,11 +135,25 @@ impl Book {
         flushed.map_err(|error| error.to_string())?
     }
 
+    /// Writes down that the engine itself is about to call a model, which may cost so much.
+    pub fn calling(&self, own: &Own, model: &str, usage: Usage, cost: Micros) {
+        self.note(own.calling(model, usage, cost, &self.redactor));
+    }
+
+    /// Writes down how a call of the engine's own ended.
+    pub fn called(&self, own: &Own, ended: &Ended<'_>) {
+        self.note(own.ended(ended, &self.redactor));
+    }
+
+    fn note(&self, record: Record) {
+        self.shared.pages().put(record);
+        self.shared.bell.notify_one();
+    }
+
     /// Writes down that the doors of a sandbox were closed.
     pub fn close(&self, sandbox: &str) {
         let record = Record { kind: Kind::Closed, at: now(), sandbox: sandbox.to_owned(), ..Record::default() };
-        self.shared.pages().put(record);
-        self.shared.bell.notify_one();
+        self.note(record);
     }
 
     /// Returns the count that all sandboxes of the run share, beginning with what stands in the file. The first of them
@@ -244,13 +261,13 @@ impl Pages {
             length += read as u64;
             open.line(&line);
         }
-        let Found { chain, damage, ended, denied, others, left } = open.end();
+        let Found { chain, damage, ended, flood, left } = open.end();
         let mut pages = Self {
             file,
             length,
             half: false,
             chain,
-            flood: Flood::after(denied, others),
+            flood,
             denials: Denials::new(redactor.clone()),
             events: Vec::new(),
             lost: 0,

@@ -4,9 +4,9 @@
 //! in `calls.jsonl` first, and the runner tells of it when it looks. A process that died leaves calls without a charge:
 //! nobody knows what they cost, and they are charged at their worst.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +25,11 @@ use crate::store::Folder;
 const NAME: &str = "calls.jsonl";
 /// The longest text that is kept of a call.
 const WORDS: usize = 200;
+/// So many calls of a run may come to nothing. They cost nothing, so no budget bounds them, and each leaves its traces on
+/// the disk: who has had so many gets no more.
+const NOTHING: u64 = 100_000;
+/// So many answers of the doors are remembered: a session is judged by its last ones.
+const REMEMBERED: usize = 64;
 
 /// A call that was charged, for what it cost or for nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +45,13 @@ pub struct Charged {
     pub worst: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<(String, String)>,
+}
+
+impl Charged {
+    /// Says whether it came to nothing: the provider refused it, or it was never sent.
+    pub fn is_nothing(&self) -> bool {
+        !self.worst && self.cost == Micros::ZERO && self.usage == Usage::default()
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -78,9 +90,13 @@ pub struct Calls {
 struct Pages {
     file: File,
     under_way: BTreeMap<u64, Calling>,
-    charged: Vec<Charged>,
-    /// What the doors answered, in order, refusals of our own among them.
-    seen: Vec<Seen>,
+    /// What was charged and not told yet, in order; of what was told only the number is kept.
+    charged: VecDeque<Charged>,
+    told: u64,
+    /// How many calls of the run came to nothing, and whether it is still to be said that they were too many.
+    nothing: u64,
+    too_many: bool,
+    seen: Answers,
     trouble: Option<String>,
     /// The last write failed, and perhaps not before it had begun.
     half: bool,
@@ -93,31 +109,34 @@ impl Calls {
     pub(super) fn open(folder: &Folder) -> Result<Self, Error> {
         let path = folder.path().join(NAME);
         let mut open = OpenOptions::new();
-        let mut file =
-            open.create(true).read(true).append(true).mode(0o600).open(&path).map_err(file("open", &path))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(self::file("read", &path))?;
-        let (mut under_way, mut charged) = (BTreeMap::new(), Vec::new());
-        // A line that a crash cut short tells of a call that was not made yet.
-        for line in String::from_utf8_lossy(&bytes).lines().filter_map(|line| serde_json::from_str(line).ok()) {
-            match line {
-                Line::Calling(calling) => drop(under_way.insert(calling.id, calling)),
-                Line::Charged(one) => {
-                    under_way.remove(&one.id);
-                    charged.push(one);
-                }
-            }
-        }
+        let file = open.create(true).read(true).append(true).mode(0o600).open(&path).map_err(file("open", &path))?;
+        let mut under_way = BTreeMap::new();
         let mut pages = Pages {
-            file,
+            file: file.try_clone().map_err(self::file("open", &path))?,
             under_way: BTreeMap::new(),
-            charged,
-            seen: Vec::new(),
+            charged: VecDeque::new(),
+            told: 0,
+            nothing: 0,
+            too_many: false,
+            seen: Answers::default(),
             trouble: None,
             half: false,
             written: 0,
         };
-        pages.half = !bytes.is_empty() && !bytes.ends_with(b"\n");
+        let (mut reader, mut line) = (BufReader::with_capacity(1 << 16, file), Vec::new());
+        while reader.read_until(b'\n', &mut line).map_err(self::file("read", &path))? > 0 {
+            pages.half = !line.ends_with(b"\n");
+            // A line that a crash cut short tells of a call that was not made yet.
+            match serde_json::from_str(&String::from_utf8_lossy(&line)) {
+                Ok(Line::Calling(calling)) => drop(under_way.insert(calling.id, calling)),
+                Ok(Line::Charged(one)) => {
+                    under_way.remove(&one.id);
+                    pages.take(one);
+                }
+                Err(_) => (),
+            }
+            line.clear();
+        }
         for calling in under_way.into_values() {
             pages.charge(calling.worst());
         }
@@ -131,6 +150,9 @@ impl Calls {
         let (at, model) = (Timestamp::now(), text::head(&redactor.redact(model), WORDS).to_owned());
         let calling = Calling { id: *id, at, model, cost: *cost, tokens: *tokens };
         let mut pages = self.pages();
+        if pages.nothing >= NOTHING {
+            return Err(format!("{NOTHING} calls of this run came to nothing, and it gets no more"));
+        }
         pages.write(&Line::Calling(calling.clone())).map_err(|error| error.to_string())?;
         pages.under_way.insert(*id, calling);
         Ok(pages.written)
@@ -186,40 +208,54 @@ impl Calls {
         }
     }
 
-    /// Returns what was charged after the first so many.
-    pub fn since(&self, told: u64) -> Vec<Charged> {
-        let told = usize::try_from(told).unwrap_or(usize::MAX);
-        self.pages().charged.get(told..).unwrap_or_default().to_vec()
+    /// Returns what was charged after the first so many, which are forgotten from now on; the first `most` of it.
+    pub fn since(&self, told: u64, most: usize) -> Vec<Charged> {
+        let mut pages = self.pages();
+        let known = usize::try_from(told.saturating_sub(pages.told)).unwrap_or(usize::MAX).min(pages.charged.len());
+        pages.charged.drain(..known);
+        pages.told += known as u64;
+        pages.charged.iter().take(most).cloned().collect()
+    }
+
+    /// Returns how many calls were charged by now.
+    pub fn count(&self) -> u64 {
+        let pages = self.pages();
+        pages.told + pages.charged.len() as u64
     }
 
     /// Makes the count fit what was told before, where a power cut has taken charges from the file; returns how many.
     pub fn align(&self, told: u64) -> u64 {
         let mut pages = self.pages();
-        let missing = told.saturating_sub(pages.charged.len() as u64);
-        for _ in 0..missing {
-            let lost =
-                Calling { id: u64::MAX, at: Timestamp::now(), model: String::new(), cost: Micros::ZERO, tokens: 0 };
-            pages.charged.insert(0, lost.worst());
-        }
+        let missing = told.saturating_sub(pages.told + pages.charged.len() as u64);
+        // The missing ones stood first, and were told.
+        pages.told += missing;
         missing
     }
 
     /// Has the disk keep what was written.
     pub fn flush(&self) {
-        let mut pages = self.pages();
-        if let Err(error) = pages.file.sync_data() {
-            pages.trouble = Some(error.to_string());
+        let file = self.pages().file.try_clone();
+        // Those at the doors go on while the disk is waited for.
+        if let Err(error) = file.and_then(|file| file.sync_data()) {
+            self.pages().trouble = Some(error.to_string());
         }
     }
 
     /// Returns how many answers the doors have given so far.
-    pub fn mark(&self) -> usize {
-        self.pages().seen.len()
+    pub fn mark(&self) -> u64 {
+        self.pages().seen.given
     }
 
-    /// Returns the answers after a mark.
-    pub fn seen(&self, mark: usize) -> Vec<Seen> {
-        self.pages().seen.get(mark..).unwrap_or_default().to_vec()
+    /// Returns the answers after a mark, the last ones of them.
+    pub fn seen(&self, mark: u64) -> Vec<Seen> {
+        self.pages().seen.after(mark)
+    }
+
+    /// Says, once, that too many calls came to nothing for any more to be made.
+    pub fn too_many(&self) -> Option<String> {
+        std::mem::take(&mut self.pages().too_many).then(|| {
+            format!("{NOTHING} calls that agents made came to nothing, so no more are let through in this run")
+        })
     }
 
     /// Says whether calls are under way.
@@ -253,7 +289,15 @@ impl Pages {
         if let Err(error) = self.write(&Line::Charged(charged.clone())) {
             self.trouble = Some(error.to_string());
         }
-        self.charged.push(charged);
+        let before = self.nothing;
+        self.take(charged);
+        self.too_many |= before < NOTHING && self.nothing >= NOTHING;
+    }
+
+    /// Takes up what stands in the file. Of it nobody asks for the limits again.
+    fn take(&mut self, charged: Charged) {
+        self.nothing += u64::from(charged.is_nothing());
+        self.charged.push_back(Charged { limits: Vec::new(), ..charged });
     }
 
     fn write(&mut self, line: &Line) -> io::Result<()> {
@@ -265,6 +309,33 @@ impl Pages {
         self.half = written.is_err();
         self.written += u64::from(written.is_ok());
         written
+    }
+}
+
+/// What the doors answered, in order, refusals of our own among them: the last few of many.
+#[derive(Debug, Default)]
+struct Answers {
+    /// Each with its number, from 1.
+    last: VecDeque<(u64, Seen)>,
+    given: u64,
+}
+
+impl Answers {
+    fn push(&mut self, seen: Seen) {
+        self.given += 1;
+        // Clients that hang up one after the other must not push out what says more.
+        let hung_up = |seen: &Seen| !seen.spent && seen.status.is_none();
+        if hung_up(&seen) && self.last.back().is_some_and(|(_, last)| hung_up(last)) {
+            self.last.pop_back();
+        }
+        if self.last.len() >= REMEMBERED {
+            self.last.pop_front();
+        }
+        self.last.push_back((self.given, seen));
+    }
+
+    fn after(&self, mark: u64) -> Vec<Seen> {
+        self.last.iter().filter(|(number, _)| *number > mark).map(|(_, seen)| seen.clone()).collect()
     }
 }
 
@@ -306,7 +377,7 @@ mod tests {
     }
 
     fn costs(calls: &Calls, told: u64) -> Vec<(u64, u64, bool)> {
-        calls.since(told).iter().map(|charged| (charged.id, charged.cost.0, charged.worst)).collect()
+        calls.since(told, usize::MAX).iter().map(|charged| (charged.id, charged.cost.0, charged.worst)).collect()
     }
 
     #[test]
@@ -324,6 +395,50 @@ mod tests {
         calls.flush_to(1).unwrap();
         assert_eq!(*calls.flushed.lock().unwrap(), 2);
         assert_eq!(calls.give_up(), [2, 3]);
+    }
+
+    #[test]
+    fn calls_that_come_to_nothing_are_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::at(dir.path().to_owned());
+        let redactor = Redactor::new([]);
+        let calls = Calls::open(&folder).unwrap();
+        let hang_up = |calls: &Calls, id: u64| {
+            calls.hear(&calling(id, 50), &redactor);
+            let Told::Exchanged(exchanged) = answered(id, 200, 0) else { unreachable!("it is one") };
+            calls.hear(&Told::Exchanged(Exchanged { status: None, ..exchanged }), &redactor);
+        };
+        let mark = calls.mark();
+        for id in 1..=5 {
+            calls.hear(&calling(id, 50), &redactor);
+            calls.hear(&answered(id, 429, 0), &redactor);
+        }
+        for id in 6..=2000 {
+            hang_up(&calls, id);
+            // Whoever tells of them keeps up.
+            assert!(calls.since(id, 10).is_empty());
+        }
+        // Neither what was told nor what says nothing is kept in memory, and what says something is not pushed out.
+        assert_eq!((calls.count(), calls.pages().charged.capacity() < 64), (2000, true));
+        let statuses: Vec<Option<u16>> = calls.seen(mark).iter().map(|seen| seen.status).collect();
+        assert_eq!(statuses, [Some(429), Some(429), Some(429), Some(429), Some(429), None]);
+        for id in 2001..=2200 {
+            calls.hear(&calling(id, 50), &redactor);
+            calls.hear(&answered(id, 200, 1), &redactor);
+        }
+        assert_eq!((calls.seen(mark).len(), calls.seen(calls.mark()).len()), (REMEMBERED, 0));
+        // The last that is allowed, the first that is not.
+        calls.pages().nothing = NOTHING - 1;
+        assert_eq!(calls.too_many(), None);
+        hang_up(&calls, 3000);
+        assert!(calls.too_many().is_some() && calls.too_many().is_none(), "told once");
+        let length = std::fs::metadata(dir.path().join(NAME)).unwrap().len();
+        let refused = calls.keep(&calling(3001, 50), &redactor);
+        assert_eq!(refused.unwrap_err(), "100000 calls of this run came to nothing, and it gets no more");
+        assert_eq!(std::fs::metadata(dir.path().join(NAME)).unwrap().len(), length);
+        drop(calls);
+        // It counts on after a resume.
+        assert_eq!(Calls::open(&folder).unwrap().pages().nothing, 2001);
     }
 
     #[test]

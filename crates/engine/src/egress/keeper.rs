@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tokio::time::timeout;
 
 use super::POLICY;
 use crate::audit::{Book, Denials, is_refusal};
+use crate::error::Error;
 use crate::secret::Store;
 use crate::store::{Folder, Home};
 
@@ -66,13 +68,51 @@ struct Agreed {
     standing: Mutex<Weak<Standing>>,
     /// How often the doors had to be served anew.
     restarts: AtomicU64,
-    /// What was refused and what raised an alarm, for a sandbox that has no file to write it to.
-    heard: Mutex<(Denials, Vec<Event>)>,
+    /// Where it is written down, for a sandbox that belongs to no run.
+    paper: Option<Folder>,
+    /// What was refused and what raised an alarm, for a sandbox that has no run to tell it.
+    heard: Mutex<Hearing>,
     /// Hosts that were refused, each once, for whoever wants to know what a command asked for.
     refused: Mutex<BTreeSet<String>>,
 }
 
-/// More than this nobody reads.
+/// Sorts what is heard: a program can be refused as often as it likes, and must not hide an alarm by that.
+#[derive(Debug)]
+struct Hearing {
+    denials: Denials,
+    refusals: Vec<Event>,
+    /// Refusals beyond what is read.
+    more: u64,
+    /// Of everything else there is one of a kind, and one for every tenfold.
+    others: Vec<Event>,
+}
+
+impl Hearing {
+    fn new() -> Self {
+        Self { denials: Denials::new(Redactor::new([])), refusals: Vec::new(), more: 0, others: Vec::new() }
+    }
+
+    fn hear(&mut self, told: &Told) {
+        match self.denials.hear_all(told) {
+            Some(event @ Event::PolicyDenied { .. }) if self.refusals.len() < HEARD => self.refusals.push(event),
+            Some(Event::PolicyDenied { .. }) => self.more += 1,
+            Some(event) => self.others.push(event),
+            None => (),
+        }
+    }
+}
+
+/// What was heard of a sandbox.
+#[derive(Debug, Default, PartialEq)]
+pub struct Heard {
+    pub refusals: Vec<Event>,
+    /// How many refusals there were beyond these.
+    pub more: u64,
+    /// Alarms, and what else is worth telling.
+    pub others: Vec<Event>,
+}
+
+/// More refusals than this nobody reads.
 const HEARD: usize = 20;
 /// How long doors may take to be closed.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -90,11 +130,22 @@ impl Egress {
 
     /// Agrees on the terms of a sandbox that is going to be made, for as long as the pass is held.
     pub fn agree(self: &Arc<Self>, sandbox: &str, terms: Terms) -> Pass {
+        self.agree_with(sandbox, terms, None)
+    }
+
+    /// As [`Self::agree`], for a sandbox that belongs to no run and has what leaves it written down in a folder that is
+    /// there.
+    pub fn agree_on_paper(self: &Arc<Self>, sandbox: &str, terms: Terms, paper: Folder) -> Pass {
+        self.agree_with(sandbox, terms, Some(paper))
+    }
+
+    fn agree_with(self: &Arc<Self>, sandbox: &str, terms: Terms, paper: Option<Folder>) -> Pass {
         let agreed = Arc::new(Agreed {
             terms: Mutex::new(terms),
             standing: Mutex::new(Weak::new()),
             restarts: AtomicU64::new(0),
-            heard: Mutex::new((Denials::new(Redactor::new([])), Vec::new())),
+            paper,
+            heard: Mutex::new(Hearing::new()),
             refused: Mutex::default(),
         });
         self.agreed().insert(sandbox.to_owned(), Arc::clone(&agreed));
@@ -133,6 +184,10 @@ impl Egress {
         agreed.map(|agreed| std::mem::take(&mut *lock(&agreed.refused))).unwrap_or_default()
     }
 
+    fn redactor(&self) -> Redactor {
+        self.redactor.get_or_init(|| Redactor::new(self.secrets.all_values())).clone()
+    }
+
     fn agreed(&self) -> MutexGuard<'_, HashMap<String, Arc<Agreed>>> {
         self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,8 +211,18 @@ impl Pass {
     }
 
     /// Returns what was refused and what raised an alarm since this was last asked.
-    pub fn heard(&self) -> Vec<Event> {
-        std::mem::take(&mut lock(&self.agreed.heard).1)
+    pub fn heard(&self) -> Heard {
+        let mut heard = lock(&self.agreed.heard);
+        let (refusals, others) = (std::mem::take(&mut heard.refusals), std::mem::take(&mut heard.others));
+        Heard { refusals, more: std::mem::take(&mut heard.more), others }
+    }
+
+    /// Has the disk keep what was written down of a sandbox that belongs to no run; returns where it stands, if there is
+    /// anything.
+    pub fn written(&self) -> Result<Option<PathBuf>, Error> {
+        let Some(paper) = self.agreed.paper.as_ref().filter(|paper| !is_blank(paper)) else { return Ok(None) };
+        Book::open(paper, self.egress.redactor())?.settle()?;
+        Ok(Some(crate::audit::path(paper)))
     }
 
     /// As [`Egress::fail`], for this sandbox.
@@ -176,11 +241,20 @@ impl Drop for Pass {
         for credential in lock(&self.agreed.terms).lent() {
             credential.revoke();
         }
+        if let Some(paper) = self.agreed.paper.as_ref().filter(|paper| is_blank(paper)) {
+            // If it stays, it stays empty.
+            let _ = std::fs::remove_dir_all(paper.path());
+        }
         let mut all = self.egress.agreed();
         if all.get(&self.sandbox).is_some_and(|known| Arc::ptr_eq(known, &self.agreed)) {
             all.remove(&self.sandbox);
         }
     }
+}
+
+/// Says whether nothing was written down in a folder.
+fn is_blank(paper: &Folder) -> bool {
+    !crate::audit::path(paper).metadata().is_ok_and(|file| file.len() > 0)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -200,18 +274,17 @@ impl Door for Egress {
         };
         let folder = labels.get(Label::RUN).map(|run| self.home.folder(run)).filter(|folder| folder.path().is_dir());
         terms.run = folder.as_ref().map(Folder::id);
+        let of_run = folder.is_some();
+        let folder = folder.or_else(|| agreed.as_ref().and_then(|agreed| agreed.paper.clone()));
         // What cannot be written down is not let out.
         let book = folder
-            .map(|folder| {
-                let redactor = self.redactor.get_or_init(|| Redactor::new(self.secrets.all_values()));
-                Book::open(&folder, redactor.clone()).map_err(|error| io::Error::other(error.to_string()))
-            })
+            .map(|folder| Book::open(&folder, self.redactor()).map_err(|error| io::Error::other(error.to_string())))
             .transpose()?;
         if let Some(book) = &book {
             terms.outflow = book.outflow(&terms.outflow);
         }
-        let ears =
-            Arc::new(Ears { sandbox: sandbox.to_owned(), book, agreed: agreed.clone(), told: AtomicBool::new(false) });
+        let told = AtomicBool::new(false);
+        let ears = Arc::new(Ears { sandbox: sandbox.to_owned(), book, of_run, agreed: agreed.clone(), told });
         let embedded::Doors { explicit, transparent, dns_udp, dns_tcp } = doors;
         let doors = Doors { explicit, transparent, dns_udp, dns_tcp };
         let (outside, notice) = (Arc::clone(&self.outside), Arc::clone(&ears) as Arc<dyn Notice>);
@@ -238,6 +311,8 @@ impl Door for Egress {
 struct Ears {
     sandbox: String,
     book: Option<Arc<Book>>,
+    /// A run tells what is in the book.
+    of_run: bool,
     agreed: Option<Arc<Agreed>>,
     /// Something was told, so its end is worth telling too.
     told: AtomicBool,
@@ -269,11 +344,9 @@ impl Notice for Ears {
         if let Some(book) = &self.book {
             self.told.store(true, Ordering::Relaxed);
             book.write(&self.sandbox, &told);
-        } else if let Some(agreed) = &self.agreed {
-            let mut heard = lock(&agreed.heard);
-            let event = heard.0.hear_all(&told);
-            heard.1.extend(event);
-            heard.1.truncate(HEARD);
+        }
+        if let Some(agreed) = self.agreed.as_ref().filter(|_| !self.of_run) {
+            lock(&agreed.heard).hear(&told);
         }
     }
 
@@ -282,5 +355,29 @@ impl Notice for Ears {
         let Some(book) = &self.book else { return Box::pin(std::future::ready(Ok(()))) };
         self.told.store(true, Ordering::Relaxed);
         Box::pin(Book::keep(book, &self.sandbox, calling))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ralph_core::event::Level;
+    use ralph_core::policy::Mode;
+    use ralph_proxy::notice::{Alarm, Decided, Entry, Why, Wrong};
+
+    use super::*;
+
+    #[test]
+    fn refusals_hide_no_alarm() {
+        let mut hearing = Hearing::new();
+        for n in 0..30 {
+            let (entry, host, why) = (Entry::Dns, format!("x{n}.evil.test"), Why::Mode(Mode::Allowlist));
+            hearing.hear(&Told::Decided(Decided { entry, host, port: 0, allowed: false, why, address: None }));
+        }
+        let (what, credential, host) = (Wrong::PhantomAstray, "KEY".to_owned(), "evil.test".to_owned());
+        hearing.hear(&Told::Alarm(Alarm { what, credential, host, port: 80 }));
+        let text =
+            "alarm: a stand-in for a credential was sent to a host it is not for (`KEY`, evil.test:80)".to_owned();
+        assert_eq!(hearing.others, [Event::Log { level: Level::Error, text }]);
+        assert_eq!((hearing.refusals.len(), hearing.more), (HEARD, 10));
     }
 }

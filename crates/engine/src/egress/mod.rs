@@ -14,7 +14,7 @@ use ralph_proxy::terms::Terms;
 use ralph_sandbox::Network;
 
 #[cfg(target_os = "linux")]
-pub use keeper::{Egress, Pass};
+pub use keeper::{Egress, Heard, Pass};
 pub use lend::{BadLoan, Doors, Lent, Loan, Way, lend};
 
 /// The label that tells a sandbox's policy to whoever stands at its doors.

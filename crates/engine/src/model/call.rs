@@ -8,6 +8,7 @@ use ralph_core::price::Usage;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
+use crate::audit::Own;
 
 /// One question to a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -147,6 +148,11 @@ pub trait Model: fmt::Debug + Send + Sync {
 
     /// Whether a call whose answer was lost may have cost money all the same.
     fn remote(&self) -> bool;
+
+    /// Where a call goes and what goes with it, for the record; `None` when nothing leaves.
+    fn own(&self) -> Option<Own> {
+        None
+    }
 
     /// Asks once. Dropping the future ends the call; it never takes longer than the request's timeout.
     async fn call(&self, request: &Request, key: CallKey) -> Result<Reply, Error>;

@@ -18,6 +18,7 @@ use super::address::{self, Scheme};
 use super::said::{Said, shown};
 use super::wire::{Format, Shape};
 use super::{CallKey, Error, Finish, Flaw, Model, Reply, Request, classify};
+use crate::audit::Own;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_CAP: usize = 8 * 1024 * 1024;
@@ -71,6 +72,8 @@ pub struct Remote {
     url: Url,
     host: String,
     key: Option<Secret>,
+    /// The name of the key.
+    credential: Option<String>,
     headers: HeaderMap,
     /// What the server was found to take. Only spares a refused request; the answers do not depend on it.
     shape: Mutex<Shape>,
@@ -91,7 +94,13 @@ impl Remote {
         let (url, host) = address::address(wire, &base_url, &model, api_version.as_deref()).map_err(bad)?;
         let headers = address::headers(wire, key.as_ref(), scheme).map_err(|()| Error::Key { model: name.clone() })?;
         let shape = Mutex::new(Shape::of(&model));
-        Ok(Self { client, name, model, format, url, host, key, headers, shape })
+        Ok(Self { client, name, model, format, url, host, key, credential: None, headers, shape })
+    }
+
+    /// Says under which name its key is known, for the record.
+    #[must_use]
+    pub fn called(self, credential: Option<String>) -> Self {
+        Self { credential, ..self }
     }
 
     async fn converse(&self, request: &Request) -> Result<Reply, Error> {
@@ -197,6 +206,12 @@ impl Model for Remote {
 
     fn remote(&self) -> bool {
         true
+    }
+
+    fn own(&self) -> Option<Own> {
+        let host = self.url.host_str()?.to_owned();
+        let (port, path) = (self.url.port_or_known_default()?, self.url.path().to_owned());
+        Some(Own { host, port, path, credential: self.credential.clone() })
     }
 
     async fn call(&self, request: &Request, _key: CallKey) -> Result<Reply, Error> {

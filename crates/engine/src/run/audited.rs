@@ -1,10 +1,19 @@
 //! What the way out told, as events of the run, and the anchors of its audit file.
 
 use ralph_core::event::{Answer, Event, Level};
+use ralph_core::money::Micros;
+use ralph_core::price::Usage;
+use ralph_proxy::notice::Charge;
 
 use super::runner::Runner;
-use crate::audit::Charged;
+use crate::audit::{Book, Charged, Ended, Own};
 use crate::error::Error;
+use crate::model;
+
+/// So many calls are looked at at once, and so many are told one by one; of more those that came to nothing are told
+/// together, because each event is waited for.
+const AT_ONCE: usize = 2000;
+const ONE_BY_ONE: usize = 50;
 
 impl Runner {
     /// Tells of what was refused and what raised an alarm since this was last done.
@@ -15,8 +24,20 @@ impl Runner {
         Ok(())
     }
 
-    /// Tells of what agents asked of models and was charged since this was last done.
+    /// Tells of what agents asked of models and was charged since this was last done. What comes while it is told is
+    /// told the next time.
     pub(super) fn tell_of_calls(&mut self) -> Result<(), Error> {
+        let all = self.book.calls().count();
+        loop {
+            self.tell_of_some_calls()?;
+            if !self.events.begun() || self.state().through >= all {
+                return Ok(());
+            }
+        }
+    }
+
+    /// As [`Self::tell_of_calls`], but no more than takes a moment: whoever listens to an agent has others to hear, too.
+    pub(super) fn tell_of_some_calls(&mut self) -> Result<(), Error> {
         if !self.events.begun() {
             return Ok(());
         }
@@ -29,17 +50,20 @@ impl Runner {
         let n = open.map_or_else(|| state.last.as_ref().map_or(0, |last| last.n), |open| open.n);
         let first = open.map_or(0, |open| open.calls);
         let profile = open.map_or_else(|| state.profile.clone(), |open| open.profile.clone());
-        let charged = self.book.calls().since(state.through);
+        let charged = self.book.calls().since(state.through, AT_ONCE);
         let any = !charged.is_empty();
         if any {
             self.book.calls().flush();
         }
-        for (call, Charged { model, status, usage, cost, .. }) in (first..).zip(charged) {
-            let (answer, profile) = (Answer::Through { status }, profile.clone());
+        for (call, (Charged { model, status, usage, cost, .. }, times)) in (first..).zip(together(charged)) {
+            let (answer, profile) = (Answer::Through { status, times }, profile.clone());
             self.events.append(Event::ModelCalled { n, call, profile, model, answer, usage, cost, duration_ms: 0 })?;
         }
         if let Some(why) = self.book.calls().trouble() {
             self.log(Level::Warn, format!("a call of the agent could not be written down: {why}"))?;
+        }
+        if let Some(why) = self.book.calls().too_many() {
+            self.log(Level::Error, why)?;
         }
         if any { self.warn_of_budgets() } else { Ok(()) }
     }
@@ -81,5 +105,86 @@ impl Runner {
             self.events.append(Event::AuditAnchored { lines: head.lines, head: head.hash })?;
         }
         Ok(())
+    }
+}
+
+/// Writes down a call that came to nothing. What may have cost something is written down when it is charged.
+pub(super) fn tell_attempt(book: &Book, own: &Own, model: &str, error: &model::Error) {
+    let (status, sent) = match error {
+        _ if error.may_have_cost() => return,
+        model::Error::Status { status, .. } => (Some(*status), true),
+        model::Error::Connect { .. } => (None, false),
+        _ => return,
+    };
+    let own = Own { credential: own.credential.clone().filter(|_| sent), ..own.clone() };
+    let (why, usage, cost) = (error.to_string(), Usage::default(), Micros::ZERO);
+    book.called(&own, &Ended { model, status, why: Some(&why), usage, cost, charge: Charge::Nothing });
+}
+
+/// Puts calls together that came to nothing one after the other, by model and answer, when there are many; returns each
+/// with how many it stands for, and no more than can be told at once. In which order they are told changes no sum.
+fn together(charged: Vec<Charged>) -> Vec<(Charged, u64)> {
+    let many = charged.len() > ONE_BY_ONE;
+    let mut told: Vec<(Charged, u64)> = Vec::new();
+    // Where those begin that came to nothing without one between them that did not.
+    let mut first = 0;
+    for one in charged {
+        if !one.is_nothing() {
+            first = told.len() + 1;
+        }
+        let alike = |(other, _): &(Charged, u64)| (&other.model, other.status) == (&one.model, one.status);
+        let place = told.iter().skip(first).position(alike).filter(|_| many).map(|place| first + place);
+        let room = told.len() < ONE_BY_ONE;
+        match place.and_then(|place| told.get_mut(place)) {
+            Some((_, times)) => *times += 1,
+            None if room => told.push((one, 1)),
+            None => break,
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn charged(model: &str, status: u16, cost: u64) -> Charged {
+        Charged {
+            id: 1,
+            at: Timestamp::UNIX_EPOCH,
+            model: model.to_owned(),
+            status: Some(status),
+            usage: Usage::default(),
+            cost: Micros(cost),
+            worst: false,
+            limits: Vec::new(),
+        }
+    }
+
+    #[track_caller]
+    fn check(calls: &[(usize, Charged)], want: &[(&str, u16, u64)]) {
+        let calls = calls.iter().flat_map(|(times, one)| vec![one.clone(); *times]).collect();
+        let told = together(calls);
+        let told: Vec<_> = told.iter().map(|(one, times)| (&*one.model, one.status.unwrap(), *times)).collect();
+        assert_eq!(told, want);
+    }
+
+    #[test]
+    fn calls_that_came_to_nothing_are_told_together_when_they_are_many() {
+        let (limit, bad, paid) = (|| charged("a", 429, 0), || charged("b", 400, 0), || charged("a", 200, 7));
+        check(&[(3, limit()), (1, paid())], &[("a", 429, 1), ("a", 429, 1), ("a", 429, 1), ("a", 200, 1)]);
+        check(
+            &[(900, limit()), (2, bad()), (5, limit()), (1, paid()), (1, paid()), (40, limit())],
+            &[("a", 429, 905), ("b", 400, 2), ("a", 200, 1), ("a", 200, 1), ("a", 429, 40)],
+        );
+        // What costs is told one by one, and the rest the next time.
+        check(&[(60, paid()), (60, limit())], &[("a", 200, 1); ONE_BY_ONE]);
+        check(&[(49, paid()), (60, limit()), (1, bad()), (9, limit())], &{
+            let mut want = vec![("a", 200, 1); 49];
+            want.push(("a", 429, 60));
+            want
+        });
     }
 }

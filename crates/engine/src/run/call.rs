@@ -1,7 +1,7 @@
 //! One model session: look around, build the prompt, reserve the money, ask, write the answer down.
 
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use ralph_core::action::{self, Reply};
@@ -17,14 +17,17 @@ use ralph_core::prompt::{self, Ask, Checkbox, Inputs, LastActions, Left, Prompt}
 use ralph_core::redact::{Redactor, Shape};
 use ralph_core::text;
 use ralph_proxy::ledger::{Kind, Rate, Reservation};
+use ralph_proxy::notice::Charge;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+use super::audited::tell_attempt;
 use super::closing::Closing;
 use super::conversation;
 use super::excerpts::Excerpts;
 use super::last_actions::Done;
 use super::runner::Runner;
+use crate::audit::{Ended, Own};
 use crate::error::Error;
 use crate::git::inside::Look;
 use crate::model::scripted::Recorded;
@@ -51,6 +54,12 @@ pub(super) struct Kept {
     /// The name of a credential that stood where taking it out changes the answer, which is therefore not followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) leaks: Option<String>,
+    /// Where the call went, if it left the host; missing in older runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    own: Option<Own>,
+    /// Nobody knows what it cost, so it is charged at its worst.
+    #[serde(default)]
+    worst: bool,
 }
 
 /// Where a call leaves its traces.
@@ -93,6 +102,9 @@ struct Reserved {
     model: String,
     usage: Usage,
     cost: Micros,
+    /// Where the call goes; missing in older runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    own: Option<Own>,
 }
 
 /// What an answer is charged with.
@@ -106,7 +118,7 @@ impl Paid {
     /// Returns what is charged when the provider's count is missing or cannot be true, and says so: the worst of what is
     /// known, as at the doors.
     fn doubted(self, worst: &Reserved) -> (Self, String) {
-        let Reserved { model, usage, cost } = worst;
+        let Reserved { model, usage, cost, .. } = worst;
         if self.usage.total() > usage.total() {
             let paid = Self { usage: self.usage, cost: self.cost.max(*cost) };
             let tokens = paid.usage.total();
@@ -198,9 +210,12 @@ impl Runner {
         let (input, output) = (tokens_of(request), u64::from(request.max_output_tokens));
         let usage = Usage { input, output, ..Usage::default() };
         let worst_cost = reservation.worst().cost.max(cost(profile, &usage));
-        let worst = Reserved { model: profile.model.clone(), usage, cost: worst_cost };
+        let worst = Reserved { model: profile.model.clone(), usage, cost: worst_cost, own: model.own() };
         if model.remote() {
             write_atomic(&place.reserved, &serde_json::to_vec(&worst).unwrap_or_default())?;
+        }
+        if let Some(own) = &worst.own {
+            self.book.calling(own, &worst.model, usage, worst_cost);
         }
         let began = Instant::now();
         let outcome = self.ask(model, request, key).await;
@@ -212,7 +227,8 @@ impl Runner {
                 let Paid { usage, cost } = doubt.as_ref().map_or(paid, |(paid, _)| *paid);
                 let (text, leaks) = masked(&self.redactor, reply.text);
                 let (model, finish) = (reply.model, reply.finish);
-                let kept = Kept { model, text, usage, cost, duration_ms, finish, leaks };
+                let (own, worst) = (worst.own, doubt.is_some());
+                let kept = Kept { model, text, usage, cost, duration_ms, finish, leaks, own, worst };
                 write_atomic(&place.kept, &serde_json::to_vec(&kept).unwrap_or_default())?;
                 reservation.settle(cost, kept.usage.total());
                 remove(&place.reserved);
@@ -251,7 +267,11 @@ impl Runner {
         let (halt, now, soon) = (self.halt.clone(), self.stops.now.clone(), self.stops.soon.clone());
         let stop = model::Stop { now: halt.child_token(), wait: CancellationToken::new() };
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (own, book) = (model.own(), Arc::clone(&self.book));
         let mut on_attempt = |error: &model::Error, next: &model::Next| {
+            if let Some(own) = &own {
+                tell_attempt(&book, own, model.name(), error);
+            }
             // Whoever listens does so to the end.
             let _ = tell.send(format!("{error}; {}", next.words()));
         };
@@ -354,9 +374,14 @@ impl Runner {
         kept: Kept,
         answer: Answer,
     ) -> Result<(), Error> {
-        let Kept { model, usage, cost, duration_ms, .. } = kept;
-        let profile = profile.name.clone();
+        let Kept { model, usage, cost, duration_ms, own, worst, .. } = kept;
+        let (profile, called) = (profile.name.clone(), model.clone());
         self.events.append(Event::ModelCalled { n, call, profile, model, answer, usage, cost, duration_ms })?;
+        if let Some(own) = own {
+            let charge = if worst { Charge::Worst } else { Charge::Reported };
+            let (status, why) = (Some(200), None);
+            self.book.called(&own, &Ended { model: &called, status, why, usage, cost, charge });
+        }
         self.warn_of_budgets()
     }
 
@@ -373,7 +398,9 @@ impl Runner {
             model: profile.model.clone(),
             usage: Usage::default(),
             cost: Micros::ZERO,
+            own: None,
         });
+        let told = worst.own.map(|own| (own, worst.model.clone()));
         self.events.append(Event::ModelCalled {
             n,
             call,
@@ -384,6 +411,10 @@ impl Runner {
             cost: worst.cost,
             duration_ms: 0,
         })?;
+        if let Some((own, model)) = told {
+            let (usage, cost, why) = (worst.usage, worst.cost, Some("its answer was lost"));
+            self.book.called(&own, &Ended { model: &model, status: None, why, usage, cost, charge: Charge::Worst });
+        }
         // It is in the events now. An iteration that begins again would charge it a second time.
         remove(&place.reserved);
         self.warn_of_budgets()
@@ -700,7 +731,7 @@ mod tests {
         let paid =
             |input, output, cost| Paid { usage: Usage { input, output, ..Usage::default() }, cost: Micros(cost) };
         let Paid { usage, cost } = paid(1000, 4000, 90);
-        let worst = Reserved { model: "m".to_owned(), usage, cost };
+        let worst = Reserved { model: "m".to_owned(), usage, cost, own: None };
         for (said, want) in [
             (paid(10, 20, 1), paid(1000, 4000, 90)),
             (paid(120_000, 2000, 700), paid(120_000, 2000, 700)),

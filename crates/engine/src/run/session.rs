@@ -284,7 +284,7 @@ impl Runner {
         pinned: &PinnedAgent,
         start: &Start,
         hearing: &Hearing,
-        mark: usize,
+        mark: u64,
     ) -> Result<Option<Gone>, Error> {
         let began = Instant::now();
         let session = Duration::from_secs(pinned.session_s).min(self.time_left());
@@ -320,7 +320,7 @@ impl Runner {
                 Some(asked) = self.controls.recv() => self.meanwhile(asked).await?,
                 () = tokio::time::sleep(LOOK) => {
                     self.tell_of_refusals()?;
-                    self.tell_of_calls()?;
+                    self.tell_of_some_calls()?;
                     self.tell_said(&hearing.said())?;
                     // Some agents go on asking for hours where nobody answers.
                     if agent::hopeless(&self.book.calls().seen(mark)) {

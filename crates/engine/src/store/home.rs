@@ -52,6 +52,11 @@ impl Home {
         Folder::at(self.runs_dir().join(run))
     }
 
+    /// Returns where is written down what left a sandbox that belongs to no run.
+    pub fn paper(&self, sandbox: &str) -> Folder {
+        Folder::at(self.state.join("exec").join(sandbox))
+    }
+
     /// Returns the ids of all runs, oldest first.
     pub fn ids(&self) -> Result<Vec<String>, Error> {
         let dir = self.runs_dir();

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use ralph_core::audit::Kind;
 use ralph_core::control::Control;
 use ralph_core::event::{Answer, Event};
 use ralph_core::money::Micros;
 use ralph_core::price::Usage;
 use ralph_core::redact::Redactor;
 use ralph_core::run::Status;
-use ralph_engine::audit::Book;
+use ralph_engine::audit::{Book, Reader, verify};
 use ralph_engine::model::Pace;
 use ralph_engine::run::{Recreate, at_rest, rewind};
 use ralph_engine::store::Silent;
@@ -74,7 +75,51 @@ async fn a_call_that_a_dead_process_left_is_charged_once() {
         assert_eq!(lost, [worst], "{then:?}\n{}", lab.case.told());
         assert_eq!(calls.len(), if then == Then::Stop { 1 } else { 2 }, "{then:?}");
         assert_eq!(lab.case.state().unwrap().spent.cost, calls.iter().map(|(_, cost)| *cost).sum(), "{then:?}");
+        // The audit file tells of each use of the key, and of what it was charged, once.
+        let told: Vec<_> = audited(&lab).into_iter().map(|(told, ..)| told).collect();
+        let answered = ["calling worst", "exchange 200 reported"];
+        let want = ["calling worst", "exchange - worst"].into_iter().chain(answered);
+        assert_eq!(told, want.take(2 * calls.len()).collect::<Vec<_>>(), "{then:?}");
     }
+}
+
+/// What the audit file says of the run's own calls: what is told, with which credential, and what it cost.
+fn audited(lab: &Lab) -> Vec<(String, Option<String>, Micros)> {
+    let mut reader = Reader::new(&lab.case.folder().unwrap());
+    let mut told = Vec::new();
+    while let Some(entry) = reader.next().unwrap() {
+        let record = entry.record.unwrap();
+        assert!(!entry.text.contains(super::lab::KEY));
+        assert_eq!((record.entry.as_deref(), record.host.as_deref()), (Some("engine"), Some("127.0.0.1")));
+        let status = match record.kind {
+            Kind::Exchange => format!(" {}", record.status.map_or_else(|| "-".to_owned(), |status| status.to_string())),
+            _ => String::new(),
+        };
+        let text = format!("{}{status} {}", record.kind, record.charge.unwrap_or_default());
+        told.push((text, record.credential, record.cost.unwrap()));
+    }
+    told
+}
+
+/// A run that asks its model itself leaves the same traces as one whose agent does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_use_of_the_key_is_in_the_audit_file() {
+    let overloaded = Behaviour::error(503, "overloaded", "later");
+    let server = Server::start([overloaded, Behaviour::ok("no answer"), Behaviour::ok(last())]).await.unwrap();
+    let mut lab = Lab::new().await;
+    let state = lab.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
+    let told = audited(&lab);
+    let texts: Vec<&str> = told.iter().map(|(text, ..)| text.as_str()).collect();
+    let (calling, answered) = ("calling worst", "exchange 200 reported");
+    assert_eq!(texts, [calling, "exchange 503 nothing", answered, calling, answered]);
+    assert!(told.iter().all(|(_, credential, _)| credential.as_deref() == Some("LAB_KEY")), "{told:?}");
+    let exchanged = told.iter().filter(|(text, ..)| text.starts_with("exchange")).map(|(.., cost)| *cost);
+    assert_eq!(exchanged.sum::<Micros>(), state.spent.cost);
+    assert!(state.spent.cost > Micros::ZERO);
+    let folder = lab.case.folder().unwrap();
+    let report = verify(&folder).unwrap().unwrap();
+    assert_eq!((report.head.lines, report.unanchored()), (5, 0));
+    assert_eq!(std::fs::read_to_string(folder.path().join("calls.jsonl")).unwrap(), "", "it tells of agents");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const APART: usize = 5000;
 
 pub(super) async fn log(setup: &Setup, args: &PolicyLog, ui: &mut Ui) -> Outcome {
-    let folder = setup.find(&args.run)?;
+    let folder = setup.recorded(&args.run)?;
     let mut reader = Reader::new(&folder);
     let run = folder.id();
     let mut log = Log { run: run.clone(), ..Log::default() };
@@ -37,7 +37,7 @@ pub(super) async fn log(setup: &Setup, args: &PolicyLog, ui: &mut Ui) -> Outcome
     if !ui.json() {
         log.show(args.denied, ui);
     }
-    while args.follow && is_live(&folder)? {
+    while args.follow && folder.begun() && is_live(&folder)? {
         while let Some(entry) = reader.next()? {
             if ui.json() && wanted(&entry, args.denied) {
                 ui.data(&entry.text);

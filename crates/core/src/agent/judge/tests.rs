@@ -156,6 +156,7 @@ fn words_tell_what_the_door_cannot() {
 #[test]
 fn asking_for_ever() {
     let fail = || call(429);
+    let hung_up = || Seen { status: None, ..call(200) };
     for (calls, want) in [
         (vec![], false),
         (vec![fail(); 5], false),
@@ -164,7 +165,10 @@ fn asking_for_ever() {
         ([vec![call(200)], vec![fail(); 6]].concat(), true),
         (vec![spent(); 2], false),
         (vec![spent(); 3], true),
-        (vec![Seen { status: None, ..call(200) }; 9], false),
+        (vec![hung_up(); 9], false),
+        ([vec![fail(); 5], vec![hung_up(); 9]].concat(), false),
+        ([vec![fail(); 3], vec![hung_up(); 9], vec![fail(); 3]].concat(), true),
+        ([vec![spent(); 2], vec![hung_up()], vec![spent()]].concat(), true),
     ] {
         assert_eq!(hopeless(&calls), want, "{calls:?}");
     }

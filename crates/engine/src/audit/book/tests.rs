@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ralph_core::audit::{DENIED, Fault, Report};
+use ralph_core::audit::{Class, DENIED, Fault, Report};
 use ralph_core::event::Level;
 use ralph_core::money::Micros;
 use ralph_core::policy::Mode;
@@ -307,7 +307,7 @@ fn a_flood_is_counted() {
     let dir = tempfile::tempdir().unwrap();
     let folder = folder(&dir);
     let book = Book::open(&folder, redactor()).unwrap();
-    book.shared.pages().flood = Flood::after(DENIED - 2, 0);
+    book.shared.pages().flood = Flood::after([(Class::Denied, DENIED - 2)]);
     for _ in 0..7 {
         book.write("box", &denied("x.io"));
     }

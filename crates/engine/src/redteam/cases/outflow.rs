@@ -67,7 +67,7 @@ async fn carried(ground: &Ground, cage: &Cage, words: &[&str]) -> Result<(usize,
     let (_, happened) = ground.attack(cage, words).await?;
     let told = cage.agreed(Pass::heard).unwrap_or_default();
     let alarm = |event: &&Event| matches!(event, Event::Log { text, .. } if text.contains("has sent out more than"));
-    Ok((happened.heard.len(), told.iter().filter(alarm).count()))
+    Ok((happened.heard.len(), told.others.iter().filter(alarm).count()))
 }
 
 /// It arrives in any case. Without a limit nobody notices, which is what the limit is for; with one it is told, once.
