@@ -39,6 +39,8 @@ pub enum Error {
     Proposals { path: PathBuf, why: String },
     #[error("`{variable}` is not set, and profile `{profile}` needs it")]
     NoKey { profile: String, variable: String },
+    #[error("profile `{profile}` asks `{host}` over `http://`, and a key (`{name}`) does not travel in the clear")]
+    InTheClear { profile: String, name: String, host: String },
     #[error("`{what}` cannot be lent to a sandbox: {why}")]
     Lend { what: String, why: String },
     #[error("there is no secret `{name}`")]
@@ -110,6 +112,7 @@ impl Error {
             Self::NoKey { variable, .. } => {
                 Some(format!("ralph secret set {variable}, or export it, or put it into `.env`"))
             }
+            Self::InTheClear { host, .. } => Some(ralph_core::secret::in_the_clear(host)),
             Self::NoSecret { name } => Some(format!("ralph secret set {name}")),
             Self::Agent { name, why } if why == NOT_INSTALLED => Some(format!("ralph agent install {name}")),
             Self::Agent { .. } => Some("ralph agent ls".to_owned()),
@@ -139,6 +142,7 @@ impl Error {
             | Self::Refused(_)
             | Self::Profile { .. }
             | Self::Unpriced { .. }
+            | Self::InTheClear { .. }
             | Self::Agent { .. }
             | Self::ControlRefused { .. }
             | Self::NoReceipt { .. }

@@ -187,6 +187,11 @@ impl Host {
         let Some(variable) = endpoint.key_envs.first() else { return Ok(None) };
         let names = profile::credential_names(&asked(profile), endpoint);
         match self.secrets().first(&names)? {
+            // Both engines get their keys here, before anything is sent.
+            Some(found) if endpoint.is_in_the_clear() => {
+                let (profile, host) = (profile.name.clone(), endpoint.host().map(|(host, _)| host).unwrap_or_default());
+                Err(Error::InTheClear { profile, name: found.name, host })
+            }
             Some(found) => {
                 self.note_use(&found.name);
                 Ok(Some(found))

@@ -369,6 +369,35 @@ fn crashes() {
     assert!(said.stderr.contains("segmentation fault"), "{said}");
 }
 
+/// A server whose certificate nobody trusts is no outage: the run rests at once and says why and what to do.
+#[test]
+fn its_provider_is_not_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let call = r#"curl -s -H "x-api-key: $ANTHROPIC_API_KEY" -d '{"model":"claude-sonnet-4-5","max_tokens":9,"messages":[]}' "$ANTHROPIC_BASE_URL/v1/messages""#;
+    // It would go on asking for ever.
+    let programs = stand_in(folder.path(), &format!("while :; do {call}; sleep 1; done"));
+    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let stranger = world._runtime.block_on(Server::builder().tls(&["localhost"]).start()).unwrap();
+    let models = format!(
+        "profiles:\n  default-cheap:\n    litellm_model: \"anthropic/claude-sonnet-4-5\"\n    \
+         base_url: \"{}\"\n    api_key_env: {}\n",
+        stranger.url(),
+        API_KEY.variable
+    );
+    world.stage.config("models.yaml", &models);
+    let began = Instant::now();
+    let said = world.ralph(&["run"]);
+    assert!(began.elapsed() < Duration::from_mins(1), "{said}");
+    assert!(said.code != 0 && said.stderr.contains("its certificate is not trusted"), "{said}");
+    assert!(said.stderr.contains("add the authority that signed it"), "{said}");
+    let paused = world.events().into_iter().find_map(|event| match event {
+        Event::Paused { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert!(matches!(paused, Some(Reason::Provider { .. })), "{paused:?}");
+    assert_eq!(stranger.requests(), []);
+}
+
 /// What else it wrote into the task is put aside, and its ticks are claims all the same.
 #[test]
 fn rewrites_the_task() {

@@ -198,6 +198,21 @@ fn a_refusal_stores_nothing() {
     }
 }
 
+/// Whoever listens on the way would have it.
+#[test]
+fn a_key_is_not_tried_in_the_clear() {
+    let stage = Stage::new();
+    let args = ["secret", "set", "MY_GATEWAY", "--kind", "gateway", "--base-url", "http://gw.corp:4000/v1"];
+    let said = with_input(&stage, &[], &args, "planted-value");
+    assert_eq!(
+        said.to_string(),
+        "exit 2\n--- stderr\nralph: `MY_GATEWAY` would be tried at `gw.corp` over `http://`, and a key does not travel \
+         in the clear\n\nhint: use `https://gw.corp`, or a tunnel: ssh -N -L 4000:localhost:PORT gw.corp, and \
+         `http://localhost:4000` as base URL\n"
+    );
+    assert!(!file(&stage, "MY_GATEWAY").exists());
+}
+
 #[test]
 fn without_a_network() {
     let stage = Stage::new();

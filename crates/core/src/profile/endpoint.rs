@@ -1,5 +1,7 @@
 //! Where a profile's calls go.
 
+use core::net::IpAddr;
+
 use super::provider::{UnknownModel, Wire};
 use super::yaml::Profile;
 use crate::env::{self, Env};
@@ -24,6 +26,19 @@ impl Endpoint {
     /// Returns the canonical host and the port the calls go to; `None` for a scripted model.
     pub fn host(&self) -> Option<(String, u16)> {
         split(&self.base_url).ok()
+    }
+
+    /// Says whether what is sent there can be read on its way: plain HTTP that leaves this machine.
+    pub fn is_in_the_clear(&self) -> bool {
+        self.base_url.starts_with("http://") && !self.is_here()
+    }
+
+    /// Says whether it is on this very machine.
+    fn is_here(&self) -> bool {
+        self.host().is_some_and(|(host, _)| {
+            let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+            host == "localhost" || literal.is_ok_and(|address| address.to_canonical().is_loopback())
+        })
     }
 }
 
@@ -311,6 +326,25 @@ mod tests {
         ] {
             let endpoint = endpoint(&profile("zai/g", Some(url)), &Env::default()).expect("an endpoint");
             assert_eq!(endpoint.host(), Some((want.0.to_owned(), want.1)));
+        }
+    }
+
+    #[test]
+    fn what_can_be_read_on_its_way() {
+        for (url, want) in [
+            ("http://localhost:11434", false),
+            ("http://127.0.0.1:4000/v1", false),
+            ("http://127.9.9.9", false),
+            ("http://[::1]:8", false),
+            ("https://gw.corp", false),
+            ("http://gw.corp", true),
+            ("http://10.0.0.5:11434", true),
+            ("http://localhost.evil.io", true),
+            ("http://127.0.0.1.nip.io", true),
+            ("http://box:8000/v1", true),
+        ] {
+            let endpoint = endpoint(&profile("openai/g", Some(url)), &Env::default()).expect("an endpoint");
+            assert_eq!(endpoint.is_in_the_clear(), want, "{url}");
         }
     }
 

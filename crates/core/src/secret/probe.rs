@@ -25,6 +25,15 @@ pub enum NoProbe {
     Nowhere { name: String },
     #[error("the address to try `{name}` at cannot be used")]
     Address { name: String, source: BadEndpoint },
+    #[error("`{name}` would be tried at `{host}` over `http://`, and a key does not travel in the clear")]
+    InTheClear { name: String, host: String },
+}
+
+/// Says what to do about a key for a host that is asked over plain HTTP.
+pub fn in_the_clear(host: &str) -> String {
+    format!(
+        "use `https://{host}`, or a tunnel: ssh -N -L 4000:localhost:PORT {host}, and `http://localhost:4000` as base URL"
+    )
 }
 
 impl NoProbe {
@@ -34,6 +43,7 @@ impl NoProbe {
                 "say where: ralph secret set {name} --base-url https://HOST/v1, or leave the trial out: ralph secret set {name} --no-validate"
             )),
             Self::Address { source, .. } => source.hint(),
+            Self::InTheClear { host, .. } => Some(in_the_clear(host)),
         }
     }
 }
@@ -138,11 +148,15 @@ fn address(name: &str, provider: &Provider, base_url: Option<&str>, env: &Env) -
         timeout_s: 1,
         extra: BTreeMap::new(),
     };
-    let found = profile::endpoint(&profile, env);
-    found.map(|endpoint| endpoint.base_url).map_err(|source| match source {
+    let found = profile::endpoint(&profile, env).map_err(|source| match source {
         BadEndpoint::NoBaseUrl { .. } => NoProbe::Nowhere { name: name.to_owned() },
         source => NoProbe::Address { name: name.to_owned(), source },
-    })
+    })?;
+    if found.is_in_the_clear() {
+        let host = found.host().map(|(host, _)| host).unwrap_or_default();
+        return Err(NoProbe::InTheClear { name: name.to_owned(), host });
+    }
+    Ok(found.base_url)
 }
 
 #[cfg(test)]
@@ -235,6 +249,8 @@ mod tests {
         check("K", Kind::GithubApp, None, &[], "none");
         check("MINE", Kind::ApiKey, None, &[], "ralph does not know where `MINE` is used, so it cannot be tried");
         check("MINE", Kind::Gateway, Some("https://x.io/v1"), &[], "https://x.io/v1/models authorization=Bearer V");
+        let clear = "`MINE` would be tried at `gw.corp` over `http://`, and a key does not travel in the clear";
+        check("MINE", Kind::Gateway, Some("http://gw.corp:4000/v1"), &[], clear);
         check("MINE", Kind::ApiKey, Some("ftp://x"), &[], "the address to try `MINE` at cannot be used");
         check(
             "DAYTONA_API_KEY",

@@ -423,6 +423,10 @@ impl Runner {
         match failure.class {
             Class::Auth => self.pause(Reason::Auth { profile: profile.name.clone() }),
             Class::ScriptEnded => self.finish(Verdict::Failed { reason: Reason::Script { why } }).await,
+            Class::Untrusted => {
+                let next = failure.error.hint().unwrap_or_default();
+                self.pause(Reason::Provider { why: format!("{why}; {next}") })
+            }
             _ => self.pause(Reason::Provider { why }),
         }
     }
@@ -644,6 +648,7 @@ fn heals(failure: &model::Failure) -> bool {
         | Class::ContextTooLong
         | Class::BadRequest
         | Class::NotFoundModel
+        | Class::Untrusted
         | Class::Refused
         | Class::ScriptEnded
         | Class::Stopped => false,
