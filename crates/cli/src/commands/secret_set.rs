@@ -50,8 +50,8 @@ pub(crate) async fn set(setup: &Setup, args: Set, ui: &mut Ui) -> Outcome {
             _ => None,
         };
         ui.object(&json!({"format": 1, "name": name.as_str(), "kind": kind, "source": stored.source,
-            "expires": expires, "tried": matches!(verdict, Some(Verdict::Taken { .. } | Verdict::Read)),
-            "taken_by": taken_by}));
+            "expires": expires, "tried": matches!(verdict, Some(Verdict::Taken { .. })),
+            "form_checked": matches!(verdict, Some(Verdict::Read)), "taken_by": taken_by}));
         return Ok(Exit::Success);
     }
     let trial = match verdict {

@@ -398,6 +398,28 @@ fn its_provider_is_not_trusted() {
     assert_eq!(stranger.requests(), []);
 }
 
+/// A subscription is lent to nobody but Anthropic, wherever the environment says its models are.
+#[test]
+fn a_subscription_is_not_lent_to_strangers() {
+    let folder = tempfile::tempdir().unwrap();
+    let programs = stand_in(folder.path(), "exit 0");
+    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    world.stage.config("models.yaml", "profiles:\n  default-cheap: {litellm_model: anthropic/claude-sonnet-4-5}\n");
+    let token = ["sk-", "ant-oat01-nobodys-at-all"].concat();
+    for (variable, base) in [
+        ("CLAUDE_CODE_OAUTH_TOKEN", "https://api.z.ai/api/anthropic"),
+        // It is what it is, whatever it is called.
+        ("ANTHROPIC_API_KEY", "https://api.z.ai/api/anthropic"),
+    ] {
+        let env = [("PATH", world.path.as_str()), (variable, &token), ("ANTHROPIC_BASE_URL", base)];
+        let said = world.stage.ralph_with(&env, &["run"]);
+        assert_eq!(said.code, 4, "{said}");
+        assert!(said.stderr.contains("a subscription of Claude, which nobody but Anthropic may see"), "{said}");
+        assert!(said.stderr.contains("ralph secret set ANTHROPIC_AUTH_TOKEN"), "{said}");
+        assert_eq!(world.stage.runs(), Vec::<String>::new(), "a run was made");
+    }
+}
+
 /// What else it wrote into the task is put aside, and its ticks are claims all the same.
 #[test]
 fn rewrites_the_task() {

@@ -33,6 +33,11 @@ impl Endpoint {
         self.base_url.starts_with("http://") && !self.is_here()
     }
 
+    /// Says whether the token of a Claude subscription may go there: to Anthropic itself, or to this machine.
+    pub fn takes_subscriptions(&self) -> bool {
+        self.is_here() || self.host().is_some_and(|(host, _)| host == ANTHROPIC)
+    }
+
     /// Says whether it is on this very machine.
     fn is_here(&self) -> bool {
         self.host().is_some_and(|(host, _)| {
@@ -41,6 +46,9 @@ impl Endpoint {
         })
     }
 }
+
+/// Where subscriptions of Claude are good.
+pub const ANTHROPIC: &str = "api.anthropic.com";
 
 /// The API version of Azure deployments that is asked for when nobody names another.
 pub const AZURE_VERSION: &str = "2024-10-21";
@@ -79,7 +87,7 @@ impl BadEndpoint {
 /// it is good at the provider itself, and nobody else's to see.
 pub fn credential_names(profile: &Profile, endpoint: &Endpoint) -> Vec<String> {
     let mut names = endpoint.key_envs.clone();
-    let own = profile.base_url.is_none() && profile.api_key_env.is_none();
+    let own = profile.base_url.is_none() && profile.api_key_env.is_none() && endpoint.takes_subscriptions();
     if endpoint.wire == Wire::Anthropic && own && !names.is_empty() {
         names.push(env::CLAUDE_CODE_OAUTH_TOKEN.to_owned());
     }
@@ -326,6 +334,26 @@ mod tests {
         ] {
             let endpoint = endpoint(&profile("zai/g", Some(url)), &Env::default()).expect("an endpoint");
             assert_eq!(endpoint.host(), Some((want.0.to_owned(), want.1)));
+        }
+    }
+
+    #[test]
+    fn a_subscription_is_for_its_own_provider() {
+        for (base, want) in [
+            (None, true),
+            (Some("https://api.anthropic.com"), true),
+            (Some("https://API.Anthropic.com:443/"), true),
+            (Some("http://127.0.0.1:9"), true),
+            (Some("https://api.z.ai/api/anthropic"), false),
+            (Some("https://api.anthropic.com.evil.io"), false),
+            (Some("https://anthropic.com"), false),
+        ] {
+            let env = Env::new(base.map(|base| ("ANTHROPIC_BASE_URL".to_owned(), base.to_owned())));
+            let profile = profile("anthropic/m", None);
+            let endpoint = endpoint(&profile, &env).expect("an endpoint");
+            let names = credential_names(&profile, &endpoint);
+            assert_eq!(names.iter().any(|name| name == env::CLAUDE_CODE_OAUTH_TOKEN), want, "{base:?}");
+            assert_eq!(endpoint.takes_subscriptions(), want, "{base:?}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! What somebody typed or piped, made into a secret: pasting goes wrong in a few ways that can be told.
 
 use super::{BadCommand, Command, Secret};
+use crate::redact::{SHORTEST, too_short};
 
 /// More than any key; less than a file that was piped in by mistake.
 pub const LONGEST: usize = 64 * 1024;
@@ -12,6 +13,8 @@ pub enum BadValue {
     Empty,
     #[error("it is longer than {LONGEST} bytes")]
     Long,
+    #[error("it has fewer than {SHORTEST} characters, so it could be neither masked nor kept from coming back")]
+    Short,
     #[error("it has several lines and is no PEM")]
     Lines,
     #[error("it holds blanks or control characters")]
@@ -28,6 +31,12 @@ impl BadValue {
     pub fn hint(&self) -> Option<String> {
         if let Self::Command(command) = self {
             return command.hint();
+        }
+        if *self == Self::Short {
+            return Some(format!(
+                "have one of {SHORTEST} characters or more made where it was issued (LiteLLM: `LITELLM_MASTER_KEY`), and \
+                 store that"
+            ));
         }
         Some(
             "give the value alone: printf %s VALUE | ralph secret set NAME, or `ralph secret set NAME` at a terminal"
@@ -70,6 +79,9 @@ pub fn read(given: &str) -> Result<Secret, BadValue> {
     {
         return Err(BadValue::Assignment);
     }
+    if too_short(value) {
+        return Err(BadValue::Short);
+    }
     Ok(Secret::new(value))
 }
 
@@ -86,9 +98,10 @@ mod tests {
 
     #[test]
     fn values() {
-        check("abc\n", Ok("abc"));
-        check("\u{feff}abc\r\n", Ok("abc"));
-        check("a=b==", Ok("a=b=="));
+        check("abcdefgh\n", Ok("abcdefgh"));
+        check("\u{feff}abcdefgh\r\n", Ok("abcdefgh"));
+        check("abcdef=b==", Ok("abcdef=b=="));
+        check("sk-1234\n", Err(BadValue::Short));
         check("-----BEGIN K-----\r\nx\r\n-----END K-----\n", Ok("-----BEGIN K-----\nx\n-----END K-----"));
         check("-----BEGIN K-----\\nx\\n-----END K-----", Ok("-----BEGIN K-----\nx\n-----END K-----"));
         check("cmd://op read x\nttl 5\n", Ok("cmd://op read x\nttl 5"));

@@ -17,5 +17,5 @@ pub use expiry::{BadExpiry, SOON_DAYS, days_left, expiry, words};
 pub use input::{BadValue, LONGEST, read};
 pub use kind::{Kind, UnknownKind};
 pub use name::{BadName, Name, credentials, looks_like_a_value};
-pub use probe::{NoProbe, Probe, in_the_clear, probe};
+pub use probe::{NoProbe, Probe, in_the_clear, probe, subscription};
 pub use value::Secret;
