@@ -5,12 +5,29 @@ use ralph_core::event::{Answer, Event, Level};
 use super::runner::Runner;
 use crate::audit::Charged;
 use crate::error::Error;
+use crate::host::short_key;
 
 impl Runner {
     /// Tells of what was refused and what raised an alarm since this was last done.
     pub(super) fn tell_of_refusals(&mut self) -> Result<(), Error> {
         for told in self.book.denied() {
             self.events.append(told)?;
+        }
+        for name in self.host.short_keys() {
+            self.log(Level::Warn, short_key(&name))?;
+        }
+        let seen = self.redactor.seen();
+        self.raise_alarm(seen)
+    }
+
+    /// Tells of secrets that were seen where none has any business: each of them is somebody else's by now.
+    pub(super) fn raise_alarm(&mut self, seen: Vec<(String, &'static str)>) -> Result<(), Error> {
+        for (name, place) in seen {
+            let text = format!(
+                "alarm: the real credential `{name}` was seen in {place} and masked there; take it for lost, have a new one \
+                 made where it was issued, then: ralph secret set {name}"
+            );
+            self.log_once(Level::Error, text)?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! A provider that gives no answer, and another one that goes on with the open iteration.
 
-use ralph_core::event::{Answer, Event, Reason};
+use ralph_core::env::Env;
+use ralph_core::event::{Answer, Event, Level, PinnedProfile, Reason};
 use ralph_core::gutter::{Cause, Rung};
 use ralph_core::run::Status;
 use ralph_engine::Error;
@@ -95,6 +96,22 @@ async fn a_server_that_nobody_trusts_pauses_at_once() {
     assert!(why.starts_with("the certificate of `localhost:"), "{why}");
     assert!(why.ends_with("add the authority that signed its certificate to those this machine trusts"), "{why}");
     assert_eq!((outages(&lab), server.requests().len(), lab.calls().len()), (0, 0, 0));
+}
+
+/// LiteLLM's own examples have one. It cannot be masked, and that is said once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_short_key_is_warned_of() {
+    let server = Server::start([Behaviour::ok(answer("Step.", &[])), Behaviour::ok(last())]).await.unwrap();
+    let mut lab = Lab::new().await;
+    let env = lab.host.env.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    lab.host.env = Env::new(env.chain([("SHORT_KEY".to_owned(), "sk-1234".to_owned())]));
+    let own = PinnedProfile {
+        api_key_env: Some("SHORT_KEY".to_owned()),
+        ..profile("own", "litellm_proxy/lab", Some(server.url()))
+    };
+    lab.drive(&own, None).await;
+    let warned = |event: &&Event| matches!(event, Event::Log { level: Level::Warn, text } if text.starts_with("`SHORT_KEY` is shorter than 8 characters"));
+    assert_eq!(lab.events().iter().filter(warned).count(), 1, "{}", lab.case.told());
 }
 
 #[tokio::test]
