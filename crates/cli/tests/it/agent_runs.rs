@@ -42,7 +42,7 @@ pub(crate) struct World {
     agent: Agent,
     pub(crate) key: Key,
     pub(crate) path: String,
-    _runtime: tokio::runtime::Runtime,
+    runtime: tokio::runtime::Runtime,
 }
 
 /// `None`, told loudly, where the real program is not there.
@@ -69,7 +69,7 @@ pub(crate) fn world_with(programs: &Path, agent: Agent, key: Key, turns: Vec<Tur
         ),
     );
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-    World { stage, server, agent, key, path, _runtime: runtime }
+    World { stage, server, agent, key, path, runtime }
 }
 
 impl World {
@@ -377,7 +377,7 @@ fn its_provider_is_not_trusted() {
     // It would go on asking for ever.
     let programs = stand_in(folder.path(), &format!("while :; do {call}; sleep 1; done"));
     let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
-    let stranger = world._runtime.block_on(Server::builder().tls(&["localhost"]).start()).unwrap();
+    let stranger = world.runtime.block_on(Server::builder().tls(&["localhost"]).start()).unwrap();
     let models = format!(
         "profiles:\n  default-cheap:\n    litellm_model: \"anthropic/claude-sonnet-4-5\"\n    \
          base_url: \"{}\"\n    api_key_env: {}\n",

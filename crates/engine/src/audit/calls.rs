@@ -187,7 +187,7 @@ impl Calls {
                 }
             }
             Told::Spent { .. } => {
-                pages.seen.push(Seen { at, status: None, limits: Vec::new(), spent: true, barred: None })
+                pages.seen.push(Seen { at, status: None, limits: Vec::new(), spent: true, barred: None });
             }
             _ => (),
         }
