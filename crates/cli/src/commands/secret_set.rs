@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Read as _};
 
 use jiff::{SignedDuration, Timestamp};
 use ralph_core::exit::Exit;
-use ralph_core::secret::{Command, Kind, LONGEST, Name, Secret, expiry, read, words};
+use ralph_core::secret::{Command, Kind, LONGEST, Name, Secret, expiry, read_new, words};
 use ralph_engine::secret::{New, Verdict, trial};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::json;
@@ -103,7 +103,7 @@ fn take(name: &Name, ui: &mut Ui) -> Result<Secret, Failure> {
         let text = text.map_err(|error| refuse(&error, Some(format!("ralph secret set {name}, and type it"))))?;
         zeroize::Zeroizing::new(text.to_owned())
     };
-    read(&given).map_err(|error| {
+    read_new(&given).map_err(|error| {
         let hint = error.hint();
         let mut failure = Failure::usage(format!("the value of `{name}` cannot be used: {error}"));
         failure.hint = hint;

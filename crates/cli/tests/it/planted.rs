@@ -366,6 +366,11 @@ fn an_agent_takes_a_planted_secret_nowhere() {
     came_to_the_door(&ralph, &said);
     let book = fs::read_to_string(ralph.run_folder().join("audit.jsonl")).unwrap();
     assert!(book.contains(&format!("/v1/files/[redacted:{HOST_NAME}]/[redacted:{NAME}]")), "{book}");
+    let events = Value::from(ralph.events()).to_string();
+    for name in [NAME, HOST_NAME] {
+        let alarm = format!("alarm: the real credential `{name}` was seen in what the agent printed");
+        assert_eq!(events.matches(&alarm).count(), 1, "{events}");
+    }
     nowhere(&ralph, &said);
 }
 

@@ -45,6 +45,12 @@ impl BadValue {
     }
 }
 
+/// Reads a value that is to be stored. One that nobody could look for is not taken; what was stored before is.
+pub fn read_new(given: &str) -> Result<Secret, BadValue> {
+    let secret = read(given)?;
+    if too_short(secret.expose()) { Err(BadValue::Short) } else { Ok(secret) }
+}
+
 /// Reads a value as it was given; line ends around it are not part of it.
 pub fn read(given: &str) -> Result<Secret, BadValue> {
     let value = given.strip_prefix('\u{feff}').unwrap_or(given).trim();
@@ -79,9 +85,6 @@ pub fn read(given: &str) -> Result<Secret, BadValue> {
     {
         return Err(BadValue::Assignment);
     }
-    if too_short(value) {
-        return Err(BadValue::Short);
-    }
     Ok(Secret::new(value))
 }
 
@@ -101,7 +104,6 @@ mod tests {
         check("abcdefgh\n", Ok("abcdefgh"));
         check("\u{feff}abcdefgh\r\n", Ok("abcdefgh"));
         check("abcdef=b==", Ok("abcdef=b=="));
-        check("sk-1234\n", Err(BadValue::Short));
         check("-----BEGIN K-----\r\nx\r\n-----END K-----\n", Ok("-----BEGIN K-----\nx\n-----END K-----"));
         check("-----BEGIN K-----\\nx\\n-----END K-----", Ok("-----BEGIN K-----\nx\n-----END K-----"));
         check("cmd://op read x\nttl 5\n", Ok("cmd://op read x\nttl 5"));
@@ -114,6 +116,16 @@ mod tests {
         check("OPENAI_API_KEY=abc", Err(BadValue::Assignment));
         check("export X_Y=abc", Err(BadValue::Assignment));
         check(&"x".repeat(LONGEST + 1), Err(BadValue::Long));
+    }
+
+    #[test]
+    fn new_values() {
+        let new = |given: &str| read_new(given).map(|secret| secret.expose().to_owned());
+        assert_eq!(new("sk-1234\n"), Err(BadValue::Short));
+        assert_eq!(new("sk-12345\n"), Ok("sk-12345".to_owned()));
+        assert_eq!(new("cmd://op"), Ok("cmd://op".to_owned()));
+        assert_eq!(new("a b"), Err(BadValue::Blanks));
+        assert_eq!(read("sk-1234\n").map(|secret| secret.expose().to_owned()), Ok("sk-1234".to_owned()));
     }
 
     proptest! {

@@ -14,7 +14,7 @@ mod value;
 pub use agent::{AGENTS, Agent, UnknownAgent};
 pub use command::{BadCommand, Command};
 pub use expiry::{BadExpiry, SOON_DAYS, days_left, expiry, words};
-pub use input::{BadValue, LONGEST, read};
+pub use input::{BadValue, LONGEST, read, read_new};
 pub use kind::{Kind, UnknownKind};
 pub use name::{BadName, Name, credentials, looks_like_a_value};
 pub use probe::{NoProbe, Probe, in_the_clear, probe, subscription};
