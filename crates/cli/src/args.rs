@@ -160,13 +160,19 @@ pub(crate) enum Command {
     #[command(subcommand, after_help = "Examples:\n  ralph secret set ANTHROPIC_API_KEY\n  ralph secret ls")]
     Secret(secret::Secret),
     /// Store the token of an agent
-    #[command(hide = true, after_help = "Examples:\n  ralph secret set CLAUDE_CODE_OAUTH_TOKEN\n  ralph secret ls")]
+    #[command(
+        hide = true,
+        after_help = "Examples:\n  ralph store-token --agent claude\n  ralph secret set CLAUDE_CODE_OAUTH_TOKEN"
+    )]
     StoreToken(secret::StoreToken),
     /// Look whether an agent's token is there and how long it lasts
     #[command(hide = true, after_help = "Examples:\n  ralph secret check --agent claude\n  ralph secret check")]
     CheckToken(secret::Check),
     /// Print an agent's token to a pipe
-    #[command(hide = true, after_help = "Examples:\n  ralph secret get GITHUB_PAT\n  ralph secret ls")]
+    #[command(
+        hide = true,
+        after_help = "Examples:\n  ralph get-token --agent claude | wc -c\n  ralph secret get GITHUB_PAT | wc -c"
+    )]
     GetToken(secret::GetToken),
     /// List, use and remove sandboxes
     #[command(subcommand, after_help = "Examples:\n  ralph sandbox ls\n  ralph sandbox exec -- id")]

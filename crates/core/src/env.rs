@@ -44,6 +44,7 @@ vars! {
     XDG_DATA_HOME: "folder of `ralph/`, where agents are installed",
     XDG_RUNTIME_DIR: "folder of sockets and locks that end with the session",
     DAYTONA_API_KEY: "key of the daytona backend",
+    DAYTONA_API_URL: "address of Daytona's API, for a server of your own",
     GITHUB_PAT: "GitHub token for pushes and pull requests",
     GITHUB_APP_ID: "GitHub App instead of a token: its id",
     GITHUB_APP_PRIVATE_KEY_PEM: "GitHub App: its private key",

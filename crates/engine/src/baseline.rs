@@ -25,6 +25,8 @@ const RUNS: usize = 3;
 pub struct Report {
     pub checks: Vec<BaselineCheck>,
     pub findings: Vec<Finding>,
+    /// Secrets that the proofs printed, and where they were seen.
+    pub seen: Vec<(String, &'static str)>,
     due: Vec<Due>,
 }
 
@@ -83,7 +85,7 @@ pub async fn check(host: &Host, bare: &Bare, scratch: &Path, started: &Started, 
         return Err(error);
     }
     let findings = lint::baseline(&checks);
-    Ok(Report { checks, findings, due })
+    Ok(Report { checks, findings, seen: redactor.seen(), due })
 }
 
 /// Returns the hosts that were asked for in vain since this was last asked.

@@ -14,6 +14,9 @@ use crate::error::Error;
 /// How much of a command's output is kept; its hash covers all of it.
 const TEXT_CAP: usize = 512 << 10;
 
+/// What an alarm calls it when a secret stands in what a command prints.
+const PLACE: &str = "the output of a command";
+
 /// How much of its error output is looked at for a failure signature.
 const STDERR_CAP: usize = 16 << 10;
 
@@ -66,8 +69,8 @@ pub(crate) async fn run(
         exec = exec.env("GIT_CEILING_DIRECTORIES", above);
     }
     let exit = sandbox.exec(&exec, &mut sink).await?;
-    let text = redactor.redact(&String::from_utf8_lossy(&sink.text.bytes())).into_owned();
-    let stderr = redactor.redact(&String::from_utf8_lossy(&sink.complaint.bytes())).into_owned();
+    let text = redactor.redact_in(PLACE, &String::from_utf8_lossy(&sink.text.bytes())).into_owned();
+    let stderr = redactor.redact_in(PLACE, &String::from_utf8_lossy(&sink.complaint.bytes())).into_owned();
     let complaint = if stderr.trim().is_empty() { tail(&text, 40, STDERR_CAP).to_owned() } else { stderr };
     let both = format!("{} {}", sink.stdout.finish(), sink.stderr.finish());
     Ok(Ran {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ralph_core::event::BadLine;
 use ralph_core::exit::Exit;
+use ralph_core::redact::SHORTEST;
 use ralph_core::text::plain;
 
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,14 @@ pub enum Error {
     Proposals { path: PathBuf, why: String },
     #[error("`{variable}` is not set, and profile `{profile}` needs it")]
     NoKey { profile: String, variable: String },
+    #[error("profile `{profile}` asks `{host}` over `http://`, and a key (`{name}`) does not travel in the clear")]
+    InTheClear { profile: String, name: String, host: String },
+    #[error(
+        "profile `{profile}` asks `{host}`, and `{name}` is a subscription of Claude, which nobody but Anthropic may see"
+    )]
+    Stranger { profile: String, name: String, host: String },
+    #[error("`{name}` is shorter than {SHORTEST} characters: it could be neither masked nor kept from coming back")]
+    ShortSecret { name: String },
     #[error("`{what}` cannot be lent to a sandbox: {why}")]
     Lend { what: String, why: String },
     #[error("there is no secret `{name}`")]
@@ -110,6 +119,11 @@ impl Error {
             Self::NoKey { variable, .. } => {
                 Some(format!("ralph secret set {variable}, or export it, or put it into `.env`"))
             }
+            Self::Stranger { host, .. } => Some(ralph_core::secret::subscription(host)),
+            Self::ShortSecret { name } => {
+                Some(format!("have a longer one made where it was issued, then: ralph secret set {name}"))
+            }
+            Self::InTheClear { host, .. } => Some(ralph_core::secret::in_the_clear(host)),
             Self::NoSecret { name } => Some(format!("ralph secret set {name}")),
             Self::Agent { name, why } if why == NOT_INSTALLED => Some(format!("ralph agent install {name}")),
             Self::Agent { .. } => Some("ralph agent ls".to_owned()),
@@ -139,6 +153,7 @@ impl Error {
             | Self::Refused(_)
             | Self::Profile { .. }
             | Self::Unpriced { .. }
+            | Self::InTheClear { .. }
             | Self::Agent { .. }
             | Self::ControlRefused { .. }
             | Self::NoReceipt { .. }
@@ -149,7 +164,11 @@ impl Error {
             | Self::Sandbox(ralph_sandbox::Error::Gone { .. } | ralph_sandbox::Error::Name { .. }) => Exit::Usage,
             Self::Git(error) => error.exit(),
             Self::Secret(error) => error.exit(),
-            Self::NoKey { .. } | Self::NoSecret { .. } | Self::Lend { .. } => Exit::Auth,
+            Self::NoKey { .. }
+            | Self::NoSecret { .. }
+            | Self::Lend { .. }
+            | Self::Stranger { .. }
+            | Self::ShortSecret { .. } => Exit::Auth,
             Self::NoBackend { .. } | Self::Sandbox(_) => Exit::NotReady,
             Self::File { .. }
             | Self::Proposals { .. }

@@ -1,13 +1,14 @@
 //! What a run needs of the machine it is started on: folders, environment, backends, models.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use ralph_core::env::Env;
+use ralph_core::env::{CLAUDE_CODE_OAUTH_TOKEN, Env};
 use ralph_core::event::{PinnedAgent, PinnedProfile, Started};
 use ralph_core::profile::{self, Endpoint, Wire};
-use ralph_core::redact::Redactor;
+use ralph_core::redact::{Redactor, SHORTEST, too_short};
 use ralph_core::secret::Kind;
 #[cfg(target_os = "linux")]
 use ralph_sandbox::embedded::{Embedded, Options, User};
@@ -34,6 +35,8 @@ pub struct Host {
     pub tool: Tool,
     /// How long a run waits before it asks a provider again.
     pub pace: Pace,
+    /// Keys in use that are too short to be looked for, and whether somebody was told.
+    short: Arc<Mutex<BTreeMap<String, bool>>>,
     local: Arc<Local>,
     #[cfg(target_os = "linux")]
     embedded: Arc<Embedded>,
@@ -65,6 +68,7 @@ impl Host {
             env,
             tool,
             pace: Pace::default(),
+            short: Arc::default(),
             local,
             #[cfg(target_os = "linux")]
             embedded,
@@ -189,13 +193,38 @@ impl Host {
         let Some(variable) = endpoint.key_envs.first() else { return Ok(None) };
         let names = profile::credential_names(&asked(profile), endpoint);
         match self.secrets().first(&names)? {
+            Some(found) if found.kind == Kind::Oauth && !endpoint.takes_subscriptions() => {
+                Err(stranger(profile, endpoint, &found.name))
+            }
+            // Both engines get their keys here, before anything is sent.
+            Some(found) if endpoint.is_in_the_clear() => {
+                let (profile, host) = (profile.name.clone(), endpoint.host().map(|(host, _)| host).unwrap_or_default());
+                Err(Error::InTheClear { profile, name: found.name, host })
+            }
             Some(found) => {
+                if too_short(found.secret.expose()) {
+                    self.short.lock().unwrap_or_else(PoisonError::into_inner).entry(found.name.clone()).or_default();
+                }
                 self.note_use(&found.name);
                 Ok(Some(found))
             }
             None if endpoint.key_is_optional => Ok(None),
+            // It would be taken if it were its own provider that is asked.
+            None if endpoint.wire == Wire::Anthropic
+                && !endpoint.takes_subscriptions()
+                && matches!(self.secrets().find(CLAUDE_CODE_OAUTH_TOKEN), Ok(Some(_))) =>
+            {
+                Err(stranger(profile, endpoint, CLAUDE_CODE_OAUTH_TOKEN))
+            }
             None => Err(Error::NoKey { profile: profile.name.clone(), variable: variable.clone() }),
         }
+    }
+
+    /// Returns the keys in use that are too short to be looked for and that nobody was told of yet.
+    pub fn short_keys(&self) -> Vec<String> {
+        let mut short = self.short.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = short.iter_mut().filter_map(|(name, told)| (!std::mem::replace(told, true)).then(|| name.clone()));
+        fresh.collect()
     }
 
     /// Writes down that a secret is used now. Nothing is stopped where that fails.
@@ -239,6 +268,19 @@ impl Host {
     pub fn redactor(&self) -> Redactor {
         Redactor::new(Store::open(&self.home, &self.env).all_values())
     }
+}
+
+/// Says what a key that is too short to be looked for means, and what to do about it.
+pub fn short_key(name: &str) -> String {
+    format!(
+        "`{name}` is shorter than {SHORTEST} characters: if a server repeats it, it is neither masked nor kept out of the \
+         sandbox; give that server a longer one"
+    )
+}
+
+fn stranger(profile: &PinnedProfile, endpoint: &Endpoint, name: &str) -> Error {
+    let host = endpoint.host().map(|(host, _)| host).unwrap_or_default();
+    Error::Stranger { profile: profile.name.clone(), name: name.to_owned(), host }
 }
 
 /// The program of an agent.

@@ -24,7 +24,8 @@ pub enum Place {
     Bearer,
     /// `Authorization: Basic …`, as the password; git does this.
     Basic,
-    /// `Basic` where the client sent it so, else `Bearer`: GitHub takes a token both ways.
+    /// In the header in which the client sent the stand-in, with the words before it; as the password of a `Basic` value
+    /// where it was sent so; else `Bearer`.
     AsSent,
     /// A header of its own, such as `x-api-key`.
     Header(HeaderName),
@@ -171,7 +172,24 @@ impl Credential {
 
     /// Says whether the stand-in is one of the credentials a request carries, in whatever header and way.
     pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
-        headers.iter().filter(|(name, _)| carries(name)).any(|(_, value)| self.is_held_by(value))
+        headers.iter().filter(|(name, _)| self.may_stand_in(name)).any(|(_, value)| self.is_held_by(value))
+    }
+
+    /// Says whether the real one may be put into a header. Elsewhere a server may keep what it is told, for others to see.
+    fn may_stand_in(&self, name: &HeaderName) -> bool {
+        carries(name) || (self.place == Place::AsSent && sounds_secret(name.as_str()))
+    }
+
+    /// Finds the header in which the stand-in was sent, with nothing after it, and what stands before it there.
+    fn sent_in(&self, headers: &HeaderMap) -> Option<(HeaderName, String)> {
+        let plain = |(name, value): (&HeaderName, &HeaderValue)| {
+            let before = value.to_str().ok()?.strip_suffix(self.phantom.as_str())?;
+            // `Bearer …`, `token …`, `Token token=…`, `session=…`.
+            let fits = before.is_empty() || (before.len() <= 32 && before.ends_with([' ', '=']));
+            (fits && !self.stands_in(before)).then(|| (name.clone(), before.to_owned()))
+        };
+        let usual = headers.get(AUTHORIZATION).map(|value| (&AUTHORIZATION, value));
+        usual.into_iter().chain(headers.iter().filter(|(name, _)| self.may_stand_in(name))).find_map(plain)
     }
 
     /// Says whether the stand-in stands anywhere in a text, plainly or as the user or password of a `Basic` value.
@@ -203,19 +221,15 @@ impl Credential {
     /// Takes every credential off a request and puts the real one where it belongs.
     pub(crate) fn lend(&self, headers: &mut HeaderMap) {
         let user = headers.get(AUTHORIZATION).and_then(|value| basic(value.to_str().ok()?)).map(|(user, _)| user);
+        let sent = if self.place == Place::AsSent { self.sent_in(headers) } else { None };
         strip(headers);
         let place = match &self.place {
             Place::AsSent if user.is_some() => &Place::Basic,
             place => place,
         };
-        let (name, text) = match place {
-            Place::Bearer | Place::AsSent => (AUTHORIZATION, format!("Bearer {}", self.secret.expose())),
-            Place::Basic => {
-                let user = user.filter(|user| user != self.phantom.as_str());
-                let pair = format!("{}:{}", user.as_deref().unwrap_or("x-access-token"), self.secret.expose());
-                (AUTHORIZATION, format!("Basic {}", BASE64.encode(pair)))
-            }
-            Place::Header(name) => (name.clone(), self.secret.expose().to_owned()),
+        let (name, text) = match (sent, place) {
+            (Some((name, before)), _) => (name, format!("{before}{}", self.secret.expose())),
+            (None, place) => self.usual(place, user),
         };
         if let Ok(mut value) = HeaderValue::from_str(&text) {
             value.set_sensitive(true);
@@ -225,6 +239,33 @@ impl Credential {
             add_to_list(headers, name, wanted);
         }
     }
+
+    /// Returns the header of a place and what it holds.
+    fn usual(&self, place: &Place, user: Option<String>) -> (HeaderName, String) {
+        match place {
+            Place::Bearer | Place::AsSent => (AUTHORIZATION, format!("Bearer {}", self.secret.expose())),
+            Place::Basic => {
+                let user = user.filter(|user| user != self.phantom.as_str());
+                let pair = format!("{}:{}", user.as_deref().unwrap_or("x-access-token"), self.secret.expose());
+                (AUTHORIZATION, format!("Basic {}", BASE64.encode(pair)))
+            }
+            Place::Header(name) => (name.clone(), self.secret.expose().to_owned()),
+        }
+    }
+}
+
+/// Says whether a header is meant for a credential by its name, as `circle-token` and `dd-api-key` are. Many keys are none:
+/// `idempotency-key`, and what a store keeps beside an object, `x-amz-meta-token`.
+fn sounds_secret(name: &str) -> bool {
+    let mut words = name.rsplit(['-', '_', '.']);
+    let (last, before) = (words.next().unwrap_or(name), words.next().unwrap_or(""));
+    let key = ["api", "auth", "access", "secret", "private", "application", "subscription"];
+    let meant = match last {
+        "token" | "apikey" | "auth" | "authorization" | "secret" | "password" => true,
+        "key" => key.iter().any(|word| before.ends_with(word)),
+        _ => false,
+    };
+    meant && !name.contains("meta")
 }
 
 fn add_to_list(headers: &mut HeaderMap, name: &HeaderName, wanted: &'static str) {
@@ -319,6 +360,67 @@ mod tests {
         let user = |phantom: &str| vec![("authorization", format!("basic {}", BASE64.encode(format!("{phantom}:"))))];
         let want = format!("authorization: Basic {}", BASE64.encode(format!("x-access-token:{REAL}")));
         assert_eq!(lent(Place::Basic, &user), [want]);
+    }
+
+    #[test]
+    fn as_it_was_sent() {
+        #[track_caller]
+        fn check(sent: &[(&str, &str)], want: Option<&[(&str, &str)]>) {
+            let credential = Credential::new("PAT", &Secret::new(REAL), Place::AsSent).unwrap();
+            let filled = |pairs: &[(&str, &str)], with: &str| {
+                headers(
+                    &pairs
+                        .iter()
+                        .map(|(name, value)| (*name, value.replace('*', with)))
+                        .collect::<Vec<_>>()
+                        .iter()
+                        .map(|(name, value)| (*name, value.as_str()))
+                        .collect::<Vec<_>>(),
+                )
+            };
+            let mut headers = filled(sent, credential.phantom());
+            assert_eq!(credential.is_in(&headers), want.is_some(), "{sent:?}");
+            let Some(want) = want else { return };
+            credential.lend(&mut headers);
+            assert_eq!(shown(&headers), shown(&filled(want, REAL)), "{sent:?}");
+            assert!(
+                headers
+                    .values()
+                    .filter(|value| value.as_bytes().ends_with(REAL.as_bytes()))
+                    .all(HeaderValue::is_sensitive)
+            );
+        }
+        for sent in [
+            ("x-api-key", "*"),
+            ("circle-token", "*"),
+            ("x-figma-token", "*"),
+            ("dd-api-key", "*"),
+            ("x-rapidapi-key", "*"),
+            ("private-token", "*"),
+            ("authorization", "token *"),
+            ("authorization", "Token token=*"),
+            ("authorization", "*"),
+            ("cookie", "session=*"),
+        ] {
+            check(&[sent, ("accept", "x")], Some(&[sent, ("accept", "x")]));
+        }
+        // Where there are two, one is enough; whatever else looks like a credential goes.
+        check(&[("x-api-key", "*"), ("authorization", "Bearer *")], Some(&[("authorization", "Bearer *")]));
+        check(&[("x-api-key", "*"), ("authorization", "Bearer own")], Some(&[("x-api-key", "*")]));
+        // Something stands behind it: it goes where most look for it.
+        check(&[("cookie", "a=*; b=c")], Some(&[("authorization", "Bearer *")]));
+        // What a server may show to others, or take for something else.
+        for name in [
+            "x-amz-meta-key",
+            "x-goog-meta-token",
+            "user-agent",
+            "referer",
+            "x-note",
+            "sec-websocket-key",
+            "idempotency-key",
+        ] {
+            check(&[(name, "*")], None);
+        }
     }
 
     #[test]

@@ -206,7 +206,10 @@ async fn forward(
             credential::strip(&mut parts.headers);
         }
         // Where it is of no use, its own host need not see it either.
-        lent.take_out(&mut parts.headers);
+        let misplaced = lent.take_out(&mut parts.headers) || lent.stands_in(&path);
+        if misplaced && told.credential.is_none() && lent.is_said_first() {
+            alarm(&*pipeline.notice, Wrong::PhantomMisplaced, lent.name().to_owned(), &target);
+        }
         // An answer in another encoding could not be looked through.
         parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }

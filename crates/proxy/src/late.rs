@@ -139,7 +139,7 @@ impl Asking {
     async fn read(mut self, ending: &mut Ending) {
         let (response, _lease) = match self.answered().await {
             Ok(answered) => answered,
-            Err(Failed::Connect(_)) => return ending.charge(Pending::nothing),
+            Err(Failed::Connect(_) | Failed::Barred(_)) => return ending.charge(Pending::nothing),
             Err(Failed::Lost(_)) => return ending.charge(Pending::worst),
         };
         let (parts, body) = response.into_parts();

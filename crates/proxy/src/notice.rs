@@ -152,6 +152,11 @@ pub enum Wrong {
     /// It is worth nothing to the model, and cutting every call that repeats it would end an honest session: told once.
     #[error("a stand-in for a credential was written into a call to its own model")]
     PhantomSaid,
+    /// It is taken out there, and whoever sent it so wonders why nothing works: told once.
+    #[error(
+        "a stand-in for a credential was sent to its own host where it is not put in: use a header such as `Authorization`, `X-Api-Key` or `…-Token`"
+    )]
+    PhantomMisplaced,
     #[error("a real credential came back in an answer")]
     SecretReturned,
     /// Nothing is cut: an upload can be what a run is for. Told once.

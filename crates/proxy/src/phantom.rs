@@ -6,33 +6,7 @@
 
 use std::fmt;
 
-/// Beginnings that issuers gave their credentials. They say what a credential is, not what it is worth.
-const PREFIXES: [&str; 24] = [
-    "sk-ant-api03-",
-    "sk-ant-oat01-",
-    "sk-ant-ort01-",
-    "sk-ant-admin01-",
-    "sk-ant-",
-    "sk-proj-",
-    "sk-svcacct-",
-    "sk-or-v1-",
-    "sk-",
-    "github_pat_",
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "glpat-",
-    "AIza",
-    "xai-",
-    "gsk_",
-    "nvapi-",
-    "pplx-",
-    "hf_",
-    "npm_",
-    "xoxb-",
-];
+use ralph_core::redact::PREFIXES;
 
 /// What nobody guesses, in thousandths of a bit.
 const ENOUGH: usize = 128_000;

@@ -188,7 +188,11 @@ impl Visit<'_> {
             Ok(answered) => answered,
             Err(failed) => {
                 // The provider may have worked on what it was asked, and charge for that.
-                self.charge(if matches!(failed, Failed::Connect(_)) { Pending::nothing } else { Pending::worst });
+                self.charge(if matches!(failed, Failed::Lost(_)) { Pending::worst } else { Pending::nothing });
+                if let Failed::Barred(why) = &failed {
+                    let host = self.route.upstream.target.host();
+                    return Err(Refusal::Barred(format!("`{host}` cannot be asked: {why}")));
+                }
                 let (host, why) = (self.route.upstream.target.host(), shown(&failed.to_string()));
                 tracing::debug!(route = self.route.name(), why, "an endpoint could not be asked");
                 return Err(Refusal::Upstream(format!("`{host}` does not answer: {why}")));

@@ -36,14 +36,17 @@ pub(crate) type Models = BTreeMap<String, Model>;
 pub(crate) struct Upstream {
     pub(crate) https: bool,
     pub(crate) target: Target,
+    /// A credential goes there.
+    pub(crate) lends: bool,
     /// The path before every endpoint, without a slash at its end.
     base: String,
 }
 
 impl Upstream {
-    /// Says whether a connection to one is a connection to the other.
+    /// Says whether a connection to one is a connection to the other. One that was opened where no key travels was not
+    /// asked whether a key may.
     pub(crate) fn is_at(&self, other: &Self) -> bool {
-        self.https == other.https && self.target == other.target
+        self.https == other.https && self.target == other.target && self.lends == other.lends
     }
 }
 
@@ -89,7 +92,7 @@ impl Route {
         }
         let target = Target::authority(authority, Some(if https { HTTPS } else { HTTP }))
             .map_err(|source| BadRoute::Host { route: route(), source })?;
-        let upstream = Arc::new(Upstream { https, target, base: path.trim_end_matches('/').to_owned() });
+        let upstream = Arc::new(Upstream { https, target, lends: false, base: path.trim_end_matches('/').to_owned() });
         Ok(Self { name: route(), wire, upstream, credential: None, models: Arc::default(), old_limit: false })
     }
 
@@ -97,6 +100,7 @@ impl Route {
     #[must_use]
     pub fn with_credential(mut self, credential: Arc<Credential>) -> Self {
         self.credential = Some(credential);
+        self.upstream = Arc::new(Upstream { lends: true, ..Upstream::clone(&self.upstream) });
         self
     }
 
@@ -116,7 +120,8 @@ impl Route {
 
     /// Says whether another route leads to the same place in the same way.
     pub fn leads_where(&self, other: &Self) -> bool {
-        self.wire == other.wire && self.upstream == other.upstream
+        let place = |route: &Self| Upstream { lends: false, ..Upstream::clone(&route.upstream) };
+        self.wire == other.wire && place(self) == place(other)
     }
 
     /// Says whether a model is either not known here yet, or known at this price. How long its answers usually are is

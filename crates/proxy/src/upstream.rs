@@ -57,6 +57,8 @@ type Sender = http1::SendRequest<Full<Bytes>>;
 pub(crate) enum Failed {
     /// There was no connection, so nothing was asked.
     Connect(io::Error),
+    /// There may be none as things are set, and asking again changes nothing: says why, and what to do next.
+    Barred(String),
     /// It was asked, and nobody knows what came of it.
     Lost(hyper::Error),
 }
@@ -65,6 +67,7 @@ impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(error) => write!(f, "{error}"),
+            Self::Barred(why) => f.write_str(why),
             Self::Lost(error) => write!(f, "{error}"),
         }
     }
@@ -129,7 +132,7 @@ impl Endpoints {
             let (mut sender, fresh) = match self.shelf.take(upstream) {
                 Some(sender) => (sender, false),
                 // On the heap: few calls open a connection, and every call would carry the room for it about.
-                None => (Box::pin(self.open(upstream)).await.map_err(Failed::Connect)?, true),
+                None => (Box::pin(self.open(upstream)).await?, true),
             };
             if !fresh && !matches!(timeout(SOON, sender.ready()).await, Ok(Ok(()))) {
                 continue;
@@ -152,32 +155,36 @@ impl Endpoints {
         }
     }
 
-    async fn open(&self, upstream: &Upstream) -> io::Result<Sender> {
-        let stream = self.reach(&upstream.target, upstream.https).await?;
+    async fn open(&self, upstream: &Upstream) -> Result<Sender, Failed> {
+        let stream = self.reach(upstream).await?;
         if !upstream.https {
-            return speak(stream).await;
+            return Ok(speak(stream).await?);
         }
         let mut config = ClientConfig::clone(&*self.resolver.tls()?);
         // Measured: a call over HTTP/2 takes half a millisecond longer than over a connection of its own that is kept
         // open, and an agent makes few calls at the same time. So it is not offered.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        speak(timeout(self.limits.dial_time, secure(Arc::new(config), &upstream.target, stream)).await??).await
+        let secured = timeout(self.limits.dial_time, secure(Arc::new(config), &upstream.target, stream));
+        let stream = secured.await.map_err(io::Error::from)?.map_err(|error| match distrust(&error) {
+            Some(why) => Failed::Barred(why),
+            None => Failed::Connect(error),
+        })?;
+        Ok(speak(stream).await?)
     }
 
-    async fn reach(&self, target: &Target, https: bool) -> io::Result<TcpStream> {
+    async fn reach(&self, upstream: &Upstream) -> Result<TcpStream, Failed> {
+        let target = &upstream.target;
         let addresses = match target.literal() {
             Some(address) => vec![address],
-            None => timeout(self.limits.resolve_time, self.resolver.resolve(target.host())).await??,
+            None => timeout(self.limits.resolve_time, self.resolver.resolve(target.host()))
+                .await
+                .map_err(io::Error::from)??,
         };
         let deadline = Instant::now() + self.limits.dial_time;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses.into_iter().map(|address| address.to_canonical()).take(8) {
-            if !may_be_endpoint(address, https) {
-                let why = match address::kind(address) {
-                    Some(kind) if https => format!("its address is {kind}"),
-                    _ => "a key does not travel in the clear, and its base URL is not `https://`".to_owned(),
-                };
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+            if let Some(why) = bar(address, upstream.https, upstream.lends) {
+                return Err(Failed::Barred(why));
             }
             match timeout_at(deadline, self.resolver.dial(SocketAddr::new(address, target.port()))).await {
                 Ok(Ok(stream)) => {
@@ -189,18 +196,42 @@ impl Endpoints {
                 Err(_) => last = io::ErrorKind::TimedOut.into(),
             }
         }
-        Err(last)
+        Err(Failed::Connect(last))
     }
 }
 
-/// The person who configured an endpoint may have it at home. A key never travels in the clear but on this machine,
-/// and never to where clouds keep theirs.
-fn may_be_endpoint(address: IpAddr, https: bool) -> bool {
-    match address::kind(address) {
-        Some(Kind::Loopback) => true,
-        Some(kind) => https && kind.may_be_listed(),
-        None => https,
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Connect(error)
     }
+}
+
+/// Says why an endpoint must not be at an address. The person who configured it may have it at home. A key never travels
+/// in the clear but on this machine, nothing does to strangers, and nothing goes to where clouds keep their keys.
+fn bar(address: IpAddr, https: bool, lends: bool) -> Option<String> {
+    match address::kind(address) {
+        Some(Kind::Loopback) => None,
+        Some(kind) if !kind.may_be_listed() => {
+            Some(format!("its address is {kind}, where no endpoint may be; correct its base URL"))
+        }
+        _ if https => None,
+        _ if lends => Some(
+            "a key does not travel in the clear; write `https://` in its base URL, or lead to it through a tunnel that \
+             begins at `http://localhost`"
+                .to_owned(),
+        ),
+        Some(_) => None,
+        None => Some("it is a stranger's machine, asked in the clear; write `https://` in its base URL".to_owned()),
+    }
+}
+
+/// Says why nobody may speak to a server that has shown its certificate; `None` where something else went wrong.
+fn distrust(error: &io::Error) -> Option<String> {
+    let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    matches!(inner, rustls::Error::InvalidCertificate(_)).then(|| {
+        let why = ralph_core::text::plain(ralph_core::text::first_line(&inner.to_string(), 120));
+        format!("its certificate is not trusted ({why}); add the authority that signed it to those of this machine")
+    })
 }
 
 /// Speaks TLS over a connection, to the name that was asked for and no other.
@@ -225,21 +256,41 @@ async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::credential::{Credential, Place};
+    use crate::meter::Wire;
+    use crate::route::Route;
 
     #[test]
     fn where_an_endpoint_may_be() {
-        for (address, plain, tls) in [
-            ("127.0.0.1", true, true),
-            ("::1", true, true),
-            ("10.0.0.1", false, true),
-            ("93.184.215.14", false, true),
-            ("169.254.169.254", false, false),
-            ("fd00:ec2::254", false, false),
-            ("224.0.0.1", false, false),
-            ("0.0.0.0", false, false),
+        // In the clear with a key and without one, over TLS with and without.
+        for (address, want) in [
+            ("127.0.0.1", [true, true, true, true]),
+            ("::1", [true, true, true, true]),
+            ("10.0.0.1", [false, true, true, true]),
+            ("fd12::1", [false, true, true, true]),
+            ("::ffff:192.168.1.5", [false, true, true, true]),
+            ("93.184.215.14", [false, false, true, true]),
+            ("169.254.169.254", [false; 4]),
+            ("fd00:ec2::254", [false; 4]),
+            ("224.0.0.1", [false; 4]),
+            ("0.0.0.0", [false; 4]),
         ] {
             let address = address.parse().unwrap();
-            assert_eq!((may_be_endpoint(address, false), may_be_endpoint(address, true)), (plain, tls), "{address}");
+            let may = [(false, true), (false, false), (true, true), (true, false)]
+                .map(|(https, lends)| bar(address, https, lends).is_none());
+            assert_eq!(may, want, "{address}");
         }
+    }
+
+    /// A connection that was opened where no key travels must not carry one.
+    #[test]
+    fn connections_are_kept_apart() {
+        let bare = Route::new("a", Wire::OpenAi, "http://box:11434/v1").unwrap();
+        let secret = ralph_core::secret::Secret::new("sk-0123456789");
+        let credential = Arc::new(Credential::new("K", &secret, Place::Bearer).unwrap());
+        let lending = bare.clone().with_credential(credential);
+        assert!(bare.leads_where(&lending));
+        assert!(bare.upstream.is_at(&bare.upstream));
+        assert!(!bare.upstream.is_at(&lending.upstream));
     }
 }

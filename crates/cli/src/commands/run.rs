@@ -44,8 +44,9 @@ pub(crate) async fn run(setup: &Setup, args: Run, ui: &mut Ui) -> Outcome {
             let hint = error.hint().unwrap_or_default();
             Failure::usage(error.to_string()).hint(hint)
         })?;
-        if setup.host.secrets().find(&loan.secret).map_err(ralph_engine::Error::from)?.is_none() {
-            return Err(ralph_engine::Error::NoSecret { name: loan.secret }.into());
+        match setup.host.secrets().find(&loan.secret).map_err(ralph_engine::Error::from)? {
+            Some(found) => ralph_engine::egress::lendable(&found, &[&loan.host])?,
+            None => return Err(ralph_engine::Error::NoSecret { name: loan.secret }.into()),
         }
         // Whoever lends a secret to a host means it to be reached.
         flags.allow_hosts.push(loan.host);

@@ -16,7 +16,7 @@ use ralph_engine::Error;
 use ralph_engine::egress::{Doors, Lent, Loan};
 #[cfg(target_os = "linux")]
 use ralph_engine::egress::{Heard, Pass};
-use ralph_engine::host::DEFAULT_BACKEND;
+use ralph_engine::host::{DEFAULT_BACKEND, short_key};
 use ralph_proxy::ledger::{Caps, Ledger};
 use ralph_sandbox::{Exec, Limit, Sandbox, Sink, Spec, Status, Stream};
 
@@ -24,7 +24,7 @@ use super::run::warn_of;
 use crate::args::SandboxExec;
 use crate::error::{Failure, Outcome};
 use crate::setup::{Flags, Setup};
-use crate::ui::Ui;
+use crate::ui::{Ui, YELLOW, paint};
 
 pub(crate) async fn exec(setup: &Setup, args: SandboxExec, ui: &mut Ui) -> Outcome {
     let backend = match &args.name {
@@ -39,6 +39,9 @@ pub(crate) async fn exec(setup: &Setup, args: SandboxExec, ui: &mut Ui) -> Outco
         Some(_) => None,
         None => Some(borrow(setup, &args, backend.capabilities().network_policy).await?),
     };
+    for name in setup.host.short_keys() {
+        ui.say(&format!("{} {}", paint(YELLOW, "!"), short_key(&name)));
+    }
     let (sandbox, own) = match (&args.name, &lent) {
         (Some(name), _) => (backend.open(name).await.map_err(Error::from)?, false),
         (None, Some(lent)) => (lent.make(&*backend, &args).await?, true),

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Read as _};
 
 use jiff::{SignedDuration, Timestamp};
 use ralph_core::exit::Exit;
-use ralph_core::secret::{Command, Kind, LONGEST, Name, Secret, expiry, read, words};
+use ralph_core::secret::{Command, Kind, LONGEST, Name, Secret, expiry, read_new, words};
 use ralph_engine::secret::{New, Verdict, trial};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::json;
@@ -50,8 +50,8 @@ pub(crate) async fn set(setup: &Setup, args: Set, ui: &mut Ui) -> Outcome {
             _ => None,
         };
         ui.object(&json!({"format": 1, "name": name.as_str(), "kind": kind, "source": stored.source,
-            "expires": expires, "tried": matches!(verdict, Some(Verdict::Taken { .. } | Verdict::Read)),
-            "taken_by": taken_by}));
+            "expires": expires, "tried": matches!(verdict, Some(Verdict::Taken { .. })),
+            "form_checked": matches!(verdict, Some(Verdict::Read)), "taken_by": taken_by}));
         return Ok(Exit::Success);
     }
     let trial = match verdict {
@@ -103,7 +103,7 @@ fn take(name: &Name, ui: &mut Ui) -> Result<Secret, Failure> {
         let text = text.map_err(|error| refuse(&error, Some(format!("ralph secret set {name}, and type it"))))?;
         zeroize::Zeroizing::new(text.to_owned())
     };
-    read(&given).map_err(|error| {
+    read_new(&given).map_err(|error| {
         let hint = error.hint();
         let mut failure = Failure::usage(format!("the value of `{name}` cannot be used: {error}"));
         failure.hint = hint;

@@ -42,7 +42,7 @@ pub(crate) struct World {
     agent: Agent,
     pub(crate) key: Key,
     pub(crate) path: String,
-    _runtime: tokio::runtime::Runtime,
+    runtime: tokio::runtime::Runtime,
 }
 
 /// `None`, told loudly, where the real program is not there.
@@ -69,7 +69,7 @@ pub(crate) fn world_with(programs: &Path, agent: Agent, key: Key, turns: Vec<Tur
         ),
     );
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-    World { stage, server, agent, key, path, _runtime: runtime }
+    World { stage, server, agent, key, path, runtime }
 }
 
 impl World {
@@ -367,6 +367,57 @@ fn crashes() {
     let said = world.ralph(&["run"]);
     assert_eq!(said.code, 5, "{said}");
     assert!(said.stderr.contains("segmentation fault"), "{said}");
+}
+
+/// A server whose certificate nobody trusts is no outage: the run rests at once and says why and what to do.
+#[test]
+fn its_provider_is_not_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let call = r#"curl -s -H "x-api-key: $ANTHROPIC_API_KEY" -d '{"model":"claude-sonnet-4-5","max_tokens":9,"messages":[]}' "$ANTHROPIC_BASE_URL/v1/messages""#;
+    // It would go on asking for ever.
+    let programs = stand_in(folder.path(), &format!("while :; do {call}; sleep 1; done"));
+    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let stranger = world.runtime.block_on(Server::builder().tls(&["localhost"]).start()).unwrap();
+    let models = format!(
+        "profiles:\n  default-cheap:\n    litellm_model: \"anthropic/claude-sonnet-4-5\"\n    \
+         base_url: \"{}\"\n    api_key_env: {}\n",
+        stranger.url(),
+        API_KEY.variable
+    );
+    world.stage.config("models.yaml", &models);
+    let began = Instant::now();
+    let said = world.ralph(&["run"]);
+    assert!(began.elapsed() < Duration::from_mins(1), "{said}");
+    assert!(said.code != 0 && said.stderr.contains("its certificate is not trusted"), "{said}");
+    assert!(said.stderr.contains("add the authority that signed it"), "{said}");
+    let paused = world.events().into_iter().find_map(|event| match event {
+        Event::Paused { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert!(matches!(paused, Some(Reason::Provider { .. })), "{paused:?}");
+    assert_eq!(stranger.requests(), []);
+}
+
+/// A subscription is lent to nobody but Anthropic, wherever the environment says its models are.
+#[test]
+fn a_subscription_is_not_lent_to_strangers() {
+    let folder = tempfile::tempdir().unwrap();
+    let programs = stand_in(folder.path(), "exit 0");
+    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    world.stage.config("models.yaml", "profiles:\n  default-cheap: {litellm_model: anthropic/claude-sonnet-4-5}\n");
+    let token = ["sk-", "ant-oat01-nobodys-at-all"].concat();
+    for (variable, base) in [
+        ("CLAUDE_CODE_OAUTH_TOKEN", "https://api.z.ai/api/anthropic"),
+        // It is what it is, whatever it is called.
+        ("ANTHROPIC_API_KEY", "https://api.z.ai/api/anthropic"),
+    ] {
+        let env = [("PATH", world.path.as_str()), (variable, &token), ("ANTHROPIC_BASE_URL", base)];
+        let said = world.stage.ralph_with(&env, &["run"]);
+        assert_eq!(said.code, 4, "{said}");
+        assert!(said.stderr.contains("a subscription of Claude, which nobody but Anthropic may see"), "{said}");
+        assert!(said.stderr.contains("ralph secret set ANTHROPIC_AUTH_TOKEN"), "{said}");
+        assert_eq!(world.stage.runs(), Vec::<String>::new(), "a run was made");
+    }
 }
 
 /// What else it wrote into the task is put aside, and its ticks are claims all the same.

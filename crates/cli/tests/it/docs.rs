@@ -194,7 +194,7 @@ fn wrong(text: &str, commands: &BTreeMap<String, String>) -> Vec<String> {
             |word: &&str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') && !word.starts_with('-');
         let Some(first) = words.next_if(plain) else { continue };
         let mut name = format!("ralph {first}");
-        let hidden = ["prune-sandboxes"].contains(&first);
+        let hidden = ["prune-sandboxes", "store-token", "get-token"].contains(&first);
         if !commands.contains_key(&name) && !hidden {
             if !PROSE.contains(&first) {
                 problems.push(format!("`{call}` names the command `{first}`, which does not exist"));

@@ -201,7 +201,8 @@ fn hang_up(book: &Book, enough: &CancellationToken) -> u64 {
             let (cost, usage) = (Micros::ZERO, Usage::default());
             let calling = Told::Calling { id, route: route.clone(), model: model.clone(), cost: Micros(9), tokens: 9 };
             book.write("box", &calling);
-            let call = Call { id, route, model, usage, cost, charge: Charge::Nothing, limits: Vec::new() };
+            let (answered_by, limits, charge) = (None, Vec::new(), Charge::Nothing);
+            let call = Call { id, route, model, answered_by, usage, cost, charge, limits };
             book.write(
                 "box",
                 &Told::Exchanged(Exchanged {

@@ -250,6 +250,14 @@ fn a_planted_secret_is_nowhere() {
     for word in [format!("[redacted:{NAME}]"), format!("the model's answer held the secret `{NAME}`")] {
         assert!(events.contains(&word), "no `{word}` in {events}");
     }
+    // And each is an alarm: once for each place in each of the three processes, however often it is said.
+    for place in
+        ["an answer of the model", "the output of a command", "a file below `.ralph`", "the diff of an iteration"]
+    {
+        let alarm = format!("alarm: the real credential `{NAME}` was seen in {place}");
+        let times = events.matches(&alarm).count();
+        assert!((1..=3).contains(&times), "{times} times `{alarm}` in {events}");
+    }
     assert_eq!(ralph.show()["state"], "succeeded");
     came_to_the_door(&ralph, &said);
     let own = nowhere(&ralph, &said);
@@ -358,6 +366,11 @@ fn an_agent_takes_a_planted_secret_nowhere() {
     came_to_the_door(&ralph, &said);
     let book = fs::read_to_string(ralph.run_folder().join("audit.jsonl")).unwrap();
     assert!(book.contains(&format!("/v1/files/[redacted:{HOST_NAME}]/[redacted:{NAME}]")), "{book}");
+    let events = Value::from(ralph.events()).to_string();
+    for name in [NAME, HOST_NAME] {
+        let alarm = format!("alarm: the real credential `{name}` was seen in what the agent printed");
+        assert_eq!(events.matches(&alarm).count(), 1, "{events}");
+    }
     nowhere(&ralph, &said);
 }
 

@@ -425,6 +425,11 @@ fn a_profile_without_a_key_or_a_name_is_not_tried() {
     let said = stage.ralph_with(&[("CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-nobodys")], &["profile", "test", "sold"]);
     assert_eq!(said.code, 4, "{said}");
     assert!(said.stderr.contains("next: ralph secret set ANTHROPIC_API_KEY"), "{said}");
+    // Nobody on the way may read a key.
+    stage.config("models.yaml", "profiles:\n  own: {litellm_model: groq/x, base_url: \"http://gw.corp/v1\"}\n");
+    let said = stage.ralph_with(&[("GROQ_API_KEY", KEY)], &["profile", "test", "own"]);
+    assert_eq!(said.code, 1, "{said}");
+    assert!(said.stderr.contains("next: use `https://gw.corp`, or a tunnel: "), "{said}");
     let said = stage.ralph(&["profile", "test", "onw"]);
     assert_eq!(said.code, 2, "{said}");
     assert!(said.stderr.contains("did you mean `own`?"), "{said}");

@@ -199,6 +199,67 @@ fn a_refusal_stores_nothing() {
     }
 }
 
+/// Whoever listens on the way would have it.
+#[test]
+fn a_key_is_not_tried_in_the_clear() {
+    let stage = Stage::new();
+    let args = ["secret", "set", "MY_GATEWAY", "--kind", "gateway", "--base-url", "http://gw.corp:4000/v1"];
+    let said = with_input(&stage, &[], &args, "planted-value");
+    assert_eq!(
+        said.to_string(),
+        "exit 2\n--- stderr\nralph: `MY_GATEWAY` would be tried at `gw.corp` over `http://`, and a key does not travel \
+         in the clear\n\nhint: use `https://gw.corp`, or a tunnel: ssh -N -L 4000:localhost:PORT gw.corp, and \
+         `http://localhost:4000` as base URL\n"
+    );
+    assert!(!file(&stage, "MY_GATEWAY").exists());
+}
+
+/// It is nobody else's to see, whatever the environment says about where Anthropic's models are.
+#[test]
+fn a_subscription_is_tried_at_its_own_provider_only() {
+    let stage = Stage::new();
+    let (token, gateway) = (shaped(&["sk-", "ant-oat01-nobodys"]), "https://api.z.ai/api/anthropic");
+    let set = ["secret", "set", "CLAUDE_CODE_OAUTH_TOKEN"];
+    for (env, more) in [(&[("ANTHROPIC_BASE_URL", gateway)][..], &[][..]), (&[], &["--base-url", gateway])] {
+        let said = with_input(&stage, env, &[&set[..], more].concat(), &token);
+        assert_eq!(said.code, 2, "{said}");
+        assert!(said.stderr.contains("`api.z.ai` is not whom it was bought from"), "{said}");
+        assert!(said.stderr.contains("ralph secret set ANTHROPIC_AUTH_TOKEN"), "{said}");
+        assert!(!file(&stage, "CLAUDE_CODE_OAUTH_TOKEN").exists());
+    }
+}
+
+/// Nobody could look for it, so nobody takes it.
+#[test]
+fn a_secret_has_a_length() {
+    let stage = Stage::new();
+    let said = with_input(&stage, &[], &["secret", "set", "LITELLM_PROXY_API_KEY", "--no-validate"], "sk-1234");
+    assert_eq!(said.code, 2, "{said}");
+    assert!(said.stderr.contains("fewer than 8 characters") && said.stderr.contains("LITELLM_MASTER_KEY"), "{said}");
+    assert!(!file(&stage, "LITELLM_PROXY_API_KEY").exists());
+    for args in
+        [&["run", "--lend", "SHORT_TOKEN=x.io"][..], &["sandbox", "exec", "--lend", "SHORT_TOKEN=x.io", "--", "true"]]
+    {
+        let said = stage.ralph_with(&[("SHORT_TOKEN", "sk-1234")], args);
+        assert_eq!(said.code, 4, "{said}");
+        assert!(said.stderr.contains("`SHORT_TOKEN` is shorter than 8 characters"), "{said}");
+        assert!(said.stderr.contains("then: ralph secret set SHORT_TOKEN"), "{said}");
+    }
+}
+
+#[test]
+fn agents_without_a_credential_say_why() {
+    let stage = Stage::new();
+    for (agent, told) in [
+        ("cursor", "agent `cursor` talks to its maker only"),
+        ("custom", "agent `custom` has no credential of its own"),
+        ("cursro", "there is no agent `cursro`"),
+    ] {
+        let said = stage.ralph(&["secret", "check", "--agent", agent]);
+        assert!(said.code == 2 && said.stderr.contains(told) && said.stderr.contains("\nhint: "), "{said}");
+    }
+}
+
 #[test]
 fn without_a_network() {
     let stage = Stage::new();

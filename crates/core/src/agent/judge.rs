@@ -16,6 +16,8 @@ pub struct Seen {
     pub limits: Vec<(String, String)>,
     /// The run's own budget refused it.
     pub spent: bool,
+    /// Its endpoint must not be spoken to as things are set: why, and what to do next.
+    pub barred: Option<String>,
 }
 
 /// What is known of a session at its end.
@@ -48,6 +50,10 @@ pub enum Outcome {
     Overload,
     /// The provider does not take the key.
     Auth,
+    /// The provider must not be spoken to as things are set, which a person has to change.
+    Barred {
+        why: String,
+    },
     /// The run's own budget is spent.
     Spend,
     /// No money left at the provider.
@@ -100,14 +106,17 @@ pub fn hopeless(calls: &[Seen]) -> bool {
     let told = calls.iter().rev().filter(|call| call.spent || call.status.is_some());
     let last = told.take_while(failed);
     let (all, spent) = last.fold((0, 0), |(all, spent), call| (all + 1, spent + usize::from(call.spent)));
-    // A spent budget stays spent.
-    all >= ENOUGH || spent >= 3
+    // A spent budget stays spent, and so does what nobody may speak to.
+    all >= ENOUGH || spent >= 3 || calls.last().is_some_and(|call| call.barred.is_some())
 }
 
 /// The last call says why a session ended, if it failed. An agent that went on after a failure has got over it.
 fn by_door(last: &Seen, ended: &Ended<'_>) -> Option<Outcome> {
     if last.spent {
         return Some(Outcome::Spend);
+    }
+    if let Some(why) = &last.barred {
+        return Some(Outcome::Barred { why: why.clone() });
     }
     // A refusal of the door itself is no word of the provider.
     if let Some(why) = last.status.filter(|status| (400..500).contains(status)).and_then(|_| refused(ended)) {

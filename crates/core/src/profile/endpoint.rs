@@ -1,5 +1,7 @@
 //! Where a profile's calls go.
 
+use core::net::IpAddr;
+
 use super::provider::{UnknownModel, Wire};
 use super::yaml::Profile;
 use crate::env::{self, Env};
@@ -25,7 +27,28 @@ impl Endpoint {
     pub fn host(&self) -> Option<(String, u16)> {
         split(&self.base_url).ok()
     }
+
+    /// Says whether what is sent there can be read on its way: plain HTTP that leaves this machine.
+    pub fn is_in_the_clear(&self) -> bool {
+        self.base_url.starts_with("http://") && !self.is_here()
+    }
+
+    /// Says whether the token of a Claude subscription may go there: to Anthropic itself, or to this machine.
+    pub fn takes_subscriptions(&self) -> bool {
+        self.is_here() || self.host().is_some_and(|(host, _)| host == ANTHROPIC)
+    }
+
+    /// Says whether it is on this very machine.
+    fn is_here(&self) -> bool {
+        self.host().is_some_and(|(host, _)| {
+            let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+            host == "localhost" || literal.is_ok_and(|address| address.to_canonical().is_loopback())
+        })
+    }
 }
+
+/// Where subscriptions of Claude are good.
+pub const ANTHROPIC: &str = "api.anthropic.com";
 
 /// The API version of Azure deployments that is asked for when nobody names another.
 pub const AZURE_VERSION: &str = "2024-10-21";
@@ -64,7 +87,7 @@ impl BadEndpoint {
 /// it is good at the provider itself, and nobody else's to see.
 pub fn credential_names(profile: &Profile, endpoint: &Endpoint) -> Vec<String> {
     let mut names = endpoint.key_envs.clone();
-    let own = profile.base_url.is_none() && profile.api_key_env.is_none();
+    let own = profile.base_url.is_none() && profile.api_key_env.is_none() && endpoint.takes_subscriptions();
     if endpoint.wire == Wire::Anthropic && own && !names.is_empty() {
         names.push(env::CLAUDE_CODE_OAUTH_TOKEN.to_owned());
     }
@@ -311,6 +334,45 @@ mod tests {
         ] {
             let endpoint = endpoint(&profile("zai/g", Some(url)), &Env::default()).expect("an endpoint");
             assert_eq!(endpoint.host(), Some((want.0.to_owned(), want.1)));
+        }
+    }
+
+    #[test]
+    fn a_subscription_is_for_its_own_provider() {
+        for (base, want) in [
+            (None, true),
+            (Some("https://api.anthropic.com"), true),
+            (Some("https://API.Anthropic.com:443/"), true),
+            (Some("http://127.0.0.1:9"), true),
+            (Some("https://api.z.ai/api/anthropic"), false),
+            (Some("https://api.anthropic.com.evil.io"), false),
+            (Some("https://anthropic.com"), false),
+        ] {
+            let env = Env::new(base.map(|base| ("ANTHROPIC_BASE_URL".to_owned(), base.to_owned())));
+            let profile = profile("anthropic/m", None);
+            let endpoint = endpoint(&profile, &env).expect("an endpoint");
+            let names = credential_names(&profile, &endpoint);
+            assert_eq!(names.iter().any(|name| name == env::CLAUDE_CODE_OAUTH_TOKEN), want, "{base:?}");
+            assert_eq!(endpoint.takes_subscriptions(), want, "{base:?}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_read_on_its_way() {
+        for (url, want) in [
+            ("http://localhost:11434", false),
+            ("http://127.0.0.1:4000/v1", false),
+            ("http://127.9.9.9", false),
+            ("http://[::1]:8", false),
+            ("https://gw.corp", false),
+            ("http://gw.corp", true),
+            ("http://10.0.0.5:11434", true),
+            ("http://localhost.evil.io", true),
+            ("http://127.0.0.1.nip.io", true),
+            ("http://box:8000/v1", true),
+        ] {
+            let endpoint = endpoint(&profile("openai/g", Some(url)), &Env::default()).expect("an endpoint");
+            assert_eq!(endpoint.is_in_the_clear(), want, "{url}");
         }
     }
 

@@ -9,7 +9,7 @@ mod provider;
 mod yaml;
 
 pub use catalog::{Entry, Error, Profiles, SHIPPED, Source, Trust};
-pub use endpoint::{AZURE_VERSION, BadEndpoint, Endpoint, credential_names, endpoint};
+pub use endpoint::{ANTHROPIC, AZURE_VERSION, BadEndpoint, Endpoint, credential_names, endpoint};
 pub use limit::{LimitField, reasons};
 pub use provider::{Model, PROVIDERS, Provider, UnknownModel, Wire};
 pub use yaml::{BadFile, PriceAsk, Profile, parse};

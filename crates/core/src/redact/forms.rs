@@ -3,16 +3,21 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Shorter values are words and ports; masking them would only make text unreadable.
-const MIN_SECRET: usize = 8;
+/// Values with fewer characters are words and ports; masking them would only make text unreadable.
+pub const SHORTEST: usize = 8;
 /// Shorter pieces of base 64 turn up by chance.
 const MIN_BASE64: usize = 10;
+
+/// Says whether a secret is too short to be looked for.
+pub fn too_short(secret: &str) -> bool {
+    secret.trim().chars().count() < SHORTEST
+}
 
 /// Returns every text that stands for the secret, or nothing when it is too short to look for.
 pub fn forms(secret: &str) -> BTreeSet<String> {
     let secret = secret.trim();
     let mut forms = BTreeSet::new();
-    if secret.chars().count() < MIN_SECRET {
+    if too_short(secret) {
         return forms;
     }
     forms.insert(secret.to_owned());

@@ -1,8 +1,9 @@
 //! Finds and masks the secrets of a run in a text that is there as a whole.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aho_corasick::AhoCorasick;
 
@@ -28,6 +29,15 @@ struct Inner {
     names: Vec<String>,
     longest: usize,
     several_lines: bool,
+    sightings: Mutex<Sightings>,
+}
+
+/// Which secrets were seen in which places: no more than there are names, times the places that the code names.
+#[derive(Default)]
+struct Sightings {
+    known: BTreeSet<(String, &'static str)>,
+    /// Those that nobody was told of yet.
+    fresh: Vec<(String, &'static str)>,
 }
 
 impl fmt::Debug for Redactor {
@@ -50,7 +60,7 @@ impl Redactor {
         let several_lines = patterns.iter().any(|pattern| pattern.contains(['\n', '\r']));
         let search =
             AhoCorasick::new(&patterns).expect("a run has a handful of secrets, far below the limit of states");
-        Self(Arc::new(Inner { search, names, longest, several_lines }))
+        Self(Arc::new(Inner { search, names, longest, several_lines, sightings: Mutex::default() }))
     }
 
     /// Replaces every secret by `[redacted:NAME]`, where the name is the secret's or that of its shape.
@@ -68,6 +78,32 @@ impl Redactor {
         }
         out.push_str(text.get(at..).unwrap_or(""));
         Cow::Owned(out)
+    }
+
+    /// As [`Self::redact`], for a text in which no secret of the run has any business. That one stood there is remembered,
+    /// once for each name and place, for whoever raises the alarm.
+    pub fn redact_in<'t>(&self, place: &'static str, text: &'t str) -> Cow<'t, str> {
+        let masked = self.redact(text);
+        if matches!(masked, Cow::Owned(_)) {
+            for found in self.find(text) {
+                if let Shape::Known(name) = found.shape {
+                    let (seen, mut sightings) = ((name, place), self.sightings());
+                    if sightings.known.insert(seen.clone()) {
+                        sightings.fresh.push(seen);
+                    }
+                }
+            }
+        }
+        masked
+    }
+
+    /// Returns the secrets that were seen where they have no business since this was last asked, and where.
+    pub fn seen(&self) -> Vec<(String, &'static str)> {
+        std::mem::take(&mut self.sightings().fresh)
+    }
+
+    fn sightings(&self) -> MutexGuard<'_, Sightings> {
+        self.0.sightings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finds every secret, in order; finds that overlap are one, named after a known secret if one is among them.
@@ -155,6 +191,22 @@ mod tests {
             assert_eq!(redactor().redact(&masked), masked, "masking twice changes nothing");
             assert_eq!(redactor().find(text).is_empty(), text == want);
         }
+    }
+
+    #[test]
+    fn a_secret_out_of_place_is_remembered_once() {
+        let redactor = redactor();
+        let shaped = ["gh", "p_q8Wz7Xv6Cu5Tb4Sn3Rm2Pl1Kk0Jj9Ii8Hh7G"].concat();
+        for _ in 0..3 {
+            assert_eq!(redactor.redact("hunter2-hunter2"), "[redacted:PAT]");
+            assert_eq!(redactor.redact_in("the diff", &shaped), "[redacted:github-token]");
+            assert_eq!(redactor.redact_in("the diff", "a hunter2-hunter2"), "a [redacted:PAT]");
+            redactor.clone().redact_in("a log", "hunter2-hunter2 pa\"ss/wörd+1 hunter2-hunter2");
+        }
+        let pair = |name: &str, place| (name.to_owned(), place);
+        assert_eq!(redactor.seen(), [pair("PAT", "the diff"), pair("PAT", "a log"), pair("ODD", "a log")]);
+        redactor.redact_in("a log", "hunter2-hunter2");
+        assert_eq!(redactor.seen(), []);
     }
 
     #[test]

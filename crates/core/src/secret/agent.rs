@@ -28,19 +28,27 @@ pub const AGENTS: &[Agent] = &[
     Agent { name: "goose", secrets: CHAT },
 ];
 
-/// A name that is no agent's.
+/// A name of no agent that has a credential of its own.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no agent `{name}`")]
-pub struct UnknownAgent {
-    pub name: String,
+pub enum UnknownAgent {
+    #[error("there is no agent `{name}`")]
+    Nobody { name: String },
+    #[error("agent `{name}` talks to its maker only, so no credential can be lent to it")]
+    Maker { name: String },
+    #[error("agent `custom` has no credential of its own: a run lends it that of its profile")]
+    Custom,
 }
 
 impl UnknownAgent {
     pub fn hint(&self) -> Option<String> {
         let all = AGENTS.iter().map(|agent| agent.name);
-        Some(match text::did_you_mean(&self.name, all.clone()) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("it is one of {}", all.collect::<Vec<_>>().join(", ")),
+        Some(match self {
+            Self::Nobody { name } => match text::did_you_mean(name, all.clone()) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!("it is one of {}", all.collect::<Vec<_>>().join(", ")),
+            },
+            Self::Maker { .. } => format!("choose one of {}", all.collect::<Vec<_>>().join(", ")),
+            Self::Custom => "ralph secret check shows every credential; ralph profile ls the profiles".to_owned(),
         })
     }
 }
@@ -48,7 +56,11 @@ impl UnknownAgent {
 impl Agent {
     pub fn find(name: &str) -> Result<&'static Self, UnknownAgent> {
         let found = AGENTS.iter().find(|agent| agent.name == name);
-        found.ok_or_else(|| UnknownAgent { name: text::plain(text::first_line(name, 40)) })
+        found.ok_or_else(|| match (name, crate::agent::named(name)) {
+            ("custom", _) => UnknownAgent::Custom,
+            (_, Some(known)) => UnknownAgent::Maker { name: known.name().to_owned() },
+            (_, None) => UnknownAgent::Nobody { name: text::plain(text::first_line(name, 40)) },
+        })
     }
 
     /// The name to keep a new credential under: a subscription where the agent can use one.
@@ -80,6 +92,20 @@ mod tests {
             ("there is no agent `cloude`".to_owned(), Some("did you mean `claude`?".to_owned()))
         );
     }
+
+    /// Every agent that `ralph agent ls` shows has credentials here, or a reason why not.
+    #[test]
+    fn no_agent_is_left_out() {
+        for agent in crate::agent::all() {
+            let found = Agent::find(agent.name());
+            match found {
+                Ok(found) => assert_eq!(found.name, agent.name()),
+                Err(error) => assert!(matches!(error, UnknownAgent::Maker { .. }) && agent.wires().is_empty()),
+            }
+        }
+        assert_eq!(Agent::find("custom"), Err(UnknownAgent::Custom));
+    }
+
     /// What is said of an agent's credentials is what its runs do.
     #[test]
     fn the_order_is_that_of_runs() {

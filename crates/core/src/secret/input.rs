@@ -1,6 +1,7 @@
 //! What somebody typed or piped, made into a secret: pasting goes wrong in a few ways that can be told.
 
 use super::{BadCommand, Command, Secret};
+use crate::redact::{SHORTEST, too_short};
 
 /// More than any key; less than a file that was piped in by mistake.
 pub const LONGEST: usize = 64 * 1024;
@@ -12,6 +13,8 @@ pub enum BadValue {
     Empty,
     #[error("it is longer than {LONGEST} bytes")]
     Long,
+    #[error("it has fewer than {SHORTEST} characters, so it could be neither masked nor kept from coming back")]
+    Short,
     #[error("it has several lines and is no PEM")]
     Lines,
     #[error("it holds blanks or control characters")]
@@ -29,11 +32,23 @@ impl BadValue {
         if let Self::Command(command) = self {
             return command.hint();
         }
+        if *self == Self::Short {
+            return Some(format!(
+                "have one of {SHORTEST} characters or more made where it was issued (LiteLLM: `LITELLM_MASTER_KEY`), and \
+                 store that"
+            ));
+        }
         Some(
             "give the value alone: printf %s VALUE | ralph secret set NAME, or `ralph secret set NAME` at a terminal"
                 .to_owned(),
         )
     }
+}
+
+/// Reads a value that is to be stored. One that nobody could look for is not taken; what was stored before is.
+pub fn read_new(given: &str) -> Result<Secret, BadValue> {
+    let secret = read(given)?;
+    if too_short(secret.expose()) { Err(BadValue::Short) } else { Ok(secret) }
 }
 
 /// Reads a value as it was given; line ends around it are not part of it.
@@ -86,9 +101,9 @@ mod tests {
 
     #[test]
     fn values() {
-        check("abc\n", Ok("abc"));
-        check("\u{feff}abc\r\n", Ok("abc"));
-        check("a=b==", Ok("a=b=="));
+        check("abcdefgh\n", Ok("abcdefgh"));
+        check("\u{feff}abcdefgh\r\n", Ok("abcdefgh"));
+        check("abcdef=b==", Ok("abcdef=b=="));
         check("-----BEGIN K-----\r\nx\r\n-----END K-----\n", Ok("-----BEGIN K-----\nx\n-----END K-----"));
         check("-----BEGIN K-----\\nx\\n-----END K-----", Ok("-----BEGIN K-----\nx\n-----END K-----"));
         check("cmd://op read x\nttl 5\n", Ok("cmd://op read x\nttl 5"));
@@ -101,6 +116,16 @@ mod tests {
         check("OPENAI_API_KEY=abc", Err(BadValue::Assignment));
         check("export X_Y=abc", Err(BadValue::Assignment));
         check(&"x".repeat(LONGEST + 1), Err(BadValue::Long));
+    }
+
+    #[test]
+    fn new_values() {
+        let new = |given: &str| read_new(given).map(|secret| secret.expose().to_owned());
+        assert_eq!(new("sk-1234\n"), Err(BadValue::Short));
+        assert_eq!(new("sk-12345\n"), Ok("sk-12345".to_owned()));
+        assert_eq!(new("cmd://op"), Ok("cmd://op".to_owned()));
+        assert_eq!(new("a b"), Err(BadValue::Blanks));
+        assert_eq!(read("sk-1234\n").map(|secret| secret.expose().to_owned()), Ok("sk-1234".to_owned()));
     }
 
     proptest! {

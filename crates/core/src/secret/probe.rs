@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use super::{Kind, Secret};
 use crate::env::{self, Env};
-use crate::profile::{self, BadEndpoint, PROVIDERS, Profile, Provider, Wire};
+use crate::profile::{self, BadEndpoint, Endpoint, PROVIDERS, Profile, Provider, Wire};
 
 const GITHUB: &str = "https://api.github.com";
+const DAYTONA: &str = "https://app.daytona.io/api";
 
 /// One `GET` without a body. That it is answered says something about the credential only where the same call without it
 /// is refused.
@@ -25,6 +26,27 @@ pub enum NoProbe {
     Nowhere { name: String },
     #[error("the address to try `{name}` at cannot be used")]
     Address { name: String, source: BadEndpoint },
+    #[error("`{name}` would be tried at `{host}` over `http://`, and a key does not travel in the clear")]
+    InTheClear { name: String, host: String },
+    #[error("`{name}` is a subscription of Claude, and `{host}` is not whom it was bought from")]
+    Stranger { name: String, host: String },
+}
+
+/// Says what to do about a subscription where another host is asked.
+pub fn subscription(host: &str) -> String {
+    format!(
+        "unset {} and {}, or keep a token of `{host}` itself: ralph secret set {}",
+        env::ANTHROPIC_BASE_URL,
+        env::ANTHROPIC_API_BASE,
+        env::ANTHROPIC_AUTH_TOKEN
+    )
+}
+
+/// Says what to do about a key for a host that is asked over plain HTTP.
+pub fn in_the_clear(host: &str) -> String {
+    format!(
+        "use `https://{host}`, or a tunnel: ssh -N -L 4000:localhost:PORT {host}, and `http://localhost:4000` as base URL"
+    )
 }
 
 impl NoProbe {
@@ -34,6 +56,8 @@ impl NoProbe {
                 "say where: ralph secret set {name} --base-url https://HOST/v1, or leave the trial out: ralph secret set {name} --no-validate"
             )),
             Self::Address { source, .. } => source.hint(),
+            Self::InTheClear { host, .. } => Some(in_the_clear(host)),
+            Self::Stranger { host, .. } => Some(subscription(host)),
         }
     }
 }
@@ -51,11 +75,20 @@ pub fn probe(
         Kind::GithubApp => return Ok(None),
         Kind::GithubPat => {
             let base = base_url.or_else(|| env.get(env::GITHUB_API_URL)).unwrap_or(GITHUB);
-            let base = address(name, openai(), Some(base), env)?;
+            let base = address(name, openai(), Some(base), env)?.base_url;
             let headers = vec![("accept", "application/vnd.github+json"), ("x-github-api-version", "2022-11-28")];
             return Ok(Some(Probe { url: format!("{base}/user"), credential: bearer(), headers }));
         }
         Kind::Oauth => anthropic(),
+        Kind::ApiKey if name == env::DAYTONA_API_KEY => {
+            let base = base_url.or_else(|| env.get(env::DAYTONA_API_URL)).unwrap_or(DAYTONA);
+            let base = address(name, openai(), Some(base), env)?.base_url;
+            return Ok(Some(Probe {
+                url: format!("{base}/api-keys/current"),
+                credential: bearer(),
+                headers: Vec::new(),
+            }));
+        }
         Kind::ApiKey | Kind::Gateway => match owner(name, secret) {
             Some(provider) => provider,
             None if base_url.is_some() => openai(),
@@ -65,7 +98,12 @@ pub fn probe(
     if kind == Kind::Gateway && base_url.is_none() && provider.base_envs.iter().all(|name| env.get(name).is_none()) {
         return Err(NoProbe::Nowhere { name: name.to_owned() });
     }
-    let base = address(name, provider, base_url, env)?;
+    let endpoint = address(name, provider, base_url, env)?;
+    if kind == Kind::Oauth && !endpoint.takes_subscriptions() {
+        let host = endpoint.host().map(|(host, _)| host).unwrap_or_default();
+        return Err(NoProbe::Stranger { name: name.to_owned(), host });
+    }
+    let base = endpoint.base_url;
     let version = ("anthropic-version", "2023-06-01");
     Ok(Some(match (provider.wire, kind) {
         (Wire::Anthropic, Kind::Oauth) => Probe {
@@ -125,8 +163,8 @@ fn openai() -> &'static Provider {
     Provider::find("openai").expect("it is in the table")
 }
 
-/// Returns the base URL of a provider as a run would find it.
-fn address(name: &str, provider: &Provider, base_url: Option<&str>, env: &Env) -> Result<String, NoProbe> {
+/// Returns where a provider is, as a run would find it.
+fn address(name: &str, provider: &Provider, base_url: Option<&str>, env: &Env) -> Result<Endpoint, NoProbe> {
     let profile = Profile {
         litellm_model: format!("{}/any", provider.name),
         max_output_tokens: 1,
@@ -138,11 +176,15 @@ fn address(name: &str, provider: &Provider, base_url: Option<&str>, env: &Env) -
         timeout_s: 1,
         extra: BTreeMap::new(),
     };
-    let found = profile::endpoint(&profile, env);
-    found.map(|endpoint| endpoint.base_url).map_err(|source| match source {
+    let found = profile::endpoint(&profile, env).map_err(|source| match source {
         BadEndpoint::NoBaseUrl { .. } => NoProbe::Nowhere { name: name.to_owned() },
         source => NoProbe::Address { name: name.to_owned(), source },
-    })
+    })?;
+    if found.is_in_the_clear() {
+        let host = found.host().map(|(host, _)| host).unwrap_or_default();
+        return Err(NoProbe::InTheClear { name: name.to_owned(), host });
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -197,6 +239,13 @@ mod tests {
             &[],
             &format!("https://gw.example/anthropic/v1/models authorization=Bearer V {version}"),
         );
+        for (base_url, env) in [
+            (Some("https://api.z.ai/api/anthropic"), &[][..]),
+            (None, &[("ANTHROPIC_BASE_URL", "https://api.z.ai/api/anthropic")]),
+        ] {
+            let told = "`MINE` is a subscription of Claude, and `api.z.ai` is not whom it was bought from";
+            check("MINE", Kind::Oauth, base_url, env, told);
+        }
         // Without an address of its own a gateway's token would go to a stranger.
         let nowhere = "ralph does not know where `ANTHROPIC_AUTH_TOKEN` is used, so it cannot be tried";
         check("ANTHROPIC_AUTH_TOKEN", Kind::Gateway, None, &[], nowhere);
@@ -235,13 +284,12 @@ mod tests {
         check("K", Kind::GithubApp, None, &[], "none");
         check("MINE", Kind::ApiKey, None, &[], "ralph does not know where `MINE` is used, so it cannot be tried");
         check("MINE", Kind::Gateway, Some("https://x.io/v1"), &[], "https://x.io/v1/models authorization=Bearer V");
+        let clear = "`MINE` would be tried at `gw.corp` over `http://`, and a key does not travel in the clear";
+        check("MINE", Kind::Gateway, Some("http://gw.corp:4000/v1"), &[], clear);
         check("MINE", Kind::ApiKey, Some("ftp://x"), &[], "the address to try `MINE` at cannot be used");
-        check(
-            "DAYTONA_API_KEY",
-            Kind::ApiKey,
-            None,
-            &[],
-            "ralph does not know where `DAYTONA_API_KEY` is used, so it cannot be tried",
-        );
+        let daytona = |base: &str| format!("{base}/api-keys/current authorization=Bearer V");
+        check("DAYTONA_API_KEY", Kind::ApiKey, None, &[], &daytona("https://app.daytona.io/api"));
+        let own = [("DAYTONA_API_URL", "https://daytona.corp/api")];
+        check("DAYTONA_API_KEY", Kind::ApiKey, None, &own, &daytona("https://daytona.corp/api"));
     }
 }

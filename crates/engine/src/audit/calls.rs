@@ -16,6 +16,7 @@ use ralph_core::money::Micros;
 use ralph_core::price::Usage;
 use ralph_core::redact::Redactor;
 use ralph_core::text;
+use ralph_proxy::meter::Refusal;
 use ralph_proxy::notice::{Charge, Entry, Told};
 use serde::{Deserialize, Serialize};
 
@@ -188,7 +189,11 @@ impl Calls {
                 // What was refused at the door is no word of the provider; a refusal for want of money was told before.
                 let Some(call) = &exchanged.call else { return };
                 let limits = call.limits.clone();
-                pages.seen.push(Seen { at, status: exchanged.status, limits: limits.clone(), spent: false });
+                let barred = match exchanged.refused.as_deref() {
+                    Some(Refusal::Barred(why)) => Some(redactor.redact(why).into_owned()),
+                    _ => None,
+                };
+                pages.seen.push(Seen { at, status: exchanged.status, limits: limits.clone(), spent: false, barred });
                 // One that was given up and charged already is not charged again.
                 if pages.under_way.remove(&call.id).is_some() {
                     pages.charge(Charged {
@@ -203,7 +208,9 @@ impl Calls {
                     });
                 }
             }
-            Told::Spent { .. } => pages.seen.push(Seen { at, status: None, limits: Vec::new(), spent: true }),
+            Told::Spent { .. } => {
+                pages.seen.push(Seen { at, status: None, limits: Vec::new(), spent: true, barred: None });
+            }
             _ => (),
         }
     }

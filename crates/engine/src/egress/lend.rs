@@ -10,7 +10,8 @@ use ralph_core::env::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
 use ralph_core::event::PinnedProfile;
 use ralph_core::policy::{Mode, Policy};
 use ralph_core::price::MOST_OUTPUT;
-use ralph_core::profile::{Endpoint, Wire};
+use ralph_core::profile::{ANTHROPIC, Endpoint, Wire};
+use ralph_core::redact::too_short;
 use ralph_core::secret::Kind;
 use ralph_proxy::authority::Authority;
 use ralph_proxy::credential::{Credential, Place};
@@ -326,6 +327,22 @@ fn told(wire: meter::Wire, key: &str, url: &str, phantom: &str, model: &str) -> 
     }
 }
 
+/// Refuses what must not be lent to hosts: a secret that could not be told from other text, and a subscription that is
+/// nobody else's to see.
+pub fn lendable(found: &Found, hosts: &[&str]) -> Result<(), Error> {
+    let name = found.name.clone();
+    if too_short(found.secret.expose()) {
+        return Err(Error::ShortSecret { name });
+    }
+    match hosts.iter().find(|host| found.kind == Kind::Oauth && **host != ANTHROPIC) {
+        Some(host) => {
+            let why = format!("it is a subscription of Claude, which only {ANTHROPIC} may see, and not {host}");
+            Err(Error::Lend { what: name, why })
+        }
+        None => Ok(()),
+    }
+}
+
 fn credential_of(
     host: &Host,
     name: &str,
@@ -335,6 +352,7 @@ fn credential_of(
     let Some(found) = host.secrets().find(name)? else {
         return Err(Error::NoSecret { name: name.to_owned() });
     };
+    lendable(&found, hosts)?;
     let made = Credential::new(&found.name, &found.secret, Place::AsSent)
         .and_then(|credential| credential.for_hosts(hosts))
         .map_err(|error| Error::Lend { what: name.to_owned(), why: error.to_string() })?;
@@ -369,6 +387,27 @@ mod tests {
         ] {
             let got = text.parse::<Loan>().ok();
             assert_eq!(got.as_ref().map(|loan| (loan.secret.as_str(), loan.host.as_str())), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_must_not_be_lent() {
+        let found = |kind, value: &str| Found {
+            name: "K".to_owned(),
+            secret: ralph_core::secret::Secret::new(value),
+            kind,
+            source: crate::secret::Source::Environment,
+            expires: None,
+        };
+        for (kind, value, hosts, want) in [
+            (Kind::ApiKey, "sk-12345", &["x.io"][..], None),
+            (Kind::ApiKey, "sk-1234\n", &["x.io"], Some("`K` is shorter than 8 characters")),
+            (Kind::Oauth, "sk-ant-oat01-x", &[ANTHROPIC], None),
+            (Kind::Oauth, "sk-ant-oat01-x", &[ANTHROPIC, "x.io"], Some("`K` cannot be lent to a sandbox: it is a sub")),
+        ] {
+            let told = lendable(&found(kind, value), hosts).err().map(|error| error.to_string());
+            assert_eq!(told.is_some(), want.is_some(), "{told:?}");
+            assert!(told.unwrap_or_default().starts_with(want.unwrap_or_default()));
         }
     }
 

@@ -15,7 +15,7 @@ use ralph_sandbox::Network;
 
 #[cfg(target_os = "linux")]
 pub use keeper::{Egress, Heard, Pass};
-pub use lend::{BadLoan, Doors, Lent, Loan, Way, lend};
+pub use lend::{BadLoan, Doors, Lent, Loan, Way, lend, lendable};
 
 /// The label that tells a sandbox's policy to whoever stands at its doors.
 const POLICY: &str = "ralph.policy";

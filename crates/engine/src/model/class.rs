@@ -30,6 +30,8 @@ pub enum Class {
     Quota,
     ContextTooLong,
     BadRequest,
+    /// The server cannot prove that it is who it says: asking again cannot help.
+    Untrusted,
     /// The provider does not know the model, or the address.
     NotFoundModel,
     /// A fine status, but not the expected JSON, or a cut body.
@@ -54,6 +56,7 @@ impl Class {
             Self::Quota => "quota",
             Self::ContextTooLong => "context-too-long",
             Self::BadRequest => "bad-request",
+            Self::Untrusted => "untrusted",
             Self::NotFoundModel => "not-found-model",
             Self::BadAnswer => "bad-answer",
             Self::Refused => "refused",
@@ -67,6 +70,7 @@ impl Class {
         match self {
             Self::Auth => Some("check the key of the profile: `ralph help environment` lists the variables"),
             Self::Quota => Some("add credit at the provider, or choose another profile"),
+            Self::Untrusted => Some("add the authority that signed its certificate to those this machine trusts"),
             Self::NotFoundModel => Some("check the model name and `base_url` of the profile in `models.yaml`"),
             Self::ContextTooLong => Some("choose a profile whose model takes a longer prompt"),
             Self::BadRequest => Some("check the fields of the profile in `models.yaml`"),

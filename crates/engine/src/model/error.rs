@@ -2,8 +2,8 @@
 //!
 //! Nothing in here holds a key: texts of a server are cleaned of it before they become part of an error.
 
-use std::fmt;
 use std::time::Duration;
+use std::{error, fmt, io};
 
 use ralph_proxy::meter;
 
@@ -25,6 +25,9 @@ pub enum Error {
     Timeout { model: String, after: Duration },
     #[error("could not connect to `{host}` for `{model}`")]
     Connect { model: String, host: String, source: reqwest::Error },
+    /// The server showed a certificate that nobody here believes.
+    #[error("the certificate of `{host}` is not trusted, so `{model}` was not asked")]
+    Untrusted { model: String, host: String, source: reqwest::Error },
     /// The request went out, then the connection ended before an answer began.
     #[error("the connection to `{host}` broke before `{model}` answered")]
     Lost { model: String, host: String, source: reqwest::Error },
@@ -80,6 +83,20 @@ fn after_colon(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!(": {said}") }
 }
 
+/// Says whether a server was not spoken to because of the certificate it showed.
+pub(crate) fn is_distrust(error: &reqwest::Error) -> bool {
+    let mut next: Option<&(dyn error::Error + 'static)> = Some(error);
+    while let Some(one) = next {
+        if let Some(rustls::Error::InvalidCertificate(_)) = one.downcast_ref() {
+            return true;
+        }
+        // What an I/O error holds is not among its sources, only what that one holds.
+        let held = one.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = held.map(|held| held as &(dyn error::Error + 'static)).or_else(|| one.source());
+    }
+    false
+}
+
 impl Error {
     /// Returns the kind of trouble, which decides whether asking again can help.
     pub fn class(&self) -> Class {
@@ -87,6 +104,7 @@ impl Error {
             Self::Status { class, .. } => *class,
             Self::Timeout { .. } => Class::Timeout,
             Self::Connect { .. } | Self::Lost { .. } => Class::Connect,
+            Self::Untrusted { .. } => Class::Untrusted,
             Self::Cut { .. } | Self::BadAnswer { .. } => Class::BadAnswer,
             Self::BaseUrl { .. } | Self::Reserved { .. } | Self::Client { .. } => Class::BadRequest,
             Self::Key { .. } => Class::Auth,
@@ -106,6 +124,7 @@ impl Error {
             // The same as at the doors of a sandbox.
             Self::Status { status, billed, .. } => *billed || meter::gave_up_waiting(*status),
             Self::Connect { .. }
+            | Self::Untrusted { .. }
             | Self::BaseUrl { .. }
             | Self::Key { .. }
             | Self::Reserved { .. }
@@ -123,6 +142,7 @@ impl Error {
             Self::Connect { host, .. } => {
                 Some(format!("check the profile's `base_url` and that `{host}` is reachable"))
             }
+            Self::Untrusted { .. } => Class::Untrusted.hint().map(str::to_owned),
             Self::BadAnswer { flaw: Flaw::Html | Flaw::NoChoice | Flaw::NotJson, .. } => {
                 Some("check that the profile's `base_url` is one of its provider's API".into())
             }

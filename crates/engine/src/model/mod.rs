@@ -19,6 +19,7 @@ mod wire;
 pub use address::Scheme;
 pub use call::{CallKey, Finish, Lost, Model, Reply, Request, Role, Turn, estimate};
 pub use class::{Class, classify};
+pub(crate) use error::is_distrust;
 pub use error::{Error, Flaw};
 pub use remote::{Endpoint, Remote, client};
 pub use retry::{Failure, MAX_CALLS, Next, Pace, Stop, call_with_retry, max_attempts, pause_after, policy};

@@ -15,6 +15,7 @@ use reqwest::{Client, NoProxy, Proxy, Response, Url, redirect, retry};
 use serde_json::Value;
 
 use super::address::{self, Scheme};
+use super::error::is_distrust;
 use super::said::{Said, shown};
 use super::wire::{Format, Shape};
 use super::{CallKey, Error, Finish, Flaw, Model, Reply, Request, classify};
@@ -132,7 +133,9 @@ impl Remote {
         let request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
         request.send().await.map_err(|source| {
             let (model, host, source) = (self.name.clone(), self.host.clone(), source.without_url());
-            if source.is_connect() {
+            if is_distrust(&source) {
+                Error::Untrusted { model, host, source }
+            } else if source.is_connect() {
                 Error::Connect { model, host, source }
             } else {
                 Error::Lost { model, host, source }

@@ -110,6 +110,7 @@ pub fn max_attempts(class: Class) -> u32 {
         | Class::ContextTooLong
         | Class::BadRequest
         | Class::NotFoundModel
+        | Class::Untrusted
         | Class::Refused
         | Class::ScriptEnded
         | Class::Stopped => 1,

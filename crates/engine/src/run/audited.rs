@@ -8,6 +8,7 @@ use ralph_proxy::notice::Charge;
 use super::runner::Runner;
 use crate::audit::{Book, Charged, Ended, Own};
 use crate::error::Error;
+use crate::host::short_key;
 use crate::model;
 
 /// So many calls are looked at at once, and so many are told one by one; of more those that came to nothing are told
@@ -20,6 +21,22 @@ impl Runner {
     pub(super) fn tell_of_refusals(&mut self) -> Result<(), Error> {
         for told in self.book.denied() {
             self.events.append(told)?;
+        }
+        for name in self.host.short_keys() {
+            self.log(Level::Warn, short_key(&name))?;
+        }
+        let seen = self.redactor.seen();
+        self.raise_alarm(seen)
+    }
+
+    /// Tells of secrets that were seen where none has any business: each of them is somebody else's by now.
+    pub(super) fn raise_alarm(&mut self, seen: Vec<(String, &'static str)>) -> Result<(), Error> {
+        for (name, place) in seen {
+            let text = format!(
+                "alarm: the real credential `{name}` was seen in {place} and masked there; take it for lost, have a new one \
+                 made where it was issued, then: ralph secret set {name}"
+            );
+            self.log_once(Level::Error, text)?;
         }
         Ok(())
     }

@@ -454,6 +454,10 @@ impl Runner {
         match failure.class {
             Class::Auth => self.pause(Reason::Auth { profile: profile.name.clone() }),
             Class::ScriptEnded => self.finish(Verdict::Failed { reason: Reason::Script { why } }).await,
+            Class::Untrusted => {
+                let next = failure.error.hint().unwrap_or_default();
+                self.pause(Reason::Provider { why: format!("{why}; {next}") })
+            }
             _ => self.pause(Reason::Provider { why }),
         }
     }
@@ -644,7 +648,7 @@ fn without_secrets(redactor: &Redactor, text: String) -> (String, Option<String>
         found.map(|found| found.shape.to_string())
     };
     let said = |text: &str| action::parse(text).ok().map(|parsed| parsed.reply);
-    let mask = |text: &str| redactor.redact(text).into_owned();
+    let mask = |text: &str| redactor.redact_in("an answer of the model", text).into_owned();
     if let Some(name) = known(&text) {
         let masked = mask(&text);
         let same = said(&masked) == said(&text);
@@ -675,6 +679,7 @@ fn heals(failure: &model::Failure) -> bool {
         | Class::ContextTooLong
         | Class::BadRequest
         | Class::NotFoundModel
+        | Class::Untrusted
         | Class::Refused
         | Class::ScriptEnded
         | Class::Stopped => false,

@@ -426,7 +426,7 @@ impl Runner {
         } else {
             inside::diff(&*sandbox, &open.tree, &survey.tree, DIFF_CAP).await?
         };
-        let diff = self.redactor.redact(&diff).into_owned();
+        let diff = self.redactor.redact_in("the diff of an iteration", &diff).into_owned();
         self.files.artefact(&*sandbox, n, "git_diff.patch", diff.as_bytes()).await?;
         let pr = serde_json::to_vec(&self.state().pull_request).unwrap_or_default();
         self.files.artefact(&*sandbox, n, "pr_state.json", &pr).await?;

@@ -157,7 +157,7 @@ impl Files {
     /// Returns what may be written on the host; bytes that are no text stay as they are unless a secret is among them.
     fn masked<'b>(&self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
         let text = String::from_utf8_lossy(bytes);
-        match self.redactor.redact(&text) {
+        match self.redactor.redact_in("a file below `.ralph`", &text) {
             Cow::Borrowed(_) => Cow::Borrowed(bytes),
             Cow::Owned(masked) => Cow::Owned(masked.into_bytes()),
         }

@@ -10,6 +10,9 @@ use ralph_core::redact::Redactor;
 use ralph_core::text;
 use ralph_sandbox::{Kept, Sink, Stream};
 
+/// What an alarm calls it when a secret stands in what an agent says.
+const PLACE: &str = "what the agent printed";
+
 /// How much of the output is kept, from its start and its end.
 const OUTPUT: usize = 4 << 20;
 /// How much of what it complains about.
@@ -115,7 +118,7 @@ impl Hearing {
         let redactor = ears.redactor.clone();
         let text = |kept: &mut Kept| {
             let bytes = std::mem::replace(kept, Kept::new(0)).bytes();
-            redactor.redact(&String::from_utf8_lossy(&bytes)).into_owned()
+            redactor.redact_in(PLACE, &String::from_utf8_lossy(&bytes)).into_owned()
         };
         let mask = |text: &str| redactor.redact(text).into_owned();
         let finished = ears.reader.finished().map(|finished| Finished {
@@ -140,7 +143,7 @@ impl Hearing {
 impl Ears {
     fn hear(&mut self, line: &str) {
         // Masked first of all: readers cut what they keep, and half a secret is not found any more.
-        let line = self.redactor.redact(line);
+        let line = self.redactor.redact_in(PLACE, line);
         if let Some(journal) = &mut self.journal {
             journal.note(&line);
         }

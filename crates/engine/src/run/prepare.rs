@@ -78,6 +78,7 @@ impl Runner {
         let report = crate::baseline::check(&self.host, &self.bare, self.folder.path(), &started, &sha).await?;
         let refused = report.findings.iter().find(|finding| finding.severity == Severity::Error);
         let refused = refused.map(|error| error.message.clone());
+        self.raise_alarm(report.seen.clone())?;
         self.events.append(Event::BaselineChecked { checks: report.lines(), refused })?;
         for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
             self.log(Level::Warn, finding.message.clone())?;

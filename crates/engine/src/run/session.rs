@@ -174,6 +174,10 @@ impl Runner {
                 self.cut_short(n, gone, "the provider does not take the key")?;
                 self.pause(Reason::Auth { profile: way.profile.clone() })
             }
+            Judged::Barred { why } => {
+                self.cut_short(n, gone, &why)?;
+                self.pause(Reason::Provider { why })
+            }
             Judged::ProviderSpend => {
                 self.cut_short(n, gone, "there is no money left at the provider")?;
                 self.pause(Reason::Provider { why: "there is no money left at the provider".to_owned() })

@@ -78,6 +78,9 @@ impl Error {
             }
             Self::Missing { .. } => Some("ralph secret ls".to_owned()),
             Self::NotOurs { name, .. } => Some(format!("unset {name}, or take its line out of `.env`")),
+            Self::Unreachable { source, .. } if crate::model::is_distrust(source) => {
+                crate::model::Class::Untrusted.hint().map(str::to_owned)
+            }
             Self::Unclear { name, .. } | Self::Unreachable { name, .. } => {
                 Some(format!("try again later, or store it untried: ralph secret set {name} --no-validate"))
             }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use ralph_core::env::{self, Env};
+use ralph_core::redact::too_short;
 use ralph_core::secret::{Command, Kind, Name, Secret, credentials};
 
 use super::command;
@@ -15,8 +16,6 @@ use crate::store::Home;
 
 /// Using a secret again so soon is not written down again.
 const USED_AGAIN_S: i64 = 60;
-/// Shorter values of the environment are words and ports.
-const SHORTEST: usize = 8;
 
 /// The secrets of a user.
 #[derive(Debug, Clone)]
@@ -146,7 +145,7 @@ impl Store {
             let telling = ["KEY", "TOKEN", "SECRET", "PASSWORD", "_PAT", "PEM"].iter().any(|part| upper.contains(part));
             // Whatever its name: it was kept or used as a secret before.
             let known = entries.contains_key(name) || files.iter().any(|file| file.as_str() == name);
-            if (telling || known) && value.len() >= SHORTEST {
+            if (telling || known) && !too_short(value) {
                 values.push((name.to_owned(), Secret::new(value)));
             }
         }

@@ -1,8 +1,11 @@
 //! A provider that gives no answer, and another one that goes on with the open iteration.
 
-use ralph_core::event::{Answer, Event, Reason};
+use ralph_core::env::Env;
+use ralph_core::event::{Answer, Event, Level, PinnedProfile, Reason};
 use ralph_core::gutter::{Cause, Rung};
 use ralph_core::run::Status;
+use ralph_engine::Error;
+use ralph_testkit::llm;
 use ralph_testkit::model::{Behaviour, Server};
 
 use super::lab::{Lab, answer, last, profile};
@@ -80,6 +83,58 @@ async fn trouble_that_another_endpoint_has_too_pauses() {
         assert_eq!(matches!(reason, Reason::Auth { .. }), auth, "{reason:?}");
         assert_eq!((auth, matches!(reason, Reason::Provider { .. })), (auth, !auth), "{reason:?}");
         assert_eq!((requests, lab.calls().len()), (1, 0));
+    }
+}
+
+/// A certificate does not mend itself: no hours are spent on waiting for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_nobody_trusts_pauses_at_once() {
+    let server = llm::Server::builder().tls(&["localhost"]).start().await.unwrap();
+    let mut lab = Lab::new().await;
+    let state = lab.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
+    let Status::Paused { reason: Reason::Provider { why }, .. } = &state.status else { panic!("{:?}", state.status) };
+    assert!(why.starts_with("the certificate of `localhost:"), "{why}");
+    assert!(why.ends_with("add the authority that signed its certificate to those this machine trusts"), "{why}");
+    assert_eq!((outages(&lab), server.requests().len(), lab.calls().len()), (0, 0, 0));
+}
+
+/// LiteLLM's own examples have one. It cannot be masked, and that is said once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_short_key_is_warned_of() {
+    let server = Server::start([Behaviour::ok(answer("Step.", &[])), Behaviour::ok(last())]).await.unwrap();
+    let mut lab = Lab::new().await;
+    let env = lab.host.env.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    lab.host.env = Env::new(env.chain([("SHORT_KEY".to_owned(), "sk-1234".to_owned())]));
+    let own = PinnedProfile {
+        api_key_env: Some("SHORT_KEY".to_owned()),
+        ..profile("own", "litellm_proxy/lab", Some(server.url()))
+    };
+    lab.drive(&own, None).await;
+    let warned = |event: &&Event| matches!(event, Event::Log { level: Level::Warn, text } if text.starts_with("`SHORT_KEY` is shorter than 8 characters"));
+    assert_eq!(lab.events().iter().filter(warned).count(), 1, "{}", lab.case.told());
+}
+
+#[tokio::test]
+async fn a_key_is_not_sent_in_the_clear() {
+    let lab = Lab::new().await;
+    for (url, fine) in [
+        ("http://gw.corp:4000/v1", false),
+        ("http://10.0.0.5/v1", false),
+        ("https://gw.corp/v1", true),
+        ("http://localhost:4000/v1", true),
+    ] {
+        let mut profile = profile("own", "ollama/lab", Some(url.to_owned()));
+        match lab.host.model(&profile).await {
+            Ok(_) => assert!(fine, "{url}"),
+            Err(error @ Error::InTheClear { .. }) => {
+                let hint = error.hint().unwrap();
+                assert!(!fine && hint.contains("https://") && hint.contains("localhost"), "{url}: {hint}");
+            }
+            Err(error) => panic!("{url}: {error}"),
+        }
+        // Where there is no key, nothing of value is sent.
+        profile.api_key_env = Some("NO_SUCH_KEY".to_owned());
+        assert!(lab.host.model(&profile).await.is_ok(), "{url}");
     }
 }
 

@@ -10,6 +10,8 @@ pub enum Refusal {
     Budget(String),
     /// A rule of the network policy is against it.
     Policy(String),
+    /// The endpoint must not be spoken to as things are set, and asking again changes nothing.
+    Barred(String),
     Model(String),
     Endpoint(String),
     Credential(String),
@@ -27,6 +29,7 @@ impl Refusal {
         match self {
             Self::Budget(why)
             | Self::Policy(why)
+            | Self::Barred(why)
             | Self::Model(why)
             | Self::Endpoint(why)
             | Self::Credential(why)
@@ -43,6 +46,7 @@ impl Refusal {
         match self {
             Self::Budget(_) => "budget",
             Self::Policy(_) => "rule",
+            Self::Barred(_) => "barred",
             Self::Model(_) => "model",
             Self::Endpoint(_) => "endpoint",
             Self::Credential(_) => "credential",
@@ -96,7 +100,7 @@ pub fn refusal(wire: Wire, refusal: &Refusal) -> Said {
 fn anthropic(refusal: &Refusal, message: &str) -> (u16, Value) {
     let (status, kind) = match refusal {
         Refusal::Budget(_) => (402, "billing_error"),
-        Refusal::Policy(_) | Refusal::Model(_) | Refusal::Endpoint(_) => (403, "permission_error"),
+        Refusal::Policy(_) | Refusal::Barred(_) | Refusal::Model(_) | Refusal::Endpoint(_) => (403, "permission_error"),
         Refusal::Credential(_) => (401, "authentication_error"),
         Refusal::BadRequest(_) => (400, "invalid_request_error"),
         Refusal::TooLarge(_) => (413, "request_too_large"),
@@ -113,6 +117,7 @@ fn openai(refusal: &Refusal, message: &str) -> (u16, Value) {
         // their own, and a 402 or 403 is tried again.
         Refusal::Budget(_) => (400, "invalid_request_error", "insufficient_quota"),
         Refusal::Policy(_) => (403, "permission_error", "host_not_allowed"),
+        Refusal::Barred(_) => (403, "permission_error", "endpoint_not_usable"),
         Refusal::Model(_) => (403, "permission_error", "model_not_allowed"),
         Refusal::Endpoint(_) => (403, "permission_error", "endpoint_not_allowed"),
         Refusal::Credential(_) => (401, "authentication_error", "invalid_api_key"),
@@ -129,7 +134,9 @@ fn openai(refusal: &Refusal, message: &str) -> (u16, Value) {
 fn gemini(refusal: &Refusal, message: &str) -> (u16, Value) {
     let (code, status) = match refusal {
         Refusal::Budget(_) => (429, "RESOURCE_EXHAUSTED"),
-        Refusal::Policy(_) | Refusal::Model(_) | Refusal::Endpoint(_) => (403, "PERMISSION_DENIED"),
+        Refusal::Policy(_) | Refusal::Barred(_) | Refusal::Model(_) | Refusal::Endpoint(_) => {
+            (403, "PERMISSION_DENIED")
+        }
         Refusal::Credential(_) => (401, "UNAUTHENTICATED"),
         Refusal::BadRequest(_) => (400, "INVALID_ARGUMENT"),
         Refusal::TooLarge(_) => (413, "INVALID_ARGUMENT"),
@@ -181,6 +188,13 @@ mod tests {
                 403,
                 "permission_error",
                 ["permission_error", "host_not_allowed"],
+                "PERMISSION_DENIED",
+            ),
+            (
+                Refusal::Barred(text()),
+                403,
+                "permission_error",
+                ["permission_error", "endpoint_not_usable"],
                 "PERMISSION_DENIED",
             ),
             (

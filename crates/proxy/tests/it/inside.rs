@@ -60,7 +60,7 @@ impl Scene {
         let key = |name: &str, secret: &str, place, host: &str| {
             Arc::new(Credential::new(name, &Secret::new(secret), place).unwrap().for_hosts([host]).unwrap())
         };
-        let git_key = key("GIT", GIT, Place::Basic, "git.test");
+        let git_key = key("GIT", GIT, Place::AsSent, "git.test");
         let pkg_key = key("PKG", PKG, Place::Bearer, "pkg.test");
         let authority = Arc::new(Authority::new("one").unwrap());
         let ours = authority.certificate().to_owned();
@@ -251,6 +251,27 @@ async fn a_stand_in_stands_in_no_other_header_for_its_own_host() {
         assert_eq!(got.status, 200, "{}", got.text());
         let heard = format!("{:?}", scene.pkg.heard().pop().unwrap());
         assert!(heard.contains("kept") && !heard.contains(pkg) && !heard.contains("see"), "{heard}");
+    }
+}
+
+#[tokio::test]
+async fn a_credential_goes_where_its_stand_in_stood() {
+    let scene = Scene::saying(ok(&[], "hello")).await;
+    let (stand_in, headers) = (scene.git_key.phantom(), ["X-Api-Key", "Circle-Token", "X-Figma-Token"]);
+    for name in headers {
+        let got = scene.ask("git.test", &get("git.test", "/x", &[&format!("{name}: {stand_in}")])).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        let heard = scene.git.heard().pop().unwrap();
+        assert_eq!((heard.header(name), heard.header("authorization")), (Some(GIT), None), "{}", heard.text());
+    }
+    assert_eq!(scene.alarms(), []);
+    // Where nothing is put in, that is told once.
+    for words in
+        [get("git.test", &format!("/x?key={stand_in}"), &[]), get("git.test", "/x", &[&format!("X-Note: {stand_in}")])]
+    {
+        assert_eq!(scene.ask("git.test", &words).await.status, 200);
+        assert_eq!(scene.alarms(), [(Wrong::PhantomMisplaced, "GIT".to_owned())]);
+        assert!(!scene.git.heard().pop().unwrap().text().contains(GIT));
     }
 }
 

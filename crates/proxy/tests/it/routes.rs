@@ -677,8 +677,11 @@ async fn a_provider_that_cannot_prove_its_name_is_not_spoken_to() {
         let stage = Stage::open(keys.terms("https://api.test", rich()), world);
         for wire in ASKS {
             let got = ask(stage.door, &wire.call(keys.phantom(wire), None, false)).await;
-            assert_eq!(got.status, 502, "{case} {}", got.text());
-            assert!(got.json()["error"]["message"].as_str().unwrap().contains("does not answer"), "{case}");
+            // No outage, and nothing that another try could mend.
+            assert_eq!(got.status, 403, "{case} {}", got.text());
+            assert_eq!(got.header("x-should-retry"), Some("false"), "{case}");
+            let told = "ralph: `api.test` cannot be asked: its certificate is not trusted (";
+            assert!(got.json()["error"]["message"].as_str().unwrap().starts_with(told), "{case}");
         }
         assert_eq!(host.heard(), [], "{case}");
         assert_eq!((stage.ledger.settled(), stage.ledger.reserved()), Default::default(), "{case}");
@@ -698,9 +701,25 @@ async fn a_key_does_not_travel_in_the_clear() {
         let world = World::new(&[]).with_at("api.test", address.into(), host.address);
         let stage = Stage::open(keys.terms(url, rich()), world);
         let got = ask(stage.door, &Ask::Messages.call(keys.phantom(Ask::Messages), None, false)).await;
-        assert_eq!(got.status, 502, "{url} {}", got.text());
+        assert_eq!(got.status, 403, "{url} {}", got.text());
+        let exchanges = stage.notes.exchanges();
+        assert!(matches!(exchanges.last().unwrap().refused.as_deref(), Some(Refusal::Barred(_))), "{exchanges:?}");
         assert_eq!((host.heard().len(), stage.world.dials().len()), (0, 0), "{url}");
         assert_eq!(stage.ledger.settled(), Spend::default());
+    }
+}
+
+/// A model of one's own in the next room, which wants no key.
+#[tokio::test]
+async fn without_a_key_a_neighbour_is_asked_in_the_clear() {
+    for (address, want) in [([10, 0, 0, 5], 200), ([93, 184, 215, 14], 403), ([169, 254, 169, 254], 403)] {
+        let host = Host::saying(None, ok(&["Content-Type: application/json"], "{}")).await;
+        let world = World::new(&[]).with_at("box", address.into(), host.address);
+        let own = route("openai", Wire::OpenAi, "http://box:11434/v1", None);
+        let stage = Stage::open(terms(vec![own], rich()), world);
+        let got = ask(stage.door, &Ask::Chat.call("none", None, false)).await;
+        assert_eq!(got.status, want, "{address:?} {}", got.text());
+        assert_eq!(host.heard().len(), usize::from(want == 200), "{address:?}");
     }
 }
 

@@ -22,7 +22,7 @@ fn ended() -> Ended<'static> {
 }
 
 fn call(status: u16) -> Seen {
-    Seen { at: now(), status: Some(status), limits: Vec::new(), spent: false }
+    Seen { at: now(), status: Some(status), limits: Vec::new(), spent: false, barred: None }
 }
 
 fn limited(name: &str, value: &str) -> Seen {
@@ -31,6 +31,10 @@ fn limited(name: &str, value: &str) -> Seen {
 
 fn spent() -> Seen {
     Seen { spent: true, ..call(402) }
+}
+
+fn barred() -> Seen {
+    Seen { barred: Some("its certificate is not trusted".to_owned()), ..call(403) }
 }
 
 fn good() -> Finished {
@@ -92,6 +96,11 @@ fn the_door_is_believed() {
     check(&Ended { calls: &[call(529)], finished: Some(&auth), ..ended() }, &Outcome::Overload);
     check(&Ended { calls: &[call(401)], ..ended() }, &Outcome::Auth);
     check(&Ended { calls: &[call(402)], ..ended() }, &Outcome::ProviderSpend);
+    // Neither a wrong key nor an outage, whatever the agent makes of it.
+    let untrusted = Outcome::Barred { why: "its certificate is not trusted".to_owned() };
+    check(&Ended { calls: &[barred()], finished: Some(&auth), ..ended() }, &untrusted);
+    check(&Ended { code: None, calls: &[call(529), barred()], ..ended() }, &untrusted);
+    check(&Ended { code: Some(0), calls: &[call(200), barred()], finished: Some(&good), ..ended() }, &Outcome::Done);
     check(&Ended { calls: &[call(200), spent()], ..ended() }, &Outcome::Spend);
     // Some agents call it a success when their last call was refused.
     check(&Ended { code: Some(0), calls: &[call(200), spent()], finished: Some(&good), ..ended() }, &Outcome::Spend);
@@ -169,6 +178,9 @@ fn asking_for_ever() {
         ([vec![fail(); 5], vec![hung_up(); 9]].concat(), false),
         ([vec![fail(); 3], vec![hung_up(); 9], vec![fail(); 3]].concat(), true),
         ([vec![spent(); 2], vec![hung_up()], vec![spent()]].concat(), true),
+        // Nobody may speak to it: the first time is enough.
+        (vec![barred()], true),
+        (vec![barred(), call(200)], false),
     ] {
         assert_eq!(hopeless(&calls), want, "{calls:?}");
     }
