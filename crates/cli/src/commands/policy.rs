@@ -5,7 +5,7 @@ mod edit;
 mod log;
 
 use ralph_core::exit::Exit;
-use ralph_core::policy::{self, Decision, Mode, Rule, decide, decide_request, shorten};
+use ralph_core::policy::{self, Decision, Mode, Rule, argument, decide, decide_request, rule_for, shorten};
 use ralph_core::run::State;
 use ralph_proxy::target::Target;
 use serde_json::{Value, json};
@@ -115,23 +115,23 @@ fn test(in_force: &InForce, args: &PolicyTest, ui: &mut Ui) -> Outcome {
     })?;
     let policy = &in_force.policy;
     let mut decision = decide(policy, target.host(), target.port());
-    let mut rule = target.rule();
+    let reached = decision.allowed;
+    let mut rule = Some(target.rule());
     if decision.allowed && (args.method.is_some() || args.path.is_some()) {
         let (method, path) = (args.method.as_deref().unwrap_or("GET"), args.path.as_deref().unwrap_or("/"));
         decision = decide_request(policy, target.host(), target.port(), method, path);
         // No more than what was asked for, where a rule can say that.
-        let narrow: Result<Rule, _> = format!("{} {rule}{path}", method.to_ascii_uppercase()).parse();
-        rule = narrow.map_or(rule, |narrow| narrow.to_string());
+        rule = rule_for(&target.rule(), method, path).map(|rule| rule.to_string());
     }
     // A deny rule is a decision that no other rule overrules.
     let open = !decision.allowed && decision.rule.is_none() && policy.mode != Mode::Open;
-    let next = open.then(|| allow_command(&rule, &in_force.of()));
+    let next = rule.filter(|_| open).map(|rule| allow_command(&rule, &in_force.of()));
     if ui.json() {
         ui.object(&json!({"format": 1, "run": in_force.run, "host": target.host(), "port": target.port(),
             "allowed": decision.allowed, "rule": decision.rule, "mode": policy.mode,
             "each_request": decision.inspect, "next": next}));
     } else {
-        ui.data(&format!("{target} {}", words(&decision, policy.mode)));
+        ui.data(&format!("{target} {}", words(&decision, reached, policy.mode)));
         if let Some(next) = next {
             ui.say(&format!("next: {next}"));
         }
@@ -139,12 +139,14 @@ fn test(in_force: &InForce, args: &PolicyTest, ui: &mut Ui) -> Outcome {
     Ok(if decision.allowed { Exit::Success } else { Exit::Failed })
 }
 
-fn words(decision: &Decision, mode: Mode) -> String {
+/// Says what was decided; where the host is `reached` and the request is not, that is not for want of a rule about it.
+fn words(decision: &Decision, reached: bool, mode: Mode) -> String {
     let Decision { allowed, rule, inspect } = decision;
     let word = if *allowed { "allowed" } else { "denied" };
     let why = match rule {
         Some(rule) => format!("is {word} by rule `{rule}`"),
         None if *allowed => format!("is {word}: the network policy is `{mode}`"),
+        None if reached => format!("is {word}: its rules allow other requests, and none allows this one"),
         None => format!("is {word}: no rule names it, and the network policy is `{mode}`"),
     };
     if *inspect { format!("{why}; each request is judged by itself, see --method and --path") } else { why }
@@ -152,6 +154,5 @@ fn words(decision: &Decision, mode: Mode) -> String {
 
 /// Returns the command by which a person allows a rule.
 fn allow_command(rule: &str, of: &str) -> String {
-    let rule = if rule.contains([' ', '*', '[']) { format!("'{rule}'") } else { rule.to_owned() };
-    format!("ralph policy allow {rule}{of}")
+    format!("ralph policy allow {}{of}", argument(rule))
 }

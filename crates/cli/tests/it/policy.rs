@@ -8,7 +8,7 @@ use ralph_core::redact::Redactor;
 use ralph_engine::audit::Book;
 use ralph_engine::store::Folder;
 use ralph_proxy::meter::Refusal;
-use ralph_proxy::notice::{Entry, Exchanged, Told, Tunnelled};
+use ralph_proxy::notice::{Decided, Entry, Exchanged, Requested, Told, Tunnelled, Why};
 use serde_json::Value;
 
 use crate::audit::{decided, resting, run_folder};
@@ -59,6 +59,7 @@ fn would_it_pass() {
         test(&["y.io", "--method", "GET", "--path", "/a/b"]),
         test(&["y.io", "--method", "POST", "--path", "/a/b"]),
         test(&["y.io", "--path", "/b"]),
+        test(&["y.io", "--path", "/b/../*"]),
         test(&["[::1]:8080"]),
         test(&["x.io:0"]),
         test(&["*"]),
@@ -70,8 +71,9 @@ fn would_it_pass() {
     1 a.z.io:443 is denied by rule `*.z.io`
     0 y.io:443 is allowed by rule `GET y.io/a/*`; each request is judged by itself, see --method and --path
     0 y.io:443 is allowed by rule `GET y.io/a/*`
-    1 y.io:443 is denied: no rule names it, and the network policy is `allowlist` | next: ralph policy allow 'POST y.io/a/b'
-    1 y.io:443 is denied: no rule names it, and the network policy is `allowlist` | next: ralph policy allow 'GET y.io/b'
+    1 y.io:443 is denied: its rules allow other requests, and none allows this one | next: ralph policy allow 'POST y.io/a/b'
+    1 y.io:443 is denied: its rules allow other requests, and none allows this one | next: ralph policy allow 'GET y.io/b'
+    1 y.io:443 is denied: its rules allow other requests, and none allows this one
     1 [::1]:8080 is denied: no rule names it, and the network policy is `allowlist` | next: ralph policy allow '[::1]:8080'
     2 ralph: `x.io:0` names no host and port |   caused by: the port is not a number from 1 to 65535 |  | hint: ralph policy test registry.example.org:443
     2 ralph: `*` names no host and port |   caused by: host `*` has a character that is not a letter, a digit or a dash inside a label |  | hint: ralph policy test registry.example.org:443
@@ -247,6 +249,34 @@ fn the_log() {
     let torn = fs::read_to_string(&path).expect("a file").replacen("\"seq\":3", "\"seq\":", 1);
     fs::write(&path, torn).expect("a file");
     assert_snapshot!(stage.ralph(&["policy", "log", "@"]).stderr, @"lines that are no records: 1; next: ralph audit verify RUN1");
+}
+
+/// A refused request is named, and offered for itself: never with all that its host could be asked for.
+#[test]
+fn the_log_of_requests() {
+    let stage = resting();
+    let book = Book::open(&Folder::at(run_folder(&stage)), Redactor::new([])).expect("nobody else has it");
+    for (method, path) in [("POST", "/o/r/git-receive-pack"), ("POST", "/o/r/git-receive-pack"), ("GET", "/*")] {
+        book.write(
+            "box",
+            &Told::Decided(Decided {
+                entry: Entry::Connect,
+                host: "github.com".to_owned(),
+                port: 443,
+                request: Some(Requested::new(method, path)),
+                allowed: false,
+                why: Why::Request,
+                address: None,
+            }),
+        );
+    }
+    drop(book);
+    assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"
+    exit 0
+    --- stdout
+    TIME  denied  POST github.com:443/o/r/git-receive-pack  ×2  the rules for this host allow other requests, and none allows this one  next: ralph policy allow 'POST github.com/o/r/git-receive-pack' --run RUN1
+    TIME  denied  GET github.com:443/*                          the rules for this host allow other requests, and none allows this one
+    ");
 }
 
 /// What a route refuses is a refusal like any other, and what its host answers is not.

@@ -110,7 +110,8 @@ mod tests {
     use super::*;
 
     fn denied(host: &str, port: u16, why: Why) -> Decided {
-        Decided { entry: Entry::Connect, host: host.to_owned(), port, allowed: false, why, address: None }
+        let (entry, host) = (Entry::Connect, host.to_owned());
+        Decided { entry, host, port, request: None, allowed: false, why, address: None }
     }
 
     fn told(denials: &mut Denials, decided: &Decided) -> Option<String> {
