@@ -20,10 +20,10 @@ use ralph_engine::host::DEFAULT_BACKEND;
 use ralph_proxy::ledger::{Caps, Ledger};
 use ralph_sandbox::{Exec, Limit, Sandbox, Sink, Spec, Status, Stream};
 
-use super::run::warn_of;
+use super::run::{opened, warn_of};
 use crate::args::SandboxExec;
 use crate::error::{Failure, Outcome};
-use crate::setup::Setup;
+use crate::setup::{Setup, told};
 use crate::ui::Ui;
 
 pub(crate) async fn exec(setup: &Setup, args: SandboxExec, ui: &mut Ui) -> Outcome {
@@ -37,7 +37,7 @@ pub(crate) async fn exec(setup: &Setup, args: SandboxExec, ui: &mut Ui) -> Outco
     let mut stops = Stops::new().map_err(|error| Failure::of(Exit::Failed, &error))?;
     let lent = match &args.name {
         Some(_) => None,
-        None => Some(borrow(setup, &args, backend.capabilities().network_policy).await?),
+        None => Some(borrow(setup, &args, backend.capabilities().network_policy, ui).await?),
     };
     let (sandbox, own) = match (&args.name, &lent) {
         (Some(name), _) => (backend.open(name).await.map_err(Error::from)?, false),
@@ -97,7 +97,7 @@ struct Borrowed {
     pass: Pass,
 }
 
-async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool) -> Result<Borrowed, Failure> {
+async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool, ui: &mut Ui) -> Result<Borrowed, Failure> {
     if !doors && (!args.profile.is_empty() || !args.lend.is_empty()) {
         let failure = Failure::usage("this backend has no way out at which anything could be lent");
         return Err(failure.hint("leave `--backend` away"));
@@ -117,11 +117,9 @@ async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool) -> Result<Borrow
     let cap = Micros::from_usd(args.max_cost);
     let ledger = Ledger::new(Caps { cost: Some(cap), tokens: None }, Micros::ZERO, 0);
     let mut policy = policy(args)?;
-    if policy.mode != Mode::Open && !loans.is_empty() {
-        // Whoever lends a secret to a host means it to be reached.
-        let lent = loans.iter().map(|loan| loan.host.as_str());
-        let hosts: Vec<&str> = args.allow_host.iter().map(String::as_str).chain(lent).collect();
-        policy = parsed(Mode::Allowlist, &hosts)?;
+    for host in policy.unreached(loans.iter().map(|loan| loan.host.as_str())) {
+        ui.say(&opened(host));
+        policy.allow_also(host).map_err(|error| told(Exit::Usage, &error, error.hint()))?;
     }
     let profiles: Vec<_> = profiles.iter().collect();
     let lent =
