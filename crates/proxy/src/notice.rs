@@ -227,6 +227,10 @@ pub enum Told {
 pub trait Notice: fmt::Debug + Send + Sync {
     fn tell(&self, told: Told);
 
+    /// Hears that whoever served the doors has died, before anything of it is cut: whatever fails from then on may fail
+    /// for this. [`Told::Restarted`] follows when they are served again.
+    fn died(&self) {}
+
     /// Keeps a call that is about to be dialled ([`Told::Calling`]) where it outlives this process; the error says why
     /// that could not be done, and the call is not made.
     fn keep(&self, calling: Told) -> Keeping<'_> {

@@ -64,7 +64,7 @@ impl Drop for Standing {
 struct Agreed {
     terms: Mutex<Terms>,
     standing: Mutex<Weak<Standing>>,
-    /// How often the doors had to be served anew.
+    /// How often whoever served the doors has died.
     restarts: AtomicU64,
     /// What was refused and what raised an alarm, for a sandbox that has no file to write it to.
     heard: Mutex<(Denials, Vec<Event>)>,
@@ -122,9 +122,9 @@ impl Egress {
         }
     }
 
-    /// Returns how often the doors of a sandbox had to be served anew.
+    /// As [`Pass::restarts`], for a sandbox by its name.
     pub fn restarts(&self, sandbox: &str) -> u64 {
-        self.agreed().get(sandbox).map_or(0, |agreed| agreed.restarts.load(Ordering::Relaxed))
+        self.agreed().get(sandbox).map_or(0, |agreed| agreed.restarts.load(Ordering::Acquire))
     }
 
     /// Returns the hosts that a sandbox was refused since this was last asked.
@@ -165,9 +165,10 @@ impl Pass {
         self.egress.fail(&self.sandbox);
     }
 
-    /// Returns how often the doors had to be served anew: what was under way then was cut.
+    /// Returns how often whoever served the doors has died: what was under way then was cut. It is counted before the
+    /// cut, so that whoever failed for it finds it counted.
     pub fn restarts(&self) -> u64 {
-        self.agreed.restarts.load(Ordering::Relaxed)
+        self.agreed.restarts.load(Ordering::Acquire)
     }
 }
 
@@ -255,9 +256,6 @@ impl Ears {
 impl Notice for Ears {
     fn tell(&self, told: Told) {
         tracing::debug!(sandbox = self.sandbox, ?told, "egress");
-        if let (Told::Restarted { .. }, Some(agreed)) = (&told, &self.agreed) {
-            agreed.restarts.fetch_add(1, Ordering::Relaxed);
-        }
         if let (Told::Decided(decided), Some(agreed)) = (&told, &self.agreed)
             && is_refusal(decided)
         {
@@ -274,6 +272,12 @@ impl Notice for Ears {
             let event = heard.0.hear_all(&told);
             heard.1.extend(event);
             heard.1.truncate(HEARD);
+        }
+    }
+
+    fn died(&self) {
+        if let Some(agreed) = &self.agreed {
+            agreed.restarts.fetch_add(1, Ordering::AcqRel);
         }
     }
 
