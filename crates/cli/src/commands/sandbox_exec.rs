@@ -11,7 +11,7 @@ use ralph_core::config::Toolchains;
 use ralph_core::event::Event;
 use ralph_core::exit::Exit;
 use ralph_core::money::Micros;
-use ralph_core::policy::{Mode, Policy};
+use ralph_core::policy::{Mode, Policy, argument};
 use ralph_engine::Error;
 #[cfg(target_os = "linux")]
 use ralph_engine::egress::Pass;
@@ -167,7 +167,11 @@ impl Borrowed {
         #[cfg(target_os = "linux")]
         for event in self.pass.heard() {
             match event {
-                Event::PolicyDenied { host, port, rule, .. } => ui.say(&format!("{host}:{port} was refused: {rule}")),
+                Event::PolicyDenied { host, port, request, rule, remedy, .. } => {
+                    let what = request.map(|request| format!("{request} of ")).unwrap_or_default();
+                    let next = remedy.map(|rule| format!("; next: --allow-host {}", argument(&rule)));
+                    ui.say(&format!("{what}{host}:{port} was refused: {rule}{}", next.unwrap_or_default()));
+                }
                 Event::Log { text, .. } => ui.say(&text),
                 _ => (),
             }

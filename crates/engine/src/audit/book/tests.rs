@@ -217,6 +217,8 @@ fn what_is_told() {
                 Event::Log { level: Level::Error, .. },
                 Event::Log { level: Level::Warn, .. },
                 Event::Log { level: Level::Warn, .. },
+                Event::PolicyDenied { request: Some(_), remedy: Some(_), .. },
+                Event::PolicyDenied { request: Some(_), remedy: None, .. },
             ]
         ),
         "{events:?}"
