@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ralph_core::policy::{Mode, Pattern, Policy, decide, decide_request};
 
-use crate::address::Kind;
+use crate::address::{self, Kind};
 use crate::notice::{Requested, Why};
 use crate::target::{HTTP, HTTPS, Target};
 
@@ -64,6 +64,18 @@ pub(crate) fn admit(policy: &Policy, kind: Option<Kind>, address: IpAddr, port: 
     if allowed { Ok(()) } else { Err(kind) }
 }
 
+/// Returns what kind of inner address a target has, if that is what keeps it from being reached: an address, or a name that
+/// never means another machine. What other names mean is not known before they are looked up.
+pub fn kept_inside(policy: &Policy, target: &Target) -> Option<Kind> {
+    let address = target.literal().or_else(|| is_localhost(target.host()).then_some(IpAddr::from([127, 0, 0, 1])))?;
+    admit(policy, address::kind_here(address), address, target.port()).err()
+}
+
+/// Says whether a host is this machine by its very name.
+pub fn is_localhost(host: &str) -> bool {
+    host == "localhost" || host.ends_with(".localhost")
+}
+
 /// Judges a name that was asked for without a port: it has an address if it may be reached on any port.
 pub(crate) fn judge_name(policy: &Policy, host: &str) -> Result<Why, Why> {
     // No rule can name port 0, so it stands for "any other port" when everything is open.
@@ -84,7 +96,6 @@ pub(crate) fn judge_name(policy: &Policy, host: &str) -> Result<Why, Why> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address;
 
     fn policy(mode: Mode, allow: &[&str], deny: &[&str]) -> Policy {
         Policy::parse(mode, allow, deny).unwrap()
