@@ -305,6 +305,16 @@ impl Setup {
         Ok(lint::lint(read.source.as_deref(), &context))
     }
 
+    /// Returns the network policy that a run of this task would have. Of a task that cannot be read, or asks for more than
+    /// it may have, nothing is taken: that is told in its place.
+    pub(crate) fn policy(&self, read: &Read, flags: &Flags) -> Result<Policy, Failure> {
+        let (top, path) = (Some(read.repo.top()), read.shown.display().to_string());
+        let task = read.source.as_deref().and_then(|source| parse(source).ok());
+        let asked = task.and_then(|task| self.resolve(top, flags, Some((ask(&task.front, flags), &path))).ok());
+        let config = asked.map_or_else(|| self.resolve(top, flags, None), Ok)?;
+        Ok(config.sandbox.network.policy())
+    }
+
     /// Works out everything a run is made from.
     pub(crate) fn begin(&self, read: &Read, flags: &Flags) -> Result<Begin, Failure> {
         let source = read.source.clone().unwrap_or_default();

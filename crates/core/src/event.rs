@@ -253,13 +253,20 @@ pub enum Event {
     CiChanged {
         state: String,
     },
-    /// The way out refused something: told the first time for a host and port, and at every tenfold after that.
+    /// The way out refused something: told the first time for a host and port, or for one request to it, and at every
+    /// tenfold after that.
     PolicyDenied {
         host: String,
         /// 0 where no port was asked for.
         port: u16,
+        /// The method and path of what was refused, where that is what it is about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        request: Option<String>,
         /// Why, in words.
         rule: String,
+        /// The rule that would allow it, where one can.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        remedy: Option<String>,
         /// How often by now.
         #[serde(default = "once")]
         count: u64,

@@ -28,7 +28,7 @@ pub(crate) async fn serve(pipeline: &Arc<Pipeline>, mut client: impl Client, hea
             }
         }
         Err(refused) => {
-            let reply = Reply::refused(&target, &refused.why, refused.address, pipeline.run());
+            let reply = Reply::refused(&target, None, &refused.why, refused.address, pipeline.run());
             say_and_close(client, &reply.bytes()).await;
         }
     }

@@ -86,7 +86,11 @@ impl Guard {
 
     /// Ends whatever serves the doors, as its death would: all connections are cut, and it is started anew.
     pub fn fail(&self) {
-        self.serving.borrow().cancel();
+        let serving = self.serving.borrow();
+        if !serving.is_cancelled() {
+            self.pipeline.notice.died();
+            serving.cancel();
+        }
     }
 
     /// Returns the way to end everything and to wait for that.
@@ -156,7 +160,11 @@ async fn keep_open(
             biased;
             () = stop.cancelled() => None,
             () = ended.cancelled() => Some("whoever served them was ended".to_owned()),
-            why = hall.died() => Some(why),
+            why = hall.died() => {
+                // Who fails for this fails as soon as it is cut, and asks at once.
+                pipeline.notice.died();
+                Some(why)
+            }
         };
         // It may have come between the two questions.
         let why = why.filter(|_| !stop.is_cancelled());

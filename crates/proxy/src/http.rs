@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 use crate::gate::Gate;
 use crate::judge::Ask;
 use crate::line::{BUFFER, Line, Sending};
-use crate::notice::{Entry, Exchanged, Why, Wrong};
+use crate::notice::{Entry, Exchanged, Requested, Why, Wrong};
 use crate::passing::{Ending, Keep, Passing};
 use crate::pipeline::{Pipeline, Refused, alarm};
 use crate::reply::Reply;
@@ -127,45 +127,45 @@ async fn forward(
         let written = request.uri().authority().map_or("", |authority| authority.as_str());
         match form {
             Form::Absolute => pipeline.refused_text(entry, written, 0, &why),
-            Form::Bound { target, .. } => pipeline.refused(entry, target, &why),
+            Form::Bound { target, .. } => pipeline.refused_request(entry, target, Some(asked(&request)), &why),
         }
         Reply::unreadable(&why)
     })?;
     let tls = form.tls();
-    let refuse = |why: Why| {
-        pipeline.refused(entry, &target, &why);
-        Reply::refused(&target, &why, None, pipeline.run())
-    };
     if ["TRACE", "TRACK"].contains(&request.method().as_str()) || request.method() == Method::CONNECT {
-        pipeline.refused(entry, &target, &Why::Malformed("this method is not carried"));
+        let why = Why::Malformed("this method is not carried");
+        pipeline.refused_request(entry, &target, Some(asked(&request)), &why);
         return Err(Reply::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not carried"));
     }
     if request.headers().contains_key(UPGRADE) {
-        pipeline.refused(entry, &target, &Why::Malformed("upgrades are not carried"));
+        let why = Why::Malformed("upgrades are not carried");
+        pipeline.refused_request(entry, &target, Some(asked(&request)), &why);
         return Err(Reply::new(StatusCode::NOT_IMPLEMENTED, "upgrades are not carried"));
     }
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let ask = Ask::Request { method: request.method().as_str().to_owned(), path: path.clone() };
+    let refused = |why: &Why, address| Reply::refused(&target, ask.request().as_ref(), why, address, pipeline.run());
+    let refuse = |why: Why| {
+        pipeline.refused_request(entry, &target, ask.request(), &why);
+        refused(&why, None)
+    };
     if target.port() == HTTPS && !tls {
         return Err(refuse(Why::NotTls));
     }
-    let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
     let lent = pipeline.credential_for(&target).filter(|_| tls);
     if let Some(name) = pipeline.astray(request.headers(), &path, lent) {
         alarm(&*pipeline.notice, Wrong::PhantomAstray, name, &target);
         return Err(refuse(Why::Astray));
     }
-    let ask = Ask::Request { method: request.method().as_str().to_owned(), path: path.clone() };
     // A stand-in is worth nothing before the policy has spoken.
     let kept = line.lock().await.take().and_then(|line| line.again(&target, tls, &ask));
     let open = async || {
         let opened = Line::open(pipeline, entry, &target, tls, ask.clone()).await;
-        opened.map_err(|Refused { why, address }| Reply::refused(&target, &why, address, pipeline.run()))
+        opened.map_err(|Refused { why, address }| refused(&why, address))
     };
     let mut fresh = kept.is_none();
     let mut way = match kept {
-        Some(way) => pipeline
-            .judge(entry, &target, &ask)
-            .map(|()| way)
-            .map_err(|why| Reply::refused(&target, &why, None, pipeline.run()))?,
+        Some(way) => pipeline.judge(entry, &target, &ask).map(|()| way).map_err(|why| refused(&why, None))?,
         None => open().await?,
     };
 
@@ -230,7 +230,7 @@ async fn forward(
             }
             _ => {
                 ending.note(StatusCode::BAD_GATEWAY.as_u16(), sent.load(Ordering::Relaxed));
-                return Err(Reply::refused(&target, &Why::Unreachable, None, pipeline.run()));
+                return Err(refused(&Why::Unreachable, None));
             }
         }
     };
@@ -238,6 +238,10 @@ async fn forward(
     let running = way.running();
     *line.lock().await = Some(way);
     look_at(pipeline, lent.is_some(), &target, ending, response, running)
+}
+
+fn asked(request: &Request<Incoming>) -> Requested {
+    Requested::new(request.method().as_str(), request.uri().path())
 }
 
 /// Lets an answer pass, unless it brings what must not come back.

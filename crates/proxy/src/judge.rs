@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use ralph_core::policy::{Mode, Pattern, Policy, decide, decide_request};
 
-use crate::address::Kind;
-use crate::notice::Why;
+use crate::address::{self, Kind};
+use crate::notice::{Requested, Why};
 use crate::target::{HTTP, HTTPS, Target};
 
 /// What is asked for.
@@ -23,17 +23,31 @@ pub(crate) enum Ask {
     },
 }
 
+impl Ask {
+    /// Returns the request that is asked for.
+    pub(crate) fn request(&self) -> Option<Requested> {
+        match self {
+            Self::Request { method, path } => Some(Requested::new(method, path)),
+            Self::Connection | Self::Tunnel => None,
+        }
+    }
+}
+
 /// Judges a target by its name, before any DNS. Both answers say what they rest on.
 pub(crate) fn judge(policy: &Policy, target: &Target, ask: &Ask) -> Result<Why, Why> {
     let decision = match ask {
         Ask::Request { method, path } => decide_request(policy, target.host(), target.port(), method, path),
         Ask::Connection | Ask::Tunnel => decide(policy, target.host(), target.port()),
     };
-    let why = decision.rule.map_or(Why::Mode(policy.mode), |rule| Why::Rule(Box::new(rule)));
-    match decision.allowed {
-        false => Err(why),
-        true if decision.inspect && *ask == Ask::Tunnel => Err(Why::Inspect),
-        true => Ok(why),
+    match (decision.allowed, decision.rule) {
+        (true, _) if decision.inspect && *ask == Ask::Tunnel => Err(Why::Inspect),
+        (true, Some(rule)) => Ok(Why::Rule(Box::new(rule))),
+        (true, None) => Ok(Why::Mode(policy.mode)),
+        (false, Some(rule)) => Err(Why::Denied(Box::new(rule))),
+        (false, None) if matches!(ask, Ask::Request { .. }) && decide(policy, target.host(), target.port()).allowed => {
+            Err(Why::Request)
+        }
+        (false, None) => Err(Why::Mode(policy.mode)),
     }
 }
 
@@ -50,6 +64,18 @@ pub(crate) fn admit(policy: &Policy, kind: Option<Kind>, address: IpAddr, port: 
     if allowed { Ok(()) } else { Err(kind) }
 }
 
+/// Returns what kind of inner address a target has, if that is what keeps it from being reached: an address, or a name that
+/// never means another machine. What other names mean is not known before they are looked up.
+pub fn kept_inside(policy: &Policy, target: &Target) -> Option<Kind> {
+    let address = target.literal().or_else(|| is_localhost(target.host()).then_some(IpAddr::from([127, 0, 0, 1])))?;
+    admit(policy, address::kind_here(address), address, target.port()).err()
+}
+
+/// Says whether a host is this machine by its very name.
+pub fn is_localhost(host: &str) -> bool {
+    host == "localhost" || host.ends_with(".localhost")
+}
+
 /// Judges a name that was asked for without a port: it has an address if it may be reached on any port.
 pub(crate) fn judge_name(policy: &Policy, host: &str) -> Result<Why, Why> {
     // No rule can name port 0, so it stands for "any other port" when everything is open.
@@ -60,7 +86,7 @@ pub(crate) fn judge_name(policy: &Policy, host: &str) -> Result<Why, Why> {
         let decision = decide(policy, host, port);
         match (decision.allowed, decision.rule) {
             (true, rule) => return Ok(rule.map_or(Why::Mode(policy.mode), |rule| Why::Rule(Box::new(rule)))),
-            (false, Some(rule)) => refused = Why::Rule(Box::new(rule)),
+            (false, Some(rule)) => refused = Why::Denied(Box::new(rule)),
             (false, None) => (),
         }
     }
@@ -70,7 +96,6 @@ pub(crate) fn judge_name(policy: &Policy, host: &str) -> Result<Why, Why> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address;
 
     fn policy(mode: Mode, allow: &[&str], deny: &[&str]) -> Policy {
         Policy::parse(mode, allow, deny).unwrap()
@@ -90,7 +115,7 @@ mod tests {
         let nobody = "no rule names it, and the network policy is `allowlist`";
         check(&some, "x.io:443", &Ask::Tunnel, Ok("rule `x.io`"));
         check(&some, "x.io:80", &Ask::Tunnel, Err(nobody));
-        check(&some, "bad.io:443", &Ask::Tunnel, Err("rule `bad.io`"));
+        check(&some, "bad.io:443", &Ask::Tunnel, Err("it is denied by rule `bad.io` of the network policy"));
         check(
             &some,
             "y.io:443",
@@ -100,6 +125,10 @@ mod tests {
         check(&some, "y.io:443", &Ask::Connection, Ok("rule `GET y.io/a`"));
         check(&some, "y.io:443", &get, Ok("rule `GET y.io/a`"));
         check(&some, "z.io:80", &get, Ok("rule `z.io:80`"));
+        let post = Ask::Request { method: "POST".to_owned(), path: "/a".to_owned() };
+        let other = "the rules for this host allow other requests, and none allows this one";
+        check(&some, "y.io:443", &post, Err(other));
+        check(&some, "y.io:80", &post, Err(nobody));
         let none = Policy { mode: Mode::Deny, ..some };
         check(&none, "x.io:443", &Ask::Tunnel, Err("no rule names it, and the network policy is `deny`"));
     }

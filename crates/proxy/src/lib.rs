@@ -10,6 +10,7 @@ pub mod credential;
 pub mod door;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod judge;
 pub mod ledger;
 pub mod limits;
 pub mod meter;
@@ -29,7 +30,6 @@ mod gate;
 mod head;
 mod hello;
 mod http;
-mod judge;
 mod late;
 mod line;
 mod passing;

@@ -46,8 +46,10 @@ impl Line {
         ask: Ask,
     ) -> Result<Self, Refused> {
         let Way { stream, mut permit } = pipeline.open(entry, target, ask).await?;
+        let ask = permit.ask();
+        let asked = |ask: &Mutex<Ask>| ask.lock().unwrap_or_else(PoisonError::into_inner).request();
         let refused = |why: Why| {
-            pipeline.refused(entry, target, &why);
+            pipeline.refused_request(entry, target, asked(&ask), &why);
             Refused { why, address: None }
         };
         let stream: Box<dyn Both> = if tls {
@@ -70,13 +72,12 @@ impl Line {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|_| refused(Why::Unreachable))?;
-        let ask = permit.ask();
-        let (owner, told) = (Arc::clone(pipeline), target.clone());
+        let (owner, told, last) = (Arc::clone(pipeline), target.clone(), Arc::clone(&ask));
         let running = AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::select! {
                 // Both ends of the exchange see a failure themselves.
                 _ = connection => (),
-                () = permit.revoked() => owner.refused(entry, &told, &Why::Revoked),
+                () = permit.revoked() => owner.refused_request(entry, &told, asked(&last), &Why::Revoked),
             }
         }));
         Ok(Self { target: target.clone(), tls, sender, ask, running: Arc::new(running) })

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use ralph_core::money::Micros;
-use ralph_core::policy::{Mode, Rule};
+use ralph_core::policy::{Mode, Rule, rule_for};
 use ralph_core::price::Usage;
 
 use crate::address::Kind;
@@ -53,6 +53,21 @@ impl fmt::Display for Entry {
     }
 }
 
+/// The request that a decision was about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requested {
+    pub method: String,
+    /// Without the query.
+    pub path: String,
+}
+
+impl Requested {
+    pub fn new(method: &str, path: &str) -> Self {
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        Self { method: method.to_owned(), path: path.to_owned() }
+    }
+}
+
 /// One decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
@@ -61,6 +76,8 @@ pub struct Decided {
     pub host: String,
     /// 0 where no port was asked for.
     pub port: u16,
+    /// The request that was refused; `None` where a connection or a name was judged.
+    pub request: Option<Requested>,
     pub allowed: bool,
     pub why: Why,
     /// The address that was judged last: dialled, refused, or given out by DNS.
@@ -71,7 +88,7 @@ impl Decided {
     /// Returns the rule that would allow what was refused, where one can.
     pub fn remedy(&self) -> Option<String> {
         let target = Target::new(&self.host, if self.port == 0 { 443 } else { self.port }).ok()?;
-        if self.allowed { None } else { self.why.remedy(&target, self.address) }
+        if self.allowed { None } else { self.why.remedy(&target, self.request.as_ref(), self.address) }
     }
 }
 
@@ -218,6 +235,10 @@ pub enum Told {
 pub trait Notice: fmt::Debug + Send + Sync {
     fn tell(&self, told: Told);
 
+    /// Hears that whoever served the doors has died, before anything of it is cut: whatever fails from then on may fail
+    /// for this. [`Told::Restarted`] follows when they are served again.
+    fn died(&self) {}
+
     /// Keeps a call that is about to be dialled ([`Told::Calling`]) where it outlives this process; the error says why
     /// that could not be done, and the call is not made.
     fn keep(&self, calling: Told) -> Keeping<'_> {
@@ -232,11 +253,18 @@ pub type Keeping<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 
 /// Why something was allowed, refused or cut.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
+    /// What allows it.
     #[error("rule `{0}`")]
     Rule(Box<Rule>),
+    /// What no other rule overrules.
+    #[error("it is denied by rule `{0}` of the network policy")]
+    Denied(Box<Rule>),
     /// No rule spoke.
     #[error("no rule names it, and the network policy is `{0}`")]
     Mode(Mode),
+    /// The host may be asked for something else.
+    #[error("the rules for this host allow other requests, and none allows this one")]
+    Request,
     #[error(transparent)]
     Target(#[from] BadTarget),
     /// Only a request can be judged, and a tunnel hides its requests.
@@ -273,15 +301,25 @@ pub enum Why {
 }
 
 impl Why {
-    /// Returns the rule that would allow the target, where one can.
-    pub(crate) fn remedy(&self, target: &Target, address: Option<IpAddr>) -> Option<String> {
-        match self {
+    /// Returns the rule that would allow what was refused, where one can.
+    pub(crate) fn remedy(
+        &self,
+        target: &Target,
+        request: Option<&Requested>,
+        address: Option<IpAddr>,
+    ) -> Option<String> {
+        let rule = match (self, request) {
             // A rule for the whole host would allow more than those about its requests meant to.
-            Self::Mode(_) | Self::Revoked => Some(target.rule()),
+            (Self::Request | Self::Revoked, Some(Requested { method, path })) => {
+                return rule_for(&target.rule(), method, path).map(|rule| rule.to_string());
+            }
+            (Self::Mode(_) | Self::Revoked, _) => target.rule(),
             // Only the address itself opens an inner address, never a name.
-            Self::Inner(kind) if kind.may_be_listed() => Some(Target::address(address?, target.port()).rule()),
-            _ => None,
-        }
+            (Self::Inner(kind), _) if kind.may_be_listed() => Target::address(address?, target.port()).rule(),
+            _ => return None,
+        };
+        // A lone word is no rule, but may be the name of a preset.
+        rule.parse::<Rule>().is_ok().then_some(rule)
     }
 }
 
@@ -295,8 +333,21 @@ mod tests {
 
     #[track_caller]
     fn check(host: &str, port: u16, why: Why, address: Option<&str>, want: Option<&str>) {
+        check_request(host, port, None, why, address, want);
+    }
+
+    #[track_caller]
+    fn check_request(
+        host: &str,
+        port: u16,
+        request: Option<Requested>,
+        why: Why,
+        address: Option<&str>,
+        want: Option<&str>,
+    ) {
+        let (entry, host) = (Entry::Connect, host.to_owned());
         let address = address.map(|address| address.parse().unwrap());
-        let decided = Decided { entry: Entry::Connect, host: host.to_owned(), port, allowed: false, why, address };
+        let decided = Decided { entry, host, port, request, allowed: false, why, address };
         assert_eq!(decided.remedy().as_deref(), want);
         assert_eq!(Decided { allowed: true, ..decided }.remedy(), None);
     }
@@ -309,7 +360,20 @@ mod tests {
         check("x.io", 443, Why::Inner(Kind::Private), Some("10.0.0.1"), Some("10.0.0.1"));
         check("x.io", 80, Why::Inner(Kind::Loopback), Some("::1"), Some("[::1]:80"));
         check("x.io", 80, Why::Inner(Kind::Metadata), Some("169.254.169.254"), None);
-        check("x.io", 443, Why::Rule(Box::new("x.io".parse().unwrap())), None, None);
+        check("x.io", 443, Why::Denied(Box::new("x.io".parse().unwrap())), None, None);
         check("a b", 443, Why::Mode(Mode::Deny), None, None);
+        check("npm", 443, Why::Mode(Mode::Deny), None, None);
+    }
+
+    #[test]
+    fn a_request_is_worth_a_rule_for_itself() {
+        let push = || Some(Requested::new("POST", "/o/r/git-receive-pack?x=y"));
+        let narrow = Some("POST x.io/o/r/git-receive-pack");
+        check_request("x.io", 443, push(), Why::Request, None, narrow);
+        check_request("x.io", 443, push(), Why::Revoked, None, narrow);
+        check_request("x.io", 80, push(), Why::Request, None, Some("POST x.io:80/o/r/git-receive-pack"));
+        check_request("x.io", 443, Some(Requested::new("GET", "/*")), Why::Request, None, None);
+        // Nothing of the host is allowed yet: one path of it would be of little use.
+        check_request("x.io", 80, push(), Why::Mode(Mode::Deny), None, Some("x.io:80"));
     }
 }

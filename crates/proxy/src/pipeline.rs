@@ -22,7 +22,7 @@ use crate::judge::{Ask, admit, judge, judge_name};
 use crate::late::Drains;
 use crate::ledger::Ledger;
 use crate::limits::Limits;
-use crate::notice::{Alarm, Decided, Entry, Notice, Told, Why, Wrong};
+use crate::notice::{Alarm, Decided, Entry, Notice, Requested, Told, Why, Wrong};
 use crate::outflow::Outflow;
 use crate::resolve::Resolve;
 use crate::route::{Route, Upstream};
@@ -281,31 +281,32 @@ impl Pipeline {
     /// Judges by name only and tells nobody, unless the answer is no.
     pub(crate) fn judge(&self, entry: Entry, target: &Target, ask: &Ask) -> Result<(), Why> {
         let policy = Arc::clone(&self.policy.borrow());
-        judge(&policy, target, ask).map(drop).inspect_err(|why| self.refused(entry, target, why))
+        let judged = judge(&policy, target, ask).map(drop);
+        judged.inspect_err(|why| self.refused_request(entry, target, ask.request(), why))
     }
 
     /// Takes a target all the way: judged, resolved once, filtered, dialled. The decision is told either way.
     pub(crate) async fn open(&self, entry: Entry, target: &Target, ask: Ask) -> Result<Way, Refused> {
-        match self.reach(target, ask).await {
+        match self.reach(target, &ask).await {
             Ok((way, why)) => {
-                self.tell(entry, target, true, &why, Some(way.permit.address));
+                self.tell(entry, target, None, true, &why, Some(way.permit.address));
                 Ok(way)
             }
             Err(refused) => {
-                self.tell(entry, target, false, &refused.why, refused.address);
+                self.tell(entry, target, ask.request(), false, &refused.why, refused.address);
                 Err(refused)
             }
         }
     }
 
-    async fn reach(&self, target: &Target, ask: Ask) -> Result<(Way, Why), Refused> {
+    async fn reach(&self, target: &Target, ask: &Ask) -> Result<(Way, Why), Refused> {
         // Subscribed before the judgement, so that no change falls between the two.
         let mut changes = self.policy.subscribe();
-        judge(&Arc::clone(&changes.borrow_and_update()), target, &ask)?;
+        judge(&Arc::clone(&changes.borrow_and_update()), target, ask)?;
         let addresses = self.addresses(target).await?;
         // Looking a name up takes a while, and the policy may have changed meanwhile.
         let policy = Arc::clone(&changes.borrow_and_update());
-        let why = judge(&policy, target, &ask)?;
+        let why = judge(&policy, target, ask)?;
         for address in &addresses {
             // One inner address spoils them all: an honest public name has none.
             admit(&policy, address::kind_here(*address), *address, target.port())
@@ -319,7 +320,7 @@ impl Pipeline {
             if let Ok(Ok(stream)) = timeout_at(deadline, dial).await {
                 // Only speed is lost without it.
                 stream.set_nodelay(true).ok();
-                let ask = Arc::new(Mutex::new(ask));
+                let ask = Arc::new(Mutex::new(ask.clone()));
                 let permit = Permit { policy: changes, target: target.clone(), ask, address };
                 return Ok((Way { stream, permit }, why));
             }
@@ -368,6 +369,7 @@ impl Pipeline {
             entry: Entry::Dns,
             host: host.to_owned(),
             port: 0,
+            request: None,
             allowed,
             why: why.clone(),
             address: address.map(IpAddr::V4),
@@ -384,7 +386,12 @@ impl Pipeline {
     }
 
     pub(crate) fn refused(&self, entry: Entry, target: &Target, why: &Why) {
-        self.tell(entry, target, false, why, None);
+        self.tell(entry, target, None, false, why, None);
+    }
+
+    /// As [`Pipeline::refused`], for one request.
+    pub(crate) fn refused_request(&self, entry: Entry, target: &Target, request: Option<Requested>, why: &Why) {
+        self.tell(entry, target, request, false, why, None);
     }
 
     /// Counts what goes to a target.
@@ -395,12 +402,21 @@ impl Pipeline {
     /// Tells of something that was refused before it named a proper target.
     pub(crate) fn refused_text(&self, entry: Entry, host: &str, port: u16, why: &Why) {
         let host = shown(host);
-        self.notice.tell(Told::Decided(Decided { entry, host, port, allowed: false, why: why.clone(), address: None }));
+        let (request, allowed, why, address) = (None, false, why.clone(), None);
+        self.notice.tell(Told::Decided(Decided { entry, host, port, request, allowed, why, address }));
     }
 
-    fn tell(&self, entry: Entry, target: &Target, allowed: bool, why: &Why, address: Option<IpAddr>) {
-        let (host, port) = (target.host().to_owned(), target.port());
-        self.notice.tell(Told::Decided(Decided { entry, host, port, allowed, why: why.clone(), address }));
+    fn tell(
+        &self,
+        entry: Entry,
+        target: &Target,
+        request: Option<Requested>,
+        allowed: bool,
+        why: &Why,
+        address: Option<IpAddr>,
+    ) {
+        let (host, port, why) = (target.host().to_owned(), target.port(), why.clone());
+        self.notice.tell(Told::Decided(Decided { entry, host, port, request, allowed, why, address }));
     }
 
     /// No code under the lock can panic, so a poisoned table is still a true one.

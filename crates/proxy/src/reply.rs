@@ -9,15 +9,19 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
+use ralph_core::policy::argument;
+use ralph_core::text;
 
 use crate::head::Fault;
-use crate::notice::Why;
+use crate::notice::{Requested, Why};
 use crate::target::Target;
 
 /// The header that tells a refusal.
 const DENY: &str = "x-ralph-deny";
-/// The longest line in a head: the longest host name, a reason and a command fit into it.
-const LINE: usize = 800;
+/// The longest line in a head: the longest host name, a path, a reason and a command fit into it.
+const LINE: usize = 1200;
+/// The longest path in it; a longer one has no command.
+const PATH: usize = 200;
 
 /// A short answer of our own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,9 +35,15 @@ impl Reply {
         Self { status, text: text.into() }
     }
 
-    /// Says why a target cannot be reached, and by which command a person can allow it: in the run there is, or else in
-    /// one that is to be started.
-    pub(crate) fn refused(target: &Target, why: &Why, address: Option<IpAddr>, run: Option<&str>) -> Self {
+    /// Says why a target cannot be reached, or asked for something, and by which command a person can allow it: in the
+    /// run there is, or else in one that is to be started.
+    pub(crate) fn refused(
+        target: &Target,
+        request: Option<&Requested>,
+        why: &Why,
+        address: Option<IpAddr>,
+        run: Option<&str>,
+    ) -> Self {
         let status = match why {
             Why::Unresolved | Why::Unreachable | Why::Untrusted => StatusCode::BAD_GATEWAY,
             Why::Crowded => StatusCode::SERVICE_UNAVAILABLE,
@@ -41,8 +51,15 @@ impl Reply {
             Why::Slow => StatusCode::REQUEST_TIMEOUT,
             _ => StatusCode::FORBIDDEN,
         };
-        let mut text = format!("`{target}` cannot be reached: {why}");
-        if let Some(rule) = why.remedy(target, address) {
+        let mut text = match (why, request) {
+            (Why::Request | Why::Denied(_), Some(Requested { method, path })) => {
+                let path = text::plain(text::head(path, PATH));
+                format!("`{} {target}{path}` is refused: {why}", text::plain(text::head(method, 20)))
+            }
+            _ => format!("`{target}` cannot be reached: {why}"),
+        };
+        if let Some(rule) = why.remedy(target, request, address) {
+            let rule = argument(&rule);
             let command = match run {
                 Some(run) => format!("ralph policy allow {rule} --run {run}"),
                 None => format!("ralph run --allow-host {rule}"),
@@ -79,7 +96,7 @@ impl Reply {
     /// Returns the text as it can stand in a head: one bounded line of plain characters, whatever a client wrote.
     fn line(&self) -> String {
         let plain = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
-        ralph_core::text::head(&self.text, LINE).chars().map(plain).collect()
+        text::head(&self.text, LINE).chars().map(plain).collect()
     }
 
     /// Writes the answer as it goes over the wire.
@@ -118,7 +135,7 @@ mod tests {
             [(Some("r-1"), "ralph policy allow x.io --run r-1"), (None, "ralph run --allow-host x.io")]
         {
             let line = format!("{why}; a person can allow it with `{command}`");
-            let reply = Reply::refused(&target, &Why::Mode(Mode::Allowlist), None, run);
+            let reply = Reply::refused(&target, None, &Why::Mode(Mode::Allowlist), None, run);
             assert_eq!(
                 String::from_utf8(reply.bytes()).unwrap(),
                 format!(
@@ -130,7 +147,37 @@ mod tests {
             );
             assert_eq!(reply.response().headers().get(DENY).unwrap(), line.as_str());
         }
-        assert_eq!(Reply::refused(&target, &Why::Unreachable, None, None).status, StatusCode::BAD_GATEWAY);
+        assert_eq!(Reply::refused(&target, None, &Why::Unreachable, None, None).status, StatusCode::BAD_GATEWAY);
+    }
+
+    #[test]
+    fn a_refused_request_is_named_and_no_more_than_it_is_offered() {
+        #[track_caller]
+        fn check(request: &Requested, why: &Why, want: &str) {
+            let target = Target::new("x.io", 443).unwrap();
+            assert_eq!(Reply::refused(&target, Some(request), why, None, Some("r-1")).text, want);
+        }
+        let push = Requested::new("POST", "/o/r/git-receive-pack");
+        let others = "the rules for this host allow other requests, and none allows this one";
+        check(
+            &push,
+            &Why::Request,
+            &format!(
+                "`POST x.io:443/o/r/git-receive-pack` is refused: {others}; a person can allow it with `ralph policy \
+                 allow 'POST x.io/o/r/git-receive-pack' --run r-1`"
+            ),
+        );
+        check(
+            &push,
+            &Why::Denied(Box::new("POST x.io".parse().unwrap())),
+            "`POST x.io:443/o/r/git-receive-pack` is refused: it is denied by rule `POST x.io` of the network policy",
+        );
+        let long = format!("/{}", "a".repeat(5000));
+        check(
+            &Requested::new("GET", &long),
+            &Why::Request,
+            &format!("`GET x.io:443{}` is refused: {others}", &long[..PATH]),
+        );
     }
 
     #[test]
@@ -139,7 +186,7 @@ mod tests {
         let text = String::from_utf8(reply.bytes()).unwrap();
         let (head, _) = text.split_once("\r\n\r\n").unwrap();
         assert_eq!(head.split("\r\n").count(), 5, "{head}");
-        assert!(head.starts_with("HTTP/1.1 403 Forbidden; ralph: a??x: y?[31m?zzz") && head.len() < 2000, "{head}");
+        assert!(head.starts_with("HTTP/1.1 403 Forbidden; ralph: a??x: y?[31m?zzz") && head.len() < 2800, "{head}");
         assert!(reply.response().headers().contains_key(DENY));
     }
 }

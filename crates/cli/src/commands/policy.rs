@@ -5,8 +5,9 @@ mod edit;
 mod log;
 
 use ralph_core::exit::Exit;
-use ralph_core::policy::{self, Decision, Mode, Rule, decide, decide_request, shorten};
+use ralph_core::policy::{self, Decision, Mode, Rule, argument, decide, decide_request, rule_for, shorten};
 use ralph_core::run::State;
+use ralph_proxy::judge::{is_localhost, kept_inside};
 use ralph_proxy::target::Target;
 use serde_json::{Value, json};
 
@@ -115,23 +116,43 @@ fn test(in_force: &InForce, args: &PolicyTest, ui: &mut Ui) -> Outcome {
     })?;
     let policy = &in_force.policy;
     let mut decision = decide(policy, target.host(), target.port());
-    let mut rule = target.rule();
+    let reached = decision.allowed;
+    let inside = kept_inside(policy, &target);
+    let mut rule = match inside {
+        // Only the address itself opens an inner address, never a name, and some are opened by nothing.
+        _ if is_localhost(target.host()) => inside.map(|_| format!("127.0.0.1:{}", target.port())),
+        Some(kind) => kind.may_be_listed().then(|| target.rule()),
+        None => Some(target.rule()),
+    };
     if decision.allowed && (args.method.is_some() || args.path.is_some()) {
         let (method, path) = (args.method.as_deref().unwrap_or("GET"), args.path.as_deref().unwrap_or("/"));
         decision = decide_request(policy, target.host(), target.port(), method, path);
         // No more than what was asked for, where a rule can say that.
-        let narrow: Result<Rule, _> = format!("{} {rule}{path}", method.to_ascii_uppercase()).parse();
-        rule = narrow.map_or(rule, |narrow| narrow.to_string());
+        if inside.is_none() {
+            rule = rule_for(&target.rule(), method, path).map(|rule| rule.to_string());
+        }
     }
     // A deny rule is a decision that no other rule overrules.
-    let open = !decision.allowed && decision.rule.is_none() && policy.mode != Mode::Open;
-    let next = open.then(|| allow_command(&rule, &in_force.of()));
+    let denied = !decision.allowed && decision.rule.is_some();
+    let inside = inside.filter(|_| !denied);
+    decision.allowed &= inside.is_none();
+    let open = !decision.allowed && !denied && (policy.mode != Mode::Open || inside.is_some());
+    let next = rule.filter(|_| open).map(|rule| allow_command(&rule, &in_force.of()));
     if ui.json() {
         ui.object(&json!({"format": 1, "run": in_force.run, "host": target.host(), "port": target.port(),
-            "allowed": decision.allowed, "rule": decision.rule, "mode": policy.mode,
+            "allowed": decision.allowed, "address": inside.map(|kind| kind.to_string()), "rule": decision.rule, "mode": policy.mode,
             "each_request": decision.inspect, "next": next}));
     } else {
-        ui.data(&format!("{target} {}", words(&decision, policy.mode)));
+        let words = match inside {
+            Some(kind) if kind.may_be_listed() => {
+                format!("is denied: it is {kind}, which only a rule for that address and port opens")
+            }
+            Some(kind) => format!("is denied: it is {kind}, which no rule opens"),
+            None => words(in_force, &decision, reached),
+        };
+        let named = decision.allowed && target.literal().is_none() && !is_localhost(target.host());
+        let unless = if named { ", if its address is a public one" } else { "" };
+        ui.data(&format!("{target} {words}{unless}"));
         if let Some(next) = next {
             ui.say(&format!("next: {next}"));
         }
@@ -139,12 +160,19 @@ fn test(in_force: &InForce, args: &PolicyTest, ui: &mut Ui) -> Outcome {
     Ok(if decision.allowed { Exit::Success } else { Exit::Failed })
 }
 
-fn words(decision: &Decision, mode: Mode) -> String {
+/// Says what was decided; where the host is `reached` and the request is not, that is not for want of a rule about it.
+fn words(in_force: &InForce, decision: &Decision, reached: bool) -> String {
     let Decision { allowed, rule, inspect } = decision;
+    let mode = in_force.policy.mode;
     let word = if *allowed { "allowed" } else { "denied" };
     let why = match rule {
-        Some(rule) => format!("is {word} by rule `{rule}`"),
+        Some(rule) if *allowed => format!("is {word} by rule `{rule}`"),
+        Some(rule) => {
+            let origin = in_force.deny.iter().find(|(rules, _)| rules.contains(rule)).map(|(_, origin)| origin);
+            format!("is {word} by rule `{rule}`{}", origin.map(|of| format!(" of {of}")).unwrap_or_default())
+        }
         None if *allowed => format!("is {word}: the network policy is `{mode}`"),
+        None if reached => format!("is {word}: its rules allow other requests, and none allows this one"),
         None => format!("is {word}: no rule names it, and the network policy is `{mode}`"),
     };
     if *inspect { format!("{why}; each request is judged by itself, see --method and --path") } else { why }
@@ -152,6 +180,5 @@ fn words(decision: &Decision, mode: Mode) -> String {
 
 /// Returns the command by which a person allows a rule.
 fn allow_command(rule: &str, of: &str) -> String {
-    let rule = if rule.contains([' ', '*', '[']) { format!("'{rule}'") } else { rule.to_owned() };
-    format!("ralph policy allow {rule}{of}")
+    format!("ralph policy allow {}{of}", argument(rule))
 }

@@ -39,6 +39,7 @@ pub(crate) async fn run(setup: &Setup, args: Run, ui: &mut Ui) -> Outcome {
         return Err(Failure::usage("`--allow-host` adds to a network that `--network deny` takes away")
             .hint("use `--network allowlist`, or leave `--network` out"));
     }
+    let mut loans = Vec::new();
     for text in &flags.lend {
         let loan: Loan = text.parse().map_err(|error: BadLoan| {
             let hint = error.hint().unwrap_or_default();
@@ -48,13 +49,19 @@ pub(crate) async fn run(setup: &Setup, args: Run, ui: &mut Ui) -> Outcome {
             Some(found) => ralph_engine::egress::lendable(&found, &[&loan.host])?,
             None => return Err(ralph_engine::Error::NoSecret { name: loan.secret }.into()),
         }
-        // Whoever lends a secret to a host means it to be reached.
-        flags.allow_hosts.push(loan.host);
+        loans.push(loan);
     }
     ui.pin("▸ reading the task");
     let read = setup.read(args.task.as_deref()).await?;
     if read.source.is_none() {
         return Err(no_task());
+    }
+    if !loans.is_empty() && flags.network != Some(Mode::Deny) {
+        let policy = setup.policy(&read, &flags)?;
+        for host in policy.unreached(loans.iter().map(|loan| loan.host.as_str())) {
+            ui.say(&opened(host));
+            flags.allow_hosts.push(host.to_owned());
+        }
     }
     let found = setup.lint(&read, &flags).await?;
     if !found.is_empty() && !ui.json() {
@@ -85,6 +92,14 @@ pub(crate) async fn run(setup: &Setup, args: Run, ui: &mut Ui) -> Outcome {
         return detach(&folder, keep, ui);
     }
     drive(runner, &wake, stops, 0, ui).await
+}
+
+/// Says that a host is allowed because something is lent to it: whoever lends a secret to a host means it to be reached.
+/// One that has rules keeps them, since whoever allowed some of its requests did not mean all.
+pub(crate) fn opened(host: &str) -> String {
+    format!(
+        "{host} may be reached, because something is lent to it and no rule names it; to allow less: --allow-host 'GET {host}/PATH'"
+    )
 }
 
 /// Says at every start what the sandbox does not do.

@@ -11,7 +11,7 @@ use ralph_core::config::Toolchains;
 use ralph_core::event::Event;
 use ralph_core::exit::Exit;
 use ralph_core::money::Micros;
-use ralph_core::policy::{Mode, Policy};
+use ralph_core::policy::{Mode, Policy, argument};
 use ralph_engine::Error;
 use ralph_engine::egress::{Doors, Lent, Loan};
 #[cfg(target_os = "linux")]
@@ -20,10 +20,10 @@ use ralph_engine::host::{DEFAULT_BACKEND, short_key};
 use ralph_proxy::ledger::{Caps, Ledger};
 use ralph_sandbox::{Exec, Limit, Sandbox, Sink, Spec, Status, Stream};
 
-use super::run::warn_of;
+use super::run::{opened, warn_of};
 use crate::args::SandboxExec;
 use crate::error::{Failure, Outcome};
-use crate::setup::{Flags, Setup};
+use crate::setup::{Flags, Setup, told};
 use crate::ui::{Ui, YELLOW, paint};
 
 pub(crate) async fn exec(setup: &Setup, args: SandboxExec, ui: &mut Ui) -> Outcome {
@@ -37,7 +37,7 @@ pub(crate) async fn exec(setup: &Setup, args: SandboxExec, ui: &mut Ui) -> Outco
     let mut stops = Stops::new().map_err(|error| Failure::of(Exit::Failed, &error))?;
     let lent = match &args.name {
         Some(_) => None,
-        None => Some(borrow(setup, &args, backend.capabilities().network_policy).await?),
+        None => Some(borrow(setup, &args, backend.capabilities().network_policy, ui).await?),
     };
     for name in setup.host.short_keys() {
         ui.say(&format!("{} {}", paint(YELLOW, "!"), short_key(&name)));
@@ -100,7 +100,7 @@ struct Borrowed {
     pass: Pass,
 }
 
-async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool) -> Result<Borrowed, Failure> {
+async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool, ui: &mut Ui) -> Result<Borrowed, Failure> {
     if !doors && (!args.profile.is_empty() || !args.lend.is_empty()) {
         let failure = Failure::usage("this backend has no way out at which anything could be lent");
         return Err(failure.hint("leave `--backend` away"));
@@ -121,11 +121,9 @@ async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool) -> Result<Borrow
     let cap = Micros::from_usd(args.max_cost);
     let ledger = Ledger::new(Caps { cost: Some(cap), tokens: None }, Micros::ZERO, 0);
     let mut policy = policy(args)?;
-    if policy.mode != Mode::Open && !loans.is_empty() {
-        // Whoever lends a secret to a host means it to be reached.
-        let lent = loans.iter().map(|loan| loan.host.as_str());
-        let hosts: Vec<&str> = args.allow_host.iter().map(String::as_str).chain(lent).collect();
-        policy = parsed(Mode::Allowlist, &hosts)?;
+    for host in policy.unreached(loans.iter().map(|loan| loan.host.as_str())) {
+        ui.say(&opened(host));
+        policy.allow_also(host).map_err(|error| told(Exit::Usage, &error, error.hint()))?;
     }
     // What is denied to every run is denied here as well.
     policy.deny = setup.resolve(repo.as_deref(), &Flags::default(), None)?.sandbox.network.denied.value;
@@ -194,8 +192,10 @@ impl Borrowed {
 fn tell_heard(pass: &Pass, ui: &mut Ui) {
     let Heard { refusals, more, others } = pass.heard();
     for event in refusals {
-        if let Event::PolicyDenied { host, port, rule, .. } = event {
-            ui.say(&format!("{host}:{port} was refused: {rule}"));
+        if let Event::PolicyDenied { host, port, request, rule, remedy, .. } = event {
+            let what = request.map(|request| format!("{request} of ")).unwrap_or_default();
+            let next = remedy.map(|rule| format!("; next: --allow-host {}", argument(&rule)));
+            ui.say(&format!("{what}{host}:{port} was refused: {rule}{}", next.unwrap_or_default()));
         }
     }
     if more > 0 {

@@ -2,6 +2,7 @@
 
 use ralph_core::event::{Answer, BaselineVerdict, Ended, Event, Level, Line, Outcome, Stage, Verdict};
 use ralph_core::gutter::{Cause, Rung};
+use ralph_core::policy::{Rule, argument};
 use ralph_core::run::State;
 
 use crate::ui::{BOLD, DIM, GREEN, RED, YELLOW, one_line, paint};
@@ -151,10 +152,18 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
         Event::PrOpened { url, .. } => format!("{ok} pull request opened: {url}"),
         Event::PrUpdated { why, .. } => format!("pull request updated: {why}"),
         Event::CiChanged { state } => format!("CI: {state}"),
-        Event::PolicyDenied { host, port, rule, count } => {
+        Event::PolicyDenied { host, port, request, rule, remedy, count } => {
             let port = if *port == 0 { String::new() } else { format!(":{port}") };
+            let (method, path) = request.as_deref().and_then(|line| line.split_once(' ')).unwrap_or_default();
+            let method = if method.is_empty() { String::new() } else { format!("{} ", one_line(method, 20)) };
+            let what = format!("{method}{}{port}{}", one_line(host, 80), one_line(path, 80));
             let times = if *count > 1 { format!(", {count} times by now") } else { String::new() };
-            format!("  {warn} denied {}{port}{times}: {}", one_line(host, 80), one_line(rule, 100))
+            let remedy = remedy.as_ref().and_then(|rule| rule.parse::<Rule>().ok());
+            // Whole or not at all: half a rule is another rule.
+            let next = state.zip(remedy).map(|(state, rule)| {
+                format!("\n         next: ralph policy allow {} --run {}", argument(&rule.to_string()), state.id())
+            });
+            format!("  {warn} denied {what}{times}: {}{}", one_line(rule, 100), next.unwrap_or_default())
         }
         Event::Paused { reason, next } => {
             format!("{warn} paused: {}\n         next: {next}", one_line(&reason.words(), WIDTH))

@@ -87,6 +87,11 @@ impl World {
         text.lines().map(|line| Line::parse(line).unwrap().event).collect()
     }
 
+    /// What the provider asks for.
+    pub(crate) fn bill(&self) -> llm::Bill {
+        self.server.bill()
+    }
+
     pub(crate) fn calls(&self) -> Vec<Received> {
         let calls = |one: &Received| one.method == "POST" && one.path == self.agent.path;
         self.server.requests().into_iter().filter(calls).collect()

@@ -37,10 +37,9 @@ pub(crate) fn decided(stage: &Stage, hosts: &[(&str, u16, bool)]) {
         let why =
             if *allowed { Why::Rule(Box::new(host.parse().expect("a rule"))) } else { Why::Mode(Mode::Allowlist) };
         let host = (*host).to_owned();
-        book.write(
-            "box",
-            &Told::Decided(Decided { entry: Entry::Connect, host, port: *port, allowed: *allowed, why, address: None }),
-        );
+        let (entry, port, allowed) = (Entry::Connect, *port, *allowed);
+        let decided = Decided { entry, host, port, request: None, allowed, why, address: None };
+        book.write("box", &Told::Decided(decided));
     }
 }
 

@@ -137,14 +137,15 @@ fn a_person_denies_the_model() {
     assert!(log.stdout.contains("rule `127.0.0.1`"), "{log}");
 }
 
-/// Whoever serves the doors dies under a session, and it fails: it is cut short, uses nothing up, and another session of
-/// the same iteration goes on from there.
+/// Whoever serves the doors dies under a call, and the session fails at once: it is cut short, uses nothing up, and another
+/// session of the same iteration goes on from there. The call that was cut costs what the provider asks for it.
 #[test]
 fn whoever_serves_the_doors_dies() {
     let folder = tempfile::tempdir().unwrap();
-    let then = "if ! test -e ~/go; then : > ~/begun; while ! test -e ~/go; do sleep 0.05; done; exit 1; fi";
+    let then = "if ! test -e ~/begun; then : > ~/begun; ask || exit 1; fi";
     let refused = Turn::error(401, "authentication_error", "invalid x-api-key");
-    let world = world(folder.path(), then, [vec![refused], answers()].concat());
+    let slow = Turn::text("late").slow(Duration::from_secs(1), Duration::ZERO);
+    let world = world(folder.path(), then, [vec![refused, Turn::text("ok"), slow], answers()].concat());
     // It rests before anything is done, to be gone on with in this process, where the doors can be got at.
     let said = world.ralph(&["run"]);
     assert_eq!(said.code, 4, "{said}");
@@ -158,22 +159,18 @@ fn whoever_serves_the_doors_dies() {
         let mut runner = taken.unwrap();
         let cut = async {
             let begun = Instant::now();
-            let home = loop {
-                assert!(begun.elapsed() < PATIENCE, "no session began");
-                match inside(&world) {
-                    Some(home) => break home,
-                    None => sleep(Duration::from_millis(20)).await,
-                }
-            };
-            assert_eq!(host.egress().restarts(&sandbox), 0);
-            host.egress().fail(&sandbox);
-            while host.egress().restarts(&sandbox) == 0 {
+            while world.calls().len() < 3 {
+                assert!(begun.elapsed() < PATIENCE, "no session came so far");
                 sleep(Duration::from_millis(5)).await;
             }
-            std::fs::write(home.join("go"), "").unwrap();
+            assert_eq!(host.egress().restarts(&sandbox), 0);
+            host.egress().fail(&sandbox);
         };
         let (ended, ()) = tokio::join!(timeout(PATIENCE, runner.drive()), cut);
-        assert_eq!(ended.expect("the run ends").unwrap().status, Status::Succeeded, "{:?}", world.events());
+        let ended = ended.expect("the run ends").unwrap();
+        assert_eq!(ended.status, Status::Succeeded, "{:?}", world.events());
+        let bill = world.bill();
+        assert_eq!((ended.spent.tokens, bill.calls), (bill.input + bill.output, 3), "{:?}", world.events());
     });
     let events = world.events();
     let (mut cut, mut iterations) = (Vec::new(), 0);
@@ -185,7 +182,7 @@ fn whoever_serves_the_doors_dies() {
         }
     }
     assert_eq!(cut, ["the provider does not take the key", "the way out was served anew meanwhile"]);
-    assert_eq!((iterations, world.calls().len()), (1, 3), "{events:?}");
+    assert_eq!((iterations, world.calls().len()), (1, 4), "{events:?}");
     assert_eq!(audit(&world).iter().filter(|line| line["kind"] == "restarted").count(), 1);
     let verified = world.ralph(&["audit", "verify", "@"]);
     assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified}");

@@ -8,7 +8,7 @@ use ralph_core::redact::Redactor;
 use ralph_engine::audit::Book;
 use ralph_engine::store::Folder;
 use ralph_proxy::meter::Refusal;
-use ralph_proxy::notice::{Entry, Exchanged, Told, Tunnelled};
+use ralph_proxy::notice::{Decided, Entry, Exchanged, Requested, Told, Tunnelled, Why};
 use serde_json::Value;
 
 use crate::audit::{decided, resting, run_folder};
@@ -59,20 +59,22 @@ fn would_it_pass() {
         test(&["y.io", "--method", "GET", "--path", "/a/b"]),
         test(&["y.io", "--method", "POST", "--path", "/a/b"]),
         test(&["y.io", "--path", "/b"]),
+        test(&["y.io", "--path", "/b/../*"]),
         test(&["[::1]:8080"]),
         test(&["x.io:0"]),
         test(&["*"]),
     ];
     assert_snapshot!(told.join("\n"), @"
-    0 proxy.golang.org:443 is allowed by rule `proxy.golang.org`
-    0 x.io:80 is allowed by rule `x.io:80`
+    0 proxy.golang.org:443 is allowed by rule `proxy.golang.org`, if its address is a public one
+    0 x.io:80 is allowed by rule `x.io:80`, if its address is a public one
     1 x.io:443 is denied: no rule names it, and the network policy is `allowlist` | next: ralph policy allow x.io
-    1 a.z.io:443 is denied by rule `*.z.io`
-    0 y.io:443 is allowed by rule `GET y.io/a/*`; each request is judged by itself, see --method and --path
-    0 y.io:443 is allowed by rule `GET y.io/a/*`
-    1 y.io:443 is denied: no rule names it, and the network policy is `allowlist` | next: ralph policy allow 'POST y.io/a/b'
-    1 y.io:443 is denied: no rule names it, and the network policy is `allowlist` | next: ralph policy allow 'GET y.io/b'
-    1 [::1]:8080 is denied: no rule names it, and the network policy is `allowlist` | next: ralph policy allow '[::1]:8080'
+    1 a.z.io:443 is denied by rule `*.z.io` of user HOME/.config/ralph/config.toml
+    0 y.io:443 is allowed by rule `GET y.io/a/*`; each request is judged by itself, see --method and --path, if its address is a public one
+    0 y.io:443 is allowed by rule `GET y.io/a/*`, if its address is a public one
+    1 y.io:443 is denied: its rules allow other requests, and none allows this one | next: ralph policy allow 'POST y.io/a/b'
+    1 y.io:443 is denied: its rules allow other requests, and none allows this one | next: ralph policy allow 'GET y.io/b'
+    1 y.io:443 is denied: its rules allow other requests, and none allows this one
+    1 [::1]:8080 is denied: it is a loopback address, which only a rule for that address and port opens | next: ralph policy allow '[::1]:8080'
     2 ralph: `x.io:0` names no host and port |   caused by: the port is not a number from 1 to 65535 |  | hint: ralph policy test registry.example.org:443
     2 ralph: `*` names no host and port |   caused by: host `*` has a character that is not a letter, a digit or a dash inside a label |  | hint: ralph policy test registry.example.org:443
     ");
@@ -80,8 +82,56 @@ fn would_it_pass() {
     assert_snapshot!(json, @r#"
     exit 1
     --- stdout
-    {"format":1,"run":null,"host":"x.io","port":443,"allowed":false,"rule":null,"mode":"allowlist","each_request":false,"next":"ralph policy allow x.io"}
+    {"format":1,"run":null,"host":"x.io","port":443,"allowed":false,"address":null,"rule":null,"mode":"allowlist","each_request":false,"next":"ralph policy allow x.io"}
     "#);
+}
+
+/// Some addresses are behind a wall that no rule, or none for a name, opens: neither answer promises what is refused.
+#[test]
+fn what_no_rule_opens() {
+    let stage = Stage::new();
+    let say = |args: &[&str]| {
+        let said = stage.ralph(&[&["policy"], args].concat());
+        format!("{} {}", said.code, [said.stdout, said.stderr].concat().trim_end().replace('\n', " | "))
+    };
+    let told = |config: &str| {
+        stage.config("config.toml", config);
+        ["169.254.169.254", "224.0.0.1", "localhost:8080", "127.0.0.1:8080"].map(|host| say(&["test", host])).join("\n")
+    };
+    assert_snapshot!(told(""), @"
+    1 169.254.169.254:443 is denied: it is a cloud metadata address, which no rule opens
+    1 224.0.0.1:443 is denied: it is a multicast address, which no rule opens
+    1 localhost:8080 is denied: it is a loopback address, which only a rule for that address and port opens | next: ralph policy allow 127.0.0.1:8080
+    1 127.0.0.1:8080 is denied: it is a loopback address, which only a rule for that address and port opens | next: ralph policy allow 127.0.0.1:8080
+    ");
+    let listed = "[sandbox.network]\nallowed = ['169.254.169.254', '224.0.0.1', 'localhost:8080', '127.0.0.1:8080']\n";
+    assert_snapshot!(told(listed), @"
+    1 169.254.169.254:443 is denied: it is a cloud metadata address, which no rule opens
+    1 224.0.0.1:443 is denied: it is a multicast address, which no rule opens
+    0 localhost:8080 is allowed by rule `localhost:8080`
+    0 127.0.0.1:8080 is allowed by rule `127.0.0.1:8080`
+    ");
+    assert_snapshot!(told("[sandbox.network]\npolicy = 'open'\n"), @"
+    1 169.254.169.254:443 is denied: it is a cloud metadata address, which no rule opens
+    1 224.0.0.1:443 is denied: it is a multicast address, which no rule opens
+    1 localhost:8080 is denied: it is a loopback address, which only a rule for that address and port opens | next: ralph policy allow 127.0.0.1:8080
+    1 127.0.0.1:8080 is denied: it is a loopback address, which only a rule for that address and port opens | next: ralph policy allow 127.0.0.1:8080
+    ");
+    stage.config("config.toml", "");
+    let hosts = ["169.254.169.254", "224.0.0.1:80", "localhost:8080", "GET 10.0.0.1/a", "10.0.0.1"];
+    let allowed = hosts.map(|host| say(&["allow", host])).join("\n");
+    assert_snapshot!(allowed, @"
+    2 ralph: rule `169.254.169.254` would open nothing: `169.254.169.254` is a cloud metadata address, which is never reached |  | hint: name a host or an address that is not inside
+    2 ralph: rule `224.0.0.1:80` would open nothing: `224.0.0.1` is a multicast address, which is never reached |  | hint: name a host or an address that is not inside
+    2 ralph: rule `localhost:8080` would open nothing: `localhost` is a loopback address, which only a rule for the address opens |  | hint: ralph policy allow 127.0.0.1:8080
+    2 ralph: rule `GET 10.0.0.1/a` would open nothing: `10.0.0.1` is a private address, which cannot be opened for single requests |  | hint: ralph policy allow 10.0.0.1
+    0 10.0.0.1 added to `sandbox.network.allowed` in HOME/.config/ralph/config.toml | runs that start from now on have it; a run under way takes --run RUN
+    ");
+    let denied = ["169.254.169.254", "*.com"].map(|host| say(&["deny", host])).join("\n");
+    assert_snapshot!(denied, @"
+    0 169.254.169.254 added to `sandbox.network.denied` in HOME/.config/ralph/config.toml | runs that start from now on have it; a run under way takes --run RUN
+    2 ralph: rule `*.com` would match every host |  | hint: name the hosts; what no rule allows is refused anyway, unless the policy is `open`
+    ");
 }
 
 #[test]
@@ -247,6 +297,34 @@ fn the_log() {
     let torn = fs::read_to_string(&path).expect("a file").replacen("\"seq\":3", "\"seq\":", 1);
     fs::write(&path, torn).expect("a file");
     assert_snapshot!(stage.ralph(&["policy", "log", "@"]).stderr, @"lines that are no records: 1; next: ralph audit verify RUN1");
+}
+
+/// A refused request is named, and offered for itself: never with all that its host could be asked for.
+#[test]
+fn the_log_of_requests() {
+    let stage = resting();
+    let book = Book::open(&Folder::at(run_folder(&stage)), Redactor::new([])).expect("nobody else has it");
+    for (method, path) in [("POST", "/o/r/git-receive-pack"), ("POST", "/o/r/git-receive-pack"), ("GET", "/*")] {
+        book.write(
+            "box",
+            &Told::Decided(Decided {
+                entry: Entry::Connect,
+                host: "github.com".to_owned(),
+                port: 443,
+                request: Some(Requested::new(method, path)),
+                allowed: false,
+                why: Why::Request,
+                address: None,
+            }),
+        );
+    }
+    drop(book);
+    assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"
+    exit 0
+    --- stdout
+    TIME  denied  POST github.com:443/o/r/git-receive-pack  ×2  the rules for this host allow other requests, and none allows this one  next: ralph policy allow 'POST github.com/o/r/git-receive-pack' --run RUN1
+    TIME  denied  GET github.com:443/*                          the rules for this host allow other requests, and none allows this one
+    ");
 }
 
 /// What a route refuses is a refusal like any other, and what its host answers is not.

@@ -75,7 +75,11 @@ fn a_host_that_the_policy_denies_is_named() {
     assert!(format!("{}{}", said.stdout, said.stderr).contains(told), "{}{}", said.stdout, said.stderr);
     let said = ralph.ralph(&["run"]).exits(2);
     assert!(said.stderr.contains(told), "{}", said.stderr);
-    assert_eq!(ralph.events_of("policy-denied").first().unwrap()["host"], "pkg.example.com");
+    let denied = ralph.events_of("policy-denied").first().unwrap().clone();
+    assert_eq!((&denied["host"], &denied["remedy"]), (&"pkg.example.com".into(), &"pkg.example.com".into()));
+    // Who watches sees what to do about it.
+    let next = "\n         next: ralph policy allow pkg.example.com --run ";
+    assert!(said.stderr.contains(next), "{}", said.stderr);
     // A person may have allowed it meanwhile: the base is asked again, and says the same.
     let said = ralph.ralph(&["resume", "@"]).exits(2);
     assert!(said.stderr.contains(told), "{}", said.stderr);

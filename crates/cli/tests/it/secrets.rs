@@ -510,6 +510,44 @@ fn a_loan_is_a_use() {
     assert!(listed["secrets"][0]["last_used"].is_string(), "{listed}");
 }
 
+/// A host that something is lent to is allowed, and that is said; where rules are about some of its requests, they stay all
+/// that is allowed, wherever they stand.
+#[test]
+fn a_loan_opens_no_more_than_it_must() {
+    #[track_caller]
+    fn check(task: &str, config: &str, args: &[&str], want: &[&str], told: bool) {
+        let stage = Stage::ready();
+        if !task.is_empty() {
+            let text = fs::read_to_string(stage.repo.path().join("ralph_task.md")).unwrap();
+            stage.repo.write("ralph_task.md", text.replacen("---\n", &format!("---\n{task}\n"), 1));
+            stage.repo.commit("what the task may reach");
+        }
+        stage.config("config.toml", config);
+        keep(&stage, "LENT_KEY", "planted-value", &[]);
+        let lend = ["run", "--no-baseline", "--lend", "LENT_KEY=git.example.com"];
+        let said = stage.ralph(&[&lend, args].concat());
+        assert_eq!(said.code, 0, "{said}");
+        let listed: Value =
+            serde_json::from_str(&stage.ralph(&["policy", "ls", "--run", "@", "--json"]).stdout).unwrap();
+        let rules = listed["allow"].as_array().unwrap().iter().map(|rule| rule["rule"].as_str().unwrap());
+        assert_eq!(rules.collect::<Vec<_>>(), want, "{said}");
+        assert_eq!(
+            said.stderr.contains("git.example.com may be reached, because something is lent to it"),
+            told,
+            "{said}"
+        );
+    }
+    let read = "GET git.example.com/a/*";
+    let own = format!("[sandbox.network]\nallowed = ['{read}', 'git.example.com']\n");
+    check("", "", &[], &["git.example.com"], true);
+    check("", "", &["--allow-host", "x.io"], &["x.io", "git.example.com"], true);
+    check("", "", &["--allow-host", read], &[read], false);
+    check("", "", &["--allow-host", "*.example.com"], &["*.example.com"], false);
+    check("", &format!("[sandbox.network]\nallowed = ['{read}']\n"), &[], &[read], false);
+    check(&format!("sandbox_network: {{allow: ['{read}']}}"), &own, &[], &[read], false);
+    check("", "", &["--network", "open"], &[], false);
+}
+
 #[test]
 fn older_names() {
     let stage = Stage::new();

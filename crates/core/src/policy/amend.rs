@@ -1,6 +1,7 @@
 //! What a person adds to a policy that is in force.
 
-use super::rule::{BadRule, Rule, expand};
+use super::decide::{decide, denial};
+use super::rule::{BadRule, HTTPS, Rule, expand};
 use super::set::{Mode, Policy};
 
 impl Policy {
@@ -20,6 +21,18 @@ impl Policy {
     pub fn deny_also(&mut self, entry: &str) -> Result<(), BadRule> {
         add(&mut self.deny, expand(entry)?);
         Ok(())
+    }
+
+    /// Returns the hosts, each once, of which nothing may be asked over TLS for want of a rule.
+    pub fn unreached<'a>(&self, hosts: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+        let mut found = Vec::new();
+        for host in hosts {
+            let reached = decide(self, host, HTTPS).allowed || denial(self, host, HTTPS, None).is_some();
+            if !reached && !found.contains(&host) {
+                found.push(host);
+            }
+        }
+        found
     }
 
     /// Returns the rule of an entry that could be allowed in vain, and the deny rule that beats it.
@@ -82,6 +95,16 @@ mod tests {
             |policy| policy.deny_also("pipy"),
             "rule `pipy` is neither a preset nor a full host name",
         );
+    }
+
+    #[test]
+    fn unreached() {
+        let rules = ["GET x.io/a", "*.y.io", "z.io:80"];
+        let policy = Policy::parse(Mode::Allowlist, &rules, &["w.io"]).expect("rules");
+        let hosts = || ["x.io", "a.y.io", "y.io", "z.io", "w.io", "y.io"];
+        assert_eq!(policy.unreached(hosts()), ["y.io", "z.io"]);
+        assert_eq!(Policy { mode: Mode::Deny, ..policy.clone() }.unreached(["x.io", "w.io"]), ["x.io"]);
+        assert_eq!(Policy { mode: Mode::Open, ..policy }.unreached(hosts()), Vec::<&str>::new());
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod host;
 mod narrow;
 mod path;
 mod preset;
+mod remedy;
 mod rule;
 mod set;
 
@@ -16,5 +17,6 @@ pub use decide::{Decision, decide, decide_request, denial};
 pub use host::{BadHost, canonical};
 pub use narrow::{Widening, narrow};
 pub use preset::{PRESETS, Preset, shorten};
+pub use remedy::{argument, rule_for};
 pub use rule::{BadRule, Pattern, Rule, expand};
 pub use set::{Mode, Policy, UnknownMode, hash};

@@ -186,14 +186,17 @@ fn the_policy_in_force() {
 
 #[test]
 fn refusals_and_anchors() {
-    let denied =
-        |host: &str, count| Event::PolicyDenied { host: host.to_owned(), port: 443, rule: "a rule".to_owned(), count };
+    let denied = |host: &str, count| {
+        let (host, rule) = (host.to_owned(), "a rule".to_owned());
+        Event::PolicyDenied { host, port: 443, request: None, rule, remedy: None, count }
+    };
     let anchored = Event::AuditAnchored { lines: 7, head: "ab".to_owned() };
     let story = Story::ready().then(denied("a.io", 1)).then(denied("a.io", 10)).then(denied("b.io", 1)).then(anchored);
     assert_eq!(story.state.denied, 2);
     assert_eq!(story.state.audited.map(|head| (head.lines, head.hash)), Some((7, "ab".to_owned())));
     let older = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","type":"policy-denied","host":"a.io","port":443,"rule":"r"}"#;
-    let event = Event::PolicyDenied { host: "a.io".to_owned(), port: 443, rule: "r".to_owned(), count: 1 };
+    let (host, rule) = ("a.io".to_owned(), "r".to_owned());
+    let event = Event::PolicyDenied { host, port: 443, request: None, rule, remedy: None, count: 1 };
     assert_eq!(Line::parse(older).unwrap().event, event);
 }
 

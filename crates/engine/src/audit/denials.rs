@@ -13,6 +13,8 @@ use super::told::bounded;
 const APART: usize = 500;
 /// So many models that answered in the place of others are told.
 const OTHER_MODELS: usize = 50;
+/// And so many requests to one of them.
+const REQUESTS: usize = 10;
 /// The host of the refusals that are counted together.
 const OTHERS: &str = "(other hosts)";
 
@@ -20,8 +22,8 @@ const OTHERS: &str = "(other hosts)";
 #[derive(Debug)]
 pub struct Denials {
     redactor: Redactor,
-    /// By host, port, and what a refused call of a model was about: one host is asked for many things.
-    counts: BTreeMap<(String, u16, &'static str), u64>,
+    /// By host, port, and what was asked of it: what a call of a model was about, or a request by its method and path.
+    counts: BTreeMap<(String, u16, String), u64>,
     alarms: BTreeMap<String, u64>,
     /// The models that were asked, and those that say they answered in their place.
     others: BTreeSet<(String, String)>,
@@ -68,7 +70,20 @@ impl Denials {
         if !is_refusal(decided) {
             return None;
         }
-        self.count(&decided.host, decided.port, "", &decided.why.to_string())
+        // Only where the request decided: a host that is refused whatever it is asked for is one thing.
+        let about = match &decided.why {
+            Why::Request => true,
+            Why::Denied(rule) => rule.needs_request(),
+            _ => false,
+        };
+        let request = decided.request.as_ref().filter(|_| about).map(|request| {
+            let line = ralph_core::text::plain(&format!("{} {}", request.method, request.path));
+            bounded(&line, 300, &self.redactor)
+        });
+        // One that holds a secret would put it on the screen, and without it, it is no rule.
+        let remedy = decided.remedy().filter(|rule| self.redactor.redact(rule) == *rule);
+        let about = request.clone().unwrap_or_default();
+        self.count(&decided.host, decided.port, about, request, &decided.why.to_string(), remedy)
     }
 
     /// Takes a request at its end; a refusal for want of money is told in words of its own, and that another protocol is
@@ -78,7 +93,7 @@ impl Denials {
         if refusal.is_failure() || matches!(**refusal, Refusal::Budget(_) | Refusal::Upgrade(_)) {
             return None;
         }
-        self.count(&exchanged.host, exchanged.port, refusal.kind(), refusal.why())
+        self.count(&exchanged.host, exchanged.port, refusal.kind().to_owned(), None, refusal.why(), None)
     }
 
     /// Takes a call that another model says it answered. A gateway with names of its own says so with every call, so each
@@ -95,15 +110,34 @@ impl Denials {
         new.then(|| Event::Log { level: Level::Warn, text: text() })
     }
 
-    fn count(&mut self, host: &str, port: u16, about: &'static str, why: &str) -> Option<Event> {
-        let asked = (bounded(host, 255, &self.redactor), port, about);
-        let known = self.counts.contains_key(&asked) || self.counts.len() < APART;
-        let asked = if known { asked } else { (OTHERS.to_owned(), 0, "") };
+    fn count(
+        &mut self,
+        host: &str,
+        port: u16,
+        about: String,
+        request: Option<String>,
+        why: &str,
+        remedy: Option<String>,
+    ) -> Option<Event> {
+        let host = bounded(host, 255, &self.redactor);
+        let of_host = |(other, at, about): &(String, u16, String)| *other == host && *at == port && !about.is_empty();
+        let asked = (host.clone(), port, about);
+        let crowded = request.is_some() && self.counts.keys().filter(|asked| of_host(asked)).count() >= REQUESTS;
+        let (asked, request, remedy) = if self.counts.contains_key(&asked) {
+            (asked, request, remedy)
+        } else if self.counts.len() >= APART {
+            ((OTHERS.to_owned(), 0, String::new()), None, None)
+        } else if crowded {
+            ((host, port, String::new()), None, None)
+        } else {
+            (asked, request, remedy)
+        };
         let (host, port, _) = asked.clone();
         let count = self.counts.entry(asked).or_insert(0);
         *count = count.saturating_add(1);
         let rule = || bounded(&ralph_core::text::plain(why), 300, &self.redactor);
-        is_power_of_ten(*count).then(|| Event::PolicyDenied { host, port, rule: rule(), count: *count })
+        let told = is_power_of_ten(*count);
+        told.then(|| Event::PolicyDenied { host, port, request, rule: rule(), remedy, count: *count })
     }
 }
 
@@ -130,12 +164,13 @@ mod tests {
     use super::*;
 
     fn denied(host: &str, port: u16, why: Why) -> Decided {
-        Decided { entry: Entry::Connect, host: host.to_owned(), port, allowed: false, why, address: None }
+        let (entry, host) = (Entry::Connect, host.to_owned());
+        Decided { entry, host, port, request: None, allowed: false, why, address: None }
     }
 
     fn told(denials: &mut Denials, decided: &Decided) -> Option<String> {
         denials.hear(decided).map(|event| match event {
-            Event::PolicyDenied { host, port, rule, count } => format!("{host}:{port} ({rule}) {count}"),
+            Event::PolicyDenied { host, port, rule, count, .. } => format!("{host}:{port} ({rule}) {count}"),
             other => panic!("{other:?}"),
         })
     }
@@ -180,6 +215,32 @@ mod tests {
         );
     }
 
+    /// What a person is told has the way to allow it, no wider than what was asked for.
+    #[test]
+    fn the_next_step_is_told() {
+        let mut denials = Denials::new(Redactor::new([("KEY".to_owned(), Secret::new("hunter2-hunter2"))]));
+        let mut told = |path: Option<&str>, why: Why| {
+            let request = path.map(|path| ralph_proxy::notice::Requested::new("POST", path));
+            match denials.hear(&Decided { request, ..denied("x.io", 443, why) }) {
+                Some(Event::PolicyDenied { request, remedy, count, .. }) => Some((request, remedy, count)),
+                other => other.map(|other| panic!("{other:?}")),
+            }
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(told(None, Why::Mode(Mode::Deny)), Some((None, some("x.io"), 1)));
+        assert_eq!(told(Some("/a"), Why::Request), Some((some("POST /a"), some("POST x.io/a"), 1)));
+        assert_eq!(told(Some("/a"), Why::Request), None);
+        assert_eq!(told(Some("/*"), Why::Request), Some((some("POST /*"), None, 1)));
+        assert_eq!(told(Some("/hunter2-hunter2"), Why::Request), Some((some("POST /[redacted:KEY]"), None, 1)));
+        let denied = || Why::Denied(Box::new("POST x.io/b".parse().unwrap()));
+        assert_eq!(told(Some("/b"), denied()), Some((some("POST /b"), None, 1)));
+        // Plain requests to a host that no rule names are one thing, and made-up paths are not told one by one.
+        assert_eq!(told(Some("/c"), Why::Mode(Mode::Deny)), None);
+        let apart =
+            (0..100).filter(|n| told(Some(&format!("/{n}")), Why::Request).is_some_and(|told| told.0.is_some()));
+        assert_eq!(apart.count(), REQUESTS - 4);
+    }
+
     fn refused(refusal: Refusal) -> Told {
         Told::Exchanged(Exchanged {
             entry: Entry::Route,
@@ -200,7 +261,9 @@ mod tests {
     fn what_a_route_refuses_is_told_by_what_it_is_about() {
         let mut denials = Denials::new(Redactor::new([]));
         let mut told = |refusal| match denials.hear_all(&refused(refusal)) {
-            Some(Event::PolicyDenied { host, port, rule, count }) => Some(format!("{host}:{port} ({rule}) {count}")),
+            Some(Event::PolicyDenied { host, port, rule, count, .. }) => {
+                Some(format!("{host}:{port} ({rule}) {count}"))
+            }
             other => other.map(|other| panic!("{other:?}")),
         };
         let endpoint = |n: u32| Refusal::Endpoint(format!("`POST /v1/{n}` is not an endpoint"));

@@ -50,7 +50,9 @@ fn what(record: &Record) -> String {
         Some(port) => format!("{}:{port}", text(&record.host)),
     };
     match record.kind {
-        Kind::Exchange => format!("{} {host}{}", text(&record.method), text(&record.path)),
+        Kind::Exchange | Kind::Decision if record.method.is_some() => {
+            format!("{} {host}{}", text(&record.method), text(&record.path))
+        }
         _ if host.is_empty() => "a request that names no host".to_owned(),
         _ => host,
     }

@@ -27,6 +27,8 @@ pub(super) fn record(sandbox: &str, told: &Told, redactor: &Redactor) -> Record 
             remedy: decided.remedy().filter(|rule| redactor.redact(rule) == *rule),
             host: some(&decided.host),
             port: port(decided.port),
+            method: decided.request.as_ref().map(|request| words(&request.method)),
+            path: decided.request.as_ref().map(|request| bounded(&request.path, PATH, redactor)),
             address: decided.address.map(|address| address.to_string()),
             ..base
         },

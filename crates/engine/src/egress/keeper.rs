@@ -66,7 +66,7 @@ impl Drop for Standing {
 struct Agreed {
     terms: Mutex<Terms>,
     standing: Mutex<Weak<Standing>>,
-    /// How often the doors had to be served anew.
+    /// How often whoever served the doors has died.
     restarts: AtomicU64,
     /// Where it is written down, for a sandbox that belongs to no run.
     paper: Option<Folder>,
@@ -173,9 +173,9 @@ impl Egress {
         }
     }
 
-    /// Returns how often the doors of a sandbox had to be served anew.
+    /// As [`Pass::restarts`], for a sandbox by its name.
     pub fn restarts(&self, sandbox: &str) -> u64 {
-        self.agreed().get(sandbox).map_or(0, |agreed| agreed.restarts.load(Ordering::Relaxed))
+        self.agreed().get(sandbox).map_or(0, |agreed| agreed.restarts.load(Ordering::Acquire))
     }
 
     /// Returns the hosts that a sandbox was refused since this was last asked.
@@ -230,9 +230,10 @@ impl Pass {
         self.egress.fail(&self.sandbox);
     }
 
-    /// Returns how often the doors had to be served anew: what was under way then was cut.
+    /// Returns how often whoever served the doors has died: what was under way then was cut. It is counted before the
+    /// cut, so that whoever failed for it finds it counted.
     pub fn restarts(&self) -> u64 {
-        self.agreed.restarts.load(Ordering::Relaxed)
+        self.agreed.restarts.load(Ordering::Acquire)
     }
 }
 
@@ -330,9 +331,6 @@ impl Ears {
 impl Notice for Ears {
     fn tell(&self, told: Told) {
         tracing::debug!(sandbox = self.sandbox, ?told, "egress");
-        if let (Told::Restarted { .. }, Some(agreed)) = (&told, &self.agreed) {
-            agreed.restarts.fetch_add(1, Ordering::Relaxed);
-        }
         if let (Told::Decided(decided), Some(agreed)) = (&told, &self.agreed)
             && is_refusal(decided)
         {
@@ -347,6 +345,12 @@ impl Notice for Ears {
         }
         if let Some(agreed) = self.agreed.as_ref().filter(|_| !self.of_run) {
             lock(&agreed.heard).hear(&told);
+        }
+    }
+
+    fn died(&self) {
+        if let Some(agreed) = &self.agreed {
+            agreed.restarts.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -371,7 +375,8 @@ mod tests {
         let mut hearing = Hearing::new();
         for n in 0..30 {
             let (entry, host, why) = (Entry::Dns, format!("x{n}.evil.test"), Why::Mode(Mode::Allowlist));
-            hearing.hear(&Told::Decided(Decided { entry, host, port: 0, allowed: false, why, address: None }));
+            let decided = Decided { entry, host, port: 0, request: None, allowed: false, why, address: None };
+            hearing.hear(&Told::Decided(decided));
         }
         let (what, credential, host) = (Wrong::PhantomAstray, "KEY".to_owned(), "evil.test".to_owned());
         hearing.hear(&Told::Alarm(Alarm { what, credential, host, port: 80 }));

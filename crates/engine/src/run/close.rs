@@ -272,9 +272,10 @@ impl Runner {
         for (index, due) in due.into_iter().enumerate() {
             let known = Kept::load(&self.folder, n, index, &due.command)?;
             let told = known.is_some() && told.contains(&due.command);
+            let mut retried = false;
             let kept = match known {
                 Some(kept) => kept,
-                None => {
+                None => loop {
                     // What the check before it left behind goes first, or half a check of a process that died.
                     let look = self.look().await?;
                     let hit = self.protected_hit(&look).await?;
@@ -285,16 +286,24 @@ impl Runner {
                         inside::revert_paths(&*sandbox, &start, &hit).await?;
                     }
                     self.survey = None;
+                    let restarts = self.restarts();
                     let (halt, now) = (self.halt.clone(), self.stops.now.clone());
                     let ran = tokio::select! {
                         ran = check::run(&*sandbox, &due.command, ".", timeout, &self.redactor) => ran?,
                         () = halt.cancelled() => return Ok(None),
                         () = now.cancelled() => return Ok(None),
                     };
+                    // As with a command of the model: once more, if its way out was cut meanwhile.
+                    if !retried && !ran.passed() && self.restarts() != restarts {
+                        retried = true;
+                        let what = text::first_line(&due.command, 200).to_owned();
+                        self.log(Level::Warn, format!("the way out was served anew meanwhile: `{what}` is run again"))?;
+                        continue;
+                    }
                     let kept = Kept { command: due.command.clone(), ran };
                     kept.save(&self.folder, n, index)?;
-                    kept
-                }
+                    break kept;
+                },
             };
             let ran = kept.ran;
             if !told {

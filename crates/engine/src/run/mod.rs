@@ -37,3 +37,4 @@ pub use resume::{Raise, Recreate, resume};
 pub use rewind::rewind;
 pub use runner::{Keep, Runner, Stops};
 pub(crate) use session::{Chosen, fits, misfit, provider};
+pub(crate) use way_out::restarts;

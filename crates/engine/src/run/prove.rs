@@ -11,6 +11,7 @@ use ralph_core::text;
 
 use super::prepare::{Role, discard, fresh};
 use super::runner::Runner;
+use super::way_out::restarts;
 use crate::check;
 use crate::error::Error;
 use crate::receipt::Key;
@@ -32,19 +33,29 @@ impl Runner {
         let (mut failed, mut errors) = (Vec::new(), String::new());
         let mut verified = self.state().verified.clone();
         for (index, due) in due {
-            // Each in a sandbox of its own: model code that one of them runs cannot prepare the ground for the next.
-            let sandbox = fresh(&self.host, &self.bare, self.folder.path(), &started, &sha, Role::Proof).await?;
-            let (halt, now) = (self.halt.clone(), self.stops.now.clone());
-            let ran = tokio::select! {
-                ran = check::run(&*sandbox, &due.command, ".", timeout, &self.redactor) => Some(ran),
-                () = halt.cancelled() => None,
-                () = now.cancelled() => None,
+            let what = text::first_line(&due.command, 200).to_owned();
+            let mut retried = false;
+            let ran = loop {
+                // Each in a sandbox of its own: model code that one of them runs cannot prepare the ground for the next.
+                let sandbox = fresh(&self.host, &self.bare, self.folder.path(), &started, &sha, Role::Proof).await?;
+                let (halt, now) = (self.halt.clone(), self.stops.now.clone());
+                let ran = tokio::select! {
+                    ran = check::run(&*sandbox, &due.command, ".", timeout, &self.redactor) => Some(ran),
+                    () = halt.cancelled() => None,
+                    () = now.cancelled() => None,
+                };
+                // A new sandbox, so its way out has never been cut before.
+                let cut = restarts(&self.host, sandbox.id()) != 0 && matches!(&ran, Some(Ok(ran)) if !ran.passed());
+                discard(&*sandbox).await;
+                if !cut || retried {
+                    break ran;
+                }
+                retried = true;
+                self.log(Level::Warn, format!("the way out was served anew meanwhile: `{what}` is run again"))?;
             };
-            discard(&*sandbox).await;
             let Some(ran) = ran.transpose()? else { break };
             write_atomic(&self.folder.iteration(n).join(format!("proof-{index}.txt")), ran.text.as_bytes())?;
             let (passed, verdict) = (ran.passed(), ran.verdict(timeout));
-            let what = text::first_line(&due.command, 200).to_owned();
             if !passed {
                 errors.extend([
                     format!("== final proof ==\nin a fresh clone of your commit, `{what}` fails ({verdict});"),

@@ -5,6 +5,7 @@ use ralph_core::event::PinnedProfile;
 use super::runner::Runner;
 use crate::egress::{self, BadLoan, Doors, Lent, Loan};
 use crate::error::Error;
+use crate::host::Host;
 
 impl Runner {
     /// Agrees on the way out of the sandbox, before it is made or opened.
@@ -39,11 +40,22 @@ impl Runner {
         }
     }
 
-    /// Returns how often the way out was served anew so far.
+    /// Returns how often whoever serves the way out has died so far.
     pub(super) fn restarts(&self) -> u64 {
         #[cfg(target_os = "linux")]
         return self.pass.as_ref().map_or(0, crate::egress::Pass::restarts);
         #[cfg(not(target_os = "linux"))]
         return 0;
+    }
+}
+
+/// The same for a sandbox by its name: one that is made for a proof.
+pub(crate) fn restarts(host: &Host, sandbox: &str) -> u64 {
+    #[cfg(target_os = "linux")]
+    return host.egress().restarts(sandbox);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (host, sandbox);
+        0
     }
 }

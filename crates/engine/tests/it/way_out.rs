@@ -1,39 +1,35 @@
-//! What a run does when whoever serves its way out dies under a command.
+//! What a run does when whoever serves its way out dies under a command, a check or a proof. Whatever is cut fails the
+//! instant its connection breaks, long before the doors are served again.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ralph_core::env::Env;
-use ralph_core::event::{Event, Line};
-use ralph_core::run::Status;
+use ralph_core::event::{BaselineVerdict, Event, Line, Stage};
+use ralph_core::run::{State, Status};
 use ralph_engine::host::Host;
 use ralph_engine::run::{Keep, Stops, begin};
-use ralph_engine::store::{Announce, Folder, Moment};
+use ralph_engine::store::{Announce, Moment};
 use ralph_sandbox::embedded::{Door as _, Doors};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::support::{Case, HandOver, Scenario};
+use super::support::{Case, HandOver};
 
-/// A command that is cut off the first time and fails for it, and does its work the second time.
-const CUT_OFF: Scenario = Scenario {
-    task: r#"---
-task_id: cut-001
-test_command: "true"
----
-
-# Go on
-
-- [ ] M1.1 There is an out
-  - verify: `grep -q done out.txt`
-"#,
-    script: r#"{"format": 1}
-{"usage": {"input": 900, "output": 40}, "json": {"summary": "Out.", "actions": [{"type": "run", "command": "test -z \"$HTTPS_PROXY\" && echo begun >> out.txt; if test -e ../cut; then echo done >> out.txt; else while ! test -e ../cut; do sleep 0.02; done; exit 1; fi"}, {"type": "commit", "message": "out"}, {"type": "stop_success", "reason": "done"}], "claims": {"checkboxes_checked": ["M1.1"]}}, "repeat": true}
-"#,
-};
+/// Holds a connection to the door and fails as soon as it is cut; goes well after that, and anywhere else.
+const CUT: &str = r#"
+case $PWD in *"$2"*) ;; *) exit 0 ;; esac
+test -e "$1/cut" && exit 0
+basename "$(dirname "$PWD")" > "$1/name" && mv "$1/name" "$1/here"
+while ! test -e "$1/door"; do sleep 0.02; done
+exec 3<>"/dev/tcp/127.0.0.1/$(cat "$1/door")"
+printf 'GET /health HTTP/1.1\r\nHost: x\r\n\r\n' >&3
+read -r answer <&3
+: > "$1/cut"
+cat <&3 > "$1/rest"
+exit 1
+"#;
 
 struct Quiet;
 
@@ -41,59 +37,125 @@ impl Announce for Quiet {
     fn announce(&self, _: Moment, _: &Line) {}
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_whose_way_out_was_cut_is_run_again() {
-    let case = Case::new(CUT_OFF, HandOver::Here);
+/// A run whose way out is cut once.
+struct Cut {
+    ended: State,
+    lines: Vec<Line>,
+    workspace: PathBuf,
+    _case: Case,
+}
+
+impl Cut {
+    /// Returns how often it was told that something was run again.
+    fn again(&self) -> usize {
+        self.count(|event| matches!(event, Event::Log { text, .. } if text.ends_with("is run again")))
+    }
+
+    fn count(&self, wanted: fn(&Event) -> bool) -> usize {
+        self.lines.iter().filter(|line| wanted(&line.event)).count()
+    }
+
+    fn checks(&self, wanted: Stage) -> Vec<i32> {
+        let code = |line: &Line| match &line.event {
+            Event::CheckFinished { stage, code, command, .. } if *stage == wanted && command != "true" => Some(*code),
+            _ => None,
+        };
+        self.lines.iter().filter_map(code).collect()
+    }
+}
+
+/// Runs a task whose box is proved by one command and for which the model runs another. In both `CUT` stands for what is
+/// cut, followed by what the path of its sandbox has to hold.
+async fn cut(verify: &str, command: &str) -> Cut {
+    let shared = tempfile::tempdir().unwrap();
+    let filled = |text: &str| text.replace("CUT", &format!("bash cut.sh {}", shared.path().display()));
+    let task = format!(
+        "---\ntask_id: cut-001\ntest_command: \"true\"\n---\n\n# Go on\n\n- [ ] M1.1 There is an out\n  - verify: `{}`\n",
+        filled(verify)
+    );
+    let answer = serde_json::json!({"usage": {"input": 900, "output": 40}, "json": {"summary": "Out.", "actions": [
+        {"type": "run", "command": filled(command)}, {"type": "commit", "message": "out"},
+        {"type": "stop_success", "reason": "done"}], "claims": {"checkboxes_checked": ["M1.1"]}}, "repeat": true});
+    let script = format!("{{\"format\": 1}}\n{answer}\n");
+    let case = Case::with(&[("cut.sh", CUT)], &task, &script, HandOver::Here);
     let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", case.home().state_dir().display().to_string())];
     let env = Env::new(env.map(|(name, value)| (name.to_owned(), value)));
     let host = Host::open(case.home(), env).await.unwrap();
     let mut runner = begin(&host, case.wish(), Box::new(Quiet), Stops::default(), Keep::Always).await.unwrap().runner;
-    let folder = case.folder().unwrap();
-    let watching = tokio::spawn(cut(host.clone(), folder));
+    let watching = tokio::spawn(fail(host.clone(), shared.path().to_owned()));
     let ended = timeout(Duration::from_mins(1), runner.drive()).await.expect("the run ends").unwrap().clone();
     let workspace = watching.await.unwrap();
-    let lines = case.lines();
-    assert_eq!(ended.status, Status::Succeeded, "{lines:?}");
-    let count = |wanted: fn(&Event) -> bool| lines.iter().filter(|line| wanted(&line.event)).count();
-    // One call was paid for, one action was done, and the tree holds what one run of the command leaves.
-    assert_eq!(count(|event| matches!(event, Event::ModelCalled { .. })), 1);
-    assert_eq!(count(|event| matches!(event, Event::ActionFinished { index: 0, .. })), 1);
-    let told = |event: &Event| matches!(event, Event::Log { text, .. } if text.contains("the command is run again"));
-    assert_eq!(lines.iter().filter(|line| told(&line.event)).count(), 1);
-    assert_eq!(std::fs::read_to_string(workspace.join("out.txt")).unwrap(), "begun\ndone\n");
+    let rest = std::fs::read_to_string(shared.path().join("rest")).unwrap();
+    assert!(rest.contains("\"mode\":\"deny\""), "it was answered by the door: {rest}");
+    Cut { ended, lines: case.lines(), workspace, _case: case }
 }
 
-/// Stands at the doors of the run's sandbox, and dies when the command has begun.
-async fn cut(host: Host, folder: Folder) -> PathBuf {
+/// Stands at the doors of the sandbox that waits for it, and dies as soon as somebody has come by them.
+async fn fail(host: Host, shared: PathBuf) -> PathBuf {
+    let pause = || sleep(Duration::from_millis(2));
     let sandbox = loop {
-        match folder.state().ok().and_then(|state| state.workplace) {
-            Some(place) => break place.sandbox,
-            None => sleep(Duration::from_millis(5)).await,
+        match std::fs::read_to_string(shared.join("here")) {
+            Ok(name) => break name.trim().to_owned(),
+            Err(_) => pause().await,
         }
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let port = listener.local_addr().unwrap().port();
     let doors = Doors { explicit: Some(listener), ..Doors::default() };
-    let _keeper = host.egress().stand(&sandbox, &BTreeMap::new(), doors).unwrap();
-    assert!(answers(address).await, "the door is open");
-    let workspace = host.home.sandboxes_dir().join(&sandbox).join("workspace");
-    while !workspace.join("out.txt").exists() {
-        sleep(Duration::from_millis(5)).await;
+    let keeper = host.egress().stand(&sandbox, &BTreeMap::new(), doors).unwrap();
+    std::fs::write(shared.join("port"), port.to_string()).unwrap();
+    std::fs::rename(shared.join("port"), shared.join("door")).unwrap();
+    while !shared.join("cut").exists() {
+        pause().await;
     }
     host.egress().fail(&sandbox);
-    while host.egress().restarts(&sandbox) == 0 {
-        sleep(Duration::from_millis(5)).await;
-    }
-    assert!(answers(address).await, "the door is open again");
-    // Now the command may fail; the second time it finds this and goes well.
-    std::fs::write(workspace.parent().unwrap().join("cut"), "").unwrap();
-    workspace
+    // As long as the run may want to come by it.
+    std::mem::forget(keeper);
+    host.home.sandboxes_dir().join(&sandbox).join("workspace")
 }
 
-async fn answers(door: SocketAddr) -> bool {
-    let mut stream = TcpStream::connect(door).await.unwrap();
-    stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"mode\":\"deny\"")
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_is_run_again() {
+    let work = "test -z \"$HTTPS_PROXY\" && echo begun >> out.txt; CUT '' && echo done >> out.txt";
+    let cut = cut("grep -q done out.txt", work).await;
+    assert_eq!(cut.ended.status, Status::Succeeded, "{:?}", cut.lines);
+    // One call was paid for, one action was done, and the tree holds what one run of the command leaves.
+    assert_eq!(cut.count(|event| matches!(event, Event::ModelCalled { .. })), 1);
+    assert_eq!(cut.count(|event| matches!(event, Event::ActionFinished { index: 0, .. })), 1);
+    assert_eq!(cut.again(), 1);
+    assert_eq!(std::fs::read_to_string(cut.workspace.join("out.txt")).unwrap(), "begun\ndone\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_is_run_again() {
+    let cut = cut("grep -q done out.txt && CUT ''", "echo done >> out.txt").await;
+    assert_eq!(cut.ended.status, Status::Succeeded, "{:?}", cut.lines);
+    assert_eq!((cut.checks(Stage::Iteration), cut.again()), (vec![0], 1), "{:?}", cut.lines);
+    assert_eq!(cut.ended.spent.iterations, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proof_is_run_again() {
+    let cut = cut("grep -q done out.txt && CUT -proof", "echo done >> out.txt").await;
+    assert_eq!(cut.ended.status, Status::Succeeded, "{:?}", cut.lines);
+    assert_eq!((cut.checks(Stage::Proof), cut.again()), (vec![0], 1), "{:?}", cut.lines);
+    assert_eq!(cut.ended.spent.iterations, 1);
+}
+
+/// What passes on the base commit proves nothing, and is not taken for red because it was cut.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn red_first_asks_again() {
+    let cut = cut("CUT -proof", "echo done >> out.txt").await;
+    let found: Vec<BaselineVerdict> = cut
+        .lines
+        .iter()
+        .find_map(|line| match &line.event {
+            Event::BaselineChecked { checks, .. } => {
+                let own = checks.iter().filter(|check| check.command != "true");
+                Some(own.map(|check| check.verdict).collect())
+            }
+            _ => None,
+        })
+        .unwrap();
+    assert_eq!(found, [BaselineVerdict::Vacuous], "{:?}", cut.lines);
 }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use ralph_core::secret::Secret;
 use ralph_proxy::authority::Authority;
 use ralph_proxy::credential::{Credential, Place};
-use ralph_proxy::notice::Wrong;
+use ralph_proxy::notice::{Told, Why, Wrong};
 use ralph_proxy::terms::Terms;
 use ralph_testkit::llm;
 use rustls::pki_types::ServerName;
@@ -195,7 +195,50 @@ async fn requests_are_judged_one_by_one() {
     ] {
         let got = scene.ask("api.test", &words).await;
         assert_eq!(got.status, status, "{} {}", String::from_utf8_lossy(&words), got.text());
+        // The way to allow it is about this request, where a rule can say that: never about the whole host.
+        assert!(!got.text().contains("allow-host api.test`"), "{}", got.text());
     }
+    let refused = "is refused: the rules for this host allow other requests, and none allows this one";
+    for (words, want) in [
+        (
+            request("POST", "/ok?x=y", "api.test", &[], Some(b"x")),
+            format!(
+                "`POST api.test:443/ok` {refused}; a person can allow it with `ralph run --allow-host 'POST api.test/ok'`"
+            ),
+        ),
+        (get("api.test", "/*", &[]), format!("`GET api.test:443/*` {refused}")),
+    ] {
+        let got = scene.ask("api.test", &words).await;
+        assert_eq!((got.text(), got.header("x-ralph-deny")), (format!("ralph: {want}\n"), Some(want.as_str())));
+    }
+    let told: Vec<(String, Option<String>)> = scene
+        .stage
+        .notes
+        .all()
+        .into_iter()
+        .filter_map(|told| match told {
+            Told::Decided(decided) => {
+                let remedy = decided.remedy();
+                let request = decided.request.filter(|_| decided.why == Why::Request)?;
+                Some((format!("{} {}", request.method, request.path), remedy))
+            }
+            _ => None,
+        })
+        .collect();
+    let told: Vec<(&str, Option<&str>)> = told.iter().map(|(what, rule)| (what.as_str(), rule.as_deref())).collect();
+    assert_eq!(
+        told,
+        [
+            ("GET /no", Some("GET api.test/no")),
+            ("GET /ok/../no", None),
+            ("GET /no/../ok", None),
+            ("GET /ok%2f..%2fno", None),
+            ("GET //ok", None),
+            ("POST /ok", Some("POST api.test/ok")),
+            ("POST /ok", Some("POST api.test/ok")),
+            ("GET /*", None),
+        ]
+    );
     let got = scene.ask("api.test", &get("api.test", "/ok", &["X-HTTP-Method-Override: DELETE"])).await;
     assert_eq!(got.status, 200);
     let heard = scene.api.heard();

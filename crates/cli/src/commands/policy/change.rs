@@ -8,10 +8,12 @@ use std::path::Path;
 use ralph_core::config::{Origin, parse_toml};
 use ralph_core::control::Control;
 use ralph_core::exit::Exit;
-use ralph_core::policy::{BadRule, PRESETS, Policy, Rule, expand};
+use ralph_core::policy::{BadRule, Mode, PRESETS, Pattern, Policy, Rule, argument, expand};
 use ralph_core::text::plain;
 use ralph_engine::control::ask;
 use ralph_engine::run::at_rest;
+use ralph_proxy::judge::{is_localhost, kept_inside};
+use ralph_proxy::target::Target;
 use serde_json::json;
 
 use super::edit::{Edited, edit};
@@ -48,7 +50,7 @@ impl List {
 
 pub(super) async fn change(setup: &Setup, args: &PolicyChange, list: List, ui: &mut Ui) -> Outcome {
     // All of them are looked at before the first is applied.
-    let hosts = args.hosts.iter().map(|host| written(host)).collect::<Result<Vec<_>, _>>()?;
+    let hosts = args.hosts.iter().map(|host| written(host, list)).collect::<Result<Vec<_>, _>>()?;
     match &args.of.run {
         Some(run) => for_run(setup, run, &hosts, list, ui).await,
         None => for_all(setup, &hosts, list, ui),
@@ -56,13 +58,42 @@ pub(super) async fn change(setup: &Setup, args: &PolicyChange, list: List, ui: &
 }
 
 /// Returns an entry as it is kept: a preset by its name, a rule in its one spelling.
-fn written(host: &str) -> Result<String, Failure> {
+fn written(host: &str, list: List) -> Result<String, Failure> {
     let host = host.trim();
     if PRESETS.iter().any(|preset| preset.name == host) {
         return Ok(host.to_owned());
     }
-    let rule: Rule = host.parse().map_err(|error: BadRule| told(Exit::Usage, &error, error.hint()))?;
+    let rule: Rule = host.parse().map_err(|error: BadRule| {
+        let hint = match (&error, list) {
+            (BadRule::Everything { .. }, List::Denied) => {
+                Some("name the hosts; what no rule allows is refused anyway, unless the policy is `open`".to_owned())
+            }
+            _ => error.hint(),
+        };
+        told(Exit::Usage, &error, hint)
+    })?;
+    if list == List::Allowed {
+        in_vain(&rule)?;
+    }
     Ok(rule.to_string())
+}
+
+/// What the address filter refuses whatever the rules say is not written down as allowed.
+fn in_vain(rule: &Rule) -> Result<(), Failure> {
+    let Pattern::Exact(host) = rule.host() else { return Ok(()) };
+    let Ok(target) = Target::new(host, rule.port().unwrap_or(443)) else { return Ok(()) };
+    let alone = Policy { mode: Mode::Allowlist, allow: vec![rule.clone()], deny: Vec::new() };
+    let Some(kind) = kept_inside(&alone, &target) else { return Ok(()) };
+    let failure = |why: &str| Failure::usage(format!("rule `{rule}` would open nothing: `{host}` is {kind}, {why}"));
+    Err(if is_localhost(host) {
+        let hint = format!("ralph policy allow 127.0.0.1:{}", target.port());
+        failure("which only a rule for the address opens").hint(hint)
+    } else if kind.may_be_listed() {
+        failure("which cannot be opened for single requests")
+            .hint(format!("ralph policy allow {}", argument(&target.rule())))
+    } else {
+        failure("which is never reached").hint("name a host or an address that is not inside")
+    })
 }
 
 async fn for_run(setup: &Setup, run: &str, hosts: &[String], list: List, ui: &mut Ui) -> Outcome {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use ralph_core::audit::{Kind, Record};
 use ralph_core::exit::Exit;
+use ralph_core::policy::Rule;
 use ralph_core::run::State;
 use ralph_engine::audit::{Entry, Reader};
 use ralph_engine::store::Folder;
@@ -147,6 +148,9 @@ impl Row {
                 let why = record.reason.as_ref().map_or_else(|| status.clone(), |why| format!("{status}: {why}"));
                 (format!("{} {host}{}", text(&record.method), text(&record.path)), why)
             }
+            Kind::Decision if record.method.is_some() => {
+                (format!("{} {host}{}", text(&record.method), text(&record.path)), text(&record.reason))
+            }
             Kind::Tunnel => (host, String::new()),
             Kind::Spent => (format!("{} {}", text(&record.route), text(&record.model)), text(&record.reason)),
             Kind::Closed => (record.sandbox.clone(), "its doors were closed".to_owned()),
@@ -176,7 +180,9 @@ impl Row {
         };
         let times = if self.count > 1 { format!("×{}", self.count) } else { String::new() };
         let of = format!(" --run {run}");
-        let next = self.remedy.as_ref().map(|rule| format!("  next: {}", allow_command(&one_line(rule, 120), &of)));
+        // Shown whole or not at all: half a rule is another rule.
+        let remedy = self.remedy.as_ref().and_then(|rule| rule.parse::<Rule>().ok());
+        let next = remedy.map(|rule| format!("  next: {}", allow_command(&rule.to_string(), &of)));
         let reason = match self.carried {
             (0, 0) => one_line(&self.reason, 120),
             (out, back) => format!("{out} bytes out, {back} back"),

@@ -13,7 +13,7 @@ use ralph_core::price::Usage;
 use ralph_core::secret::Secret;
 use ralph_proxy::address;
 use ralph_proxy::meter::Refusal;
-use ralph_proxy::notice::{Alarm, Call, Charge, Decided, Entry, Exchanged, Tunnelled, Why, Wrong};
+use ralph_proxy::notice::{Alarm, Call, Charge, Decided, Entry, Exchanged, Requested, Tunnelled, Why, Wrong};
 use ralph_proxy::outflow::Outflow;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -39,6 +39,7 @@ fn denied(host: &str) -> Told {
         entry: Entry::Connect,
         host: host.to_owned(),
         port: 443,
+        request: None,
         allowed: false,
         why,
         address: None,
@@ -87,9 +88,15 @@ fn what_is_told() {
         entry: Entry::Socks,
         host: "inner.x.io".to_owned(),
         port: 80,
+        request: None,
         allowed: false,
         why: Why::Inner(address::Kind::Private),
         address: Some("10.0.0.1".parse().unwrap()),
+    };
+    let refused = |path: &str| {
+        let (host, request) = ("y.io".to_owned(), Some(Requested::new("POST", path)));
+        let (allowed, why, address) = (false, Why::Request, None);
+        Told::Decided(Decided { entry: Entry::Connect, host, port: 443, request, allowed, why, address })
     };
     let all = [
         denied("hunter2-hunter2.x.io"),
@@ -138,13 +145,15 @@ fn what_is_told() {
         }),
         Told::Spent { route: "anthropic".to_owned(), model: "m".to_owned(), why: "spent".to_owned() },
         Told::Restarted { why: "it died\n\u{1b}[31m".to_owned() },
+        refused("/o/r?key=hunter2-hunter2"),
+        refused("/hunter2-hunter2"),
     ];
     for told in &all {
         book.write("box", told);
     }
     book.close("box");
     let head = book.settle().unwrap();
-    assert_eq!(head.lines, 13);
+    assert_eq!(head.lines, 15);
     let mut written = lines(&folder);
     let long = written[4]["path"].take();
     assert_eq!(long.as_str().unwrap(), format!("{}…", "/a".repeat(512)));
@@ -157,6 +166,7 @@ fn what_is_told() {
     }
     let tokens = json!({"input": 5, "cached_input": 0, "cache_write": 0, "output": 6, "reasoning": 0});
     let why = "no rule names it, and the network policy is `allowlist`";
+    let other = "the rules for this host allow other requests, and none allows this one";
     assert_eq!(
         Value::Array(written),
         json!([
@@ -184,6 +194,10 @@ fn what_is_told() {
              "host": "evil.io", "port": 443, "credential": "anthropic"},
             {"kind": "spent", "reason": "spent", "route": "anthropic", "model": "m"},
             {"kind": "restarted", "reason": "it died\n\u{1b}[31m"},
+            {"kind": "decision", "entry": "connect", "decision": "denied", "reason": other, "remedy": "POST y.io/o/r",
+             "host": "y.io", "port": 443, "method": "POST", "path": "/o/r"},
+            {"kind": "decision", "entry": "connect", "decision": "denied", "reason": other, "host": "y.io", "port": 443,
+             "method": "POST", "path": "/[redacted:KEY]"},
             {"kind": "closed"},
         ])
     );
@@ -205,6 +219,8 @@ fn what_is_told() {
                 Event::Log { level: Level::Error, .. },
                 Event::Log { level: Level::Warn, .. },
                 Event::Log { level: Level::Warn, .. },
+                Event::PolicyDenied { request: Some(_), remedy: Some(_), .. },
+                Event::PolicyDenied { request: Some(_), remedy: None, .. },
             ]
         ),
         "{events:?}"
