@@ -57,10 +57,10 @@ async fn a_wish_to_stop_ends_the_wait_and_costs_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_and_words_are_heard_in_the_wait() {
     let mut lab = Lab::new().await.patient();
-    let (state, server) = meanwhile(&mut lab, async |folder| {
+    let (state, server) = Box::pin(meanwhile(&mut lab, async |folder| {
         ask(&folder, &Control::Note { text: "be patient".to_owned() }, "a person").await.unwrap();
         ask(&folder, &Control::Pause, "a person").await.unwrap();
-    })
+    }))
     .await;
     assert!(matches!(state.status, Status::Paused { reason: Reason::Asked, .. }), "{}", lab.case.told());
     assert_eq!((state.spent.cost, server.requests().len()), (Micros::ZERO, 1), "{}", lab.case.told());
