@@ -140,7 +140,9 @@ async fn forward(
     if request.headers().contains_key(UPGRADE) {
         let why = Why::Malformed("upgrades are not carried");
         pipeline.refused_request(entry, &target, Some(asked(&request)), &why);
-        return Err(Reply::new(StatusCode::NOT_IMPLEMENTED, "upgrades are not carried"));
+        let text = "upgrades (web sockets, h2c) are not carried where requests are looked at one by one; ask without one, or \
+                    over TLS to a host that is allowed as a whole";
+        return Err(Reply::new(StatusCode::NOT_IMPLEMENTED, text));
     }
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
     let ask = Ask::Request { method: request.method().as_str().to_owned(), path: path.clone() };

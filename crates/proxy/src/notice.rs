@@ -204,7 +204,6 @@ pub struct Tunnelled {
 
 /// Everything the way out has to tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "the largest is told most often, and is not worth a box each time")]
 pub enum Told {
     Decided(Decided),
     Exchanged(Exchanged),
