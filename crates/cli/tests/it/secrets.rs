@@ -715,9 +715,9 @@ ask(f"http://127.0.0.1:{sys.argv[1]}/", Authorization="Bearer " + os.environ["LE
     keep(&stage, "LENT_KEY", "planted-value-1", &[]);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
-    let (lend, allow) = (["--lend", "LENT_KEY=git.example.com"], format!("127.0.0.1:{port}"));
-    let exec = ["sandbox", "exec", lend[0], lend[1], "--allow", &allow, "--", "python3", "-c", SCRIPT, &port];
-    let said = stage.ralph(&exec);
+    let lent = ["sandbox", "exec", "--lend", "LENT_KEY=git.example.com", "--allow", "git.example.com"];
+    let allow = format!("127.0.0.1:{port}");
+    let said = stage.ralph(&[&lent[..], &["--allow", &allow, "--", "python3", "-c", SCRIPT, &port]].concat());
     assert_eq!((said.code, said.stdout.as_str()), (0, "403\n".repeat(31).as_str()), "{said}");
     let told: Vec<&str> = said.stderr.lines().collect();
     let [refusals @ .., more, alarm, written] = told.as_slice() else { panic!("{said}") };
@@ -740,8 +740,8 @@ ask(f"http://127.0.0.1:{sys.argv[1]}/", Authorization="Bearer " + os.environ["LE
     fs::write(&file, lines.replacen("x3.example.com", "x4.example.com", 1)).unwrap();
     assert_eq!(stage.ralph(&["audit", "verify", name]).code, 1);
     // Nothing is kept of a sandbox in which nobody asked for anything, or that was lent nothing.
-    for args in [&["sandbox", "exec", lend[0], lend[1], "--", "true"][..], &["sandbox", "exec", "--", "true"]] {
-        let said = stage.ralph(args);
+    for args in [&lent[..], &["sandbox", "exec"]] {
+        let said = stage.ralph(&[args, &["--", "true"]].concat());
         assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said}");
     }
     assert_eq!(fs::read_dir(stage.state().join("exec")).unwrap().count(), 1);
@@ -755,11 +755,12 @@ fn what_is_denied_to_runs_is_denied_to_single_commands() {
         except Exception as e: print(getattr(e, \"code\", e))'";
     let exec = ["sandbox", "exec", "--allow", "example.com:80", "--", "sh", "-c", line];
     let said = stage.ralph(&exec);
-    assert!(!said.stderr.contains("was refused: rule"), "{said}");
+    assert!(!said.stderr.contains("is denied by rule"), "{said}");
     assert_eq!(stage.ralph(&["policy", "deny", "example.com:80"]).code, 0);
     let said = stage.ralph(&exec);
     assert!(
-        said.stdout == "403\n" && said.stderr.contains("example.com:80 was refused: rule `example.com:80`"),
+        said.stdout == "403\n"
+            && said.stderr.contains("example.com:80 was refused: it is denied by rule `example.com:80`"),
         "{said}"
     );
 }
