@@ -8,7 +8,7 @@ usage: cargo xtask <chore>
   test [--quick] [--seconds N] [--allow-missing]
         everything that must hold: formatting, lints, house rules, tests, fuzzing, licences
         --quick          leave fuzzing out
-        --seconds N      how long each fuzz target runs (5)
+        --seconds N      how long each fuzz target runs (10)
         --allow-missing  do not fail because a fuzzer could not be had
   fuzz [--seconds N] [TARGET]
         fuzz one target, or all in turn (60 seconds each)
@@ -101,7 +101,7 @@ fn beside<'a>(rest: &mut impl Iterator<Item = &'a str>, bench: fn(Peers) -> Benc
 }
 
 fn test<'a>(rest: &mut impl Iterator<Item = &'a str>) -> Result<Chore, String> {
-    let mut options = TestOptions { pace: Pace::Full, seconds: Duration::from_secs(5), missing: Missing::Fails };
+    let mut options = TestOptions { pace: Pace::Full, seconds: Duration::from_secs(10), missing: Missing::Fails };
     while let Some(argument) = rest.next() {
         match argument {
             "--quick" => options.pace = Pace::Quick,
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn lines() {
-        let full = TestOptions { pace: Pace::Full, seconds: seconds(5), missing: Missing::Fails };
+        let full = TestOptions { pace: Pace::Full, seconds: seconds(10), missing: Missing::Fails };
         check("test", Ok(Chore::Test(full)));
         check("test --quick", Ok(Chore::Test(TestOptions { pace: Pace::Quick, ..full })));
         check(
