@@ -3,29 +3,29 @@
 //! The rules that must hold everywhere (licences, sources, no second TLS provider) are also checked by `licence` and
 //! `rules`, which need nothing.
 
-use crate::house::House;
-use crate::tools::{self, Tool};
-use crate::{program, report};
+use crate::tools::{self, CargoTool};
+use crate::workspace::ProjectWorkspace;
+use crate::{report, subprocess};
 
-const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
+const DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2" };
 
 /// Checks everything, advisories too, which are fetched from the network.
-pub(crate) fn run(house: &House) -> anyhow::Result<()> {
-    tools::have(&house.root, &DENY)?;
+pub(crate) fn run(house: &ProjectWorkspace) -> anyhow::Result<()> {
+    tools::ensure(&house.root, &DENY)?;
     check(house, &["check"])
 }
 
 /// Checks what needs no network, if cargo-deny is installed.
-pub(crate) fn run_offline_if_there(house: &House) -> anyhow::Result<()> {
+pub(crate) fn run_offline_if_installed(house: &ProjectWorkspace) -> anyhow::Result<()> {
     if tools::find(&house.root, &DENY).is_none() {
-        report::say("`cargo-deny` is not installed: `cargo xtask deny` asks for advisories");
+        report::print("`cargo-deny` is not installed: `cargo xtask deny` asks for advisories");
         return Ok(());
     }
     check(house, &["check", "bans", "licenses", "sources"])
 }
 
-fn check(house: &House, what: &[&str]) -> anyhow::Result<()> {
-    let mut deny = program::cargo(&house.root);
+fn check(house: &ProjectWorkspace, what: &[&str]) -> anyhow::Result<()> {
+    let mut deny = subprocess::cargo(&house.root);
     deny.env("PATH", tools::path(&house.root)?).args(["deny", "--workspace", "--locked"]).args(what);
-    program::run(&mut deny)
+    subprocess::run(&mut deny)
 }

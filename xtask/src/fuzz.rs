@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-use crate::house::House;
-use crate::tools::{self, Tool};
-use crate::{program, report};
+use crate::tools::{self, CargoTool};
+use crate::workspace::ProjectWorkspace;
+use crate::{report, subprocess};
 
 pub(crate) const FUZZ_MANIFEST: &str = "fuzz/Cargo.toml";
-const FUZZ: Tool = Tool { name: "cargo-fuzz", version: "0.13.2" };
+const FUZZ: CargoTool = CargoTool { name: "cargo-fuzz", version: "0.13.2" };
 
 /// Fuzzes one target, or all of them.
-pub(crate) fn run(house: &House, each: Duration, target: Option<&str>) -> anyhow::Result<()> {
-    Fuzzer::have(&house.root)?.run(house, each, target)
+pub(crate) fn run(house: &ProjectWorkspace, each: Duration, target: Option<&str>) -> anyhow::Result<()> {
+    Fuzzer::find_or_install(&house.root)?.run(house, each, target)
 }
 
 /// cargo-fuzz and the toolchain it runs with.
@@ -32,20 +32,20 @@ pub(crate) struct Fuzzer {
 
 impl Fuzzer {
     /// Finds the fuzzer, and installs it if it is missing.
-    pub(crate) fn have(root: &Path) -> anyhow::Result<Self> {
-        tools::have(root, &FUZZ)?;
+    pub(crate) fn find_or_install(root: &Path) -> anyhow::Result<Self> {
+        tools::ensure(root, &FUZZ)?;
         // No rustup, no nightly.
-        let toolchains = program::output(program::quiet("rustup", root).args(["toolchain", "list"]));
-        Ok(Self { nightly: toolchains.ok().as_deref().and_then(nightly) })
+        let toolchains = subprocess::output(subprocess::command("rustup", root).args(["toolchain", "list"]));
+        Ok(Self { nightly: toolchains.ok().as_deref().and_then(newest_nightly) })
     }
 
-    pub(crate) fn run(&self, house: &House, each: Duration, only: Option<&str>) -> anyhow::Result<()> {
+    pub(crate) fn run(&self, house: &ProjectWorkspace, each: Duration, only: Option<&str>) -> anyhow::Result<()> {
         let root = &house.root;
         match &self.nightly {
-            Some(name) => report::say(&format!("toolchain {name}, with the address sanitizer")),
-            None => report::say("no nightly toolchain: without the address sanitizer"),
+            Some(name) => report::print(&format!("toolchain {name}, with the address sanitizer")),
+            None => report::print("no nightly toolchain: without the address sanitizer"),
         }
-        locked(root)?;
+        check_lock_file(root)?;
         let all = targets(root)?;
         let chosen: Vec<&String> = all.iter().filter(|name| only.is_none_or(|only| only == *name)).collect();
         if chosen.is_empty() {
@@ -53,7 +53,7 @@ impl Fuzzer {
         }
         // All at once: building them one by one leaves most processors idle.
         let mut build = self.cargo_fuzz(root, "build")?;
-        program::run(build.args(only))?;
+        subprocess::run(build.args(only))?;
         let lanes = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(chosen.len());
         let (next, failed) = (Mutex::new(chosen.into_iter()), AtomicBool::new(false));
         let lane = || -> anyhow::Result<()> {
@@ -85,8 +85,8 @@ impl Fuzzer {
         // One input may take long under the sanitizer on a busy machine, but not this long.
         fuzz.args(["-timeout=25", "-rss_limit_mb=2048", "-print_final_stats=1", "-print_funcs=0", "-verbosity=0"]);
         fuzz.arg(format!("-max_total_time={}", each.as_secs()));
-        let (said, ended) = program::together(&mut fuzz);
-        report::say(&said);
+        let (said, ended) = subprocess::run_buffered(&mut fuzz);
+        report::print(&said);
         ended.with_context(|| format!("fuzz target `{target}`"))
     }
 
@@ -100,18 +100,18 @@ impl Fuzzer {
     }
 
     fn cargo(&self, root: &Path) -> Command {
-        let Some(nightly) = &self.nightly else { return program::cargo(root) };
-        let mut rustup = program::quiet("rustup", root);
+        let Some(nightly) = &self.nightly else { return subprocess::cargo(root) };
+        let mut rustup = subprocess::command("rustup", root);
         rustup.args(["run", nightly, "cargo"]).env_remove("CARGO");
         rustup
     }
 }
 
 /// cargo-fuzz cannot be told `--locked`, and would rewrite an outdated lock file without a word.
-fn locked(root: &Path) -> anyhow::Result<()> {
-    let mut tree = program::cargo(root);
+fn check_lock_file(root: &Path) -> anyhow::Result<()> {
+    let mut tree = subprocess::cargo(root);
     tree.args(["tree", "--quiet", "--depth", "0", "--locked", "--manifest-path", FUZZ_MANIFEST]);
-    program::output(&mut tree)
+    subprocess::output(&mut tree)
         .map(drop)
         .context("fuzz/Cargo.lock is out of date: cargo update --workspace --manifest-path fuzz/Cargo.toml")
 }
@@ -132,7 +132,7 @@ fn targets(root: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 /// Returns the newest nightly in a list of toolchains: the undated one if it is there, else the one with the last date.
-fn nightly(toolchains: &str) -> Option<String> {
+fn newest_nightly(toolchains: &str) -> Option<String> {
     let names = toolchains.lines().filter_map(|line| line.split_whitespace().next());
     let dated =
         |name: &str| name.strip_prefix("nightly-").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
@@ -148,7 +148,7 @@ mod tests {
 
     #[track_caller]
     fn check(toolchains: &str, want: Option<&str>) {
-        assert_eq!(nightly(toolchains).as_deref(), want, "{toolchains}");
+        assert_eq!(newest_nightly(toolchains).as_deref(), want, "{toolchains}");
     }
 
     #[test]

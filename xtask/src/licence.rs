@@ -6,15 +6,15 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail};
 
-use crate::house::House;
-use crate::{program, report};
+use crate::workspace::ProjectWorkspace;
+use crate::{report, subprocess};
 
 /// Fails if a crate has a licence that is not allowed, or none.
-pub(crate) fn run(house: &House) -> anyhow::Result<()> {
+pub(crate) fn run(house: &ProjectWorkspace) -> anyhow::Result<()> {
     let allowed = allowed(&house.read("deny.toml")?).context("`deny.toml` has no `allow` list under `[licenses]`")?;
-    let mut tree = program::cargo(&house.root);
+    let mut tree = subprocess::cargo(&house.root);
     tree.args(["tree", "--workspace", "--target", "all", "--prefix", "none", "--format", "{p}\t{l}", "--locked"]);
-    let packages = packages(&program::output(&mut tree)?);
+    let packages = packages(&subprocess::output(&mut tree)?);
     let refused: Vec<String> = packages
         .iter()
         .filter(|(_, licence)| !permits(licence, &allowed))
@@ -23,7 +23,7 @@ pub(crate) fn run(house: &House) -> anyhow::Result<()> {
     if !refused.is_empty() {
         bail!("licences that are not in deny.toml:\n{}", refused.join("\n"));
     }
-    report::say(&format!("licences of {} crates are allowed", packages.len()));
+    report::print(&format!("licences of {} crates are allowed", packages.len()));
     Ok(())
 }
 
@@ -53,17 +53,17 @@ fn permits(expression: &str, allowed: &BTreeSet<String>) -> bool {
     // Before SPDX, a slash meant OR.
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
-    let mut at = Words { words: &words, allowed };
-    let met = at.any();
+    let mut at = LicenceParser { words: &words, allowed };
+    let met = at.parse_or();
     at.words.is_empty() && met == Some(true)
 }
 
-struct Words<'a> {
+struct LicenceParser<'a> {
     words: &'a [&'a str],
     allowed: &'a BTreeSet<String>,
 }
 
-impl<'a> Words<'a> {
+impl<'a> LicenceParser<'a> {
     fn take(&mut self) -> Option<&'a str> {
         let (first, rest) = self.words.split_first()?;
         self.words = rest;
@@ -78,26 +78,26 @@ impl<'a> Words<'a> {
         there
     }
 
-    fn any(&mut self) -> Option<bool> {
-        let mut met = self.all()?;
+    fn parse_or(&mut self) -> Option<bool> {
+        let mut met = self.parse_and()?;
         while self.take_if("OR") {
-            met |= self.all()?;
+            met |= self.parse_and()?;
         }
         Some(met)
     }
 
-    fn all(&mut self) -> Option<bool> {
-        let mut met = self.one()?;
+    fn parse_and(&mut self) -> Option<bool> {
+        let mut met = self.parse_term()?;
         while self.take_if("AND") {
-            met &= self.one()?;
+            met &= self.parse_term()?;
         }
         Some(met)
     }
 
-    fn one(&mut self) -> Option<bool> {
+    fn parse_term(&mut self) -> Option<bool> {
         let name = self.take()?;
         if name == "(" {
-            let met = self.any()?;
+            let met = self.parse_or()?;
             return self.take_if(")").then_some(met);
         }
         if self.take_if("WITH") {

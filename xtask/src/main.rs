@@ -5,43 +5,45 @@
 mod bench;
 mod deny;
 mod fuzz;
-mod house;
 mod licence;
 mod options;
-mod outside;
-mod peers;
-mod program;
+mod prerequisites;
 mod report;
 mod rules;
+mod subprocess;
 mod test;
+mod third_party;
 mod tools;
+mod workspace;
 
 use std::process::ExitCode;
 
-use house::House;
-use options::{Chore, USAGE};
+use options::{USAGE, XtaskCommand};
+use workspace::ProjectWorkspace;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let chore = match options::parse(&arguments) {
         Ok(chore) => chore,
         Err(wrong) => {
-            report::complain(&format!("xtask: {wrong}\n\n{USAGE}"));
+            report::print_error(&format!("xtask: {wrong}\n\n{USAGE}"));
             return ExitCode::from(2);
         }
     };
-    let house = House::here();
+    let house = ProjectWorkspace::locate();
     let done = match chore {
-        Chore::Test(options) => return if test::run(&house, options) { ExitCode::SUCCESS } else { ExitCode::FAILURE },
-        Chore::Fuzz { seconds, target } => fuzz::run(&house, seconds, target.as_deref()),
-        Chore::Bench { bench, arguments } => bench::run(&house, bench, &arguments),
-        Chore::Rules => rules::run(&house),
-        Chore::Deny => deny::run(&house),
+        XtaskCommand::Test(options) => {
+            return if test::run(&house, options) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+        XtaskCommand::Fuzz { seconds, target } => fuzz::run(&house, seconds, target.as_deref()),
+        XtaskCommand::Bench { bench, arguments } => bench::run(&house, bench, &arguments),
+        XtaskCommand::Rules => rules::run(&house),
+        XtaskCommand::Deny => deny::run(&house),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            report::complain(&format!("xtask: {error:#}"));
+            report::print_error(&format!("xtask: {error:#}"));
             ExitCode::FAILURE
         }
     }

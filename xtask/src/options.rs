@@ -28,63 +28,65 @@ usage: cargo xtask <chore>
         cargo-deny with everything, advisories too; needs the network";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Chore {
+pub(crate) enum XtaskCommand {
     Test(TestOptions),
     Fuzz { seconds: Duration, target: Option<String> },
-    Bench { bench: Bench, arguments: Vec<String> },
+    Bench { bench: BenchKind, arguments: Vec<String> },
     Rules,
     Deny,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bench {
+pub(crate) enum BenchKind {
     Loop,
-    Sandbox(Peers),
-    Proxy(Peers),
+    Sandbox(PeerInstall),
+    Proxy(PeerInstall),
 }
 
 /// Whether other programs may be fetched to be measured against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Peers {
+pub(crate) enum PeerInstall {
     AsFound,
     Install,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TestOptions {
-    pub pace: Pace,
+    pub scope: TestScope,
     pub seconds: Duration,
-    pub missing: Missing,
+    pub missing: MissingTools,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum TestScope {
     Quick,
     Full,
 }
 
 /// What a step that could not run means for the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum MissingTools {
     Fails,
     Allowed,
 }
 
 /// Reads the arguments, or says what is wrong with them.
-pub(crate) fn parse(arguments: &[String]) -> Result<Chore, String> {
+pub(crate) fn parse(arguments: &[String]) -> Result<XtaskCommand, String> {
     let mut rest = arguments.iter().map(String::as_str);
     let chore = match rest.next() {
         None => return Err("which chore?".to_owned()),
         Some("test") => test(&mut rest)?,
         Some("fuzz") => fuzz(&mut rest)?,
         Some("bench") => match rest.next() {
-            Some("loop") => Chore::Bench { bench: Bench::Loop, arguments: rest.by_ref().map(str::to_owned).collect() },
-            Some("sandbox") => beside(&mut rest, Bench::Sandbox),
-            Some("proxy") => beside(&mut rest, Bench::Proxy),
+            Some("loop") => {
+                XtaskCommand::Bench { bench: BenchKind::Loop, arguments: rest.by_ref().map(str::to_owned).collect() }
+            }
+            Some("sandbox") => bench_with_peers(&mut rest, BenchKind::Sandbox),
+            Some("proxy") => bench_with_peers(&mut rest, BenchKind::Proxy),
             _ => return Err("which bench? there are `loop`, `sandbox` and `proxy`".to_owned()),
         },
-        Some("rules") => Chore::Rules,
-        Some("deny") => Chore::Deny,
+        Some("rules") => XtaskCommand::Rules,
+        Some("deny") => XtaskCommand::Deny,
         Some(other) => return Err(format!("unknown chore `{other}`")),
     };
     match rest.next() {
@@ -94,26 +96,27 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Chore, String> {
 }
 
 /// A bench beside other programs, which may have to be fetched first.
-fn beside<'a>(rest: &mut impl Iterator<Item = &'a str>, bench: fn(Peers) -> Bench) -> Chore {
+fn bench_with_peers<'a>(rest: &mut impl Iterator<Item = &'a str>, bench: fn(PeerInstall) -> BenchKind) -> XtaskCommand {
     let (install, arguments): (Vec<&str>, Vec<&str>) = rest.partition(|word| *word == "--install");
-    let peers = if install.is_empty() { Peers::AsFound } else { Peers::Install };
-    Chore::Bench { bench: bench(peers), arguments: arguments.into_iter().map(str::to_owned).collect() }
+    let peers = if install.is_empty() { PeerInstall::AsFound } else { PeerInstall::Install };
+    XtaskCommand::Bench { bench: bench(peers), arguments: arguments.into_iter().map(str::to_owned).collect() }
 }
 
-fn test<'a>(rest: &mut impl Iterator<Item = &'a str>) -> Result<Chore, String> {
-    let mut options = TestOptions { pace: Pace::Full, seconds: Duration::from_secs(10), missing: Missing::Fails };
+fn test<'a>(rest: &mut impl Iterator<Item = &'a str>) -> Result<XtaskCommand, String> {
+    let mut options =
+        TestOptions { scope: TestScope::Full, seconds: Duration::from_secs(10), missing: MissingTools::Fails };
     while let Some(argument) = rest.next() {
         match argument {
-            "--quick" => options.pace = Pace::Quick,
-            "--allow-missing" => options.missing = Missing::Allowed,
+            "--quick" => options.scope = TestScope::Quick,
+            "--allow-missing" => options.missing = MissingTools::Allowed,
             "--seconds" => options.seconds = seconds(rest.next())?,
             other => return Err(format!("unexpected `{other}`")),
         }
     }
-    Ok(Chore::Test(options))
+    Ok(XtaskCommand::Test(options))
 }
 
-fn fuzz<'a>(rest: &mut impl Iterator<Item = &'a str>) -> Result<Chore, String> {
+fn fuzz<'a>(rest: &mut impl Iterator<Item = &'a str>) -> Result<XtaskCommand, String> {
     let (mut length, mut target) = (Duration::from_mins(1), None);
     while let Some(argument) = rest.next() {
         match argument {
@@ -122,7 +125,7 @@ fn fuzz<'a>(rest: &mut impl Iterator<Item = &'a str>) -> Result<Chore, String> {
             other => return Err(format!("unexpected `{other}`")),
         }
     }
-    Ok(Chore::Fuzz { seconds: length, target })
+    Ok(XtaskCommand::Fuzz { seconds: length, target })
 }
 
 /// Zero is refused: to libFuzzer it means for ever.
@@ -139,7 +142,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(line: &str, want: Result<Chore, &str>) {
+    fn check(line: &str, want: Result<XtaskCommand, &str>) {
         let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         assert_eq!(parse(&arguments), want.map_err(str::to_owned), "{line}");
     }
@@ -150,25 +153,31 @@ mod tests {
 
     #[test]
     fn lines() {
-        let full = TestOptions { pace: Pace::Full, seconds: seconds(10), missing: Missing::Fails };
-        check("test", Ok(Chore::Test(full)));
-        check("test --quick", Ok(Chore::Test(TestOptions { pace: Pace::Quick, ..full })));
+        let full = TestOptions { scope: TestScope::Full, seconds: seconds(10), missing: MissingTools::Fails };
+        check("test", Ok(XtaskCommand::Test(full)));
+        check("test --quick", Ok(XtaskCommand::Test(TestOptions { scope: TestScope::Quick, ..full })));
         check(
             "test --seconds 9 --allow-missing",
-            Ok(Chore::Test(TestOptions { seconds: seconds(9), missing: Missing::Allowed, ..full })),
+            Ok(XtaskCommand::Test(TestOptions { seconds: seconds(9), missing: MissingTools::Allowed, ..full })),
         );
-        check("fuzz", Ok(Chore::Fuzz { seconds: seconds(60), target: None }));
-        check("fuzz --seconds 3 patch", Ok(Chore::Fuzz { seconds: seconds(3), target: Some("patch".to_owned()) }));
+        check("fuzz", Ok(XtaskCommand::Fuzz { seconds: seconds(60), target: None }));
+        check(
+            "fuzz --seconds 3 patch",
+            Ok(XtaskCommand::Fuzz { seconds: seconds(3), target: Some("patch".to_owned()) }),
+        );
         let bench = |bench, words: &[&str]| {
-            Ok(Chore::Bench { bench, arguments: words.iter().map(ToString::to_string).collect() })
+            Ok(XtaskCommand::Bench { bench, arguments: words.iter().map(ToString::to_string).collect() })
         };
-        check("bench loop --json", bench(Bench::Loop, &["--json"]));
-        check("bench sandbox --quick", bench(Bench::Sandbox(Peers::AsFound), &["--quick"]));
-        check("bench sandbox --rounds 9 --install", bench(Bench::Sandbox(Peers::Install), &["--rounds", "9"]));
-        check("bench proxy --strict", bench(Bench::Proxy(Peers::AsFound), &["--strict"]));
-        check("bench proxy --install --rounds 9", bench(Bench::Proxy(Peers::Install), &["--rounds", "9"]));
-        check("rules", Ok(Chore::Rules));
-        check("deny", Ok(Chore::Deny));
+        check("bench loop --json", bench(BenchKind::Loop, &["--json"]));
+        check("bench sandbox --quick", bench(BenchKind::Sandbox(PeerInstall::AsFound), &["--quick"]));
+        check(
+            "bench sandbox --rounds 9 --install",
+            bench(BenchKind::Sandbox(PeerInstall::Install), &["--rounds", "9"]),
+        );
+        check("bench proxy --strict", bench(BenchKind::Proxy(PeerInstall::AsFound), &["--strict"]));
+        check("bench proxy --install --rounds 9", bench(BenchKind::Proxy(PeerInstall::Install), &["--rounds", "9"]));
+        check("rules", Ok(XtaskCommand::Rules));
+        check("deny", Ok(XtaskCommand::Deny));
     }
 
     #[test]

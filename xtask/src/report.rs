@@ -7,27 +7,27 @@ use std::time::Duration;
 
 /// How one step ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum TestStepOutcome {
     Passed,
     Failed(String),
     /// It should have run and could not, or was not reached.
     NotRun(String),
     /// The caller asked to leave it out.
-    LeftOut(String),
+    Skipped(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct TestStepRow {
     pub name: &'static str,
-    pub ending: Ending,
+    pub ending: TestStepOutcome,
     pub took: Duration,
 }
 
-pub(crate) fn say(text: &str) {
+pub(crate) fn print(text: &str) {
     println!("{text}");
 }
 
-pub(crate) fn complain(text: &str) {
+pub(crate) fn print_error(text: &str) {
     eprintln!("{text}");
 }
 
@@ -36,25 +36,25 @@ pub(crate) fn heading(text: &str) {
 }
 
 /// Returns the table and, as the last line, the count of steps.
-pub(crate) fn summary(rows: &[Row]) -> String {
+pub(crate) fn summary(rows: &[TestStepRow]) -> String {
     let mut out = String::from("=== summary ===\n");
     let wide = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
     let (mut passed, mut failed, mut not_run) = (0, 0, 0);
-    for Row { name, ending, took } in rows {
+    for TestStepRow { name, ending, took } in rows {
         let (word, why) = match ending {
-            Ending::Passed => {
+            TestStepOutcome::Passed => {
                 passed += 1;
                 ("passed", "")
             }
-            Ending::Failed(why) => {
+            TestStepOutcome::Failed(why) => {
                 failed += 1;
                 ("FAILED", why.as_str())
             }
-            Ending::NotRun(why) => {
+            TestStepOutcome::NotRun(why) => {
                 not_run += 1;
                 ("NOT RUN", why.as_str())
             }
-            Ending::LeftOut(why) => ("left out", why.as_str()),
+            TestStepOutcome::Skipped(why) => ("left out", why.as_str()),
         };
         let line = format!("{word:<8}  {name:<wide$}  {:>6.1} s  {why}", took.as_secs_f64());
         out.push_str(line.trim_end());
@@ -71,13 +71,14 @@ pub(crate) fn summary(rows: &[Row]) -> String {
 mod tests {
     use super::*;
 
-    fn row(name: &'static str, ending: Ending) -> Row {
-        Row { name, ending, took: Duration::from_millis(1234) }
+    fn row(name: &'static str, ending: TestStepOutcome) -> TestStepRow {
+        TestStepRow { name, ending, took: Duration::from_millis(1234) }
     }
 
     #[test]
     fn all_passed() {
-        let rows = [row("format", Ending::Passed), row("fuzz", Ending::LeftOut("--quick".to_owned()))];
+        let rows =
+            [row("format", TestStepOutcome::Passed), row("fuzz", TestStepOutcome::Skipped("--quick".to_owned()))];
         let want = "=== summary ===
 passed    format     1.2 s
 left out  fuzz       1.2 s  --quick
@@ -89,9 +90,9 @@ left out  fuzz       1.2 s  --quick
     #[test]
     fn one_failed() {
         let rows = [
-            row("format", Ending::Passed),
-            row("lints", Ending::Failed("clippy".to_owned())),
-            row("tests", Ending::NotRun("after the failure".to_owned())),
+            row("format", TestStepOutcome::Passed),
+            row("lints", TestStepOutcome::Failed("clippy".to_owned())),
+            row("tests", TestStepOutcome::NotRun("after the failure".to_owned())),
         ];
         let want = "=== summary ===
 passed    format     1.2 s

@@ -5,119 +5,120 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 
 use crate::fuzz::FUZZ_MANIFEST;
-use crate::house::{House, Place};
-use crate::options::{Missing, Pace, TestOptions};
-use crate::outside::Fetching;
-use crate::report::{self, Ending, Row};
-use crate::{deny, fuzz, licence, outside, program, rules};
+use crate::options::{MissingTools, TestOptions, TestScope};
+use crate::prerequisites::ProgramFetch;
+use crate::report::{self, TestStepOutcome, TestStepRow};
+use crate::workspace::{BuildEnvironment, ProjectWorkspace};
+use crate::{deny, fuzz, licence, prerequisites, rules, subprocess};
 
-type Step = fn(&House, TestOptions, &mut Option<Fetching>) -> anyhow::Result<Ending>;
+type TestStep = fn(&ProjectWorkspace, TestOptions, &mut Option<ProgramFetch>) -> anyhow::Result<TestStepOutcome>;
 
-const STEPS: &[(&str, Step)] = &[
+const STEPS: &[(&str, TestStep)] = &[
     ("outside programs", |house, _, fetching| {
-        outside::run(house)?;
-        *fetching = Some(Fetching::begin(house));
-        Ok(Ending::Passed)
+        prerequisites::run(house)?;
+        *fetching = Some(ProgramFetch::start(house));
+        Ok(TestStepOutcome::Passed)
     }),
-    ("format", |house, _, _| format(house).map(|()| Ending::Passed)),
-    ("lints", |house, _, _| lints(house).map(|()| Ending::Passed)),
-    ("house rules", |house, _, _| rules::run(house).map(|()| Ending::Passed)),
+    ("format", |house, _, _| format(house).map(|()| TestStepOutcome::Passed)),
+    ("lints", |house, _, _| lints(house).map(|()| TestStepOutcome::Passed)),
+    ("house rules", |house, _, _| rules::run(house).map(|()| TestStepOutcome::Passed)),
     ("fetched programs", |house, _, fetching| {
-        fetching.take().map_or(Ok(()), |fetching| fetching.end(house)).map(|()| Ending::Passed)
+        fetching.take().map_or(Ok(()), |fetching| fetching.finish(house)).map(|()| TestStepOutcome::Passed)
     }),
-    ("tests", |house, _, _| tests(house).map(|()| Ending::Passed)),
-    ("fuzz", |house, options, _| fuzzing(house, options)),
-    ("supply chain", |house, _, _| supply_chain(house).map(|()| Ending::Passed)),
+    ("tests", |house, _, _| tests(house).map(|()| TestStepOutcome::Passed)),
+    ("fuzz", |house, options, _| run_fuzz(house, options)),
+    ("supply chain", |house, _, _| supply_chain(house).map(|()| TestStepOutcome::Passed)),
 ];
 
 /// Runs all steps and says whether everything that had to hold does.
-pub(crate) fn run(house: &House, options: TestOptions) -> bool {
-    let rows = take(STEPS, house, options);
-    report::say(&format!("\n{}", report::summary(&rows)));
-    good(&rows, options.missing)
+pub(crate) fn run(house: &ProjectWorkspace, options: TestOptions) -> bool {
+    let rows = run_steps(STEPS, house, options);
+    report::print(&format!("\n{}", report::summary(&rows)));
+    is_success(&rows, options.missing)
 }
 
-fn take(steps: &[(&'static str, Step)], house: &House, options: TestOptions) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::new();
+fn run_steps(steps: &[(&'static str, TestStep)], house: &ProjectWorkspace, options: TestOptions) -> Vec<TestStepRow> {
+    let mut rows: Vec<TestStepRow> = Vec::new();
     let mut failed = false;
     let mut fetching = None;
     for (n, (name, step)) in steps.iter().enumerate() {
         if failed {
-            let ending = Ending::NotRun("after the failure".to_owned());
-            rows.push(Row { name, ending, took: Duration::ZERO });
+            let ending = TestStepOutcome::NotRun("after the failure".to_owned());
+            rows.push(TestStepRow { name, ending, took: Duration::ZERO });
             continue;
         }
         report::heading(&format!("{} of {}: {name}", n + 1, steps.len()));
         let start = Instant::now();
-        let ending = step(house, options, &mut fetching).unwrap_or_else(|error| Ending::Failed(format!("{error:#}")));
+        let ending =
+            step(house, options, &mut fetching).unwrap_or_else(|error| TestStepOutcome::Failed(format!("{error:#}")));
         let took = start.elapsed();
         match &ending {
-            Ending::Passed => report::say(&format!("passed in {:.1} s", took.as_secs_f64())),
-            Ending::Failed(why) => report::say(&format!("FAILED after {:.1} s: {why}", took.as_secs_f64())),
-            Ending::NotRun(why) => report::say(&format!("NOT RUN: {why}")),
-            Ending::LeftOut(why) => report::say(&format!("left out: {why}")),
+            TestStepOutcome::Passed => report::print(&format!("passed in {:.1} s", took.as_secs_f64())),
+            TestStepOutcome::Failed(why) => report::print(&format!("FAILED after {:.1} s: {why}", took.as_secs_f64())),
+            TestStepOutcome::NotRun(why) => report::print(&format!("NOT RUN: {why}")),
+            TestStepOutcome::Skipped(why) => report::print(&format!("left out: {why}")),
         }
-        failed = matches!(ending, Ending::Failed(_));
-        rows.push(Row { name, ending, took });
+        failed = matches!(ending, TestStepOutcome::Failed(_));
+        rows.push(TestStepRow { name, ending, took });
     }
     if let Some(fetching) = fetching {
         // Nobody needs it after a failure, but what was begun is not left to itself.
-        if let Err(error) = fetching.end(house) {
-            report::complain(&format!("{error:#}"));
+        if let Err(error) = fetching.finish(house) {
+            report::print_error(&format!("{error:#}"));
         }
     }
     rows
 }
 
-fn good(rows: &[Row], missing: Missing) -> bool {
+fn is_success(rows: &[TestStepRow], missing: MissingTools) -> bool {
     rows.iter().all(|row| match row.ending {
-        Ending::Passed | Ending::LeftOut(_) => true,
-        Ending::NotRun(_) => missing == Missing::Allowed,
-        Ending::Failed(_) => false,
+        TestStepOutcome::Passed | TestStepOutcome::Skipped(_) => true,
+        TestStepOutcome::NotRun(_) => missing == MissingTools::Allowed,
+        TestStepOutcome::Failed(_) => false,
     })
 }
 
-fn format(house: &House) -> anyhow::Result<()> {
-    program::run(program::cargo(&house.root).args(["fmt", "--all", "--check"]))?;
+fn format(house: &ProjectWorkspace) -> anyhow::Result<()> {
+    subprocess::run(subprocess::cargo(&house.root).args(["fmt", "--all", "--check"]))?;
     // The fuzz targets are a workspace of their own.
-    program::run(program::cargo(&house.root).args(["fmt", "--manifest-path", FUZZ_MANIFEST, "--check"]))
+    subprocess::run(subprocess::cargo(&house.root).args(["fmt", "--manifest-path", FUZZ_MANIFEST, "--check"]))
 }
 
-fn lints(house: &House) -> anyhow::Result<()> {
+fn lints(house: &ProjectWorkspace) -> anyhow::Result<()> {
     let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
-    program::run(program::cargo(&house.root).args(clippy))
+    subprocess::run(subprocess::cargo(&house.root).args(clippy))
 }
 
-fn tests(house: &House) -> anyhow::Result<()> {
+fn tests(house: &ProjectWorkspace) -> anyhow::Result<()> {
     let root = &house.root;
-    if program::which("cargo-nextest").is_none() {
-        report::say("`cargo-nextest` is not installed: using the slower `cargo test`");
-        return program::run(program::cargo(root).args(["test", "--workspace", "--locked"]));
+    if subprocess::which("cargo-nextest").is_none() {
+        report::print("`cargo-nextest` is not installed: using the slower `cargo test`");
+        return subprocess::run(subprocess::cargo(root).args(["test", "--workspace", "--locked"]));
     }
     // Many tests wait for a process or a clock most of the time, so one more than there are processors is at work.
     let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get() + 1).to_string();
     let nextest = ["nextest", "run", "--workspace", "--locked", "--no-fail-fast", "--test-threads", &threads];
-    program::run(program::cargo(root).args(nextest))?;
+    subprocess::run(subprocess::cargo(root).args(nextest))?;
     // The examples in documentation, which nextest does not run.
-    program::run(program::cargo(root).args(["test", "--doc", "--workspace", "--locked"]))
+    subprocess::run(subprocess::cargo(root).args(["test", "--doc", "--workspace", "--locked"]))
 }
 
-fn fuzzing(house: &House, options: TestOptions) -> anyhow::Result<Ending> {
-    if options.pace == Pace::Quick {
-        return Ok(Ending::LeftOut("--quick".to_owned()));
+fn run_fuzz(house: &ProjectWorkspace, options: TestOptions) -> anyhow::Result<TestStepOutcome> {
+    if options.scope == TestScope::Quick {
+        return Ok(TestStepOutcome::Skipped("--quick".to_owned()));
     }
-    let fuzzer = match fuzz::Fuzzer::have(&house.root) {
+    let fuzzer = match fuzz::Fuzzer::find_or_install(&house.root) {
         Ok(fuzzer) => fuzzer,
-        Err(error) if house.place == Place::Ci => bail!("no fuzzer: {error:#}"),
-        Err(error) => return Ok(Ending::NotRun(format!("no fuzzer: {error:#}"))),
+        Err(error) if house.environment == BuildEnvironment::Ci => bail!("no fuzzer: {error:#}"),
+        Err(error) => return Ok(TestStepOutcome::NotRun(format!("no fuzzer: {error:#}"))),
     };
     fuzzer.run(house, options.seconds, None)?;
-    Ok(Ending::Passed)
+    Ok(TestStepOutcome::Passed)
 }
 
-fn supply_chain(house: &House) -> anyhow::Result<()> {
+fn supply_chain(house: &ProjectWorkspace) -> anyhow::Result<()> {
     licence::run(house)?;
-    deny::run_offline_if_there(house)
+    deny::run_offline_if_installed(house)
 }
 
 #[cfg(test)]
@@ -126,35 +127,35 @@ mod tests {
 
     use super::*;
 
-    fn options(missing: Missing) -> TestOptions {
-        TestOptions { pace: Pace::Full, seconds: Duration::from_secs(1), missing }
+    fn options(missing: MissingTools) -> TestOptions {
+        TestOptions { scope: TestScope::Full, seconds: Duration::from_secs(1), missing }
     }
 
     #[track_caller]
-    fn check(steps: &[(&'static str, Step)], missing: Missing, want: &[Ending], fine: bool) {
-        let house = House { root: PathBuf::from("."), place: Place::Desk };
-        let rows = take(steps, &house, options(missing));
-        let endings: Vec<Ending> = rows.iter().map(|row| row.ending.clone()).collect();
-        assert_eq!((endings.as_slice(), good(&rows, missing)), (want, fine));
+    fn check(steps: &[(&'static str, TestStep)], missing: MissingTools, want: &[TestStepOutcome], fine: bool) {
+        let house = ProjectWorkspace { root: PathBuf::from("."), environment: BuildEnvironment::Local };
+        let rows = run_steps(steps, &house, options(missing));
+        let endings: Vec<TestStepOutcome> = rows.iter().map(|row| row.ending.clone()).collect();
+        assert_eq!((endings.as_slice(), is_success(&rows, missing)), (want, fine));
     }
 
     #[test]
     fn the_first_failure_ends_it() {
-        let pass: Step = |_, _, _| Ok(Ending::Passed);
-        let fail: Step = |_, _, _| bail!("no");
-        let missing: Step = |_, _, _| Ok(Ending::NotRun("gone".to_owned()));
-        let left: Step = |_, _, _| Ok(Ending::LeftOut("asked".to_owned()));
-        let after = || Ending::NotRun("after the failure".to_owned());
-        let gone = || Ending::NotRun("gone".to_owned());
-        let asked = || Ending::LeftOut("asked".to_owned());
-        check(&[("a", pass), ("b", left)], Missing::Fails, &[Ending::Passed, asked()], true);
+        let pass: TestStep = |_, _, _| Ok(TestStepOutcome::Passed);
+        let fail: TestStep = |_, _, _| bail!("no");
+        let missing: TestStep = |_, _, _| Ok(TestStepOutcome::NotRun("gone".to_owned()));
+        let left: TestStep = |_, _, _| Ok(TestStepOutcome::Skipped("asked".to_owned()));
+        let after = || TestStepOutcome::NotRun("after the failure".to_owned());
+        let gone = || TestStepOutcome::NotRun("gone".to_owned());
+        let asked = || TestStepOutcome::Skipped("asked".to_owned());
+        check(&[("a", pass), ("b", left)], MissingTools::Fails, &[TestStepOutcome::Passed, asked()], true);
         check(
             &[("a", pass), ("b", fail), ("c", pass)],
-            Missing::Allowed,
-            &[Ending::Passed, Ending::Failed("no".to_owned()), after()],
+            MissingTools::Allowed,
+            &[TestStepOutcome::Passed, TestStepOutcome::Failed("no".to_owned()), after()],
             false,
         );
-        check(&[("a", missing), ("b", pass)], Missing::Fails, &[gone(), Ending::Passed], false);
-        check(&[("a", missing), ("b", pass)], Missing::Allowed, &[gone(), Ending::Passed], true);
+        check(&[("a", missing), ("b", pass)], MissingTools::Fails, &[gone(), TestStepOutcome::Passed], false);
+        check(&[("a", missing), ("b", pass)], MissingTools::Allowed, &[gone(), TestStepOutcome::Passed], true);
     }
 }

@@ -6,31 +6,31 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::{program, report};
+use crate::{report, subprocess};
 
 /// A tool from the registry. The version is the one that is installed when none is there.
 #[derive(Debug)]
-pub(crate) struct Tool {
+pub(crate) struct CargoTool {
     pub name: &'static str,
     pub version: &'static str,
 }
 
 /// Returns the tool if it is already there.
-pub(crate) fn find(root: &Path, tool: &Tool) -> Option<PathBuf> {
+pub(crate) fn find(root: &Path, tool: &CargoTool) -> Option<PathBuf> {
     let own = folder(root).join("bin").join(tool.name);
-    if own.is_file() { Some(own) } else { program::which(tool.name) }
+    if own.is_file() { Some(own) } else { subprocess::which(tool.name) }
 }
 
 /// Returns the tool, and installs it if it is missing.
-pub(crate) fn have(root: &Path, tool: &Tool) -> anyhow::Result<PathBuf> {
+pub(crate) fn ensure(root: &Path, tool: &CargoTool) -> anyhow::Result<PathBuf> {
     if let Some(found) = find(root, tool) {
         return Ok(found);
     }
-    let Tool { name, version } = *tool;
-    report::say(&format!("`{name}` is missing: installing version {version} into target/tools"));
-    let mut install = program::cargo(root);
+    let CargoTool { name, version } = *tool;
+    report::print(&format!("`{name}` is missing: installing version {version} into target/tools"));
+    let mut install = subprocess::cargo(root);
     install.args(["install", name, "--locked", "--version", version, "--root"]).arg(folder(root));
-    program::run(&mut install).with_context(|| format!("install it by hand: cargo install {name} --locked"))?;
+    subprocess::run(&mut install).with_context(|| format!("install it by hand: cargo install {name} --locked"))?;
     find(root, tool).with_context(|| format!("`cargo install {name}` left no program `{name}`"))
 }
 

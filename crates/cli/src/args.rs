@@ -4,8 +4,8 @@ pub(crate) mod agent;
 mod import;
 mod network;
 pub(crate) mod profile;
+pub(crate) mod recovery;
 pub(crate) mod secret;
-pub(crate) mod stuck;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -13,10 +13,10 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use ralph_core::env::Env;
-use ralph_core::policy::Mode;
+use ralph_core::policy::PolicyMode;
 
-pub(crate) use self::import::Import;
-pub(crate) use self::network::{Audit, Policy, PolicyChange, PolicyLog, PolicyTest};
+pub(crate) use self::import::ImportArgs;
+pub(crate) use self::network::{AuditCommand, PolicyChangeArgs, PolicyCommand, PolicyLogArgs, PolicyTestArgs};
 
 /// Let a coding agent work alone on a task and get back a pull request whose every claim was re-proved
 #[derive(Debug, Parser)]
@@ -33,20 +33,20 @@ pub(crate) struct Cli {
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// When to use colours
-    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
-    pub(crate) color: Color,
+    #[arg(long, global = true, value_enum, default_value_t = ColorMode::Auto, value_name = "WHEN")]
+    pub(crate) color: ColorMode,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Color {
+pub(crate) enum ColorMode {
     Auto,
     Always,
     Never,
 }
 
-impl Color {
+impl ColorMode {
     /// A flag beats the environment: `NO_COLOR`, then `CLICOLOR_FORCE`, then what the terminal can do.
     pub(crate) fn choice(self, env: &Env) -> anstream::ColorChoice {
         match self {
@@ -62,145 +62,145 @@ impl Color {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Run a task until it is proved, its budget is spent or a person is needed
     #[command(after_help = "Examples:\n  ralph run\n  ralph run tasks/fix-auth.md --max-cost 3 --max-iterations 10")]
-    Run(Run),
+    Run(RunArgs),
     /// List runs
     #[command(after_help = "Examples:\n  ralph ls\n  ralph ls --json")]
     Ls,
     /// Show one run: where it stands, why, and what to do next
     #[command(after_help = "Examples:\n  ralph show @\n  ralph show ralph/task-001/add-health --json")]
-    Show(OneRun),
+    Show(RunSelector),
     /// Print what happened in a run
     #[command(after_help = "Examples:\n  ralph logs @\n  ralph logs -f 01k3")]
-    Logs(Logs),
+    Logs(LogsArgs),
     /// Watch a run on the whole screen and steer it by single keys
     #[command(after_help = "Examples:\n  ralph watch @\n  ralph watch ralph/task-001/add-health")]
-    Watch(Watch),
+    Watch(WatchArgs),
     /// Print what a run changed
     #[command(after_help = "Examples:\n  ralph diff @\n  ralph diff @ --iteration 3 --stat")]
-    Diff(Diff),
+    Diff(DiffArgs),
     /// Re-run the proof of a receipt, run or branch and compare
     #[command(after_help = "Examples:\n  ralph verify @\n  ralph verify receipt.json")]
-    Verify(Verify),
+    Verify(VerifyArgs),
     /// See ralph work: a small repository, a scripted model, a proved pull request
     #[command(after_help = "Examples:\n  ralph demo\n  ralph demo --dir /tmp/ralph-demo")]
-    Demo(Demo),
+    Demo(DemoArgs),
     /// Pause a run after the action under way
     #[command(after_help = "Examples:\n  ralph pause @\n  ralph resume @")]
-    Pause(OneRun),
+    Pause(RunSelector),
     /// Go on with a run that is paused, crashed or out of budget
     #[command(after_help = "Examples:\n  ralph resume @\n  ralph resume 01k3 --add-cost 5 --add-iterations 10")]
-    Resume(Resume),
+    Resume(ResumeArgs),
     /// Start the next iteration with a fresh look
     #[command(after_help = "Examples:\n  ralph rotate @\n  ralph rotate @ --why \"you are fixing the wrong file\"")]
-    Rotate(Rotate),
+    Rotate(RotateArgs),
     /// Stop a run for good and keep its commits
     #[command(after_help = "Examples:\n  ralph stop @\n  ralph stop 01k3")]
-    Stop(OneRun),
+    Stop(RunSelector),
     /// Leave a note for the model
     #[command(
         after_help = "Examples:\n  ralph note @ \"use the existing parser in src/parse.rs\"\n  ralph note 01k3 \"version 2 of the API\""
     )]
-    Note(Words),
+    Note(MessageArgs),
     /// Put up a sign the model sees in every iteration
     #[command(
         after_help = "Examples:\n  ralph guardrail @ \"never edit generated files\"\n  ralph guardrail 01k3 \"run make fmt first\""
     )]
-    Guardrail(Words),
+    Guardrail(MessageArgs),
     /// Explain why a run was or was not found to go in circles
     #[command(subcommand, after_help = "Examples:\n  ralph gutter explain @\n  ralph gutter explain 01k3 4 --json")]
-    Gutter(stuck::Gutter),
+    Gutter(recovery::GutterCommand),
     /// Have the doctor profile look at a run and propose what to do
     #[command(after_help = "Examples:\n  ralph diagnose @\n  ralph apply @")]
-    Diagnose(OneRun),
+    Diagnose(RunSelector),
     /// Carry out what a diagnosis proposed, or list it
     #[command(after_help = "Examples:\n  ralph apply @\n  ralph apply @ 1 && ralph resume @")]
-    Apply(stuck::Apply),
+    Apply(recovery::ApplyArgs),
     /// Let another of its profiles go on with a run
     #[command(after_help = "Examples:\n  ralph set-profile @ strong\n  ralph set-profile 01k3 default-cheap")]
-    SetProfile(stuck::SetProfile),
+    SetProfile(recovery::SetProfileArgs),
     /// Give a run a new text of its task
     #[command(
         after_help = "Examples:\n  ralph edit-task @ ralph_task.md\n  ralph edit-task 01k3 clearer.md --allow-weaker"
     )]
-    EditTask(stuck::EditTask),
+    EditTask(recovery::EditTaskArgs),
     /// Put a resting run back to where an iteration ended
     #[command(after_help = "Examples:\n  ralph rewind @ 3\n  ralph rewind 01k3 1 && ralph resume 01k3")]
-    Rewind(Rewind),
+    Rewind(RewindArgs),
     /// Rebuild a run from its sandbox when its folder is gone
     #[command(
         after_help = "Examples:\n  ralph adopt agent-loop-actions-ralph-task-001-add-health\n  ralph adopt NAME --backend local"
     )]
-    Adopt(Adopt),
+    Adopt(AdoptArgs),
     /// Write a task file for this repository
     #[command(after_help = "Examples:\n  ralph init\n  ralph init --template bugfix")]
-    Init(Init),
+    Init(InitArgs),
     /// Make a task file of another tool's plan
     #[command(
         after_help = "Examples:\n  ralph import prd.json\n  ralph import docs/plans/2026-01-02-widget.md --to tasks/widget.md"
     )]
-    Import(Import),
+    Import(ImportArgs),
     /// Check a task file before a token is spent
     #[command(after_help = "Examples:\n  ralph lint\n  ralph lint --baseline\n  ralph lint --fix tasks/fix-auth.md")]
-    Lint(Lint),
+    Lint(LintArgs),
     /// Look whether this machine can do what a run needs; changes nothing
     #[command(after_help = "Examples:\n  ralph doctor\n  ralph doctor --json")]
     Doctor,
     /// Make a sandbox, use it, try to break its rules, and remove it
     #[command(after_help = "Examples:\n  ralph selftest\n  ralph selftest --backend embedded --full")]
-    Selftest(Selftest),
+    Selftest(SelftestArgs),
     /// Attack a sandbox the way a hostile agent would, and show that it holds
     #[command(
         after_help = "Examples:\n  ralph redteam\n  ralph redteam --backend embedded --only FS\n  ralph redteam --only KS-04 --json"
     )]
-    Redteam(Redteam),
+    Redteam(RedteamArgs),
     /// Store, list and check credentials
     #[command(subcommand, after_help = "Examples:\n  ralph secret set ANTHROPIC_API_KEY\n  ralph secret ls")]
-    Secret(secret::Secret),
+    Secret(secret::SecretCommand),
     /// Store the token of an agent
     #[command(
         hide = true,
         after_help = "Examples:\n  ralph store-token --agent claude\n  ralph secret set CLAUDE_CODE_OAUTH_TOKEN"
     )]
-    StoreToken(secret::StoreToken),
+    StoreToken(secret::StoreTokenArgs),
     /// Look whether an agent's token is there and how long it lasts
     #[command(hide = true, after_help = "Examples:\n  ralph secret check --agent claude\n  ralph secret check")]
-    CheckToken(secret::Check),
+    CheckToken(secret::SecretCheckArgs),
     /// Print an agent's token to a pipe
     #[command(
         hide = true,
         after_help = "Examples:\n  ralph get-token --agent claude | wc -c\n  ralph secret get GITHUB_PAT | wc -c"
     )]
-    GetToken(secret::GetToken),
+    GetToken(secret::GetTokenArgs),
     /// List, use and remove sandboxes
     #[command(subcommand, after_help = "Examples:\n  ralph sandbox ls\n  ralph sandbox exec -- id")]
-    Sandbox(Sandbox),
+    Sandbox(SandboxCommand),
     /// Remove sandboxes that no run needs any more
     #[command(hide = true, after_help = "Examples:\n  ralph prune-sandboxes --dry-run\n  ralph sandbox prune")]
-    PruneSandboxes(Prune),
+    PruneSandboxes(PruneArgs),
     /// List model profiles, try them, and show what their tokens cost
     #[command(
         subcommand,
         after_help = "Examples:\n  ralph profile ls\n  ralph profile test default-cheap\n  ralph profile prices gpt-5"
     )]
-    Profile(profile::Profile),
+    Profile(profile::ProfileCommand),
     /// List the coding agents and fetch their programs
     #[command(subcommand, after_help = "Examples:\n  ralph agent ls\n  ralph agent install codex")]
-    Agent(agent::Agent),
+    Agent(agent::AgentCommand),
     /// Show and change what runs may reach on the network
     #[command(subcommand, after_help = "Examples:\n  ralph policy ls\n  ralph policy log @ --denied")]
-    Policy(Policy),
+    Policy(PolicyCommand),
     /// Check what was written down about the network of a run
     #[command(subcommand, after_help = "Examples:\n  ralph audit verify @\n  ralph audit verify 01k3 --json")]
-    Audit(Audit),
+    Audit(AuditCommand),
     /// Trust the project's model profiles, as they are now
     #[command(after_help = "Examples:\n  ralph trust\n  ralph trust --yes")]
-    Trust(Trust),
+    Trust(TrustArgs),
     /// Show the configuration and where each value comes from
     #[command(subcommand, after_help = "Examples:\n  ralph config show --origin\n  ralph config path")]
-    Config(Config),
+    Config(ConfigCommand),
     /// Print shell completions
     #[command(
         after_help = "Examples:\n  ralph completions bash > ~/.local/share/bash-completion/completions/ralph\n  ralph completions zsh"
@@ -224,7 +224,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// The task file [default: ralph_task.md at the top of the repository]
     pub(crate) task: Option<PathBuf>,
     /// Where commands run
@@ -253,7 +253,7 @@ pub(crate) struct Run {
     pub(crate) max_tokens: Option<u64>,
     /// What commands may reach on the network: deny, allowlist or open
     #[arg(long, value_name = "POLICY", value_parser = network)]
-    pub(crate) network: Option<Mode>,
+    pub(crate) network: Option<PolicyMode>,
     /// Let commands reach this host too; can be given more than once
     #[arg(long, value_name = "HOST")]
     pub(crate) allow_host: Vec<String>,
@@ -275,13 +275,13 @@ pub(crate) struct Run {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct OneRun {
+pub(crate) struct RunSelector {
     /// A run: a unique start of its id, its branch, or @ for the latest
     pub(crate) run: String,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Logs {
+pub(crate) struct LogsArgs {
     /// A run: a unique start of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// Go on until the run rests
@@ -293,7 +293,7 @@ pub(crate) struct Logs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Watch {
+pub(crate) struct WatchArgs {
     /// A run: a unique start of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// Set by the screen on the process that carries out the control on standard input
@@ -302,7 +302,7 @@ pub(crate) struct Watch {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Diff {
+pub(crate) struct DiffArgs {
     /// A run: a unique start of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// Only what this iteration changed
@@ -314,7 +314,7 @@ pub(crate) struct Diff {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Verify {
+pub(crate) struct VerifyArgs {
     /// A receipt file, a run, a branch, or a commit that carries a receipt
     pub(crate) what: String,
     /// Where commands run
@@ -326,14 +326,14 @@ pub(crate) struct Verify {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Demo {
+pub(crate) struct DemoArgs {
     /// Where to make the small repository [default: a new temporary folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Resume {
+pub(crate) struct ResumeArgs {
     /// A run: a unique start of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// Add iterations to its budget
@@ -363,7 +363,7 @@ pub(crate) struct Resume {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Rotate {
+pub(crate) struct RotateArgs {
     /// A run: a unique start of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// What the fresh session is told
@@ -372,7 +372,7 @@ pub(crate) struct Rotate {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Words {
+pub(crate) struct MessageArgs {
     /// A run: a unique start of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// What to tell the model
@@ -381,7 +381,7 @@ pub(crate) struct Words {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Rewind {
+pub(crate) struct RewindArgs {
     /// A run: a unique start of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// The iteration to go back to; 0 is the start
@@ -389,7 +389,7 @@ pub(crate) struct Rewind {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Adopt {
+pub(crate) struct AdoptArgs {
     /// The sandbox's name
     pub(crate) sandbox: String,
     /// The backend it belongs to
@@ -398,24 +398,24 @@ pub(crate) struct Adopt {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Init {
+pub(crate) struct InitArgs {
     /// What kind of task to write
-    #[arg(long, value_enum, default_value_t = Template::Feature)]
-    pub(crate) template: Template,
+    #[arg(long, value_enum, default_value_t = TemplateArg::Feature)]
+    pub(crate) template: TemplateArg,
     /// Overwrite a task file that is there
     #[arg(long)]
     pub(crate) force: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Template {
+pub(crate) enum TemplateArg {
     Minimal,
     Feature,
     Bugfix,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Lint {
+pub(crate) struct LintArgs {
     /// The task file [default: ralph_task.md at the top of the repository]
     pub(crate) task: Option<PathBuf>,
     /// Run every proof on the base commit too
@@ -430,14 +430,14 @@ pub(crate) struct Lint {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Trust {
+pub(crate) struct TrustArgs {
     /// Do not ask
     #[arg(long)]
     pub(crate) yes: bool,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Config {
+pub(crate) enum ConfigCommand {
     /// Print the configuration in force
     #[command(after_help = "Examples:\n  ralph config show\n  ralph config show --origin --json")]
     Show {
@@ -454,10 +454,10 @@ pub(crate) enum Config {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Sandbox {
+pub(crate) enum SandboxCommand {
     /// List sandboxes and the runs they belong to
     #[command(after_help = "Examples:\n  ralph sandbox ls\n  ralph sandbox ls --json")]
-    Ls(Backend),
+    Ls(BackendFlag),
     /// Remove one sandbox and everything in it
     #[command(
         after_help = "Examples:\n  ralph sandbox rm agent-loop-actions-ralph-task-001-add-health\n  ralph sandbox rm NAME --backend local"
@@ -466,28 +466,28 @@ pub(crate) enum Sandbox {
         /// The sandbox's name, as `ralph sandbox ls` shows it
         name: String,
         #[command(flatten)]
-        on: Backend,
+        on: BackendFlag,
     },
     /// Run a command in a sandbox: a new one that is gone afterwards, or one that exists
     #[command(
         after_help = "Examples:\n  ralph sandbox exec -- id\n  ralph sandbox exec --in NAME -- git log --oneline\n  ralph sandbox exec --allow-host pypi -- pip download six"
     )]
-    Exec(Box<SandboxExec>),
+    Exec(Box<SandboxExecArgs>),
     /// End every process of a sandbox and keep its files
     #[command(after_help = "Examples:\n  ralph sandbox stop NAME\n  ralph sandbox stop NAME --backend local")]
     Stop {
         /// The sandbox's name, as `ralph sandbox ls` shows it
         name: String,
         #[command(flatten)]
-        on: Backend,
+        on: BackendFlag,
     },
     /// Remove sandboxes that no run needs any more
     #[command(after_help = "Examples:\n  ralph sandbox prune --dry-run\n  ralph sandbox prune")]
-    Prune(Prune),
+    Prune(PruneArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct SandboxExec {
+pub(crate) struct SandboxExecArgs {
     /// The sandbox to use instead of a new one
     #[arg(long = "in", value_name = "NAME", conflicts_with_all = ["image", "network", "allow_host"])]
     pub(crate) name: Option<String>,
@@ -496,7 +496,7 @@ pub(crate) struct SandboxExec {
     pub(crate) image: Option<String>,
     /// Network policy of the new sandbox
     #[arg(long, value_name = "POLICY")]
-    pub(crate) network: Option<Mode>,
+    pub(crate) network: Option<PolicyMode>,
     /// Let the new sandbox talk to this host or preset; may be given again
     #[arg(long, visible_alias = "allow", value_name = "HOST")]
     pub(crate) allow_host: Vec<String>,
@@ -525,14 +525,14 @@ pub(crate) struct SandboxExec {
     #[arg(long, short = 't')]
     pub(crate) terminal: bool,
     #[command(flatten)]
-    pub(crate) on: Backend,
+    pub(crate) on: BackendFlag,
     /// The command and its words
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Redteam {
+pub(crate) struct RedteamArgs {
     /// The backend to attack
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
@@ -545,7 +545,7 @@ pub(crate) struct Redteam {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Selftest {
+pub(crate) struct SelftestArgs {
     /// The backend to try
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
@@ -555,19 +555,19 @@ pub(crate) struct Selftest {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Backend {
+pub(crate) struct BackendFlag {
     /// The backend the sandboxes belong to
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Prune {
+pub(crate) struct PruneArgs {
     /// Only say what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub(crate) on: Backend,
+    pub(crate) on: BackendFlag,
 }
 
 fn dollars(text: &str) -> Result<f64, String> {
@@ -577,9 +577,9 @@ fn dollars(text: &str) -> Result<f64, String> {
     }
 }
 
-fn network(text: &str) -> Result<Mode, String> {
-    let all = Mode::ALL.map(Mode::as_str).join(", ");
-    Mode::ALL.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| format!("it is one of {all}"))
+fn network(text: &str) -> Result<PolicyMode, String> {
+    let all = PolicyMode::ALL.map(PolicyMode::as_str).join(", ");
+    PolicyMode::ALL.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| format!("it is one of {all}"))
 }
 
 fn whole<T: FromStr>(text: &str) -> Result<T, String> {

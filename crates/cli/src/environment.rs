@@ -4,18 +4,18 @@ use ralph_core::env::{self, Env};
 
 /// What the process was started with.
 #[derive(Debug, Clone)]
-pub(crate) struct Environment {
+pub(crate) struct ProcessEnvironment {
     pub(crate) env: Env,
     /// Lines of the `.env` file that could not be used.
     pub(crate) remarks: Vec<String>,
 }
 
 /// Reads the environment; the process's own variables win over `.env`.
-pub(crate) fn read() -> Environment {
+pub(crate) fn read() -> ProcessEnvironment {
     let process =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let mut env = Env::new(process);
-    let mut found = Environment { env: Env::default(), remarks: Vec::new() };
+    let mut found = ProcessEnvironment { env: Env::default(), remarks: Vec::new() };
     if let Ok(text) = std::fs::read_to_string(".env") {
         match env::parse_dotenv(&text) {
             Ok(lines) => {

@@ -2,28 +2,28 @@
 
 use std::fmt;
 
-use ralph_core::exit::Exit;
+use ralph_core::exit::RalphExitCode;
 use serde_json::json;
 
 use crate::ui::{BOLD, RED, Ui, paint};
 
 /// An error at the edge, with its exit code and its next step.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) exit: Exit,
+pub(crate) struct CliError {
+    pub(crate) exit: RalphExitCode,
     pub(crate) message: String,
     pub(crate) causes: Vec<String>,
     pub(crate) hint: Option<String>,
     pub(crate) log: Option<String>,
 }
 
-impl Failure {
-    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+impl CliError {
+    pub(crate) fn new(exit: RalphExitCode, message: impl Into<String>) -> Self {
         Self { exit, message: message.into(), causes: Vec::new(), hint: None, log: None }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self::new(Exit::Usage, message)
+        Self::new(RalphExitCode::Usage, message)
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -32,7 +32,7 @@ impl Failure {
     }
 
     /// Adds an error and all its causes.
-    pub(crate) fn because(mut self, error: &dyn std::error::Error) -> Self {
+    pub(crate) fn with_cause(mut self, error: &dyn std::error::Error) -> Self {
         let mut cause = Some(error);
         while let Some(error) = cause {
             self.causes.push(error.to_string());
@@ -42,7 +42,7 @@ impl Failure {
     }
 
     /// Takes an error and all its causes.
-    pub(crate) fn of(exit: Exit, error: &dyn std::error::Error) -> Self {
+    pub(crate) fn from_error(exit: RalphExitCode, error: &dyn std::error::Error) -> Self {
         let mut failure = Self::new(exit, error.to_string());
         let mut source = error.source();
         while let Some(cause) = source {
@@ -52,35 +52,35 @@ impl Failure {
         failure
     }
 
-    pub(crate) fn tell(&self, ui: &mut Ui) {
+    pub(crate) fn report(&self, ui: &mut Ui) {
         if ui.json() {
-            ui.object(&json!({"error": {"kind": self.exit, "message": self.message, "causes": self.causes,
+            ui.print_json(&json!({"error": {"kind": self.exit, "message": self.message, "causes": self.causes,
                 "hint": self.hint, "log": self.log}}));
             return;
         }
-        ui.say(&format!("{} {}", paint(RED, "ralph:"), self.message));
+        ui.print_message(&format!("{} {}", paint(RED, "ralph:"), self.message));
         for cause in &self.causes {
-            ui.say(&format!("  caused by: {cause}"));
+            ui.print_message(&format!("  caused by: {cause}"));
         }
         if let Some(hint) = &self.hint {
-            ui.say("");
-            ui.say(&format!("{} {hint}", paint(BOLD, "hint:")));
+            ui.print_message("");
+            ui.print_message(&format!("{} {hint}", paint(BOLD, "hint:")));
         }
         if let Some(log) = &self.log {
-            ui.say(&format!("log: {log}"));
+            ui.print_message(&format!("log: {log}"));
         }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl From<ralph_engine::Error> for Failure {
+impl From<ralph_engine::Error> for CliError {
     fn from(error: ralph_engine::Error) -> Self {
-        let mut failure = Self::of(error.exit(), &error);
+        let mut failure = Self::from_error(error.exit(), &error);
         failure.hint = error.hint();
         // "sandbox trouble" says nothing by itself: what it wraps is the message.
         if matches!(error, ralph_engine::Error::Sandbox(_) | ralph_engine::Error::Git(_)) && !failure.causes.is_empty()
@@ -92,4 +92,4 @@ impl From<ralph_engine::Error> for Failure {
 }
 
 /// What every command returns: the exit code it ends with.
-pub(crate) type Outcome = Result<Exit, Failure>;
+pub(crate) type CliResult = Result<RalphExitCode, CliError>;

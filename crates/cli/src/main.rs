@@ -1,50 +1,50 @@
 //! `ralph`: lets a coding agent work alone on a task and hands back a pull request whose every claim was re-proved.
 
+mod arg_errors;
 mod args;
 mod commands;
+mod debug_log;
 mod environment;
 mod error;
-mod live;
-mod log;
+mod foreground;
 mod render;
 mod setup;
 mod ui;
-mod usage;
 mod watch;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
-use ralph_core::exit::Exit;
+use ralph_core::exit::RalphExitCode;
 
-use crate::args::{Cli, Color};
-use crate::environment::Environment;
-use crate::error::Failure;
+use crate::args::{Cli, ColorMode};
+use crate::environment::ProcessEnvironment;
+use crate::error::CliError;
 use crate::ui::Ui;
 
 fn main() -> ExitCode {
     // First of all, and before any thread: this may be the process that builds a cage.
     #[cfg(target_os = "linux")]
-    if let Some(code) = ralph_sandbox::embedded::entry() {
+    if let Some(code) = ralph_sandbox::embedded::launcher_entry() {
         return code;
     }
     #[cfg(target_os = "linux")]
-    if let Some(code) = ralph_sandbox::redteam::probe_entry().or_else(ralph_engine::redteam::caller_entry) {
+    if let Some(code) = ralph_sandbox::redteam::probe_entry().or_else(ralph_engine::redteam::attack_client_entry) {
         return code;
     }
     let environment = environment::read();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return refused(&error, &environment),
+        Err(error) => return report_arg_error(&error, &environment),
     };
     let progress = environment.env.get("RALPH_NO_PROGRESS").is_none_or(str::is_empty)
         && environment.env.get("TERM") != Some("dumb");
     let mut ui = Ui::new(cli.color.choice(&environment.env), cli.json, progress);
     if let Some(filter) = environment.env.get("RALPH_LOG") {
-        log::to_stderr(filter, &environment, &mut ui);
+        debug_log::to_stderr(filter, &environment, &mut ui);
     }
-    raise_open_files();
+    raise_open_file_limit();
     let outcome = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => {
             let outcome = runtime.block_on(commands::dispatch(cli, environment, &mut ui));
@@ -52,13 +52,13 @@ fn main() -> ExitCode {
             runtime.shutdown_background();
             outcome
         }
-        Err(error) => Err(Failure::of(Exit::NotReady, &error)),
+        Err(error) => Err(CliError::from_error(RalphExitCode::NotReady, &error)),
     };
-    ui.unpin();
+    ui.clear_status();
     let exit = match outcome {
         Ok(exit) => exit,
         Err(failure) => {
-            failure.tell(&mut ui);
+            failure.report(&mut ui);
             failure.exit
         }
     };
@@ -66,21 +66,21 @@ fn main() -> ExitCode {
 }
 
 /// Help and version are answers, everything else is a mistake in the command line.
-fn refused(error: &clap::Error, environment: &Environment) -> ExitCode {
+fn report_arg_error(error: &clap::Error, environment: &ProcessEnvironment) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         // Nothing can be told when the terminal itself is gone.
         let _ = error.print();
-        return if error.use_stderr() { ExitCode::from(Exit::Usage.code()) } else { ExitCode::SUCCESS };
+        return if error.use_stderr() { ExitCode::from(RalphExitCode::Usage.code()) } else { ExitCode::SUCCESS };
     }
     let args: Vec<_> = std::env::args_os().collect();
     let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
-    let failure = usage::failure(error, &args);
-    failure.tell(&mut Ui::new(Color::Auto.choice(&environment.env), json, false));
+    let failure = arg_errors::cli_error(error, &args);
+    failure.report(&mut Ui::new(ColorMode::Auto.choice(&environment.env), json, false));
     ExitCode::from(failure.exit.code())
 }
 
 /// Lets ralph open as many files as the system would let it: each connection of a sandbox takes two.
-fn raise_open_files() {
+fn raise_open_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // With fewer it works as well, only for fewer connections at the same time.

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal as _, Write};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
-use ralph_core::exit::Exit;
-use ralph_core::text::plain;
+use ralph_core::exit::RalphExitCode;
+use ralph_core::text::strip_control;
 
 pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
 pub(crate) const RED: Style = AnsiColor::Red.on_default();
@@ -18,18 +18,18 @@ pub(crate) struct Ui {
     out: AutoStream<io::Stdout>,
     err: AutoStream<io::Stderr>,
     live: bool,
-    pinned: bool,
+    status_shown: bool,
     json: bool,
-    reader: Reader,
+    reader: OutputReader,
 }
 
 /// What becomes of the program when nobody reads its output any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reader {
+pub(crate) enum OutputReader {
     /// It has nothing else to do and ends.
-    Needed,
+    Required,
     /// It has work under way, which must be put down properly.
-    Wanted,
+    Optional,
     /// That has happened.
     Gone,
 }
@@ -52,19 +52,19 @@ impl Ui {
             out: AutoStream::new(io::stdout(), color),
             err: AutoStream::new(io::stderr(), color),
             live,
-            pinned: false,
+            status_shown: false,
             json,
-            reader: Reader::Needed,
+            reader: OutputReader::Required,
         }
     }
 
     /// From here on a reader that goes away does not end the program.
-    pub(crate) fn go_on_unread(&mut self) {
-        self.reader = Reader::Wanted;
+    pub(crate) fn tolerate_broken_pipe(&mut self) {
+        self.reader = OutputReader::Optional;
     }
 
-    pub(crate) fn unread(&self) -> bool {
-        self.reader == Reader::Gone
+    pub(crate) fn is_output_closed(&self) -> bool {
+        self.reader == OutputReader::Gone
     }
 
     pub(crate) fn json(&self) -> bool {
@@ -72,79 +72,79 @@ impl Ui {
     }
 
     /// Tells whether a pinned status line makes sense here.
-    pub(crate) fn live(&self) -> bool {
+    pub(crate) fn shows_status_line(&self) -> bool {
         self.live
     }
 
     /// Tells whether somebody is there to answer a question.
-    pub(crate) fn can_ask(&self) -> bool {
+    pub(crate) fn can_prompt(&self) -> bool {
         io::stdin().is_terminal() && io::stderr().is_terminal() && !self.json
     }
 
     /// Writes a line of data.
-    pub(crate) fn data(&mut self, line: &str) {
-        self.unpin();
+    pub(crate) fn print_data(&mut self, line: &str) {
+        self.clear_status();
         let written = writeln!(self.out, "{line}").and_then(|()| self.out.flush());
-        self.quiet(written);
+        self.handle_write_error(written);
     }
 
     /// Writes data as it is, without a newline of its own.
-    pub(crate) fn raw(&mut self, text: &str) {
-        self.unpin();
+    pub(crate) fn print_raw(&mut self, text: &str) {
+        self.clear_status();
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
-        self.quiet(written);
+        self.handle_write_error(written);
     }
 
     /// Writes a value as JSON on one line.
-    pub(crate) fn object(&mut self, value: &impl serde::Serialize) {
+    pub(crate) fn print_json(&mut self, value: &impl serde::Serialize) {
         let text = serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
-        self.data(&text);
+        self.print_data(&text);
     }
 
     /// Tells a person something.
-    pub(crate) fn say(&mut self, line: &str) {
-        self.unpin();
+    pub(crate) fn print_message(&mut self, line: &str) {
+        self.clear_status();
         // Losing a remark because stderr is closed must not end the run.
         let _ = writeln!(self.err, "{line}");
     }
 
     /// Shows the pinned line, replacing the one before.
-    pub(crate) fn pin(&mut self, line: &str) {
+    pub(crate) fn set_status(&mut self, line: &str) {
         if self.live {
             let width = terminal_width();
             let cut: String = line.chars().take(width.saturating_sub(1)).collect();
             let _ = write!(self.err, "\r\x1b[2K{cut}");
             let _ = self.err.flush();
-            self.pinned = true;
+            self.status_shown = true;
         }
     }
 
     /// Takes the pinned line away.
-    pub(crate) fn unpin(&mut self) {
-        if self.pinned {
+    pub(crate) fn clear_status(&mut self) {
+        if self.status_shown {
             let _ = write!(self.err, "\r\x1b[2K");
             let _ = self.err.flush();
-            self.pinned = false;
+            self.status_shown = false;
         }
     }
 
     /// A reader that went away is no error: the program ends quietly, as if all had been read. Output that cannot be
     /// written is lost, and that is said.
-    fn quiet(&mut self, written: io::Result<()>) {
+    fn handle_write_error(&mut self, written: io::Result<()>) {
         let Err(error) = written else { return };
         match self.reader {
-            Reader::Needed if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
-            Reader::Needed => {
-                self.say(&format!("the output could not be written: {error}; next: write it elsewhere"));
-                std::process::exit(i32::from(Exit::Failed.code()))
+            OutputReader::Required if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+            OutputReader::Required => {
+                self.print_message(&format!("the output could not be written: {error}; next: write it elsewhere"));
+                std::process::exit(i32::from(RalphExitCode::Failed.code()))
             }
-            Reader::Wanted | Reader::Gone => self.reader = Reader::Gone,
+            OutputReader::Optional | OutputReader::Gone => self.reader = OutputReader::Gone,
         }
     }
 
     /// Asks a yes-or-no question; anything but yes is no.
-    pub(crate) fn ask(&mut self, question: &str) -> bool {
-        self.unpin();
+    pub(crate) fn confirm(&mut self, question: &str) -> bool {
+        self.clear_status();
         let _ = write!(self.err, "{question} [y/N] ");
         let _ = self.err.flush();
         let mut answer = String::new();
@@ -153,17 +153,17 @@ impl Ui {
 }
 
 fn terminal_width() -> usize {
-    rustix_width().unwrap_or(100)
+    stderr_width().unwrap_or(100)
 }
 
-fn rustix_width() -> Option<usize> {
+fn stderr_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
 /// Makes one safe line of text that an agent may have written.
 pub(crate) fn one_line(text: &str, width: usize) -> String {
-    let flat = plain(text).replace(['\n', '\t'], " ");
+    let flat = strip_control(text).replace(['\n', '\t'], " ");
     let flat = flat.trim();
     if flat.chars().count() <= width {
         return flat.to_owned();

@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let since = format!("{}{}", year - 1, date.get(4..).unwrap_or_default());
     all.retain(|key, entry| is_shipped(key, entry, &since));
     let imported = import_litellm(&Value::Object(all).to_string())?;
-    let kept: Value = serde_json::from_str(&imported.kept())?;
+    let kept: Value = serde_json::from_str(&imported.to_saved_json())?;
     let models = kept.get("models").and_then(Value::as_object).ok_or("an import without models")?;
     // One model a line, so that a later list can be compared with this one.
     let lines: Vec<String> =

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::money::Micros;
+use crate::money::MicroUsd;
 use crate::price::Price;
 
 /// The hard stops of a run.
@@ -12,31 +12,31 @@ use crate::price::Price;
 pub struct Budget {
     pub iterations: u32,
     pub wall_ms: u64,
-    pub cost: Option<Micros>,
+    pub cost: Option<MicroUsd>,
     pub tokens: Option<u64>,
     pub consecutive_gutter: u32,
 }
 
 /// What a run has used so far. Paused time is not in `wall_ms`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spent {
+pub struct BudgetUsage {
     pub iterations: u32,
     pub wall_ms: u64,
-    pub cost: Micros,
+    pub cost: MicroUsd,
     pub tokens: u64,
 }
 
 /// A kind of budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Limit {
+pub enum BudgetKind {
     Iterations,
     Time,
     Cost,
     Tokens,
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for BudgetKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Iterations => "iterations",
@@ -47,7 +47,7 @@ impl fmt::Display for Limit {
     }
 }
 
-impl Limit {
+impl BudgetKind {
     pub const ALL: [Self; 4] = [Self::Iterations, Self::Time, Self::Cost, Self::Tokens];
 
     /// Returns the flag of `ralph resume` that raises this budget, with a sensible amount.
@@ -66,31 +66,31 @@ pub const WARN_AT: [u8; 3] = [50, 80, 95];
 
 impl Budget {
     /// Tells whether a cap holds calls of this price: without a price no cap of cost does, so there must be one of tokens.
-    pub fn holds(&self, price: Option<&Price>) -> bool {
+    pub fn can_enforce(&self, price: Option<&Price>) -> bool {
         price.is_some() || self.tokens.is_some()
     }
 
     /// Returns the first budget that is used up, so that nothing more may be started.
-    pub fn exhausted(&self, spent: &Spent) -> Option<Limit> {
-        Limit::ALL.into_iter().find(|limit| {
+    pub fn exhausted(&self, spent: &BudgetUsage) -> Option<BudgetKind> {
+        BudgetKind::ALL.into_iter().find(|limit| {
             self.of(*limit).is_some_and(|whole| match limit {
-                Limit::Iterations => u64::from(spent.iterations) >= whole,
-                Limit::Time => spent.wall_ms >= whole,
-                Limit::Cost => spent.cost.0 >= whole,
-                Limit::Tokens => spent.tokens >= whole,
+                BudgetKind::Iterations => u64::from(spent.iterations) >= whole,
+                BudgetKind::Time => spent.wall_ms >= whole,
+                BudgetKind::Cost => spent.cost.0 >= whole,
+                BudgetKind::Tokens => spent.tokens >= whole,
             })
         })
     }
 
     /// Returns the budget that forbids another model call inside an iteration already begun.
-    pub fn forbids_call(&self, spent: &Spent) -> Option<Limit> {
+    pub fn forbids_call(&self, spent: &BudgetUsage) -> Option<BudgetKind> {
         // The iteration under way was already counted when it was allowed to begin.
-        self.exhausted(&Spent { iterations: 0, ..*spent })
+        self.exhausted(&BudgetUsage { iterations: 0, ..*spent })
     }
 
     /// Returns the highest warning share reached for each kind of budget.
-    pub fn warnings(&self, spent: &Spent) -> Vec<(Limit, u8)> {
-        Limit::ALL
+    pub fn warnings(&self, spent: &BudgetUsage) -> Vec<(BudgetKind, u8)> {
+        BudgetKind::ALL
             .into_iter()
             .filter_map(|limit| {
                 let whole = self.of(limit).filter(|whole| *whole > 0)?;
@@ -101,17 +101,17 @@ impl Budget {
             .collect()
     }
 
-    pub fn of(&self, limit: Limit) -> Option<u64> {
+    pub fn of(&self, limit: BudgetKind) -> Option<u64> {
         match limit {
-            Limit::Iterations => Some(u64::from(self.iterations)),
-            Limit::Time => Some(self.wall_ms),
-            Limit::Cost => self.cost.map(|cost| cost.0),
-            Limit::Tokens => self.tokens,
+            BudgetKind::Iterations => Some(u64::from(self.iterations)),
+            BudgetKind::Time => Some(self.wall_ms),
+            BudgetKind::Cost => self.cost.map(|cost| cost.0),
+            BudgetKind::Tokens => self.tokens,
         }
     }
 
     /// Adds to the budgets; a budget that has no limit stays without one.
-    pub fn raise(&mut self, iterations: u32, minutes: u64, cost: Micros, tokens: u64) {
+    pub fn raise(&mut self, iterations: u32, minutes: u64, cost: MicroUsd, tokens: u64) {
         self.iterations = self.iterations.saturating_add(iterations);
         self.wall_ms = self.wall_ms.saturating_add(minutes.saturating_mul(60_000));
         self.cost = self.cost.map(|old| old + cost);
@@ -119,13 +119,13 @@ impl Budget {
     }
 }
 
-impl Spent {
-    pub fn of(&self, limit: Limit) -> u64 {
+impl BudgetUsage {
+    pub fn of(&self, limit: BudgetKind) -> u64 {
         match limit {
-            Limit::Iterations => u64::from(self.iterations),
-            Limit::Time => self.wall_ms,
-            Limit::Cost => self.cost.0,
-            Limit::Tokens => self.tokens,
+            BudgetKind::Iterations => u64::from(self.iterations),
+            BudgetKind::Time => self.wall_ms,
+            BudgetKind::Cost => self.cost.0,
+            BudgetKind::Tokens => self.tokens,
         }
     }
 }
@@ -135,27 +135,27 @@ mod tests {
     use super::*;
 
     fn budget() -> Budget {
-        Budget { iterations: 10, wall_ms: 1000, cost: Some(Micros(100)), tokens: None, consecutive_gutter: 3 }
+        Budget { iterations: 10, wall_ms: 1000, cost: Some(MicroUsd(100)), tokens: None, consecutive_gutter: 3 }
     }
 
-    fn spent(iterations: u32, wall_ms: u64, cost: u64, tokens: u64) -> Spent {
-        Spent { iterations, wall_ms, cost: Micros(cost), tokens }
+    fn spent(iterations: u32, wall_ms: u64, cost: u64, tokens: u64) -> BudgetUsage {
+        BudgetUsage { iterations, wall_ms, cost: MicroUsd(cost), tokens }
     }
 
     #[test]
     fn ends() {
         for (used, want) in [
             (spent(9, 999, 99, u64::MAX), None),
-            (spent(10, 0, 0, 0), Some(Limit::Iterations)),
-            (spent(0, 1000, 0, 0), Some(Limit::Time)),
-            (spent(0, 0, 100, 0), Some(Limit::Cost)),
+            (spent(10, 0, 0, 0), Some(BudgetKind::Iterations)),
+            (spent(0, 1000, 0, 0), Some(BudgetKind::Time)),
+            (spent(0, 0, 100, 0), Some(BudgetKind::Cost)),
         ] {
             assert_eq!(budget().exhausted(&used), want, "{used:?}");
         }
         let tokens = Budget { tokens: Some(5), ..budget() };
-        assert_eq!(tokens.exhausted(&spent(0, 0, 0, 5)), Some(Limit::Tokens));
+        assert_eq!(tokens.exhausted(&spent(0, 0, 0, 5)), Some(BudgetKind::Tokens));
         assert_eq!(budget().forbids_call(&spent(10, 0, 0, 0)), None);
-        assert_eq!(budget().forbids_call(&spent(10, 0, 100, 0)), Some(Limit::Cost));
+        assert_eq!(budget().forbids_call(&spent(10, 0, 100, 0)), Some(BudgetKind::Cost));
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
             (capped.clone(), None, true),
             (Budget { cost: None, ..capped }, None, true),
         ] {
-            assert_eq!(budget.holds(price), want, "{budget:?} {price:?}");
+            assert_eq!(budget.can_enforce(price), want, "{budget:?} {price:?}");
         }
     }
 
@@ -177,9 +177,9 @@ mod tests {
     fn warns() {
         for (used, want) in [
             (spent(4, 0, 0, 0), vec![]),
-            (spent(5, 0, 0, 0), vec![(Limit::Iterations, 50)]),
-            (spent(8, 949, 0, 0), vec![(Limit::Iterations, 80), (Limit::Time, 80)]),
-            (spent(0, 0, 96, 0), vec![(Limit::Cost, 95)]),
+            (spent(5, 0, 0, 0), vec![(BudgetKind::Iterations, 50)]),
+            (spent(8, 949, 0, 0), vec![(BudgetKind::Iterations, 80), (BudgetKind::Time, 80)]),
+            (spent(0, 0, 96, 0), vec![(BudgetKind::Cost, 95)]),
         ] {
             assert_eq!(budget().warnings(&used), want, "{used:?}");
         }
@@ -188,9 +188,9 @@ mod tests {
     #[test]
     fn raises() {
         let mut raised = budget();
-        raised.raise(5, 1, Micros(50), 7);
+        raised.raise(5, 1, MicroUsd(50), 7);
         let want =
-            Budget { iterations: 15, wall_ms: 61_000, cost: Some(Micros(150)), tokens: None, consecutive_gutter: 3 };
+            Budget { iterations: 15, wall_ms: 61_000, cost: Some(MicroUsd(150)), tokens: None, consecutive_gutter: 3 };
         assert_eq!(raised, want);
     }
 }

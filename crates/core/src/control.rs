@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::proof::PinnedPart;
+use crate::proof::PinnedSection;
 
 /// A wish for a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,18 +63,18 @@ pub struct TaskEdit {
     pub proof_files: Vec<String>,
     /// The same for parts of files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pinned_parts: Vec<PinnedPart>,
+    pub pinned_parts: Vec<PinnedSection>,
 }
 
 impl Control {
     /// Tells whether it only leaves words for the model.
-    pub fn is_words(&self) -> bool {
+    pub fn is_message(&self) -> bool {
         matches!(self, Self::Note { .. } | Self::Guardrail { .. })
     }
 
     /// Tells whether it can be carried out while an action is under way: it changes what comes next, and not what the
     /// action finds.
-    pub fn is_prompt(&self) -> bool {
+    pub fn applies_immediately(&self) -> bool {
         match self {
             Self::Note { .. }
             | Self::Guardrail { .. }
@@ -90,7 +90,7 @@ impl Control {
     }
 
     /// Tells whether it is about what the run does once it goes on, so that one that failed can still be told.
-    pub fn is_lasting(&self) -> bool {
+    pub fn survives_resume(&self) -> bool {
         match self {
             Self::Note { .. }
             | Self::Guardrail { .. }

@@ -4,15 +4,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::budget::Limit;
-use crate::diagnosis::Doing;
-use crate::event::{PinnedBox, Reason, Started, TestEvery, Verdict};
-use crate::gutter::{self, Rung};
-use crate::run::{Checked, Open, State, Status, Wish};
+use crate::budget::BudgetKind;
+use crate::diagnosis::DiagnosisStep;
+use crate::event::{PinnedBox, RunStart, RunStopReason, RunTestSchedule, RunVerdict};
+use crate::gutter::{self, LadderRung};
+use crate::run::{FinalAction, OpenIteration, RunCheckResult, RunState, RunStatus};
 
 /// The next thing to do.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum RunStep {
     /// Make the sandbox and put the branch into it.
     Prepare,
     /// Run every proof on the base commit.
@@ -47,12 +47,12 @@ pub enum Step {
     },
     Mitigate {
         n: u32,
-        rung: Rung,
+        rung: LadderRung,
     },
     /// Bring a diagnosis one step further.
     Diagnose {
         n: u32,
-        doing: Doing,
+        doing: DiagnosisStep,
     },
     /// Carry out a proposal that the task wants carried out without asking.
     Apply {
@@ -65,209 +65,220 @@ pub enum Step {
     /// Re-run everything on the pushed commit in a fresh sandbox.
     Prove,
     Pause {
-        reason: Reason,
+        reason: RunStopReason,
     },
     Finish {
-        verdict: Verdict,
+        verdict: RunVerdict,
     },
     /// The run is paused or over.
     Rest,
 }
 
 /// The share of a budget that is told when nothing more can be bought with the rest.
-pub const SPENT: u8 = 100;
+pub const SPENT_PERCENT: u8 = 100;
 
 /// How often a model may answer with something invalid in one iteration.
-const ANSWERS: usize = 2;
+const MAX_INVALID_ANSWERS: usize = 2;
 
 /// Returns the next step of a run.
-pub fn next(state: &State) -> Step {
+pub fn next(state: &RunState) -> RunStep {
     match &state.status {
-        Status::Queued | Status::Paused { .. } | Status::Succeeded | Status::Failed { .. } | Status::Stopped { .. } => {
-            return Step::Rest;
+        RunStatus::Queued
+        | RunStatus::Paused { .. }
+        | RunStatus::Succeeded
+        | RunStatus::Failed { .. }
+        | RunStatus::Stopped { .. } => {
+            return RunStep::Rest;
         }
-        Status::Preparing | Status::Running => (),
+        RunStatus::Preparing | RunStatus::Running => (),
     }
     if state.workplace.is_none() {
-        return Step::Prepare;
+        return RunStep::Prepare;
     }
     if state.started.baseline && state.baseline.is_none() {
-        return Step::Baseline;
+        return RunStep::Baseline;
     }
     if let Some(why) = &state.baseline_refused {
         // Not a token is spent on a task that cannot show anything.
-        return Step::Finish { verdict: Verdict::Failed { reason: Reason::Baseline { why: why.clone() } } };
+        return RunStep::Finish {
+            verdict: RunVerdict::Failed { reason: RunStopReason::Baseline { why: why.clone() } },
+        };
     }
     match &state.open {
-        Some(open) => within(state, open),
-        None => between(state),
+        Some(open) => next_in_iteration(state, open),
+        None => next_between_iterations(state),
     }
 }
 
-fn within(state: &State, open: &Open) -> Step {
+fn next_in_iteration(state: &RunState, open: &OpenIteration) -> RunStep {
     let n = open.n;
     if state.started.agent.is_some() {
-        return with_agent(state, open);
+        return next_in_agent_iteration(state, open);
     }
     if open.answer.is_none() {
-        if open.invalid.len() >= ANSWERS {
-            return Step::Close { n };
+        if open.invalid.len() >= MAX_INVALID_ANSWERS {
+            return RunStep::Close { n };
         }
         if let Some(limit) = state.budget.forbids_call(&state.spent) {
-            return over(limit);
+            return fail_on_budget(limit);
         }
-        return Step::CallModel { n, call: open.calls, reask: open.invalid.last().cloned() };
+        return RunStep::CallModel { n, call: open.calls, reask: open.invalid.last().cloned() };
     }
     if open.actions_done() {
-        return Step::Close { n };
+        return RunStep::Close { n };
     }
     match &open.begun {
-        Some(begun) => Step::Act { n, index: begun.index, again: true },
-        None => Step::Act { n, index: open.next_action, again: false },
+        Some(begun) => RunStep::Act { n, index: begun.index, again: true },
+        None => RunStep::Act { n, index: open.next_action, again: false },
     }
 }
 
 /// An iteration of an agent is one session. What it did is looked at even when the session has spent the budget.
-fn with_agent(state: &State, open: &Open) -> Step {
+fn next_in_agent_iteration(state: &RunState, open: &OpenIteration) -> RunStep {
     if open.next_action > 0 {
-        return Step::Close { n: open.n };
+        return RunStep::Close { n: open.n };
     }
-    match state.budget.forbids_call(&state.spent).or_else(|| spent_up(state)) {
-        Some(_) if open.calls > 0 => Step::Close { n: open.n },
-        Some(limit) => over(limit),
-        None => Step::Session { n: open.n, cut: open.cut },
+    match state.budget.forbids_call(&state.spent).or_else(|| spent_limit(state)) {
+        Some(_) if open.calls > 0 => RunStep::Close { n: open.n },
+        Some(limit) => fail_on_budget(limit),
+        None => RunStep::Session { n: open.n, cut: open.cut },
     }
 }
 
 /// Returns the budget of which so little is left that not one call can be made.
-fn spent_up(state: &State) -> Option<Limit> {
-    state.warned.iter().find(|(_, percent)| **percent >= SPENT).map(|(limit, _)| *limit)
+fn spent_limit(state: &RunState) -> Option<BudgetKind> {
+    state.warned.iter().find(|(_, percent)| **percent >= SPENT_PERCENT).map(|(limit, _)| *limit)
 }
 
-fn between(state: &State) -> Step {
+fn next_between_iterations(state: &RunState) -> RunStep {
     if let Some(last) = &state.last {
         if !last.scored {
-            return Step::Score { n: last.n };
+            return RunStep::Score { n: last.n };
         }
         if let Some(why) = &state.import_stopped {
-            return Step::Pause { reason: Reason::Findings { why: why.clone() } };
+            return RunStep::Pause { reason: RunStopReason::Findings { why: why.clone() } };
         }
-        if let Some(step) = publish(state) {
+        if let Some(step) = publish_step(state) {
             return step;
         }
-        if proof_cut_off(state) {
-            return Step::Prove;
+        if proof_interrupted(state) {
+            return RunStep::Prove;
         }
         if state.all_verified() && state.gate == Some(true) {
             return finish_proved(state);
         }
         match &last.wish {
-            Some(Wish::Pause { why }) => return Step::Pause { reason: Reason::NeedsDecision { why: why.clone() } },
-            Some(Wish::StopFailure { why }) => {
-                return end(state, Verdict::Failed { reason: Reason::GaveUp { why: why.clone() } });
+            Some(FinalAction::Pause { why }) => {
+                return RunStep::Pause { reason: RunStopReason::NeedsDecision { why: why.clone() } };
             }
-            Some(Wish::Rotate { .. } | Wish::StopSuccess { .. }) | None => (),
+            Some(FinalAction::StopFailure { why }) => {
+                return publish_then_finish(
+                    state,
+                    RunVerdict::Failed { reason: RunStopReason::GaveUp { why: why.clone() } },
+                );
+            }
+            Some(FinalAction::Rotate { .. } | FinalAction::StopSuccess { .. }) | None => (),
         }
         if state.unmitigated {
-            return mitigate(state, last.n);
+            return mitigation_step(state, last.n);
         }
     }
     if let Some(number) = state.diagnoses.due.first() {
-        return Step::Apply { number: *number };
+        return RunStep::Apply { number: *number };
     }
-    let spent = state.budget.exhausted(&state.spent).or_else(|| spent_up(state));
+    let spent = state.budget.exhausted(&state.spent).or_else(|| spent_limit(state));
     if spent.is_none()
-        && let Some(step) = diagnosis(state)
+        && let Some(step) = diagnosis_step(state)
     {
         return step;
     }
     if state.pause_due {
-        return Step::Pause { reason: Reason::Gutter };
+        return RunStep::Pause { reason: RunStopReason::Gutter };
     }
     if let Some(limit) = spent {
-        return end(state, Verdict::Failed { reason: Reason::Budget { limit } });
+        return publish_then_finish(state, RunVerdict::Failed { reason: RunStopReason::Budget { limit } });
     }
-    Step::StartIteration { n: state.next_iteration(), profile: state.profile.clone() }
+    RunStep::StartIteration { n: state.next_iteration(), profile: state.profile.clone() }
 }
 
 /// Returns the next step of a diagnosis: of one that somebody wants, or of the one that is due every so many iterations.
-pub fn diagnosis(state: &State) -> Option<Step> {
+pub fn diagnosis_step(state: &RunState) -> Option<RunStep> {
     let n = state.last.as_ref().map_or(0, |last| last.n);
     let every = state.started.diagnose.every;
     let due = every > 0 && n > 0 && n.is_multiple_of(every) && state.diagnoses.after.is_none_or(|after| after < n);
     let under = match &state.diagnoses.under {
-        Some(under) => under.doing(),
-        None if due => Doing::Call { call: 0, reask: None },
+        Some(under) => under.next_step(),
+        None if due => DiagnosisStep::Call { call: 0, reask: None },
         None => return None,
     };
-    Some(Step::Diagnose { n, doing: under })
+    Some(RunStep::Diagnose { n, doing: under })
 }
 
 /// Pushes for the first time as soon as there is something, and again whenever a milestone is complete.
-fn publish(state: &State) -> Option<Step> {
+fn publish_step(state: &RunState) -> Option<RunStep> {
     let imported = state.imported.as_ref()?;
     match &state.pushed {
-        None => Some(Step::Publish { why: "first commits" }),
+        None => Some(RunStep::Publish { why: "first commits" }),
         // Pushed and not told yet: the process died in between.
-        Some(pushed) if pushed == imported => stale(state).then_some(Step::Publish {
+        Some(pushed) if pushed == imported => pull_request_is_stale(state).then_some(RunStep::Publish {
             why: if state.pull_request.is_none() { "first commits" } else { "milestone complete" },
         }),
         Some(_) => {
             let new = state.complete_milestones().difference(&state.pushed_milestones).next().is_some();
-            new.then_some(Step::Publish { why: "milestone complete" })
+            new.then_some(RunStep::Publish { why: "milestone complete" })
         }
     }
 }
 
 /// Brings the pushed branch up to date before the run ends for whatever reason.
-fn end(state: &State, verdict: Verdict) -> Step {
-    if state.imported.is_some() && (state.pushed != state.imported || stale(state)) {
-        return Step::Publish { why: "the run ends" };
+fn publish_then_finish(state: &RunState, verdict: RunVerdict) -> RunStep {
+    if state.imported.is_some() && (state.pushed != state.imported || pull_request_is_stale(state)) {
+        return RunStep::Publish { why: "the run ends" };
     }
-    Step::Finish { verdict }
+    RunStep::Finish { verdict }
 }
 
-fn stale(state: &State) -> bool {
+fn pull_request_is_stale(state: &RunState) -> bool {
     state.pull_request.as_ref().is_none_or(|pr| pr.sha != state.pushed)
 }
 
-fn finish_proved(state: &State) -> Step {
+fn finish_proved(state: &RunState) -> RunStep {
     if state.imported.is_none() {
         // Everything held on the base already: there is nothing to hand over, so nothing was done.
         let why = "every proof passes without a commit; there is nothing to hand over".to_owned();
-        return Step::Finish { verdict: Verdict::Failed { reason: Reason::VerificationFailed { why } } };
+        return RunStep::Finish { verdict: RunVerdict::Failed { reason: RunStopReason::VerificationFailed { why } } };
     }
-    if state.pushed != state.imported || stale(state) {
-        return Step::Publish { why: "all boxes verified" };
+    if state.pushed != state.imported || pull_request_is_stale(state) {
+        return RunStep::Publish { why: "all boxes verified" };
     }
     let due = proof_due(&state.started);
-    if due.iter().all(|due| state.proof.get(&due.command).is_some_and(Checked::passed)) {
-        return Step::Finish { verdict: Verdict::Succeeded };
+    if due.iter().all(|due| state.proof.get(&due.command).is_some_and(RunCheckResult::passed)) {
+        return RunStep::Finish { verdict: RunVerdict::Succeeded };
     }
-    Step::Prove
+    RunStep::Prove
 }
 
 /// A proof that was begun is brought to its end, even when it has failed already: all that failed is to be told.
-fn proof_cut_off(state: &State) -> bool {
+fn proof_interrupted(state: &RunState) -> bool {
     !state.proof.is_empty() && proof_due(&state.started).iter().any(|due| !state.proof.contains_key(&due.command))
 }
 
-fn mitigate(state: &State, n: u32) -> Step {
+fn mitigation_step(state: &RunState, n: u32) -> RunStep {
     let fallback = state.started.profiles.fallback.as_ref().map(|profile| profile.name.as_str());
     let rung = gutter::next_rung(state.climb, &state.started.ladder, fallback, state.budget.consecutive_gutter);
     match rung {
-        Rung::GiveUp => end(state, Verdict::Failed { reason: Reason::Gutter }),
-        rung => Step::Mitigate { n, rung },
+        LadderRung::GiveUp => publish_then_finish(state, RunVerdict::Failed { reason: RunStopReason::Gutter }),
+        rung => RunStep::Mitigate { n, rung },
     }
 }
 
-fn over(limit: Limit) -> Step {
-    Step::Finish { verdict: Verdict::Failed { reason: Reason::Budget { limit } } }
+fn fail_on_budget(limit: BudgetKind) -> RunStep {
+    RunStep::Finish { verdict: RunVerdict::Failed { reason: RunStopReason::Budget { limit } } }
 }
 
 /// A command to run and what it proves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Due {
+pub struct DueCheck {
     pub command: String,
     /// `test` and checkbox ids.
     pub proves: Vec<String>,
@@ -275,34 +286,34 @@ pub struct Due {
 
 /// Returns the checks that an iteration's changes and claims call for, each command once.
 pub fn checks_due(
-    started: &Started,
+    started: &RunStart,
     verified: &BTreeSet<String>,
     claimed: &BTreeSet<String>,
     changed: bool,
-) -> Vec<Due> {
+) -> Vec<DueCheck> {
     let known: BTreeSet<&str> = started.boxes.iter().map(|pinned| pinned.id.as_str()).collect();
     let claimed: BTreeSet<&str> = claimed.iter().map(String::as_str).filter(|id| known.contains(id)).collect();
     // When the claims would complete the task, everything is looked at again: an old proof may have broken since.
     let candidate = known.iter().all(|id| claimed.contains(id) || verified.contains(*id));
     let test = match started.test_every {
-        TestEvery::Iteration => changed || !claimed.is_empty(),
-        TestEvery::Claim => !claimed.is_empty(),
+        RunTestSchedule::Iteration => changed || !claimed.is_empty(),
+        RunTestSchedule::Claim => !claimed.is_empty(),
     };
     let again = candidate && (changed || !claimed.is_empty());
     let boxes = started.boxes.iter().filter(|pinned| again || claimed.contains(pinned.id.as_str()));
-    due(started, test || again, boxes)
+    due_checks(started, test || again, boxes)
 }
 
 /// Returns every check of the final proof.
-pub fn proof_due(started: &Started) -> Vec<Due> {
-    due(started, true, started.boxes.iter())
+pub fn proof_due(started: &RunStart) -> Vec<DueCheck> {
+    due_checks(started, true, started.boxes.iter())
 }
 
-fn due<'a>(started: &Started, test: bool, boxes: impl Iterator<Item = &'a PinnedBox>) -> Vec<Due> {
-    let mut all: Vec<Due> = Vec::new();
+fn due_checks<'a>(started: &RunStart, test: bool, boxes: impl Iterator<Item = &'a PinnedBox>) -> Vec<DueCheck> {
+    let mut all: Vec<DueCheck> = Vec::new();
     let mut add = |command: &str, id: &str| match all.iter_mut().find(|due| due.command == command) {
         Some(due) => due.proves.push(id.to_owned()),
-        None => all.push(Due { command: command.to_owned(), proves: vec![id.to_owned()] }),
+        None => all.push(DueCheck { command: command.to_owned(), proves: vec![id.to_owned()] }),
     };
     if test {
         add(&started.test_command, "test");
@@ -318,17 +329,21 @@ fn due<'a>(started: &Started, test: bool, boxes: impl Iterator<Item = &'a Pinned
 /// Returns the boxes that stand verified after an iteration: what held before, less what failed now, plus claims all of
 /// whose proofs passed.
 pub fn verified_after(
-    started: &Started,
+    started: &RunStart,
     before: &BTreeSet<String>,
     claimed: &BTreeSet<String>,
-    open: &Open,
+    open: &OpenIteration,
 ) -> BTreeSet<String> {
     started
         .boxes
         .iter()
         .filter(|pinned| {
-            let ran: Vec<bool> =
-                pinned.proofs.iter().filter_map(|command| open.checks.get(command)).map(Checked::passed).collect();
+            let ran: Vec<bool> = pinned
+                .proofs
+                .iter()
+                .filter_map(|command| open.checks.get(command))
+                .map(RunCheckResult::passed)
+                .collect();
             if ran.iter().any(|passed| !passed) {
                 return false;
             }
@@ -341,7 +356,7 @@ pub fn verified_after(
 
 /// What a reply claims, in the words of the task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Claimed {
+pub struct ClaimedBoxes {
     /// The ids of boxes.
     pub boxes: BTreeSet<String>,
     /// What names no box and no milestone, or more than one box, as it was written.
@@ -350,10 +365,10 @@ pub struct Claimed {
 
 /// Turns a reply's claims into checkbox ids: those named, those of named milestones, and all of them when success is
 /// claimed as a whole.
-pub fn claimed(started: &Started, boxes: &[String], milestones: &[String], success: bool) -> Claimed {
-    let mut claimed = Claimed::default();
+pub fn resolve_claims(started: &RunStart, boxes: &[String], milestones: &[String], success: bool) -> ClaimedBoxes {
+    let mut claimed = ClaimedBoxes::default();
     for named in boxes.iter().filter(|named| !named.trim().is_empty()) {
-        match named_box(&started.boxes, named) {
+        match find_claimed_box(&started.boxes, named) {
             Some(pinned) => _ = claimed.boxes.insert(pinned.id.clone()),
             None => claimed.unknown.push(named.clone()),
         }
@@ -378,7 +393,7 @@ pub fn claimed(started: &Started, boxes: &[String], milestones: &[String], succe
 
 /// Finds the box a claim names: by its id, by its text where only one box says so, or by its id with more words behind it.
 /// A claim is proved in any case, so a generous reading costs no more than a check.
-fn named_box<'a>(boxes: &'a [PinnedBox], named: &str) -> Option<&'a PinnedBox> {
+fn find_claimed_box<'a>(boxes: &'a [PinnedBox], named: &str) -> Option<&'a PinnedBox> {
     let named = named.trim();
     let by_id = |id: &str| boxes.iter().find(|pinned| pinned.id == id);
     let mut saying = boxes.iter().filter(|pinned| pinned.text.split_whitespace().eq(named.split_whitespace()));

@@ -10,7 +10,7 @@ use crate::text;
 
 /// One variable and what it is for: `ralph help environment` prints these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Var {
+pub struct EnvVar {
     pub name: &'static str,
     pub meaning: &'static str,
 }
@@ -19,7 +19,7 @@ macro_rules! vars {
     ($($name:ident: $meaning:literal,)*) => {
         $(pub const $name: &str = stringify!($name);)*
         /// Every variable ralph reads.
-        pub const ALL: &[Var] = &[$(Var { name: stringify!($name), meaning: $meaning },)*];
+        pub const ALL: &[EnvVar] = &[$(EnvVar { name: stringify!($name), meaning: $meaning },)*];
     };
 }
 
@@ -100,7 +100,7 @@ vars! {
 /// The names that are read from a `.env` file; every other line of it is somebody else's.
 ///
 /// No base URL is among them: a checked-out file must not be able to send a key to a stranger.
-pub const DOTENV: [&str; 12] = [
+pub const DOTENV_NAMES: [&str; 12] = [
     DAYTONA_API_KEY,
     GITHUB_PAT,
     GITHUB_APP_ID,
@@ -117,7 +117,7 @@ pub const DOTENV: [&str; 12] = [
 
 /// Where a variable's value came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum EnvSource {
     Process,
     /// The `.env` of the working directory: part of a checkout, so it may only narrow.
     DotEnv,
@@ -157,8 +157,8 @@ impl Env {
         self.get(name).map(Secret::new)
     }
 
-    pub fn lookup(&self, name: &str) -> Option<(&str, Source)> {
-        [(&self.process, Source::Process), (&self.dotenv, Source::DotEnv)]
+    pub fn lookup(&self, name: &str) -> Option<(&str, EnvSource)> {
+        [(&self.process, EnvSource::Process), (&self.dotenv, EnvSource::DotEnv)]
             .into_iter()
             .filter_map(|(map, source)| Some((map.get(name)?.as_str(), source)))
             .find(|(value, _)| !value.is_empty())
@@ -175,23 +175,23 @@ impl fmt::Debug for Env {
 
 /// Why a line of `.env` that concerns ralph could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum DotenvError {
     #[error("`.env` line {line}: the quote of `{name}` is never closed")]
     Quote { name: &'static str, line: usize },
     #[error("`.env` line {line}: text after the closing quote of `{name}`")]
     Trailing { name: &'static str, line: usize },
 }
 
-impl Error {
+impl DotenvError {
     pub fn hint(&self) -> Option<String> {
         let (Self::Quote { name, .. } | Self::Trailing { name, .. }) = self;
         Some(format!("write {name}=\"value\" on one line; a PEM may span lines inside the quotes"))
     }
 }
 
-/// Reads the lines of a `.env` file that set a variable of [`DOTENV`], in order. Other lines are passed over in silence,
+/// Reads the lines of a `.env` file that set a variable of [`DOTENV_NAMES`], in order. Other lines are passed over in silence,
 /// whatever their form.
-pub fn parse_dotenv(text: &str) -> Result<Vec<(String, String)>, Error> {
+pub fn parse_dotenv(text: &str) -> Result<Vec<(String, String)>, DotenvError> {
     let mut found = Vec::new();
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
     while !rest.is_empty() {
@@ -200,7 +200,7 @@ pub fn parse_dotenv(text: &str) -> Result<Vec<(String, String)>, Error> {
         rest = after;
         let assignment = line.trim_start().strip_prefix("export ").unwrap_or(line);
         let Some((name, value)) = assignment.split_once('=') else { continue };
-        let Some(name) = DOTENV.into_iter().find(|wanted| *wanted == name.trim()) else { continue };
+        let Some(name) = DOTENV_NAMES.into_iter().find(|wanted| *wanted == name.trim()) else { continue };
         let number = text.get(..offset).unwrap_or("").matches('\n').count() + 1;
         let value = value.trim_start();
         let Some(quote) = value.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
@@ -209,13 +209,14 @@ pub fn parse_dotenv(text: &str) -> Result<Vec<(String, String)>, Error> {
         };
         // A quoted value may span lines, so it is read from the whole text.
         let from = offset + (line.len() - value.len()) + 1;
-        let (value, end) = quoted(text.get(from..).unwrap_or(""), quote).ok_or(Error::Quote { name, line: number })?;
+        let (value, end) =
+            quoted(text.get(from..).unwrap_or(""), quote).ok_or(DotenvError::Quote { name, line: number })?;
         let (trailing, after) = {
             let tail = text.get(from + end..).unwrap_or("");
             tail.split_once('\n').unwrap_or((tail, ""))
         };
         if !matches!(trailing.trim_start().chars().next(), None | Some('#')) {
-            return Err(Error::Trailing { name, line: number });
+            return Err(DotenvError::Trailing { name, line: number });
         }
         found.push((name.to_owned(), value));
         rest = after;
@@ -298,8 +299,8 @@ mod tests {
             pair("B", "file"),
             pair("C", ""),
         ]);
-        assert_eq!(env.lookup("A"), Some(("process", Source::Process)));
-        assert_eq!(env.lookup("B"), Some(("file", Source::DotEnv)));
+        assert_eq!(env.lookup("A"), Some(("process", EnvSource::Process)));
+        assert_eq!(env.lookup("B"), Some(("file", EnvSource::DotEnv)));
         assert_eq!(env.lookup("C"), None);
         assert_eq!(format!("{env:?}"), r#"{"A", "B", "C"}"#);
     }
@@ -310,7 +311,7 @@ mod tests {
         for (n, name) in names.iter().enumerate() {
             assert!(!names[..n].contains(name), "{name} twice");
         }
-        for name in DOTENV {
+        for name in DOTENV_NAMES {
             assert!(names.contains(&name), "{name}");
         }
     }
@@ -319,7 +320,7 @@ mod tests {
         #[test]
         fn never_panics(text in "(GITHUB_PAT|ZAI_API_KEY|X|\\PC|[=\"'\\\\#\n\r ]|export ){0,30}") {
             if let Ok(found) = parse_dotenv(&text) {
-                prop_assert!(found.iter().all(|(name, _)| DOTENV.contains(&name.as_str())));
+                prop_assert!(found.iter().all(|(name, _)| DOTENV_NAMES.contains(&name.as_str())));
             }
         }
     }

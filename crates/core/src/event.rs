@@ -1,6 +1,6 @@
 //! Everything that happens in a run, as one closed list.
 //!
-//! A run appends a [`Line`] to its `events.jsonl` first and announces it afterwards. Terminal, `--json`, WebSocket and
+//! A run appends a [`EventLine`] to its `events.jsonl` first and announces it afterwards. Terminal, `--json`, WebSocket and
 //! resume are readers of that one stream; [`crate::run::State`] is its fold. What an event leads to is not here.
 
 use std::collections::BTreeMap;
@@ -8,28 +8,28 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{Budget, Limit};
-use crate::config::Toolchains;
+use crate::budget::{Budget, BudgetKind};
+use crate::config::ToolchainSelection;
 use crate::control::Control;
-use crate::gutter::{Cause, Rung, Sample, Score};
-use crate::money::Micros;
+use crate::gutter::{IterationSample, LadderRung, LoopScore, MitigationCause};
+use crate::money::MicroUsd;
 use crate::policy::Policy;
-use crate::price::{Price, Usage};
-use crate::proof::PinnedPart;
-use crate::task::{Diagnose, Task};
+use crate::price::{Price, TokenUsage};
+use crate::proof::PinnedSection;
+use crate::task::{DiagnoseSettings, Task};
 
 /// The number of the format that `events.jsonl` is written in.
 pub const FORMAT: u32 = 1;
 
 /// Who resumes a run that waited for its provider.
-pub const RESET_TIME: &str = "the provider's reset time";
+pub const RESUMED_BY_RESET_TIME: &str = "the provider's reset time";
 
 /// Who resumes a run that waited for a provider that gave no answer.
-pub const WAITED: &str = "the end of its wait";
+pub const RESUMED_BY_WAIT: &str = "the end of its wait";
 
 /// One line of `events.jsonl`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct EventLine {
     pub seq: u64,
     pub at: Timestamp,
     /// How long it really is since the line before, where the clock on the wall says something else: it was set, or
@@ -40,14 +40,14 @@ pub struct Line {
 
 /// Why a line of `events.jsonl` could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum BadLine {
+pub enum BadEventLine {
     #[error("the line is not a known event")]
     Unknown(#[source] serde_json::Error),
     #[error("the run was written in format {found}, and this ralph reads up to {FORMAT}")]
     Newer { found: u32 },
 }
 
-impl BadLine {
+impl BadEventLine {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unknown(_) => Some("the file was damaged, or a newer ralph wrote it".to_owned()),
@@ -57,7 +57,7 @@ impl BadLine {
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct EventLineRef<'a> {
     seq: u64,
     at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,37 +67,37 @@ struct Written<'a> {
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct EventLineHeader {
     seq: u64,
     at: Timestamp,
     #[serde(default)]
     passed_ms: Option<u64>,
 }
 
-impl Line {
+impl EventLine {
     /// Writes the line as JSON without its newline.
     pub fn to_json(&self) -> String {
-        let written = Written { seq: self.seq, at: self.at, passed_ms: self.passed_ms, event: &self.event };
+        let written = EventLineRef { seq: self.seq, at: self.at, passed_ms: self.passed_ms, event: &self.event };
         serde_json::to_string(&written).expect("events hold only plain data with string keys")
     }
 
     /// Reads one line. Fields of a later version are passed over; they stay in the file, which is never rewritten.
-    pub fn parse(text: &str) -> Result<Self, BadLine> {
-        let line = match Self::as_written(text) {
+    pub fn parse(text: &str) -> Result<Self, BadEventLine> {
+        let line = match Self::parse_canonical(text) {
             Some(line) => line,
-            None => Self::in_any_order(text).map_err(BadLine::Unknown)?,
+            None => Self::parse_any_order(text).map_err(BadEventLine::Unknown)?,
         };
         if let Event::RunStarted(started) = &line.event
             && started.format > FORMAT
         {
-            return Err(BadLine::Newer { found: started.format });
+            return Err(BadEventLine::Newer { found: started.format });
         }
         Ok(line)
     }
 
-    /// Reads a line whose fields stand where [`Line::to_json`] puts them, in half the time: a long run has a hundred
+    /// Reads a line whose fields stand where [`EventLine::to_json`] puts them, in half the time: a long run has a hundred
     /// thousand of them. `None` for every other line, good or bad.
-    fn as_written(text: &str) -> Option<Self> {
+    fn parse_canonical(text: &str) -> Option<Self> {
         let (seq, rest) = text.strip_prefix("{\"seq\":")?.split_once(",\"at\":\"")?;
         let (at, rest) = rest.split_once("\",\"type\":")?;
         let odd = !seq.bytes().all(|byte| byte.is_ascii_digit()) || seq.starts_with('0') || at.contains(['\\', '"']);
@@ -108,8 +108,8 @@ impl Line {
         Some(Self { seq: seq.parse().ok()?, at: at.parse().ok()?, passed_ms: None, event })
     }
 
-    fn in_any_order(text: &str) -> Result<Self, serde_json::Error> {
-        let Head { seq, at, passed_ms } = serde_json::from_str(text)?;
+    fn parse_any_order(text: &str) -> Result<Self, serde_json::Error> {
+        let EventLineHeader { seq, at, passed_ms } = serde_json::from_str(text)?;
         Ok(Self { seq, at, passed_ms, event: serde_json::from_str(text)? })
     }
 }
@@ -118,7 +118,7 @@ impl Line {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Event {
-    RunStarted(Box<Started>),
+    RunStarted(Box<RunStart>),
     SandboxReady {
         sandbox: String,
         backend: String,
@@ -132,7 +132,7 @@ pub enum Event {
         reclaim: Vec<String>,
     },
     BaselineChecked {
-        checks: Vec<Baseline>,
+        checks: Vec<BaselineProof>,
         /// Why a run on top of this could show nothing, when that is so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
@@ -151,9 +151,9 @@ pub enum Event {
         call: u32,
         profile: String,
         model: String,
-        answer: Answer,
-        usage: Usage,
-        cost: Micros,
+        answer: ModelCallOutcome,
+        usage: TokenUsage,
+        cost: MicroUsd,
         duration_ms: u64,
     },
     ActionStarted {
@@ -161,24 +161,24 @@ pub enum Event {
         index: u32,
         kind: String,
         brief: String,
-        before: Before,
+        before: PreActionState,
     },
     ActionFinished {
         n: u32,
         index: u32,
-        outcome: Outcome,
+        outcome: ActionOutcome,
         code: Option<i32>,
         duration_ms: u64,
         /// One line: what was done, or why it failed.
         detail: String,
     },
     Log {
-        level: Level,
+        level: EventLogLevel,
         text: String,
     },
     CheckFinished {
         n: u32,
-        stage: Stage,
+        stage: CheckStage,
         command: String,
         /// What the command proves: `test` and checkbox ids.
         proves: Vec<String>,
@@ -190,26 +190,26 @@ pub enum Event {
     },
     IterationFinished {
         n: u32,
-        outcome: Ended,
+        outcome: IterationOutcome,
         head: String,
         /// What a person reads: the model's summary, or what went wrong.
         summary: String,
-        sample: Sample,
+        sample: IterationSample,
         /// Boxes that are verified after this iteration.
         verified: Vec<String>,
     },
     GutterScored {
         n: u32,
-        score: Score,
+        score: LoopScore,
     },
     MitigationApplied {
         n: u32,
-        rung: Rung,
+        rung: LadderRung,
         profile: String,
         why: String,
         /// Missing in older runs and for the ladder itself.
-        #[serde(default, skip_serializing_if = "Cause::is_gutter")]
-        cause: Cause,
+        #[serde(default, skip_serializing_if = "MitigationCause::is_gutter")]
+        cause: MitigationCause,
     },
     DiagnosisWritten {
         n: u32,
@@ -227,14 +227,14 @@ pub enum Event {
         failed: Option<String>,
     },
     BudgetWarned {
-        limit: Limit,
+        limit: BudgetKind,
         percent: u8,
     },
     CommitImported {
         n: u32,
         sha: String,
         commits: u32,
-        findings: Vec<Finding>,
+        findings: Vec<ReviewFinding>,
     },
     Pushed {
         to: String,
@@ -277,7 +277,7 @@ pub enum Event {
         head: String,
     },
     Paused {
-        reason: Reason,
+        reason: RunStopReason,
         next: String,
     },
     Resumed {
@@ -288,7 +288,7 @@ pub enum Event {
         by: String,
     },
     RunFinished {
-        verdict: Verdict,
+        verdict: RunVerdict,
         next: String,
     },
 }
@@ -338,7 +338,7 @@ fn is_once(times: &u64) -> bool {
 
 /// The first event of a run: all that was read on the host at its start and counts from then on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Started {
+pub struct RunStart {
     pub format: u32,
     pub run: String,
     pub ralph: String,
@@ -362,16 +362,16 @@ pub struct Started {
     pub image: Option<String>,
     /// What the sandbox may use and see; missing in older runs, which left it to the backend.
     #[serde(default)]
-    pub resources: Resources,
+    pub resources: PinnedResources,
     #[serde(default)]
-    pub toolchains: Toolchains,
+    pub toolchains: ToolchainSelection,
     /// Secrets that are lent to requests from the sandbox at work, each as `NAME=HOST`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lent: Vec<String>,
-    pub profiles: Profiles,
+    pub profiles: RunProfiles,
     pub budget: Budget,
     pub test_command: String,
-    pub test_every: TestEvery,
+    pub test_every: RunTestSchedule,
     pub check_timeout_s: u64,
     pub boxes: Vec<PinnedBox>,
     pub protected_paths: Vec<String>,
@@ -379,31 +379,31 @@ pub struct Started {
     pub proof_files: Vec<String>,
     /// Files of which a part judges the work; missing in older runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pinned_parts: Vec<PinnedPart>,
+    pub pinned_parts: Vec<PinnedSection>,
     pub policy: Policy,
     /// More bytes than this raise an alarm when they have left; missing in older runs, which raised none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alarm_after: Option<u64>,
     pub commit_state: bool,
     pub min_changed_lines: u64,
-    pub ladder: Vec<Rung>,
+    pub ladder: Vec<LadderRung>,
     /// How often to diagnose and what is done without asking; missing in older runs, which had no diagnosis.
     #[serde(default)]
-    pub diagnose: Diagnose,
-    pub identity: Identity,
-    pub pr: PrWish,
+    pub diagnose: DiagnoseSettings,
+    pub identity: CommitIdentity,
+    pub pr: PinnedPullRequest,
     pub baseline: bool,
     /// True when the run folder was rebuilt from a sandbox.
     #[serde(default)]
     pub recovered: bool,
     /// What a recovered run had used up before it was adopted.
     #[serde(default)]
-    pub carried: Carried,
+    pub carried: CarriedUsage,
 }
 
 /// What a run's sandboxes may use at most.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resources {
+pub struct PinnedResources {
     /// Bytes.
     pub memory: Option<u64>,
     /// Thousandths of a processor.
@@ -415,21 +415,21 @@ pub struct Resources {
 
 /// What an adopted run brings along from its sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Carried {
+pub struct CarriedUsage {
     pub iterations: u32,
-    pub cost: Micros,
+    pub cost: MicroUsd,
     pub tokens: u64,
 }
 
 /// The profiles of a run, resolved at its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Profiles {
+pub struct RunProfiles {
     pub default: PinnedProfile,
     pub fallback: Option<PinnedProfile>,
     pub doctor: Option<PinnedProfile>,
 }
 
-impl Profiles {
+impl RunProfiles {
     pub fn get(&self, name: &str) -> Option<&PinnedProfile> {
         [Some(&self.default), self.fallback.as_ref(), self.doctor.as_ref()]
             .into_iter()
@@ -444,11 +444,11 @@ impl Profiles {
 
     /// Returns the names of all profiles, each once.
     pub fn names(&self) -> Vec<&str> {
-        self.working(None)
+        self.iteration_profiles(None)
     }
 
     /// Returns the names of those an iteration can work with: the doctor's model is not lent to an agent.
-    pub fn working(&self, agent: Option<&PinnedAgent>) -> Vec<&str> {
+    pub fn iteration_profiles(&self, agent: Option<&PinnedAgent>) -> Vec<&str> {
         let doctor = self.doctor.as_ref().filter(|_| agent.is_none());
         let mut names = vec![self.default.name.as_str()];
         for profile in [self.fallback.as_ref(), doctor].into_iter().flatten() {
@@ -504,7 +504,7 @@ pub struct PinnedBox {
 
 impl PinnedBox {
     /// Returns every box of a task; one without a proof of its own is proved by all `verify_commands`.
-    pub fn all(task: &Task) -> Vec<Self> {
+    pub fn from_task(task: &Task) -> Vec<Self> {
         let pin = |checkbox: &crate::task::Checkbox| Self {
             id: checkbox.id.clone(),
             text: checkbox.text.clone(),
@@ -521,7 +521,7 @@ impl PinnedBox {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TestEvery {
+pub enum RunTestSchedule {
     #[default]
     Iteration,
     Claim,
@@ -529,14 +529,14 @@ pub enum TestEvery {
 
 /// Who commits are made as; never the host user's keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct CommitIdentity {
     pub name: String,
     pub email: String,
 }
 
 /// What the task asks of its pull request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PrWish {
+pub struct PinnedPullRequest {
     pub draft: bool,
     pub labels: Vec<String>,
     pub title_template: Option<String>,
@@ -546,7 +546,7 @@ pub struct PrWish {
 /// How a model call ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Answer {
+pub enum ModelCallOutcome {
     /// A valid answer; its text stands in the artefacts under this hash.
     Actions { count: u32, response: String },
     /// A valid diagnosis.
@@ -564,7 +564,7 @@ pub enum Answer {
     },
 }
 
-impl Answer {
+impl ModelCallOutcome {
     /// Returns how many calls it stands for.
     pub fn times(&self) -> u64 {
         match self {
@@ -577,7 +577,7 @@ impl Answer {
 /// What stood before an action, so that a resume can tell "not begun" from "done".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Before {
+pub enum PreActionState {
     /// A file action: the hash of the content before and after (`None`: no such file).
     File { path: String, before: Option<String>, after: String },
     /// A command or commit: HEAD and the whole tree; and what was staged, where that is known.
@@ -593,7 +593,7 @@ pub enum Before {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum ActionOutcome {
     Ok,
     Failed,
     /// Refused before it touched anything.
@@ -604,7 +604,7 @@ pub enum Outcome {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Level {
+pub enum EventLogLevel {
     Info,
     Warn,
     Error,
@@ -613,7 +613,7 @@ pub enum Level {
 /// When a check ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Stage {
+pub enum CheckStage {
     /// After an iteration, in the work sandbox.
     Iteration,
     /// At the end, on the pushed commit in a fresh sandbox.
@@ -622,7 +622,7 @@ pub enum Stage {
 
 /// How a proof stood on the base commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Baseline {
+pub struct BaselineProof {
     pub proves: Vec<String>,
     pub command: String,
     pub verdict: BaselineVerdict,
@@ -642,7 +642,7 @@ pub enum BaselineVerdict {
 /// How an iteration ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ended {
+pub enum IterationOutcome {
     /// Something changed and no action failed.
     Progress,
     /// Nothing changed at all.
@@ -658,7 +658,7 @@ pub enum Ended {
 
 /// Something a reviewer should see in what came out of the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct ReviewFinding {
     pub rule: String,
     pub path: String,
     pub detail: String,
@@ -669,9 +669,9 @@ pub struct Finding {
 /// Why a run is not running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Reason {
+pub enum RunStopReason {
     Budget {
-        limit: Limit,
+        limit: BudgetKind,
     },
     Gutter,
     NeedsDecision {
@@ -719,9 +719,9 @@ pub enum Reason {
     },
 }
 
-impl Reason {
+impl RunStopReason {
     /// Says in a few words why a run is not running.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
             Self::Budget { limit } => format!("budget: {limit}"),
             Self::Gutter => "gutter: it went in circles".to_owned(),
@@ -744,7 +744,7 @@ impl Reason {
     }
 
     /// Returns the next step for a person, with a command to paste.
-    pub fn next(&self, run: &str) -> String {
+    pub fn next_step(&self, run: &str) -> String {
         match self {
             Self::Budget { limit } => format!("ralph resume {run} {}", limit.raise_flag()),
             Self::Gutter => format!(
@@ -772,10 +772,10 @@ impl Reason {
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum RunVerdict {
     Succeeded,
-    Failed { reason: Reason },
-    Stopped { reason: Reason },
+    Failed { reason: RunStopReason },
+    Stopped { reason: RunStopReason },
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What the process says to its caller when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Exit {
+pub enum RalphExitCode {
     Success,
     Failed,
     Usage,
@@ -18,7 +18,7 @@ pub enum Exit {
     Command(u8),
 }
 
-impl Exit {
+impl RalphExitCode {
     pub const ALL: [Self; 8] = [
         Self::Success,
         Self::Failed,

@@ -11,9 +11,9 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// Hashes bytes that arrive piece by piece.
 #[derive(Debug, Clone, Default)]
-pub struct Hasher(Sha256);
+pub struct Sha256Hasher(Sha256);
 
-impl Hasher {
+impl Sha256Hasher {
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -25,7 +25,7 @@ impl Hasher {
 }
 
 /// Returns the first eight hex digits of the SHA-256: enough to tell names apart, never a proof.
-pub fn short(bytes: &[u8]) -> String {
+pub fn short_sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes)[..4])
 }
 
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn known_answers() {
         assert_eq!(sha256(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-        assert_eq!(short(b""), "e3b0c442");
+        assert_eq!(short_sha256(b""), "e3b0c442");
         assert_eq!(unhex("e3B0"), Some(vec![0xe3, 0xb0]));
         assert_eq!(unhex("e3b"), None);
         assert_eq!(unhex("zz"), None);

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 /// An amount of US dollars in millionths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Micros(pub u64);
+pub struct MicroUsd(pub u64);
 
-impl Micros {
+impl MicroUsd {
     pub const ZERO: Self = Self(0);
 
     /// Converts dollars as people write them; a negative or absurd figure becomes the nearest amount that exists.
@@ -36,27 +36,27 @@ impl Micros {
     }
 }
 
-impl Add for Micros {
+impl Add for MicroUsd {
     type Output = Self;
     fn add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 }
 
-impl AddAssign for Micros {
+impl AddAssign for MicroUsd {
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }
 }
 
-impl Sum for Micros {
+impl Sum for MicroUsd {
     fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
         amounts.fold(Self::ZERO, Add::add)
     }
 }
 
 /// Shows cents, and more digits only where cents would show nothing.
-impl fmt::Display for Micros {
+impl fmt::Display for MicroUsd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 || self.0 >= 10_000 {
             write!(f, "${:.2}", self.as_usd())
@@ -73,14 +73,14 @@ mod tests {
     #[test]
     fn shown() {
         for (micros, want) in [(0, "$0.00"), (1_840_000, "$1.84"), (12, "$0.000012"), (10_000_000, "$10.00")] {
-            assert_eq!(Micros(micros).to_string(), want);
+            assert_eq!(MicroUsd(micros).to_string(), want);
         }
     }
 
     #[test]
     fn dollars() {
         for (usd, want) in [(1.25, 1_250_000), (-3.0, 0), (f64::NAN, 0), (f64::INFINITY, u64::MAX)] {
-            assert_eq!(Micros::from_usd(usd), Micros(want), "{usd}");
+            assert_eq!(MicroUsd::from_usd(usd), MicroUsd(want), "{usd}");
         }
     }
 }

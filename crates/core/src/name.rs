@@ -43,14 +43,14 @@ impl Error {
 
 /// Returns the name of the sandbox of an agent on a branch: `agent-loop-<agent>-<branch>` in `[a-z0-9-]`, at most 63
 /// bytes, with a suffix of eight hex digits when it had to be cut or `taken` says that it is in use.
-pub fn sandbox(agent: &str, branch: &str, taken: &dyn Fn(&str) -> bool) -> String {
-    let name = format!("agent-loop-{}-{}", clean(agent), clean(branch));
+pub fn sandbox_name(agent: &str, branch: &str, taken: &dyn Fn(&str) -> bool) -> String {
+    let name = format!("agent-loop-{}-{}", dash_separated(agent), dash_separated(branch));
     if name.len() <= MAX_SANDBOX && !taken(&name) {
         return name;
     }
     let mut round = 0_u32;
     loop {
-        let suffix = hash::short(format!("{agent}\0{branch}\0{round}").as_bytes());
+        let suffix = hash::short_sha256(format!("{agent}\0{branch}\0{round}").as_bytes());
         let stem = text::head(&name, MAX_SANDBOX - suffix.len() - 1).trim_end_matches('-');
         let suffixed = format!("{stem}-{suffix}");
         // A `taken` that is always true must not hang us: the backend refuses the name in the end.
@@ -62,7 +62,7 @@ pub fn sandbox(agent: &str, branch: &str, taken: &dyn Fn(&str) -> bool) -> Strin
 }
 
 /// Keeps `[a-z0-9]` and turns every other run of characters into one dash.
-fn clean(part: &str) -> String {
+fn dash_separated(part: &str) -> String {
     let words: Vec<String> = part
         .split(|c: char| !c.is_ascii_alphanumeric())
         .filter(|word| !word.is_empty())
@@ -111,7 +111,7 @@ impl TaskId {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if text.is_empty() || text.len() > 63 || text.starts_with('-') || !text.bytes().all(legal) {
-            return Err(Error::TaskId { text: text::first_line(&text::plain(text), 80).to_owned() });
+            return Err(Error::TaskId { text: text::first_line(&text::strip_control(text), 80).to_owned() });
         }
         Ok(Self(text.to_owned()))
     }
@@ -122,11 +122,11 @@ string_type!(TaskId);
 /// A branch that may be pushed: `ralph/<task>/<slug>`, a legal git ref name. No other branch can be said.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Branch(String);
+pub struct TaskBranch(String);
 
-impl Branch {
+impl TaskBranch {
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let bad = || Error::Branch { text: text::first_line(&text::plain(text), 120).to_owned() };
+        let bad = || Error::Branch { text: text::first_line(&text::strip_control(text), 120).to_owned() };
         let (task, slug) = text.strip_prefix("ralph/").and_then(|rest| rest.split_once('/')).ok_or_else(bad)?;
         if TaskId::parse(task).is_err() || !legal_slug(slug) {
             return Err(bad());
@@ -166,7 +166,7 @@ impl Branch {
     }
 }
 
-string_type!(Branch);
+string_type!(TaskBranch);
 
 /// What git allows in the last part of a ref name, less everything that needs quoting somewhere.
 fn legal_slug(slug: &str) -> bool {
@@ -200,7 +200,7 @@ impl RunId {
 
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.len() != RUN_ID_LEN || !text.bytes().all(|byte| CROCKFORD.contains(&byte)) {
-            return Err(Error::RunId { text: text::first_line(&text::plain(text), 40).to_owned() });
+            return Err(Error::RunId { text: text::first_line(&text::strip_control(text), 40).to_owned() });
         }
         Ok(Self(text.to_owned()))
     }
@@ -239,14 +239,14 @@ mod tests {
             ),
             ("claude", long, &[], "agent-loop-claude-ralph-task-001-a-very-long-slug-that-8582064f"),
         ] {
-            assert_eq!(sandbox(agent, branch, &|name| taken.contains(&name)), want);
+            assert_eq!(sandbox_name(agent, branch, &|name| taken.contains(&name)), want);
         }
-        assert!(sandbox("a", "b", &|_| true).len() <= 63, "an unhelpful `taken` ends");
+        assert!(sandbox_name("a", "b", &|_| true).len() <= 63, "an unhelpful `taken` ends");
     }
 
     #[track_caller]
     fn branch(name: &str, legal: bool) {
-        assert_eq!(Branch::parse(name).ok().as_ref().map(Branch::as_str), legal.then_some(name), "{name:?}");
+        assert_eq!(TaskBranch::parse(name).ok().as_ref().map(TaskBranch::as_str), legal.then_some(name), "{name:?}");
     }
 
     #[test]
@@ -293,9 +293,9 @@ mod tests {
     #[test]
     fn branch_parts_and_versions() {
         let task = TaskId::parse("t1").unwrap();
-        let made = Branch::new(&task, "Fix: the Auth!");
+        let made = TaskBranch::new(&task, "Fix: the Auth!");
         assert_eq!((made.as_str(), made.task(), made.slug()), ("ralph/t1/fix-the-auth", "t1", "fix-the-auth"));
-        assert_eq!(Branch::new(&task, "…").as_str(), "ralph/t1/work");
+        assert_eq!(TaskBranch::new(&task, "…").as_str(), "ralph/t1/work");
         for (n, want) in [
             (0, "ralph/t1/fix-the-auth"),
             (1, "ralph/t1/fix-the-auth"),
@@ -304,7 +304,7 @@ mod tests {
         ] {
             assert_eq!(made.with_version(n).as_str(), want);
         }
-        let long = Branch::parse(&format!("ralph/t1/{}", "a".repeat(100))).unwrap().with_version(2);
+        let long = TaskBranch::parse(&format!("ralph/t1/{}", "a".repeat(100))).unwrap().with_version(2);
         assert_eq!(long.slug(), format!("{}-v2", "a".repeat(97)));
     }
 
@@ -350,16 +350,16 @@ mod tests {
         #[test]
         fn sandbox_names_are_always_legal(agent in ".{0,80}", branch in ".{0,80}", taken in any::<bool>()) {
             let first = std::cell::Cell::new(taken);
-            let name = sandbox(&agent, &branch, &|_| first.replace(false));
+            let name = sandbox_name(&agent, &branch, &|_| first.replace(false));
             prop_assert!(name.len() <= 63 && name.starts_with("agent-loop-") && !name.ends_with('-'), "{name}");
             prop_assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'), "{name}");
         }
 
         #[test]
         fn versions_stay_legal(slug in "[a-z0-9][a-z0-9._-]{0,99}", n in any::<u32>()) {
-            if let Ok(branch) = Branch::parse(&format!("ralph/t1/{slug}")) {
+            if let Ok(branch) = TaskBranch::parse(&format!("ralph/t1/{slug}")) {
                 let version = branch.with_version(n);
-                prop_assert_eq!(Branch::parse(version.as_str()), Ok(version));
+                prop_assert_eq!(TaskBranch::parse(version.as_str()), Ok(version));
             }
         }
 

@@ -2,29 +2,29 @@
 
 use std::fmt::Write as _;
 
-use crate::event::Finding;
-use crate::money::Micros;
-use crate::receipt::Check;
+use crate::event::ReviewFinding;
+use crate::money::MicroUsd;
+use crate::receipt::ReceiptCheck;
 
 /// The variables a template may use.
 pub const VARIABLES: [&str; 6] = ["task_id", "title", "branch", "summary", "verification", "cost"];
 
 /// What a pull request can say.
 #[derive(Debug, Clone)]
-pub struct Words<'a> {
+pub struct PullRequestValues<'a> {
     pub task_id: &'a str,
     pub title: &'a str,
     pub branch: &'a str,
     pub summary: &'a str,
     pub verification: &'a str,
-    pub cost: Micros,
+    pub cost: MicroUsd,
 }
 
 /// The title of a pull request whose task names no template.
-pub const TITLE: &str = "{title}";
+pub const DEFAULT_TITLE: &str = "{title}";
 
 /// The body of a pull request whose task names no template.
-pub const BODY: &str = "\
+pub const DEFAULT_BODY: &str = "\
 {summary}
 
 ## Verification
@@ -36,7 +36,7 @@ Task `{task_id}` on branch `{branch}`, model cost {cost}. Made by ralph.
 ";
 
 /// Fills a template. Braces that name no variable stay as they are.
-pub fn fill(template: &str, words: &Words<'_>) -> String {
+pub fn fill_template(template: &str, words: &PullRequestValues<'_>) -> String {
     let mut out = String::with_capacity(template.len());
     let mut rest = template;
     while let Some(start) = rest.find('{') {
@@ -56,7 +56,7 @@ pub fn fill(template: &str, words: &Words<'_>) -> String {
     out
 }
 
-fn variable(name: &str, words: &Words<'_>) -> Option<String> {
+fn variable(name: &str, words: &PullRequestValues<'_>) -> Option<String> {
     Some(match name {
         "task_id" => words.task_id.to_owned(),
         "title" => words.title.to_owned(),
@@ -69,7 +69,7 @@ fn variable(name: &str, words: &Words<'_>) -> Option<String> {
 }
 
 /// Writes checks as a Markdown table.
-pub fn table(checks: &[Check]) -> String {
+pub fn check_table(checks: &[ReceiptCheck]) -> String {
     let mut out = "| proves | command | result | time |\n|---|---|---|---|\n".to_owned();
     for check in checks {
         let result = match (check.passed(), check.timed_out) {
@@ -78,70 +78,75 @@ pub fn table(checks: &[Check]) -> String {
             (false, false) => format!("**failed** (exit {})", check.code),
         };
         let seconds = check.duration_ms as f64 / 1000.0;
-        writeln!(out, "| {} | {} | {result} | {seconds:.1} s |", cell(&check.proves.join(", ")), code(&check.command))
-            .expect("writing to a String cannot fail");
+        writeln!(
+            out,
+            "| {} | {} | {result} | {seconds:.1} s |",
+            table_cell(&check.proves.join(", ")),
+            code_span(&check.command)
+        )
+        .expect("writing to a String cannot fail");
     }
     out
 }
 
 /// Says which boxes no command proves alone.
-pub fn shared(boxes: &[&str]) -> String {
+pub fn shared_proofs_note(boxes: &[&str]) -> String {
     if boxes.is_empty() {
         return String::new();
     }
-    let names = cell(&boxes.join(", "));
+    let names = table_cell(&boxes.join(", "));
     format!(
         "\nNo proof of their own, only commands that cover others too: {names}. Look whether what they say was done.\n"
     )
 }
 
 /// Writes the files of a change, a line each; binary files have no counts.
-pub fn changes(files: &[(String, Option<u64>, Option<u64>)]) -> String {
+pub fn changed_files_list(files: &[(String, Option<u64>, Option<u64>)]) -> String {
     let mut out = String::new();
     for (path, added, removed) in files {
         let count = |sign: char, lines: &Option<u64>| {
             lines.map_or_else(|| "binary".to_owned(), |lines| format!("{sign}{lines}"))
         };
-        writeln!(out, "- {} {} {}", code(path), count('+', added), count('-', removed))
+        writeln!(out, "- {} {} {}", code_span(path), count('+', added), count('-', removed))
             .expect("writing to a String cannot fail");
     }
     out
 }
 
 /// Writes what a reviewer should look at.
-pub fn findings(findings: &[Finding]) -> String {
+pub fn findings_list(findings: &[ReviewFinding]) -> String {
     let mut out = String::new();
     for finding in findings {
-        writeln!(out, "- **{}** {}", cell(&finding.rule), cell(&finding.detail))
+        writeln!(out, "- **{}** {}", table_cell(&finding.rule), table_cell(&finding.detail))
             .expect("writing to a String cannot fail");
     }
     out
 }
 
 /// Writes text as an inline code span that no back-tick or pipe inside can end.
-pub fn code(text: &str) -> String {
-    let text = cell(text);
+pub fn code_span(text: &str) -> String {
+    let text = table_cell(text);
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
     format!("{fence}{pad}{text}{pad}{fence}")
 }
 
-fn cell(text: &str) -> String {
-    crate::text::plain(text).replace('|', "\\|").replace(['\n', '\r', '\t'], " ")
+fn table_cell(text: &str) -> String {
+    crate::text::strip_control(text).replace('|', "\\|").replace(['\n', '\r', '\t'], " ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const WORDS: Words<'_> = Words {
+    const WORDS: PullRequestValues<'_> = PullRequestValues {
         task_id: "t1",
         title: "Add {cost}",
         branch: "ralph/t1/add",
         summary: "Done.",
         verification: "table",
-        cost: Micros(1_500_000),
+        cost: MicroUsd(1_500_000),
     };
 
     #[test]
@@ -152,29 +157,29 @@ mod tests {
             ("{{cost}}", "{$1.50}"),
             ("", ""),
         ] {
-            assert_eq!(fill(template, &WORDS), want);
+            assert_eq!(fill_template(template, &WORDS), want);
         }
     }
 
     #[test]
     fn what_a_reviewer_reads() {
         let files = [("a|b".to_owned(), Some(3), Some(0)), ("x.png".to_owned(), None, None)];
-        assert_eq!(changes(&files), "- `a\\|b` +3 -0\n- `x.png` binary binary\n");
-        let finding = Finding {
+        assert_eq!(changed_files_list(&files), "- `a\\|b` +3 -0\n- `x.png` binary binary\n");
+        let finding = ReviewFinding {
             rule: "auto-run".to_owned(),
             path: ".envrc".to_owned(),
             detail: ".envrc: a\nb".to_owned(),
             stop: false,
         };
-        assert_eq!(shared(&[]), "");
-        assert!(shared(&["M1.1", "M1.2"]).contains("M1.1, M1.2. Look"));
-        assert_eq!(findings(&[finding]), "- **auto-run** .envrc: a b\n");
+        assert_eq!(shared_proofs_note(&[]), "");
+        assert!(shared_proofs_note(&["M1.1", "M1.2"]).contains("M1.1, M1.2. Look"));
+        assert_eq!(findings_list(&[finding]), "- **auto-run** .envrc: a b\n");
     }
 
     #[test]
     fn cells_hold() {
         for (text, want) in [("a|b", "`a\\|b`"), ("`x`", "`` `x` ``"), ("a\nb", "`a b`")] {
-            assert_eq!(code(text), want);
+            assert_eq!(code_span(text), want);
         }
     }
 }

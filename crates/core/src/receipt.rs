@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::money::Micros;
+use crate::money::MicroUsd;
 
 /// The number of the receipt's format. Receipts of format 1 name one `model` and a `cost`; they are read as well.
 pub const FORMAT: u32 = 2;
@@ -13,7 +13,7 @@ pub const FORMAT: u32 = 2;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
     pub format: u32,
-    pub body: Body,
+    pub body: ReceiptBody,
     /// The installation's ed25519 public key, in hex.
     pub key: String,
     /// The signature over [`signed_bytes`], in hex.
@@ -22,7 +22,7 @@ pub struct Receipt {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Body {
+pub struct ReceiptBody {
     pub run: String,
     pub ralph: String,
     pub task_id: String,
@@ -38,34 +38,34 @@ pub struct Body {
     pub model: Option<String>,
     /// Format 1: millionths of a dollar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<Micros>,
+    pub cost: Option<MicroUsd>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// Every model that was called, diagnoses included.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub models: Vec<Used>,
+    pub models: Vec<ReceiptModel>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost_micro_usd: Option<Micros>,
+    pub cost_micro_usd: Option<MicroUsd>,
     pub policy_sha256: String,
     pub timeout_s: u64,
-    pub checks: Vec<Check>,
+    pub checks: Vec<ReceiptCheck>,
 }
 
 /// How much of the work a model did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Used {
+pub struct ReceiptModel {
     pub model: String,
     pub calls: u64,
-    pub cost_micro_usd: Micros,
+    pub cost_micro_usd: MicroUsd,
 }
 
 /// One command of the proof and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Check {
+pub struct ReceiptCheck {
     pub command: String,
     pub proves: Vec<String>,
     pub code: i32,
@@ -74,7 +74,7 @@ pub struct Check {
     pub output_sha256: String,
 }
 
-impl Check {
+impl ReceiptCheck {
     pub fn passed(&self) -> bool {
         self.code == 0 && !self.timed_out
     }
@@ -82,7 +82,7 @@ impl Check {
 
 /// Returns the bytes a receipt signs. The prefix keeps the signature from meaning anything elsewhere. What a format does
 /// not know is not written, so that a receipt of an older one still says what was signed.
-pub fn signed_bytes(body: &Body) -> Vec<u8> {
+pub fn signed_bytes(body: &ReceiptBody) -> Vec<u8> {
     let mut bytes = b"ralph receipt 1\n".to_vec();
     bytes.extend(serde_json::to_vec(body).expect("a receipt holds only plain data"));
     bytes
@@ -91,37 +91,37 @@ pub fn signed_bytes(body: &Body) -> Vec<u8> {
 /// What a re-execution says about one line of a receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Again {
+pub enum RerunResult {
     Same,
     Different,
     Cannot,
 }
 
 /// Compares one line with its re-execution. Durations and output differ between honest runs; the verdict does not.
-pub fn compare(then: &Check, now: Option<&Check>) -> Again {
+pub fn compare_check(then: &ReceiptCheck, now: Option<&ReceiptCheck>) -> RerunResult {
     match now {
-        None => Again::Cannot,
-        Some(now) if now.code == 127 && then.code != 127 => Again::Cannot,
-        Some(now) if now.code == then.code && now.timed_out == then.timed_out => Again::Same,
-        Some(_) => Again::Different,
+        None => RerunResult::Cannot,
+        Some(now) if now.code == 127 && then.code != 127 => RerunResult::Cannot,
+        Some(now) if now.code == then.code && now.timed_out == then.timed_out => RerunResult::Same,
+        Some(_) => RerunResult::Different,
     }
 }
 
 /// The name by which a check of the test command is known among what it proves.
-const TEST: &str = "test";
+const TEST_COMMAND_ID: &str = "test";
 
 /// Says why a receipt proves nothing, given what its checks said then and now; `None` when it does.
-pub fn flaw(checks: &[Check], again: &[Again]) -> Option<&'static str> {
+pub fn proof_flaw(checks: &[ReceiptCheck], again: &[RerunResult]) -> Option<&'static str> {
     if checks.is_empty() {
         return Some("it holds no check");
     }
-    if !checks.iter().any(|check| check.proves.iter().any(|id| id == TEST)) {
+    if !checks.iter().any(|check| check.proves.iter().any(|id| id == TEST_COMMAND_ID)) {
         return Some("none of its checks is that of a test command");
     }
-    if !checks.iter().all(Check::passed) {
+    if !checks.iter().all(ReceiptCheck::passed) {
         return Some("a check of it failed when it was signed");
     }
-    let same = again.len() == checks.len() && again.iter().all(|again| *again == Again::Same);
+    let same = again.len() == checks.len() && again.iter().all(|again| *again == RerunResult::Same);
     (!same).then_some("not every check ends as it did then")
 }
 
@@ -131,9 +131,9 @@ mod tests {
 
     #[test]
     fn what_proves_nothing() {
-        use Again::{Cannot, Different, Same};
+        use RerunResult::{Cannot, Different, Same};
         let ok = check(0, false);
-        let other = Check { proves: vec!["M1.1".to_owned()], ..ok.clone() };
+        let other = ReceiptCheck { proves: vec!["M1.1".to_owned()], ..ok.clone() };
         for (checks, again, want) in [
             (vec![], vec![], Some("it holds no check")),
             (vec![other.clone()], vec![Same], Some("none of its checks is that of a test command")),
@@ -144,12 +144,12 @@ mod tests {
             (vec![ok.clone(), other.clone()], vec![Same], Some("not every check ends as it did then")),
             (vec![ok, other], vec![Same, Same], None),
         ] {
-            assert_eq!(flaw(&checks, &again), want, "{checks:?} {again:?}");
+            assert_eq!(proof_flaw(&checks, &again), want, "{checks:?} {again:?}");
         }
     }
 
-    fn check(code: i32, timed_out: bool) -> Check {
-        Check {
+    fn check(code: i32, timed_out: bool) -> ReceiptCheck {
+        ReceiptCheck {
             command: "make test".to_owned(),
             proves: vec!["test".to_owned()],
             code,
@@ -163,13 +163,16 @@ mod tests {
     fn verdicts() {
         let ok = check(0, false);
         for (now, want) in [
-            (Some(Check { duration_ms: 9, output_sha256: "ff".to_owned(), ..check(0, false) }), Again::Same),
-            (Some(check(1, false)), Again::Different),
-            (Some(check(0, true)), Again::Different),
-            (Some(check(127, false)), Again::Cannot),
-            (None, Again::Cannot),
+            (
+                Some(ReceiptCheck { duration_ms: 9, output_sha256: "ff".to_owned(), ..check(0, false) }),
+                RerunResult::Same,
+            ),
+            (Some(check(1, false)), RerunResult::Different),
+            (Some(check(0, true)), RerunResult::Different),
+            (Some(check(127, false)), RerunResult::Cannot),
+            (None, RerunResult::Cannot),
         ] {
-            assert_eq!(compare(&ok, now.as_ref()), want, "{now:?}");
+            assert_eq!(compare_check(&ok, now.as_ref()), want, "{now:?}");
         }
     }
 }

@@ -2,52 +2,53 @@
 //!
 //! What should happen next is not here but in [`crate::decide`].
 
-pub(crate) mod red_first;
-mod share;
+pub(crate) mod baseline;
+mod model_usage;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::audit::Head;
-use crate::budget::{Budget, Limit, Spent};
+use crate::audit::AuditHead;
+use crate::budget::{Budget, BudgetKind, BudgetUsage};
 use crate::control::Control;
-use crate::diagnosis::Diagnoses;
+use crate::diagnosis::DiagnosisProgress;
 use crate::event::{
-    Answer, Baseline, Before, Ended, Event, Finding, Line, Outcome, RESET_TIME, Reason, Stage, Started, Verdict, WAITED,
+    ActionOutcome, BaselineProof, CheckStage, Event, EventLine, IterationOutcome, ModelCallOutcome, PreActionState,
+    RESUMED_BY_RESET_TIME, RESUMED_BY_WAIT, ReviewFinding, RunStart, RunStopReason, RunVerdict,
 };
-use crate::exit::Exit;
-use crate::gutter::{Cause, Climb, Rung, Sample, Score};
-use crate::money::Micros;
+use crate::exit::RalphExitCode;
+use crate::gutter::{IterationSample, LadderPosition, LadderRung, LoopScore, MitigationCause};
+use crate::money::MicroUsd;
 use crate::policy::Policy;
-use crate::task::Apply;
+use crate::task::ApplyMode;
 
-pub use share::Share;
+pub use model_usage::ModelUsage;
 
 /// How many iterations the loop score looks back on; older ones can no longer matter.
-pub const WINDOW: usize = 8;
+pub const SCORE_WINDOW: usize = 8;
 
 /// How many findings a pull request can tell of; more would not be read.
-const FINDINGS: usize = 100;
+const MAX_FINDINGS: usize = 100;
 
 /// How many loop scores are kept for people to look at.
-const SCORES: usize = 64;
+const MAX_SCORES: usize = 64;
 
 /// Where a run stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
-pub enum Status {
+pub enum RunStatus {
     Queued,
     Preparing,
     Running,
-    Paused { reason: Reason, next: String },
+    Paused { reason: RunStopReason, next: String },
     Succeeded,
-    Failed { reason: Reason, next: String },
-    Stopped { reason: Reason, next: String },
+    Failed { reason: RunStopReason, next: String },
+    Stopped { reason: RunStopReason, next: String },
 }
 
-impl Status {
+impl RunStatus {
     /// Returns the one word people see.
     pub fn word(&self) -> &'static str {
         match self {
@@ -62,7 +63,7 @@ impl Status {
     }
 
     /// Returns the word after "it has".
-    pub fn past(&self) -> &'static str {
+    pub fn past_tense(&self) -> &'static str {
         match self {
             Self::Stopped { .. } => "been stopped",
             Self::Paused { .. } => "been paused",
@@ -71,18 +72,18 @@ impl Status {
         }
     }
 
-    pub fn active(&self) -> bool {
+    pub fn is_active(&self) -> bool {
         matches!(self, Self::Preparing | Self::Running)
     }
 
-    pub fn ended(&self) -> bool {
+    pub fn is_ended(&self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed { .. } | Self::Stopped { .. })
     }
 }
 
 /// The sandbox the run works in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Workplace {
+pub struct RunSandbox {
     pub sandbox: String,
     pub backend: String,
     pub isolated: bool,
@@ -92,7 +93,7 @@ pub struct Workplace {
 /// What the model asked for at the end of its actions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Wish {
+pub enum FinalAction {
     Rotate { why: String },
     Pause { why: String },
     StopSuccess { why: String },
@@ -101,7 +102,7 @@ pub enum Wish {
 
 /// How one check ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Checked {
+pub struct RunCheckResult {
     pub proves: Vec<String>,
     pub code: i32,
     pub timed_out: bool,
@@ -109,7 +110,7 @@ pub struct Checked {
     pub output: String,
 }
 
-impl Checked {
+impl RunCheckResult {
     pub fn passed(&self) -> bool {
         self.code == 0 && !self.timed_out
     }
@@ -117,7 +118,7 @@ impl Checked {
 
 /// An iteration that has begun and not ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Open {
+pub struct OpenIteration {
     pub n: u32,
     pub profile: String,
     /// Why it is a deliberately fresh look, when it is.
@@ -135,39 +136,39 @@ pub struct Open {
     pub answer: Option<(u32, String)>,
     pub next_action: u32,
     /// An action that was begun and never reported.
-    pub begun: Option<Begun>,
+    pub begun: Option<PendingAction>,
     /// Why the list of actions ended early.
     pub failed: Option<String>,
-    pub wish: Option<Wish>,
+    pub wish: Option<FinalAction>,
     /// Results by command.
-    pub checks: BTreeMap<String, Checked>,
-    pub cost: Micros,
+    pub checks: BTreeMap<String, RunCheckResult>,
+    pub cost: MicroUsd,
     /// What was logged since the iteration began, so that a step done again after a crash does not say it again.
     pub told: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Begun {
+pub struct PendingAction {
     pub index: u32,
     pub kind: String,
     pub brief: String,
-    pub before: Before,
+    pub before: PreActionState,
 }
 
 /// The iteration that ended last.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Finished {
+pub struct LastIteration {
     pub n: u32,
-    pub outcome: Ended,
+    pub outcome: IterationOutcome,
     pub head: String,
     pub summary: String,
-    pub wish: Option<Wish>,
+    pub wish: Option<FinalAction>,
     pub scored: bool,
     pub newly_verified: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PullRequest {
+pub struct RunPullRequest {
     pub url: String,
     pub number: u64,
     /// The commit its text was last written for.
@@ -177,30 +178,30 @@ pub struct PullRequest {
 }
 
 /// The kind of the one action of an agent's iteration.
-pub const SESSION: &str = "session";
+pub const SESSION_ACTION: &str = "session";
 
 /// The word an update of a pull request is given when it carries the final proof.
-pub const PROVED: &str = "proved";
+pub const PROVED_UPDATE: &str = "proved";
 
 /// All that is known of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct State {
-    pub started: Box<Started>,
-    pub status: Status,
+pub struct RunState {
+    pub started: Box<RunStart>,
+    pub status: RunStatus,
     pub budget: Budget,
-    pub spent: Spent,
+    pub spent: BudgetUsage,
     /// What each model was asked and paid, by its name.
-    pub models: BTreeMap<String, Share>,
+    pub models: BTreeMap<String, ModelUsage>,
     pub profile: String,
     /// The profile that somebody chose; without one it is the default. The ladder goes away from it and comes back.
     pub chosen: Option<String>,
-    pub workplace: Option<Workplace>,
-    pub baseline: Option<Vec<Baseline>>,
+    pub workplace: Option<RunSandbox>,
+    pub baseline: Option<Vec<BaselineProof>>,
     /// Why the base commit makes the run pointless, until it is asked again.
     pub baseline_refused: Option<String>,
-    pub open: Option<Open>,
-    pub last: Option<Finished>,
-    pub window: VecDeque<Sample>,
+    pub open: Option<OpenIteration>,
+    pub last: Option<LastIteration>,
+    pub window: VecDeque<IterationSample>,
     pub scores: VecDeque<f64>,
     pub verified: BTreeSet<String>,
     /// Boxes that held before the sandbox was made anew; the next check proves them again.
@@ -209,29 +210,29 @@ pub struct State {
     pub gate: Option<bool>,
     /// Gutter verdicts since the last progress. An iteration that is neither leaves the ladder where it stands: else a
     /// run that twitches now and then would never get to its second rung.
-    pub climb: Climb,
+    pub climb: LadderPosition,
     /// The score of the last iteration.
-    pub last_score: Option<Score>,
+    pub last_score: Option<LoopScore>,
     /// A gutter was scored and nothing was done about it yet.
     pub unmitigated: bool,
     /// The mitigation was to wait for a person, and the run does not rest yet.
     pub pause_due: bool,
     pub rotate_because: Option<String>,
-    pub diagnoses: Diagnoses,
+    pub diagnoses: DiagnosisProgress,
     /// Which text of the task counts, counted from 1.
     pub task_revision: u32,
-    pub warned: BTreeMap<Limit, u8>,
+    pub warned: BTreeMap<BudgetKind, u8>,
     pub imported: Option<String>,
     pub import_stopped: Option<String>,
     /// What a reviewer should see in what was handed over, each once.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ReviewFinding>,
     pub commits: u32,
     pub pushed: Option<String>,
     /// Milestones that were complete when the branch was last pushed.
     pub pushed_milestones: BTreeSet<String>,
-    pub pull_request: Option<PullRequest>,
+    pub pull_request: Option<RunPullRequest>,
     /// Results of the final proof on the pushed commit, by command.
-    pub proof: BTreeMap<String, Checked>,
+    pub proof: BTreeMap<String, RunCheckResult>,
     /// What the run may reach: what it started with and what people added.
     pub policy: Policy,
     /// How many hosts and ports were refused.
@@ -241,7 +242,7 @@ pub struct State {
     /// How often in a row the run has waited for a provider that gave no answer.
     pub waited: u32,
     /// How far the audit file is anchored.
-    pub audited: Option<Head>,
+    pub audited: Option<AuditHead>,
     pub started_at: Timestamp,
     pub last_at: Timestamp,
     pub last_seq: u64,
@@ -260,9 +261,9 @@ pub enum BadHistory {
     SecondStart { seq: u64 },
 }
 
-impl State {
+impl RunState {
     /// Folds a whole history.
-    pub fn of(lines: impl IntoIterator<Item = Line>) -> Result<Self, BadHistory> {
+    pub fn from_events(lines: impl IntoIterator<Item = EventLine>) -> Result<Self, BadHistory> {
         let mut lines = lines.into_iter();
         let mut state = Self::begin(lines.next().ok_or(BadHistory::Empty)?)?;
         for line in lines {
@@ -272,15 +273,20 @@ impl State {
     }
 
     /// Begins a run with its first event.
-    pub fn begin(line: Line) -> Result<Self, BadHistory> {
+    pub fn begin(line: EventLine) -> Result<Self, BadHistory> {
         let Event::RunStarted(started) = line.event else {
             return Err(BadHistory::NoStart { found: line.event.kind() });
         };
         let carried = started.carried.clone();
         Ok(Self {
-            status: Status::Preparing,
+            status: RunStatus::Preparing,
             budget: started.budget.clone(),
-            spent: Spent { iterations: carried.iterations, wall_ms: 0, cost: carried.cost, tokens: carried.tokens },
+            spent: BudgetUsage {
+                iterations: carried.iterations,
+                wall_ms: 0,
+                cost: carried.cost,
+                tokens: carried.tokens,
+            },
             models: BTreeMap::new(),
             profile: started.profiles.default.name.clone(),
             chosen: None,
@@ -294,12 +300,12 @@ impl State {
             verified: BTreeSet::new(),
             reclaim: BTreeSet::new(),
             gate: None,
-            climb: Climb::default(),
+            climb: LadderPosition::default(),
             last_score: None,
             unmitigated: false,
             pause_due: false,
             rotate_because: None,
-            diagnoses: Diagnoses::default(),
+            diagnoses: DiagnosisProgress::default(),
             task_revision: 1,
             warned: BTreeMap::new(),
             imported: None,
@@ -323,13 +329,13 @@ impl State {
     }
 
     /// Folds one more event.
-    pub fn apply(&mut self, line: &Line) -> Result<(), BadHistory> {
+    pub fn apply(&mut self, line: &EventLine) -> Result<(), BadHistory> {
         if line.seq != self.last_seq + 1 {
             return Err(BadHistory::Gap { last: self.last_seq, found: line.seq });
         }
         // Time counts while the run is active; the gap before a resume is nobody's work.
-        if self.status.active() && !matches!(line.event, Event::Resumed { .. }) {
-            self.spent.wall_ms = self.spent.wall_ms.saturating_add(self.passed(line));
+        if self.status.is_active() && !matches!(line.event, Event::Resumed { .. }) {
+            self.spent.wall_ms = self.spent.wall_ms.saturating_add(self.elapsed_ms(line));
         }
         self.last_seq = line.seq;
         self.last_at = self.last_at.max(line.at);
@@ -337,18 +343,18 @@ impl State {
     }
 
     /// Returns how long a line is after the last one, in milliseconds.
-    pub fn passed(&self, line: &Line) -> u64 {
+    pub fn elapsed_ms(&self, line: &EventLine) -> u64 {
         let by_the_wall = line.at.as_millisecond().saturating_sub(self.last_at.as_millisecond());
         line.passed_ms.unwrap_or_else(|| u64::try_from(by_the_wall).unwrap_or(0))
     }
 
-    fn fold(&mut self, line: &Line) -> Result<(), BadHistory> {
+    fn fold(&mut self, line: &EventLine) -> Result<(), BadHistory> {
         match &line.event {
             Event::RunStarted(_) => return Err(BadHistory::SecondStart { seq: line.seq }),
             Event::SandboxReady { sandbox, backend, isolated, start, head, reclaim } => {
-                self.status = Status::Running;
-                self.moved_in(start, head, reclaim);
-                self.workplace = Some(Workplace {
+                self.status = RunStatus::Running;
+                self.apply_sandbox_ready(start, head, reclaim);
+                self.workplace = Some(RunSandbox {
                     sandbox: sandbox.clone(),
                     backend: backend.clone(),
                     isolated: *isolated,
@@ -366,50 +372,54 @@ impl State {
                 self.models.entry(model.clone()).or_default().add(answer.times(), *cost);
                 self.spent.cost += *cost;
                 self.spent.tokens = self.spent.tokens.saturating_add(usage.total());
-                if let Answer::Through { times, .. } = answer {
+                if let ModelCallOutcome::Through { times, .. } = answer {
                     self.through = self.through.saturating_add(*times);
                 }
-                if !matches!(answer, Answer::Lost | Answer::Through { .. }) {
+                if !matches!(answer, ModelCallOutcome::Lost | ModelCallOutcome::Through { .. }) {
                     self.waited = 0;
                 }
                 match &mut self.open {
-                    Some(open) => open.called(answer, *cost),
-                    None => self.diagnoses.called(answer),
+                    Some(open) => open.record_call(answer, *cost),
+                    None => self.diagnoses.record_call(answer),
                 }
             }
             Event::ActionStarted { index, kind, brief, before, .. } => {
                 if let Some(open) = &mut self.open {
-                    open.begun =
-                        Some(Begun { index: *index, kind: kind.clone(), brief: brief.clone(), before: before.clone() });
+                    open.begun = Some(PendingAction {
+                        index: *index,
+                        kind: kind.clone(),
+                        brief: brief.clone(),
+                        before: before.clone(),
+                    });
                 }
             }
             Event::ActionFinished { index, outcome, detail, .. } => {
-                if *outcome != Outcome::Cut {
+                if *outcome != ActionOutcome::Cut {
                     self.waited = 0;
                 }
                 if let Some(open) = &mut self.open {
-                    open.acted(*index, *outcome, detail);
+                    open.record_action(*index, *outcome, detail);
                 }
             }
             Event::CheckFinished { stage, command, proves, code, timed_out, duration_ms, output, .. } => {
-                let checked = Checked {
+                let checked = RunCheckResult {
                     proves: proves.clone(),
                     code: *code,
                     timed_out: *timed_out,
                     duration_ms: *duration_ms,
                     output: output.clone(),
                 };
-                self.checked(*stage, command, checked);
+                self.record_check(*stage, command, checked);
             }
             Event::IterationFinished { n, outcome, head, summary, sample, verified } => {
                 self.close_iteration(*n, *outcome, head, summary, sample, verified);
             }
-            Event::GutterScored { score, .. } => self.scored(score),
+            Event::GutterScored { score, .. } => self.record_score(score),
             Event::MitigationApplied { rung, profile, why, cause, .. } => match (&mut self.open, cause) {
                 // The ladder is climbed between iterations: older runs told of both in the same words.
                 (Some(open), _) => profile.clone_into(&mut open.profile),
-                (None, Cause::Provider) => (),
-                (None, Cause::Gutter) => self.mitigated(*rung, profile, why),
+                (None, MitigationCause::Provider) => (),
+                (None, MitigationCause::Gutter) => self.apply_mitigation(*rung, profile, why),
             },
             Event::BudgetWarned { limit, percent } => {
                 self.warned.insert(*limit, *percent);
@@ -418,7 +428,7 @@ impl State {
                 self.import_stopped =
                     findings.iter().find(|finding| finding.stop).map(|finding| finding.detail.clone());
                 if self.import_stopped.is_none() {
-                    self.found(findings);
+                    self.add_findings(findings);
                     self.imported = Some(sha.clone());
                     self.commits = *commits;
                 }
@@ -430,23 +440,25 @@ impl State {
                 self.pushed = Some(sha.clone());
                 self.pushed_milestones = self.complete_milestones();
             }
-            Event::PrOpened { url, number } => self.told(url, *number, ""),
-            Event::PrUpdated { url, number, why } => self.told(url, *number, why),
+            Event::PrOpened { url, number } => self.record_pull_request(url, *number, ""),
+            Event::PrUpdated { url, number, why } => self.record_pull_request(url, *number, why),
             Event::PolicyDenied { count, .. } => self.denied = self.denied.saturating_add(u32::from(*count == 1)),
-            Event::AuditAnchored { lines, head } => self.audited = Some(Head { lines: *lines, hash: head.clone() }),
+            Event::AuditAnchored { lines, head } => {
+                self.audited = Some(AuditHead { lines: *lines, hash: head.clone() })
+            }
             Event::Paused { reason, next } => {
                 self.pause_due = false;
-                self.waited = self.waited.saturating_add(u32::from(matches!(reason, Reason::Outage { .. })));
-                self.status = Status::Paused { reason: reason.clone(), next: next.clone() };
+                self.waited = self.waited.saturating_add(u32::from(matches!(reason, RunStopReason::Outage { .. })));
+                self.status = RunStatus::Paused { reason: reason.clone(), next: next.clone() };
             }
-            Event::Resumed { by } => self.resumed(by),
-            Event::ControlApplied { control, .. } => self.controlled(control),
+            Event::Resumed { by } => self.apply_resume(by),
+            Event::ControlApplied { control, .. } => self.apply_control(control),
             Event::RunFinished { verdict, next } => {
                 let next = next.clone();
                 self.status = match verdict {
-                    Verdict::Succeeded => Status::Succeeded,
-                    Verdict::Failed { reason } => Status::Failed { reason: reason.clone(), next },
-                    Verdict::Stopped { reason } => Status::Stopped { reason: reason.clone(), next },
+                    RunVerdict::Succeeded => RunStatus::Succeeded,
+                    RunVerdict::Failed { reason } => RunStatus::Failed { reason: reason.clone(), next },
+                    RunVerdict::Stopped { reason } => RunStatus::Stopped { reason: reason.clone(), next },
                 };
             }
             Event::Log { text, .. } => {
@@ -455,8 +467,8 @@ impl State {
                 }
             }
             Event::DiagnosisWritten { n, proposals, guardrails, unasked, .. } => {
-                let auto = self.started.diagnose.apply == Apply::Auto;
-                self.diagnoses.written(*n, *proposals, *guardrails, auto.then_some(unasked));
+                let auto = self.started.diagnose.apply == ApplyMode::Auto;
+                self.diagnoses.record_written(*n, *proposals, *guardrails, auto.then_some(unasked));
             }
             Event::CiChanged { .. } => (),
         }
@@ -464,7 +476,7 @@ impl State {
     }
 
     /// A sandbox made anew holds only what was handed over: the iteration under way begins again, boxes are re-proved.
-    fn moved_in(&mut self, start: &str, head: &str, reclaim: &[String]) {
+    fn apply_sandbox_ready(&mut self, start: &str, head: &str, reclaim: &[String]) {
         self.open = None;
         if let Some(last) = &mut self.last {
             last.wish = None;
@@ -482,7 +494,7 @@ impl State {
     fn open_iteration(&mut self, n: u32, profile: &str, because: Option<&str>, (head, tree): (&str, &str)) {
         self.spent.iterations = n;
         self.rotate_because = None;
-        self.open = Some(Open {
+        self.open = Some(OpenIteration {
             n,
             profile: profile.to_owned(),
             because: because.map(str::to_owned),
@@ -497,19 +509,19 @@ impl State {
             failed: None,
             wish: None,
             checks: BTreeMap::new(),
-            cost: Micros::ZERO,
+            cost: MicroUsd::ZERO,
             told: BTreeSet::new(),
         });
     }
 
-    fn checked(&mut self, stage: Stage, command: &str, checked: Checked) {
+    fn record_check(&mut self, stage: CheckStage, command: &str, checked: RunCheckResult) {
         match stage {
-            Stage::Iteration => {
+            CheckStage::Iteration => {
                 if let Some(open) = &mut self.open {
                     open.checks.insert(command.to_owned(), checked);
                 }
             }
-            Stage::Proof => {
+            CheckStage::Proof => {
                 if !checked.passed() {
                     // What holds only in the work sandbox was never proved.
                     for id in &checked.proves {
@@ -527,15 +539,18 @@ impl State {
     fn close_iteration(
         &mut self,
         n: u32,
-        outcome: Ended,
+        outcome: IterationOutcome,
         head: &str,
         summary: &str,
-        sample: &Sample,
+        sample: &IterationSample,
         verified: &[String],
     ) {
         let open = self.open.take();
         let gate = open.as_ref().and_then(|open| {
-            open.checks.values().find(|checked| checked.proves.iter().any(|id| id == "test")).map(Checked::passed)
+            open.checks
+                .values()
+                .find(|checked| checked.proves.iter().any(|id| id == "test"))
+                .map(RunCheckResult::passed)
         });
         if gate.is_some() || sample.changed_lines > 0 {
             self.gate = gate;
@@ -543,10 +558,10 @@ impl State {
         self.verified = verified.iter().cloned().collect();
         self.reclaim.clear();
         self.window.push_back(sample.clone());
-        if self.window.len() > WINDOW {
+        if self.window.len() > SCORE_WINDOW {
             self.window.pop_front();
         }
-        self.last = Some(Finished {
+        self.last = Some(LastIteration {
             n,
             outcome,
             head: head.to_owned(),
@@ -557,22 +572,22 @@ impl State {
         });
     }
 
-    fn found(&mut self, findings: &[Finding]) {
+    fn add_findings(&mut self, findings: &[ReviewFinding]) {
         for finding in findings {
-            if self.findings.len() < FINDINGS && !self.findings.contains(finding) {
+            if self.findings.len() < MAX_FINDINGS && !self.findings.contains(finding) {
                 self.findings.push(finding.clone());
             }
         }
     }
 
-    fn told(&mut self, url: &str, number: u64, why: &str) {
-        let (url, sha, proved) = (url.to_owned(), self.pushed.clone(), why == PROVED);
-        self.pull_request = Some(PullRequest { url, number, sha, proved });
+    fn record_pull_request(&mut self, url: &str, number: u64, why: &str) {
+        let (url, sha, proved) = (url.to_owned(), self.pushed.clone(), why == PROVED_UPDATE);
+        self.pull_request = Some(RunPullRequest { url, number, sha, proved });
     }
 
-    fn scored(&mut self, score: &Score) {
+    fn record_score(&mut self, score: &LoopScore) {
         self.scores.push_back(score.total);
-        if self.scores.len() > SCORES {
+        if self.scores.len() > MAX_SCORES {
             self.scores.pop_front();
         }
         let mut progress = score.veto.is_some();
@@ -583,74 +598,74 @@ impl State {
         self.unmitigated = score.is_gutter();
         self.last_score = Some(score.clone());
         if score.is_gutter() {
-            self.climb.up();
+            self.climb.count_verdict();
         } else if progress {
-            self.climb = Climb::default();
+            self.climb = LadderPosition::default();
             let own = self.chosen.as_ref().unwrap_or(&self.started.profiles.default.name);
             self.profile.clone_from(own);
         }
     }
 
-    fn mitigated(&mut self, rung: Rung, profile: &str, why: &str) {
+    fn apply_mitigation(&mut self, rung: LadderRung, profile: &str, why: &str) {
         self.unmitigated = false;
         self.waited = 0;
-        self.pause_due = rung == Rung::Pause;
+        self.pause_due = rung == LadderRung::Pause;
         profile.clone_into(&mut self.profile);
-        if rung == Rung::Diagnose {
-            self.diagnoses.want();
+        if rung == LadderRung::Diagnose {
+            self.diagnoses.request();
         }
-        if matches!(rung, Rung::Rotate | Rung::Fallback | Rung::Diagnose) {
+        if matches!(rung, LadderRung::Rotate | LadderRung::Fallback | LadderRung::Diagnose) {
             self.rotate_because = Some(why.to_owned());
         }
     }
 
     /// Takes back what made the run rest: a person has seen it and wants it to go on. Nothing else is forgotten, because
     /// a run whose process was killed did not rest, and what it was about to do is still to be done.
-    fn resumed(&mut self, by: &str) {
+    fn apply_resume(&mut self, by: &str) {
         let reason = match &self.status {
-            Status::Paused { reason, .. } | Status::Failed { reason, .. } | Status::Stopped { reason, .. } => {
+            RunStatus::Paused { reason, .. } | RunStatus::Failed { reason, .. } | RunStatus::Stopped { reason, .. } => {
                 Some(reason)
             }
-            Status::Queued | Status::Preparing | Status::Running | Status::Succeeded => None,
+            RunStatus::Queued | RunStatus::Preparing | RunStatus::Running | RunStatus::Succeeded => None,
         };
         match reason {
-            Some(Reason::Gutter) => {
+            Some(RunStopReason::Gutter) => {
                 // What went before no longer counts against the next tries, but how often it came to that does, until
                 // the run ends for it.
-                if self.status.ended() {
-                    self.climb = Climb::default();
+                if self.status.is_ended() {
+                    self.climb = LadderPosition::default();
                 } else {
                     let fallback = self.started.profiles.fallback.as_ref().map(|profile| profile.name.as_str());
-                    self.climb.resumed(&self.started.ladder, fallback, self.budget.consecutive_gutter);
+                    self.climb.reset_on_resume(&self.started.ladder, fallback, self.budget.consecutive_gutter);
                 }
                 self.window.clear();
                 self.unmitigated = false;
             }
-            Some(Reason::NeedsDecision { .. } | Reason::GaveUp { .. } | Reason::Asked) => {
+            Some(RunStopReason::NeedsDecision { .. } | RunStopReason::GaveUp { .. } | RunStopReason::Asked) => {
                 if let Some(last) = &mut self.last {
                     last.wish = None;
                 }
             }
-            Some(Reason::Findings { .. }) => {
+            Some(RunStopReason::Findings { .. }) => {
                 // What was verified has not been handed over: it is proved again, with what the next iteration changes.
                 self.import_stopped = None;
                 self.gate = None;
                 self.reclaim.append(&mut self.verified);
             }
-            Some(Reason::Baseline { .. }) => self.resumed_after_refusal(),
+            Some(RunStopReason::Baseline { .. }) => self.recheck_after_resume(),
             _ => (),
         }
         // Who waits for a provider that never answers must come to a person in the end.
-        if by != RESET_TIME && by != WAITED {
+        if by != RESUMED_BY_RESET_TIME && by != RESUMED_BY_WAIT {
             self.waited = 0;
             if let Some(open) = &mut self.open {
                 open.cut = 0;
             }
         }
-        self.status = if self.workplace.is_some() { Status::Running } else { Status::Preparing };
+        self.status = if self.workplace.is_some() { RunStatus::Running } else { RunStatus::Preparing };
     }
 
-    fn controlled(&mut self, control: &Control) {
+    fn apply_control(&mut self, control: &Control) {
         match control {
             Control::SetProfile { name } => {
                 self.profile.clone_from(name);
@@ -661,15 +676,15 @@ impl State {
                     Some(why.clone().unwrap_or_else(|| "a person asked for a fresh session".to_owned()));
             }
             Control::RaiseBudget { iterations, minutes, cost_usd, tokens } => {
-                self.budget.raise(*iterations, *minutes, Micros::from_usd(*cost_usd), *tokens);
+                self.budget.raise(*iterations, *minutes, MicroUsd::from_usd(*cost_usd), *tokens);
                 self.warned.clear();
             }
             // Only rules are ever applied; a text that is none changes nothing.
-            Control::AllowHost { host } => drop(self.policy.allow_also(host)),
-            Control::DenyHost { host } => drop(self.policy.deny_also(host)),
-            Control::EditTask(edit) => self.edited(edit),
-            Control::Diagnose => self.diagnoses.want(),
-            Control::ApplyProposal { number } => self.diagnoses.applied(*number),
+            Control::AllowHost { host } => drop(self.policy.add_allow(host)),
+            Control::DenyHost { host } => drop(self.policy.add_deny(host)),
+            Control::EditTask(edit) => self.apply_task_edit(edit),
+            Control::Diagnose => self.diagnoses.request(),
+            Control::ApplyProposal { number } => self.diagnoses.record_applied(*number),
             // Their effect is a file or another event.
             Control::Pause | Control::Resume | Control::Stop | Control::Note { .. } | Control::Guardrail { .. } => (),
         }
@@ -693,7 +708,7 @@ impl State {
     }
 
     /// Returns the boxes that a sandbox made anew has to prove again: what holds, and what was to be proved already.
-    pub fn held(&self) -> Vec<String> {
+    pub fn boxes_to_reprove(&self) -> Vec<String> {
         self.verified.union(&self.reclaim).cloned().collect()
     }
 
@@ -707,22 +722,24 @@ impl State {
     }
 
     /// Returns the exit code of a process that ends while the run stands like this.
-    pub fn exit(&self) -> Exit {
+    pub fn exit(&self) -> RalphExitCode {
         match &self.status {
-            Status::Succeeded => Exit::Success,
-            Status::Queued | Status::Preparing | Status::Running => Exit::Failed,
-            Status::Paused { reason, .. } => match reason {
-                Reason::Auth { .. } => Exit::Auth,
-                Reason::Interrupted => Exit::Interrupted,
-                Reason::SandboxLost | Reason::SandboxBroken { .. } | Reason::Host { .. } => Exit::NotReady,
-                _ => Exit::Paused,
+            RunStatus::Succeeded => RalphExitCode::Success,
+            RunStatus::Queued | RunStatus::Preparing | RunStatus::Running => RalphExitCode::Failed,
+            RunStatus::Paused { reason, .. } => match reason {
+                RunStopReason::Auth { .. } => RalphExitCode::Auth,
+                RunStopReason::Interrupted => RalphExitCode::Interrupted,
+                RunStopReason::SandboxLost | RunStopReason::SandboxBroken { .. } | RunStopReason::Host { .. } => {
+                    RalphExitCode::NotReady
+                }
+                _ => RalphExitCode::Paused,
             },
-            Status::Failed { reason, .. } | Status::Stopped { reason, .. } => match reason {
-                Reason::Budget { .. } => Exit::Budget,
-                Reason::Auth { .. } => Exit::Auth,
-                Reason::Interrupted => Exit::Interrupted,
-                Reason::Baseline { .. } => Exit::Usage,
-                _ => Exit::Failed,
+            RunStatus::Failed { reason, .. } | RunStatus::Stopped { reason, .. } => match reason {
+                RunStopReason::Budget { .. } => RalphExitCode::Budget,
+                RunStopReason::Auth { .. } => RalphExitCode::Auth,
+                RunStopReason::Interrupted => RalphExitCode::Interrupted,
+                RunStopReason::Baseline { .. } => RalphExitCode::Usage,
+                _ => RalphExitCode::Failed,
             },
         }
     }
@@ -733,37 +750,37 @@ impl State {
     }
 }
 
-impl Open {
-    fn called(&mut self, answer: &Answer, cost: Micros) {
+impl OpenIteration {
+    fn record_call(&mut self, answer: &ModelCallOutcome, cost: MicroUsd) {
         self.calls = self.calls.saturating_add(1);
         self.cost += cost;
         match answer {
-            Answer::Actions { count, response } => self.answer = Some((*count, response.clone())),
-            Answer::Invalid { error } => self.invalid.push(error.clone()),
-            Answer::Lost | Answer::Through { .. } | Answer::Diagnosis { .. } => (),
+            ModelCallOutcome::Actions { count, response } => self.answer = Some((*count, response.clone())),
+            ModelCallOutcome::Invalid { error } => self.invalid.push(error.clone()),
+            ModelCallOutcome::Lost | ModelCallOutcome::Through { .. } | ModelCallOutcome::Diagnosis { .. } => (),
         }
     }
 
-    fn acted(&mut self, index: u32, outcome: Outcome, detail: &str) {
+    fn record_action(&mut self, index: u32, outcome: ActionOutcome, detail: &str) {
         let begun = self.begun.take();
-        if outcome == Outcome::Cut {
+        if outcome == ActionOutcome::Cut {
             self.cut = self.cut.saturating_add(1);
             return;
         }
         self.next_action = index.saturating_add(1);
-        if begun.as_ref().is_some_and(|begun| begun.kind == SESSION) {
+        if begun.as_ref().is_some_and(|begun| begun.kind == SESSION_ACTION) {
             self.answer = Some((1, String::new()));
         }
-        if outcome != Outcome::Ok {
+        if outcome != ActionOutcome::Ok {
             self.failed = Some(detail.to_owned());
             return;
         }
         let why = detail.to_owned();
         self.wish = match begun.as_ref().map(|begun| begun.kind.as_str()) {
-            Some("rotate") => Some(Wish::Rotate { why }),
-            Some("pause") => Some(Wish::Pause { why }),
-            Some("stop_success") => Some(Wish::StopSuccess { why }),
-            Some("stop_failure") => Some(Wish::StopFailure { why }),
+            Some("rotate") => Some(FinalAction::Rotate { why }),
+            Some("pause") => Some(FinalAction::Pause { why }),
+            Some("stop_success") => Some(FinalAction::StopSuccess { why }),
+            Some("stop_failure") => Some(FinalAction::StopFailure { why }),
             _ => self.wish.take(),
         };
     }

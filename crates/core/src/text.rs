@@ -4,13 +4,13 @@
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
-        .map(|candidate| (likeness(word, candidate), candidate))
+        .map(|candidate| (similarity(word, candidate), candidate))
         .filter(|(score, _)| *score >= 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
 }
 
-fn likeness(word: &str, candidate: &str) -> f64 {
+fn similarity(word: &str, candidate: &str) -> f64 {
     let alike = strsim::jaro_winkler(word, candidate);
     // One slip of the finger in a short word weighs too much in the measure above: `rnu` means `run`.
     let slip = (3..=64).contains(&word.len()) && strsim::osa_distance(word, candidate) == 1;
@@ -37,7 +37,7 @@ pub fn slug(title: &str, max: usize) -> String {
 }
 
 /// Removes escape sequences and control characters, so that text an agent wrote cannot drive a terminal.
-pub fn plain(text: &str) -> String {
+pub fn strip_control(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -149,7 +149,7 @@ mod tests {
             ("\u{1b}(Bq\u{1b}", "q"),
             ("\u{202e}evil", "evil"),
         ] {
-            assert_eq!(plain(text), want, "{text:?}");
+            assert_eq!(strip_control(text), want, "{text:?}");
         }
     }
 

@@ -2,28 +2,28 @@
 //!
 //! What a line says and whether a file is as it was written is judged in `ralph_core::audit`.
 
-mod book;
-mod calls;
+mod call_log;
+mod convert;
 mod denials;
-mod own;
+mod engine_calls;
 mod read;
-mod refused;
-mod told;
+mod refusals;
+mod writer;
 
-pub use book::Book;
-pub use calls::{Calls, Charged};
-pub use denials::Denials;
+pub use call_log::{LoggedCharge, ModelCallLog};
+pub use denials::DenialCounter;
 #[cfg(target_os = "linux")]
 pub(crate) use denials::is_refusal;
-pub use own::{Ended, Own};
-pub use read::{Entry, Reader, verify};
-pub use refused::refused;
+pub use engine_calls::{EngineCallResult, EngineCallTarget};
+pub use read::{AuditLine, AuditReader, verify};
+pub use refusals::read_refusals;
+pub use writer::AuditLog;
 
 use std::path::PathBuf;
 
-use crate::store::Folder;
+use crate::store::RunFolder;
 
 /// Returns where the audit file of a run stands.
-pub fn path(folder: &Folder) -> PathBuf {
+pub fn path(folder: &RunFolder) -> PathBuf {
     folder.path().join("audit.jsonl")
 }

@@ -3,37 +3,37 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ralph_core::decide::{self, Due};
-use ralph_core::event::{Baseline, BaselineVerdict, Started};
-use ralph_core::lint::{self, BaselineCheck, BaselineRun, Finding, Rule, Severity};
+use ralph_core::decide::{self, DueCheck};
+use ralph_core::event::{BaselineProof, BaselineVerdict, RunStart};
+use ralph_core::lint::{self, BaselineCheck, BaselineRun, LintFinding, LintRule, Severity};
 use ralph_core::text;
 
 use crate::check;
 use crate::error::Error;
-use crate::git::Bare;
-use crate::host::Host;
-use crate::run::{Role, discard, fresh, restarts};
+use crate::git::BareRepo;
+use crate::host::HostContext;
+use crate::run::{SandboxRole, discard_sandbox, egress_restarts, fresh_sandbox};
 
 /// A check is repeated to find out whether it is flaky only while it is quick.
 const QUICK_MS: u64 = 5_000;
 
 /// How often a quick check runs.
-const RUNS: usize = 3;
+const REPEAT_COUNT: usize = 3;
 
 /// What the base commit says to every proof.
 #[derive(Debug)]
-pub struct Report {
+pub struct BaselineReport {
     pub checks: Vec<BaselineCheck>,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<LintFinding>,
     /// Secrets that the proofs printed, and where they were seen.
-    pub seen: Vec<(String, &'static str)>,
-    due: Vec<Due>,
+    pub leaked_secrets: Vec<(String, &'static str)>,
+    due: Vec<DueCheck>,
 }
 
-impl Report {
+impl BaselineReport {
     /// Returns the report as the event tells it.
-    pub fn lines(&self) -> Vec<Baseline> {
-        let line = |(due, check): (&Due, &BaselineCheck)| Baseline {
+    pub fn lines(&self) -> Vec<BaselineProof> {
+        let line = |(due, check): (&DueCheck, &BaselineCheck)| BaselineProof {
             proves: due.proves.clone(),
             command: due.command.clone(),
             verdict: verdict(check),
@@ -47,8 +47,14 @@ impl Report {
 }
 
 /// Runs every proof on the base commit.
-pub async fn check(host: &Host, bare: &Bare, scratch: &Path, started: &Started, sha: &str) -> Result<Report, Error> {
-    let sandbox = fresh(host, bare, scratch, started, sha, Role::Baseline).await?;
+pub async fn check(
+    host: &HostContext,
+    bare: &BareRepo,
+    scratch: &Path,
+    started: &RunStart,
+    sha: &str,
+) -> Result<BaselineReport, Error> {
+    let sandbox = fresh_sandbox(host, bare, scratch, started, sha, SandboxRole::Baseline).await?;
     let due = decide::proof_due(started);
     let redactor = host.redactor();
     let timeout = Duration::from_secs(started.check_timeout_s);
@@ -56,11 +62,11 @@ pub async fn check(host: &Host, bare: &Bare, scratch: &Path, started: &Started, 
     let mut trouble = None;
     'all: for due in &due {
         let mut runs = Vec::new();
-        for _ in 0..RUNS {
-            let before = restarts(host, sandbox.id());
+        for _ in 0..REPEAT_COUNT {
+            let before = egress_restarts(host, sandbox.id());
             let mut ran = check::run(&*sandbox, &due.command, ".", timeout, &redactor).await;
             // What failed because its way out was cut says nothing about the commit.
-            if matches!(&ran, Ok(ran) if !ran.passed()) && restarts(host, sandbox.id()) != before {
+            if matches!(&ran, Ok(ran) if !ran.passed()) && egress_restarts(host, sandbox.id()) != before {
                 ran = check::run(&*sandbox, &due.command, ".", timeout, &redactor).await;
             }
             match ran {
@@ -83,21 +89,21 @@ pub async fn check(host: &Host, bare: &Bare, scratch: &Path, started: &Started, 
             id,
             command: due.command.clone(),
             runs,
-            denied_hosts: refused(host, sandbox.id()),
+            denied_hosts: take_refused_hosts(host, sandbox.id()),
         });
     }
-    discard(&*sandbox).await;
+    discard_sandbox(&*sandbox).await;
     if let Some(error) = trouble {
         return Err(error);
     }
-    let findings = lint::baseline(&checks);
-    Ok(Report { checks, findings, seen: redactor.seen(), due })
+    let findings = lint::lint_baseline(&checks);
+    Ok(BaselineReport { checks, findings, leaked_secrets: redactor.take_sightings(), due })
 }
 
 /// Returns the hosts that were asked for in vain since this was last asked.
-fn refused(host: &Host, sandbox: &str) -> Vec<String> {
+fn take_refused_hosts(host: &HostContext, sandbox: &str) -> Vec<String> {
     #[cfg(target_os = "linux")]
-    return host.egress().refused(sandbox).into_iter().collect();
+    return host.egress().take_refused_hosts(sandbox).into_iter().collect();
     #[cfg(not(target_os = "linux"))]
     {
         let _ = (host, sandbox);
@@ -106,15 +112,15 @@ fn refused(host: &Host, sandbox: &str) -> Vec<String> {
 }
 
 fn verdict(check: &BaselineCheck) -> BaselineVerdict {
-    let found = lint::baseline(std::slice::from_ref(check));
-    let has = |rule: Rule| found.iter().any(|finding| finding.rule == rule);
-    if has(Rule::Flaky) {
+    let found = lint::lint_baseline(std::slice::from_ref(check));
+    let has = |rule: LintRule| found.iter().any(|finding| finding.rule == rule);
+    if has(LintRule::Flaky) {
         BaselineVerdict::Flaky
-    } else if has(Rule::Slow) {
+    } else if has(LintRule::Slow) {
         BaselineVerdict::Slow
-    } else if has(Rule::MissingTool) {
+    } else if has(LintRule::MissingTool) {
         BaselineVerdict::MissingTool
-    } else if has(Rule::DeniedHost) {
+    } else if has(LintRule::DeniedHost) {
         BaselineVerdict::DeniedHost
     } else if check.runs.first().is_some_and(|run| run.code == 0 && !run.timed_out) {
         BaselineVerdict::Vacuous

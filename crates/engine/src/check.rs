@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ralph_core::hash::{Hasher, sha256};
+use ralph_core::hash::{Sha256Hasher, sha256};
 use ralph_core::redact::Redactor;
 use ralph_core::text::{head, tail};
-use ralph_sandbox::{Exec, Kept, Sandbox, Sink, Status, Stream};
+use ralph_sandbox::{ExecRequest, ExecStatus, HeadTailBuffer, OutputSink, OutputStream, Sandbox};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -15,14 +15,14 @@ use crate::error::Error;
 const TEXT_CAP: usize = 512 << 10;
 
 /// What an alarm calls it when a secret stands in what a command prints.
-const PLACE: &str = "the output of a command";
+const ALARM_SOURCE: &str = "the output of a command";
 
 /// How much of its error output is looked at for a failure signature.
 const STDERR_CAP: usize = 16 << 10;
 
 /// A command that ran to its end, was killed at its timeout, or was killed by a signal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Ran {
+pub(crate) struct CommandResult {
     pub(crate) code: i32,
     pub(crate) timed_out: bool,
     pub(crate) duration_ms: u64,
@@ -33,13 +33,13 @@ pub(crate) struct Ran {
     pub(crate) complaint: String,
 }
 
-impl Ran {
+impl CommandResult {
     pub(crate) fn passed(&self) -> bool {
         self.code == 0 && !self.timed_out
     }
 
     /// Says in one line how it ended, with the last thing it printed.
-    pub(crate) fn verdict(&self, timeout: Duration) -> String {
+    pub(crate) fn summary_line(&self, timeout: Duration) -> String {
         if self.timed_out {
             return format!("no end within {} s; it and all it started were killed", timeout.as_secs());
         }
@@ -56,26 +56,27 @@ pub(crate) async fn run(
     cwd: &str,
     timeout: Duration,
     redactor: &Redactor,
-) -> Result<Ran, Error> {
-    let mut sink = Recorder {
-        stdout: Hasher::default(),
-        stderr: Hasher::default(),
-        text: Kept::new(TEXT_CAP),
-        complaint: Kept::new(STDERR_CAP),
+) -> Result<CommandResult, Error> {
+    let mut sink = OutputRecorder {
+        stdout: Sha256Hasher::default(),
+        stderr: Sha256Hasher::default(),
+        text: HeadTailBuffer::new(TEXT_CAP),
+        complaint: HeadTailBuffer::new(STDERR_CAP),
     };
-    let mut exec = Exec::shell(line, timeout).cwd(cwd);
+    let mut exec = ExecRequest::shell(line, timeout).cwd(cwd);
     // Without its own `.git`, a clone must not be taken for a part of whatever repository lies further up.
     if let Some(above) = sandbox.workspace().parent().and_then(Path::to_str) {
         exec = exec.env("GIT_CEILING_DIRECTORIES", above);
     }
     let exit = sandbox.exec(&exec, &mut sink).await?;
-    let text = redactor.redact_in(PLACE, &String::from_utf8_lossy(&sink.text.bytes())).into_owned();
-    let stderr = redactor.redact_in(PLACE, &String::from_utf8_lossy(&sink.complaint.bytes())).into_owned();
+    let text = redactor.redact_and_report(ALARM_SOURCE, &String::from_utf8_lossy(&sink.text.bytes())).into_owned();
+    let stderr =
+        redactor.redact_and_report(ALARM_SOURCE, &String::from_utf8_lossy(&sink.complaint.bytes())).into_owned();
     let complaint = if stderr.trim().is_empty() { tail(&text, 40, STDERR_CAP).to_owned() } else { stderr };
     let both = format!("{} {}", sink.stdout.finish(), sink.stderr.finish());
-    Ok(Ran {
+    Ok(CommandResult {
         code: exit.code(),
-        timed_out: exit.status == Status::TimedOut,
+        timed_out: exit.status == ExecStatus::TimedOut,
         duration_ms: u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
         output_sha256: sha256(both.as_bytes()),
         text,
@@ -84,18 +85,18 @@ pub(crate) async fn run(
 }
 
 /// Hashes each stream apart, because how two streams interleave differs from run to run.
-struct Recorder {
-    stdout: Hasher,
-    stderr: Hasher,
-    text: Kept,
-    complaint: Kept,
+struct OutputRecorder {
+    stdout: Sha256Hasher,
+    stderr: Sha256Hasher,
+    text: HeadTailBuffer,
+    complaint: HeadTailBuffer,
 }
 
-impl Sink for Recorder {
-    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+impl OutputSink for OutputRecorder {
+    fn chunk(&mut self, stream: OutputStream, bytes: &[u8]) {
         match stream {
-            Stream::Stdout => self.stdout.update(bytes),
-            Stream::Stderr => {
+            OutputStream::Stdout => self.stdout.update(bytes),
+            OutputStream::Stderr => {
                 self.stderr.update(bytes);
                 self.complaint.push(bytes);
             }

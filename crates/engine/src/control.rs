@@ -13,31 +13,31 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::error::{Error, file};
-use crate::store::Folder;
+use crate::error::{Error, file_error};
+use crate::store::RunFolder;
 
 /// The longest line the door takes: an edited task file fits.
 const LINE_CAP: u64 = 1 << 20;
 
 /// How long an answer may take: pausing waits for the action under way, and a session may be one.
-const ANSWER_WITHIN: Duration = Duration::from_hours(25);
+const RESPONSE_TIMEOUT: Duration = Duration::from_hours(25);
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Request {
+struct ControlRequest {
     control: Control,
     by: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Answer {
+enum ControlResponse {
     Ok,
     Refused { why: String },
 }
 
 /// A control somebody asked for, waiting to be answered.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct IncomingControl {
     pub(crate) control: Control,
     pub(crate) by: String,
     pub(crate) answer: oneshot::Sender<Result<(), String>>,
@@ -45,24 +45,27 @@ pub(crate) struct Asked {
 
 /// The listening end; it closes when dropped.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct ControlSocket {
     path: PathBuf,
     _task: AbortOnDropHandle<()>,
 }
 
-impl Drop for Door {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         // A socket file left behind is harmless: the next owner replaces it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-impl Door {
+impl ControlSocket {
     /// Opens the door of a run. A `stop` also cancels `halt` at once, so that the action under way ends.
-    pub(crate) fn open(folder: &Folder, halt: CancellationToken) -> Result<(Self, mpsc::Receiver<Asked>), Error> {
+    pub(crate) fn open(
+        folder: &RunFolder,
+        halt: CancellationToken,
+    ) -> Result<(Self, mpsc::Receiver<IncomingControl>), Error> {
         let path = folder.socket_path();
         let _ = std::fs::remove_file(&path);
-        let listener = bind(folder).map_err(file("listen on", &path))?;
+        let listener = bind(folder).map_err(file_error("listen on", &path))?;
         let (sender, receiver) = mpsc::channel(16);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -80,7 +83,7 @@ impl Door {
 }
 
 /// A socket address holds about 100 bytes; going through the folder's descriptor keeps any path short enough.
-fn short(folder: &Folder) -> io::Result<(Option<std::fs::File>, PathBuf)> {
+fn short_socket_path(folder: &RunFolder) -> io::Result<(Option<std::fs::File>, PathBuf)> {
     if cfg!(target_os = "linux") {
         let dir = std::fs::File::open(folder.path())?;
         let path = PathBuf::from(format!("/proc/self/fd/{}/control.sock", dir.as_raw_fd()));
@@ -89,59 +92,64 @@ fn short(folder: &Folder) -> io::Result<(Option<std::fs::File>, PathBuf)> {
     Ok((None, folder.socket_path()))
 }
 
-fn bind(folder: &Folder) -> io::Result<UnixListener> {
-    let (_dir, path) = short(folder)?;
+fn bind(folder: &RunFolder) -> io::Result<UnixListener> {
+    let (_dir, path) = short_socket_path(folder)?;
     UnixListener::bind(path)
 }
 
-async fn serve(stream: UnixStream, sender: mpsc::Sender<Asked>, halt: CancellationToken) -> io::Result<()> {
+async fn serve(stream: UnixStream, sender: mpsc::Sender<IncomingControl>, halt: CancellationToken) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut line = String::new();
     BufReader::new(read.take(LINE_CAP)).read_line(&mut line).await?;
-    let answer = match serde_json::from_str::<Request>(&line) {
-        Ok(request) => pass_on(request, &sender, &halt).await,
-        Err(error) => Answer::Refused { why: format!("not a control: {error}") },
+    let answer = match serde_json::from_str::<ControlRequest>(&line) {
+        Ok(request) => forward(request, &sender, &halt).await,
+        Err(error) => ControlResponse::Refused { why: format!("not a control: {error}") },
     };
     let mut text = serde_json::to_string(&answer).unwrap_or_default();
     text.push('\n');
     write.write_all(text.as_bytes()).await
 }
 
-async fn pass_on(request: Request, sender: &mpsc::Sender<Asked>, halt: &CancellationToken) -> Answer {
+async fn forward(
+    request: ControlRequest,
+    sender: &mpsc::Sender<IncomingControl>,
+    halt: &CancellationToken,
+) -> ControlResponse {
     let (answer, answered) = oneshot::channel();
     let stop = request.control == Control::Stop;
-    if sender.send(Asked { control: request.control, by: request.by, answer }).await.is_err() {
-        return Answer::Refused { why: "the run has just ended".to_owned() };
+    if sender.send(IncomingControl { control: request.control, by: request.by, answer }).await.is_err() {
+        return ControlResponse::Refused { why: "the run has just ended".to_owned() };
     }
     if stop {
         halt.cancel();
     }
     match answered.await {
-        Ok(Ok(())) => Answer::Ok,
-        Ok(Err(why)) => Answer::Refused { why },
-        Err(_) => Answer::Refused { why: "the run ended before it got to it".to_owned() },
+        Ok(Ok(())) => ControlResponse::Ok,
+        Ok(Err(why)) => ControlResponse::Refused { why },
+        Err(_) => ControlResponse::Refused { why: "the run ended before it got to it".to_owned() },
     }
 }
 
 /// Asks a live run for something and waits until it has acknowledged it.
-pub async fn ask(folder: &Folder, control: &Control, by: &str) -> Result<(), Error> {
+pub async fn send(folder: &RunFolder, control: &Control, by: &str) -> Result<(), Error> {
     let run = folder.id();
     let not_running = |_| Error::NotRunning { run: run.clone() };
-    let (_dir, path) = short(folder).map_err(not_running)?;
+    let (_dir, path) = short_socket_path(folder).map_err(not_running)?;
     let stream = UnixStream::connect(path).await.map_err(|_| Error::NotRunning { run: run.clone() })?;
     let (read, mut write) = stream.into_split();
-    let mut text = serde_json::to_string(&Request { control: control.clone(), by: by.to_owned() }).unwrap_or_default();
+    let mut text =
+        serde_json::to_string(&ControlRequest { control: control.clone(), by: by.to_owned() }).unwrap_or_default();
     text.push('\n');
     write.write_all(text.as_bytes()).await.map_err(|_| Error::NotRunning { run: run.clone() })?;
     let mut line = String::new();
     let mut reader = BufReader::new(read.take(LINE_CAP));
-    let read = tokio::time::timeout(ANSWER_WITHIN, reader.read_line(&mut line)).await;
+    let read = tokio::time::timeout(RESPONSE_TIMEOUT, reader.read_line(&mut line)).await;
     if !matches!(read, Ok(Ok(_))) {
         return Err(Error::NotRunning { run: folder.id() });
     }
     match serde_json::from_str(&line) {
-        Ok(Answer::Ok) => Ok(()),
-        Ok(Answer::Refused { why }) => {
+        Ok(ControlResponse::Ok) => Ok(()),
+        Ok(ControlResponse::Refused { why }) => {
             Err(Error::ControlRefused { run: folder.id(), control: control.kind().to_owned(), why })
         }
         Err(_) => Err(Error::NotRunning { run: folder.id() }),

@@ -3,10 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use ralph_core::event::BadLine;
-use ralph_core::exit::Exit;
+use ralph_core::event::BadEventLine;
+use ralph_core::exit::RalphExitCode;
 use ralph_core::redact::SHORTEST;
-use ralph_core::text::plain;
+use ralph_core::text::strip_control;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -21,7 +21,7 @@ pub enum Error {
     #[error("run `{run}` is not running")]
     NotRunning { run: String },
     #[error("event {number} of run `{run}` cannot be read")]
-    BadEvent { run: String, number: u64, source: ralph_core::event::BadLine },
+    BadEvent { run: String, number: u64, source: ralph_core::event::BadEventLine },
     #[error("the events of run `{run}` do not make a run")]
     BadHistory { run: String, source: ralph_core::run::BadHistory },
     #[error("sandbox trouble")]
@@ -41,15 +41,15 @@ pub enum Error {
     #[error("`{variable}` is not set, and profile `{profile}` needs it")]
     NoKey { profile: String, variable: String },
     #[error("profile `{profile}` asks `{host}` over `http://`, and a key (`{name}`) does not travel in the clear")]
-    InTheClear { profile: String, name: String, host: String },
+    PlaintextKey { profile: String, name: String, host: String },
     #[error(
         "profile `{profile}` asks `{host}`, and `{name}` is a subscription of Claude, which nobody but Anthropic may see"
     )]
-    Stranger { profile: String, name: String, host: String },
+    ForeignSubscription { profile: String, name: String, host: String },
     #[error("`{name}` is shorter than {SHORTEST} characters: it could be neither masked nor kept from coming back")]
     ShortSecret { name: String },
     #[error("`{what}` cannot be lent to a sandbox: {why}")]
-    Lend { what: String, why: String },
+    Grant { what: String, why: String },
     #[error("there is no secret `{name}`")]
     NoSecret { name: String },
     #[error("profile `{profile}` cannot be used: {why}")]
@@ -61,7 +61,7 @@ pub enum Error {
     #[error("agent `{name}` cannot be used: {why}")]
     Agent { name: String, why: String },
     #[error("the clone in the sandbox cannot be used any more: {why}")]
-    Spoilt { why: String },
+    CloneUnusable { why: String },
     #[error("the receipt cannot be trusted: {0}")]
     BadReceipt(String),
     #[error("run `{run}` cannot be adopted: {why}")]
@@ -75,7 +75,7 @@ pub enum Error {
     #[error("run `{run}` cannot go on: {why}")]
     CannotResume { run: String, why: String, hint: String },
     #[error("run `{run}` cannot go on: red first: {why}")]
-    RedFirst { run: String, why: String },
+    BaselineRefused { run: String, why: String },
     #[error("could not read the randomness of the system")]
     Random,
 }
@@ -90,7 +90,7 @@ impl Error {
             Self::Ambiguous { candidates, .. } => candidates.first().map(|first| format!("ralph show {first}")),
             Self::Locked { run } => Some(format!("ralph logs -f {run}")),
             Self::NotRunning { run } => Some(format!("ralph resume {run}")),
-            Self::BadEvent { run, source: BadLine::Unknown(_), .. } | Self::BadHistory { run, .. } => {
+            Self::BadEvent { run, source: BadEventLine::Unknown(_), .. } | Self::BadHistory { run, .. } => {
                 Some(format!("`ralph logs {run}` shows what can still be read"))
             }
             Self::BadEvent { source, .. } => source.hint(),
@@ -98,7 +98,7 @@ impl Error {
             Self::CannotRewind { run, .. } => Some(format!("ralph logs {run}")),
             Self::Proposals { .. } => Some("ralph diagnose @ asks for new ones; rename that file first".to_owned()),
             Self::MissingCommit { branch, .. } => {
-                Some(format!("go to the repository, then: git fetch origin {}", plain(branch)))
+                Some(format!("go to the repository, then: git fetch origin {}", strip_control(branch)))
             }
             Self::BadReceipt(_) => Some("get the receipt again from where it was made".to_owned()),
             Self::File { source, .. } => Some(match source.kind() {
@@ -119,15 +119,15 @@ impl Error {
             Self::NoKey { variable, .. } => {
                 Some(format!("ralph secret set {variable}, or export it, or put it into `.env`"))
             }
-            Self::Stranger { host, .. } => Some(ralph_core::secret::subscription(host)),
+            Self::ForeignSubscription { host, .. } => Some(ralph_core::secret::subscription_hint(host)),
             Self::ShortSecret { name } => {
                 Some(format!("have a longer one made where it was issued, then: ralph secret set {name}"))
             }
-            Self::InTheClear { host, .. } => Some(ralph_core::secret::in_the_clear(host)),
+            Self::PlaintextKey { host, .. } => Some(ralph_core::secret::cleartext_hint(host)),
             Self::NoSecret { name } => Some(format!("ralph secret set {name}")),
             Self::Agent { name, why } if why == NOT_INSTALLED => Some(format!("ralph agent install {name}")),
             Self::Agent { .. } => Some("ralph agent ls".to_owned()),
-            Self::Lend { .. } => Some("ralph secret ls".to_owned()),
+            Self::Grant { .. } => Some("ralph secret ls".to_owned()),
             Self::Profile { .. } => {
                 Some("choose another with `--profile NAME`, or correct it in `models.yaml`".to_owned())
             }
@@ -138,48 +138,50 @@ impl Error {
             Self::CannotResume { hint, .. } | Self::CannotAdopt { hint, .. } | Self::NoReceipt { hint, .. } => {
                 Some(hint.clone())
             }
-            Self::RedFirst { run, .. } => Some(format!(
+            Self::BaselineRefused { run, .. } => Some(format!(
                 "ralph edit-task {run} FILE with a proof that fails until its box is done, then ralph resume {run}"
             )),
-            Self::Refused(_) | Self::Spoilt { .. } | Self::Random => None,
+            Self::Refused(_) | Self::CloneUnusable { .. } | Self::Random => None,
         }
     }
 
     /// Returns the exit code of a command that fails with this error.
-    pub fn exit(&self) -> Exit {
+    pub fn exit(&self) -> RalphExitCode {
         match self {
             Self::NoRun { .. }
             | Self::Ambiguous { .. }
             | Self::Refused(_)
             | Self::Profile { .. }
             | Self::Unpriced { .. }
-            | Self::InTheClear { .. }
+            | Self::PlaintextKey { .. }
             | Self::Agent { .. }
             | Self::ControlRefused { .. }
             | Self::NoReceipt { .. }
             | Self::CannotRewind { .. }
-            | Self::RedFirst { .. }
+            | Self::BaselineRefused { .. }
             | Self::CannotAdopt { .. }
             | Self::NotRunning { .. }
-            | Self::Sandbox(ralph_sandbox::Error::Gone { .. } | ralph_sandbox::Error::Name { .. }) => Exit::Usage,
+            | Self::Sandbox(ralph_sandbox::Error::Gone { .. } | ralph_sandbox::Error::Name { .. }) => {
+                RalphExitCode::Usage
+            }
             Self::Git(error) => error.exit(),
             Self::Secret(error) => error.exit(),
             Self::NoKey { .. }
             | Self::NoSecret { .. }
-            | Self::Lend { .. }
-            | Self::Stranger { .. }
-            | Self::ShortSecret { .. } => Exit::Auth,
-            Self::NoBackend { .. } | Self::Sandbox(_) => Exit::NotReady,
+            | Self::Grant { .. }
+            | Self::ForeignSubscription { .. }
+            | Self::ShortSecret { .. } => RalphExitCode::Auth,
+            Self::NoBackend { .. } | Self::Sandbox(_) => RalphExitCode::NotReady,
             Self::File { .. }
             | Self::Proposals { .. }
             | Self::Locked { .. }
             | Self::BadEvent { .. }
             | Self::BadHistory { .. }
-            | Self::Spoilt { .. }
+            | Self::CloneUnusable { .. }
             | Self::BadReceipt(_)
             | Self::MissingCommit { .. }
             | Self::CannotResume { .. }
-            | Self::Random => Exit::Failed,
+            | Self::Random => RalphExitCode::Failed,
         }
     }
 }
@@ -195,7 +197,7 @@ fn no_run(wanted: &str) -> String {
 }
 
 /// Names the file an I/O error happened on.
-pub(crate) fn file(doing: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn file_error(doing: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::File { doing, path, source }
 }

@@ -6,69 +6,69 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ralph_core::env::{CLAUDE_CODE_OAUTH_TOKEN, Env};
-use ralph_core::event::{PinnedAgent, PinnedProfile, Started};
-use ralph_core::profile::{self, Endpoint, Wire};
-use ralph_core::redact::{Redactor, SHORTEST, too_short};
-use ralph_core::secret::Kind;
+use ralph_core::event::{PinnedAgent, PinnedProfile, RunStart};
+use ralph_core::profile::{self, ProfileEndpoint, ProviderProtocol};
+use ralph_core::redact::{Redactor, SHORTEST, is_too_short};
+use ralph_core::secret::SecretKind;
 #[cfg(target_os = "linux")]
-use ralph_sandbox::embedded::{Embedded, Options, User};
-use ralph_sandbox::local::Local;
-use ralph_sandbox::{Backend, Isolation, Layer};
+use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions, HostUser};
+use ralph_sandbox::local::LocalBackend;
+use ralph_sandbox::{Backend, HostLayer, IsolationLevel};
 
 #[cfg(target_os = "linux")]
-use crate::egress::Egress;
+use crate::egress::EgressManager;
 use crate::error::{Error, NOT_INSTALLED};
-use crate::git::{self, Auth, Remote, Repo, Tool};
-use crate::model::scripted::Scripted;
-use crate::model::{self, Model, Pace, Scheme};
-use crate::secret::{Found, Store};
-use crate::store::Home;
+use crate::git::{self, GitAuth, GitProgram, GitRemote, UserRepo};
+use crate::model::scripted::ScriptedModel;
+use crate::model::{self, KeyScheme, LanguageModel, RetryPace};
+use crate::secret::{ResolvedSecret, SecretStore};
+use crate::store::RalphHome;
 
 /// The name of the backend a run uses when nobody says otherwise.
 pub const DEFAULT_BACKEND: &str = if cfg!(target_os = "linux") { "embedded" } else { "local" };
 
 /// The machine, as far as a run may use it.
 #[derive(Debug, Clone)]
-pub struct Host {
-    pub home: Home,
+pub struct HostContext {
+    pub home: RalphHome,
     pub env: Env,
-    pub tool: Tool,
+    pub git: GitProgram,
     /// How long a run waits before it asks a provider again.
-    pub pace: Pace,
+    pub pace: RetryPace,
     /// Keys in use that are too short to be looked for, and whether somebody was told.
-    short: Arc<Mutex<BTreeMap<String, bool>>>,
-    local: Arc<Local>,
+    short_keys: Arc<Mutex<BTreeMap<String, bool>>>,
+    local: Arc<LocalBackend>,
     #[cfg(target_os = "linux")]
-    embedded: Arc<Embedded>,
+    embedded: Arc<EmbeddedBackend>,
     #[cfg(target_os = "linux")]
-    egress: Arc<Egress>,
+    egress: Arc<EgressManager>,
 }
 
-impl Host {
+impl HostContext {
     /// Looks for the programs a run cannot do without.
-    pub async fn open(home: Home, env: Env) -> Result<Self, Error> {
+    pub async fn open(home: RalphHome, env: Env) -> Result<Self, Error> {
         let path = env.get("PATH").unwrap_or("");
-        let tool = Tool::find(OsStr::new(path)).await?;
-        let local = Arc::new(Local::with_path(home.sandboxes_dir(), path.into()));
+        let tool = GitProgram::find(OsStr::new(path)).await?;
+        let local = Arc::new(LocalBackend::with_path(home.sandboxes_dir(), path.into()));
         #[cfg(target_os = "linux")]
-        let egress = Egress::new(home.clone(), Store::open(&home, &env));
+        let egress = EgressManager::new(home.clone(), SecretStore::open(&home, &env));
         #[cfg(target_os = "linux")]
-        let embedded = Arc::new(Embedded::new(Options {
+        let embedded = Arc::new(EmbeddedBackend::new(EmbeddedOptions {
             dir: home.state_dir().join("embedded"),
-            user: env.get("HOME").map(|user| User {
+            user: env.get("HOME").map(|user| HostUser {
                 home: user.into(),
                 path: path.into(),
                 env: env.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             }),
-            door: Some(Arc::clone(&egress) as Arc<dyn ralph_sandbox::embedded::Door>),
-            ..Options::default()
+            egress_server: Some(Arc::clone(&egress) as Arc<dyn ralph_sandbox::embedded::EgressServer>),
+            ..EmbeddedOptions::default()
         }));
         Ok(Self {
             home,
             env,
-            tool,
-            pace: Pace::default(),
-            short: Arc::default(),
+            git: tool,
+            pace: RetryPace::default(),
+            short_keys: Arc::default(),
             local,
             #[cfg(target_os = "linux")]
             embedded,
@@ -79,24 +79,24 @@ impl Host {
 
     /// Returns the backend of cages itself, for what only it can tell.
     #[cfg(target_os = "linux")]
-    pub fn embedded(&self) -> &Embedded {
+    pub fn embedded(&self) -> &EmbeddedBackend {
         &self.embedded
     }
 
     /// Uses another program as the launcher of cages than the one that is running, which a test is not.
     #[cfg(target_os = "linux")]
     #[must_use]
-    pub fn with_embedded(mut self, embedded: Embedded) -> Self {
+    pub fn with_embedded(mut self, embedded: EmbeddedBackend) -> Self {
         self.embedded = Arc::new(embedded);
         self
     }
 
     /// Finds the repository a task names: a path, the one at hand, or a clone of ours.
-    pub async fn repository(&self, named: &str, at_hand: &Repo) -> Result<Option<Repo>, Error> {
+    pub async fn repository(&self, named: &str, at_hand: &UserRepo) -> Result<Option<UserRepo>, Error> {
         let path = named.strip_prefix("file://").unwrap_or(named);
         if Path::new(path).is_absolute() || path.starts_with('.') {
             // A bare repository has no checkout of its own and is cloned like one that is far away.
-            match Repo::find(&self.tool, &at_hand.top().join(path)).await {
+            match UserRepo::find(&self.git, &at_hand.top().join(path)).await {
                 Ok(found) => return Ok((found.top() != at_hand.top()).then_some(found)),
                 Err(git::Error::NotARepository { .. }) => (),
                 Err(error) => return Err(error.into()),
@@ -105,16 +105,17 @@ impl Host {
         if at_hand.remote().await?.is_some_and(|remote| git::same_address(remote.url.expose(), named)) {
             return Ok(None);
         }
-        let remote = Remote::parse(named)?;
-        let folder = self.home.state_dir().join("clones").join(ralph_core::hash::short(remote.shown().as_bytes()));
-        Ok(Some(git::clone(&self.tool, &remote, &folder, &self.auth()).await?))
+        let remote = GitRemote::parse(named)?;
+        let folder =
+            self.home.state_dir().join("clones").join(ralph_core::hash::short_sha256(remote.display_url().as_bytes()));
+        Ok(Some(git::clone(&self.git, &remote, &folder, &self.auth()).await?))
     }
 
     /// Returns what the host's git authenticates a push with: the user's own agent and helpers.
-    pub(crate) fn auth(&self) -> Auth {
+    pub(crate) fn auth(&self) -> GitAuth {
         match self.env.get("HOME") {
-            Some(home) => Auth::User { home: home.into(), ssh_agent: self.env.get("SSH_AUTH_SOCK").map(Into::into) },
-            None => Auth::None,
+            Some(home) => GitAuth::User { home: home.into(), ssh_agent: self.env.get("SSH_AUTH_SOCK").map(Into::into) },
+            None => GitAuth::None,
         }
     }
 
@@ -150,25 +151,26 @@ impl Host {
     }
 
     /// Opens the model of a profile, with its key when it needs one.
-    pub async fn model(&self, profile: &PinnedProfile) -> Result<Arc<dyn Model>, Error> {
+    pub async fn model(&self, profile: &PinnedProfile) -> Result<Arc<dyn LanguageModel>, Error> {
         let refuse = |why: String| Error::Profile { profile: profile.name.clone(), why };
         let endpoint = self.endpoint(profile)?;
-        if endpoint.wire == Wire::Scripted {
-            let script = Scripted::load(Path::new(&endpoint.model), profile.name.clone()).await;
+        if endpoint.wire == ProviderProtocol::Scripted {
+            let script = ScriptedModel::load(Path::new(&endpoint.model), profile.name.clone()).await;
             return Ok(Arc::new(script.map_err(|error| refuse(error.to_string()))?));
         }
         let found = self.credential(profile, &endpoint)?;
         // A subscription is sold for the provider's own agent, not for calls of ours.
-        if let (Some(Kind::Oauth), Some(variable)) = (found.as_ref().map(|found| found.kind), endpoint.key_envs.first())
+        if let (Some(SecretKind::Oauth), Some(variable)) =
+            (found.as_ref().map(|found| found.kind), endpoint.key_envs.first())
         {
             return Err(Error::NoKey { profile: profile.name.clone(), variable: variable.clone() });
         }
         let scheme = match found.as_ref().map(|found| found.kind) {
-            Some(Kind::Gateway) => Scheme::Bearer,
-            _ => Scheme::Key,
+            Some(SecretKind::Gateway) => KeyScheme::Bearer,
+            _ => KeyScheme::Key,
         };
         let credential = found.as_ref().map(|found| found.name.clone());
-        let endpoint = model::Endpoint {
+        let endpoint = model::RemoteEndpoint {
             name: profile.model.clone(),
             model: endpoint.model,
             wire: endpoint.wire,
@@ -178,75 +180,83 @@ impl Host {
             scheme,
         };
         let client = model::client(None).map_err(|error| refuse(error.to_string()))?;
-        let remote = model::Remote::new(client, endpoint).map_err(|error| refuse(error.to_string()))?;
-        Ok(Arc::new(remote.called(credential)))
+        let remote = model::RemoteModel::new(client, endpoint).map_err(|error| refuse(error.to_string()))?;
+        Ok(Arc::new(remote.with_credential_name(credential)))
     }
 
     /// Returns where the calls of a profile go.
-    pub(crate) fn endpoint(&self, profile: &PinnedProfile) -> Result<Endpoint, Error> {
-        profile::endpoint(&asked(profile), &self.env)
+    pub(crate) fn endpoint(&self, profile: &PinnedProfile) -> Result<ProfileEndpoint, Error> {
+        profile::resolve_endpoint(&unpinned_profile(profile), &self.env)
             .map_err(|error| Error::Profile { profile: profile.name.clone(), why: error.to_string() })
     }
 
     /// Finds the credential of a profile: in the keyring, in a private file, in the environment.
-    pub(crate) fn credential(&self, profile: &PinnedProfile, endpoint: &Endpoint) -> Result<Option<Found>, Error> {
+    pub(crate) fn credential(
+        &self,
+        profile: &PinnedProfile,
+        endpoint: &ProfileEndpoint,
+    ) -> Result<Option<ResolvedSecret>, Error> {
         let Some(variable) = endpoint.key_envs.first() else { return Ok(None) };
-        let names = profile::credential_names(&asked(profile), endpoint);
-        match self.secrets().first(&names)? {
-            Some(found) if found.kind == Kind::Oauth && !endpoint.takes_subscriptions() => {
-                Err(stranger(profile, endpoint, &found.name))
+        let names = profile::credential_names(&unpinned_profile(profile), endpoint);
+        match self.secrets().first_valid(&names)? {
+            Some(found) if found.kind == SecretKind::Oauth && !endpoint.accepts_subscription() => {
+                Err(foreign_subscription(profile, endpoint, &found.name))
             }
             // Both engines get their keys here, before anything is sent.
-            Some(found) if endpoint.is_in_the_clear() => {
+            Some(found) if endpoint.is_cleartext() => {
                 let (profile, host) = (profile.name.clone(), endpoint.host().map(|(host, _)| host).unwrap_or_default());
-                Err(Error::InTheClear { profile, name: found.name, host })
+                Err(Error::PlaintextKey { profile, name: found.name, host })
             }
             Some(found) => {
-                if too_short(found.secret.expose()) {
-                    self.short.lock().unwrap_or_else(PoisonError::into_inner).entry(found.name.clone()).or_default();
+                if is_too_short(found.secret.expose()) {
+                    self.short_keys
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .entry(found.name.clone())
+                        .or_default();
                 }
-                self.note_use(&found.name);
+                self.record_secret_use(&found.name);
                 Ok(Some(found))
             }
             None if endpoint.key_is_optional => Ok(None),
             // It would be taken if it were its own provider that is asked.
-            None if endpoint.wire == Wire::Anthropic
-                && !endpoint.takes_subscriptions()
+            None if endpoint.wire == ProviderProtocol::Anthropic
+                && !endpoint.accepts_subscription()
                 && matches!(self.secrets().find(CLAUDE_CODE_OAUTH_TOKEN), Ok(Some(_))) =>
             {
-                Err(stranger(profile, endpoint, CLAUDE_CODE_OAUTH_TOKEN))
+                Err(foreign_subscription(profile, endpoint, CLAUDE_CODE_OAUTH_TOKEN))
             }
             None => Err(Error::NoKey { profile: profile.name.clone(), variable: variable.clone() }),
         }
     }
 
     /// Returns the keys in use that are too short to be looked for and that nobody was told of yet.
-    pub fn short_keys(&self) -> Vec<String> {
-        let mut short = self.short.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn take_short_keys(&self) -> Vec<String> {
+        let mut short = self.short_keys.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = short.iter_mut().filter_map(|(name, told)| (!std::mem::replace(told, true)).then(|| name.clone()));
         fresh.collect()
     }
 
     /// Writes down that a secret is used now. Nothing is stopped where that fails.
-    pub(crate) fn note_use(&self, name: &str) {
-        if let Err(error) = self.secrets().used(name) {
+    pub(crate) fn record_secret_use(&self, name: &str) {
+        if let Err(error) = self.secrets().mark_used(name) {
             tracing::warn!(%error, name, "the use of a secret could not be written down");
         }
     }
 
     /// Finds the program of a run's agent, and what of the host a sandbox has to see to run it.
-    pub(crate) fn agent(&self, pinned: &PinnedAgent, backend: &str) -> Result<Installed, Error> {
-        let chosen = crate::run::Chosen::of(pinned)?;
+    pub(crate) fn agent(&self, pinned: &PinnedAgent, backend: &str) -> Result<SandboxAgent, Error> {
+        let chosen = crate::run::SelectedAgent::of(pinned)?;
         let agent = chosen.get();
         if pinned.template.is_some() {
-            return Ok(Installed { program: agent.program().to_owned(), layer: None, env: Vec::new() });
+            return Ok(SandboxAgent { program: agent.program().to_owned(), layer: None, env: Vec::new() });
         }
         let isolation = self.backend(backend)?.capabilities().isolation;
         let missing = |why: String| Error::Agent { name: pinned.name.clone(), why };
         match crate::agent::find(self, agent).map_err(|error| missing(error.to_string()))? {
-            Some(found) => Ok(Installed {
+            Some(found) => Ok(SandboxAgent {
                 program: found.program_in(isolation).display().to_string(),
-                layer: found.layer.filter(|_| isolation != Isolation::None),
+                layer: found.layer.filter(|_| isolation != IsolationLevel::None),
                 env: found.env,
             }),
             None => Err(missing(NOT_INSTALLED.to_owned())),
@@ -254,47 +264,47 @@ impl Host {
     }
 
     /// Returns the secrets of the user.
-    pub fn secrets(&self) -> Store {
-        Store::open(&self.home, &self.env)
+    pub fn secrets(&self) -> SecretStore {
+        SecretStore::open(&self.home, &self.env)
     }
 
     /// Returns who stands at the doors of cages.
     #[cfg(target_os = "linux")]
-    pub fn egress(&self) -> &Arc<Egress> {
+    pub fn egress(&self) -> &Arc<EgressManager> {
         &self.egress
     }
 
     /// Returns a redactor that knows every stored secret and every secret-like value of the environment.
     pub fn redactor(&self) -> Redactor {
-        Redactor::new(Store::open(&self.home, &self.env).all_values())
+        Redactor::new(SecretStore::open(&self.home, &self.env).all_values())
     }
 }
 
 /// Says what a key that is too short to be looked for means, and what to do about it.
-pub fn short_key(name: &str) -> String {
+pub fn short_key_warning(name: &str) -> String {
     format!(
         "`{name}` is shorter than {SHORTEST} characters: if a server repeats it, it is neither masked nor kept out of the \
          sandbox; give that server a longer one"
     )
 }
 
-fn stranger(profile: &PinnedProfile, endpoint: &Endpoint, name: &str) -> Error {
+fn foreign_subscription(profile: &PinnedProfile, endpoint: &ProfileEndpoint, name: &str) -> Error {
     let host = endpoint.host().map(|(host, _)| host).unwrap_or_default();
-    Error::Stranger { profile: profile.name.clone(), name: name.to_owned(), host }
+    Error::ForeignSubscription { profile: profile.name.clone(), name: name.to_owned(), host }
 }
 
 /// The program of an agent.
 #[derive(Debug)]
-pub(crate) struct Installed {
+pub(crate) struct SandboxAgent {
     /// As commands inside call it.
     pub(crate) program: String,
-    pub(crate) layer: Option<Layer>,
+    pub(crate) layer: Option<HostLayer>,
     /// Variables its commands need.
     pub(crate) env: Vec<(String, String)>,
 }
 
 /// Returns the pinned profile in the words of `models.yaml`.
-fn asked(profile: &PinnedProfile) -> profile::Profile {
+fn unpinned_profile(profile: &PinnedProfile) -> profile::Profile {
     profile::Profile {
         litellm_model: profile.model.clone(),
         max_output_tokens: profile.max_output_tokens,
@@ -309,7 +319,7 @@ fn asked(profile: &PinnedProfile) -> profile::Profile {
 }
 
 /// Returns a fingerprint of what a run's sandboxes are based on.
-pub(crate) fn fingerprint(started: &Started) -> String {
+pub(crate) fn base_fingerprint(started: &RunStart) -> String {
     let base = match &started.image {
         Some(image) => format!("image {image}"),
         None => format!("{} {} {}", started.backend, std::env::consts::OS, std::env::consts::ARCH),

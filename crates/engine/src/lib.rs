@@ -21,5 +21,5 @@ pub mod secret;
 pub mod store;
 pub mod verify;
 
-pub use baseline::{Report as BaselineReport, check as check_baseline};
+pub use baseline::{BaselineReport, check as check_baseline};
 pub use error::Error;

@@ -8,29 +8,29 @@ use std::path::Path;
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use ralph_core::hash::{hex, unhex};
 use ralph_core::name::RunId;
-use ralph_core::receipt::{Body, FORMAT, Receipt, signed_bytes};
+use ralph_core::receipt::{FORMAT, Receipt, ReceiptBody, signed_bytes};
 
-use crate::error::{Error, file};
+use crate::error::{Error, file_error};
 
 /// The key of this installation.
-pub struct Key(Ed25519KeyPair);
+pub struct SigningKey(Ed25519KeyPair);
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Key(…)")
+        f.write_str("SigningKey(…)")
     }
 }
 
-impl Key {
+impl SigningKey {
     /// Reads the key, or makes it at first use, readable by its owner only.
-    pub fn load_or_make(path: &Path) -> Result<Self, Error> {
+    pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         if let Some(key) = Self::load(path)? {
             return Ok(key);
         }
         let mut seed = [0_u8; 32];
         getrandom::fill(&mut seed).map_err(|_| Error::Random)?;
         let dir = path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(dir).map_err(file("make the folder", dir))?;
+        fs::create_dir_all(dir).map_err(file_error("make the folder", dir))?;
         let mut unique = [0_u8; 8];
         getrandom::fill(&mut unique).map_err(|_| Error::Random)?;
         let temporary = path.with_extension(hex(&unique));
@@ -39,16 +39,16 @@ impl Key {
             .create_new(true)
             .mode(0o600)
             .open(&temporary)
-            .map_err(file("create", &temporary))?;
-        out.write_all(hex(&seed).as_bytes()).map_err(file("write", &temporary))?;
-        out.sync_all().map_err(file("flush", &temporary))?;
+            .map_err(file_error("create", &temporary))?;
+        out.write_all(hex(&seed).as_bytes()).map_err(file_error("write", &temporary))?;
+        out.sync_all().map_err(file_error("flush", &temporary))?;
         // Two processes may make the key at once: linking lets exactly one win, and both read the winner's.
         let linked = fs::hard_link(&temporary, path);
-        fs::remove_file(&temporary).map_err(file("remove", &temporary))?;
+        fs::remove_file(&temporary).map_err(file_error("remove", &temporary))?;
         match linked {
             Ok(()) => (),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => (),
-            Err(error) => return Err(file("create", path)(error)),
+            Err(error) => return Err(file_error("create", path)(error)),
         }
         Self::load(path)?.ok_or_else(|| Error::BadReceipt(format!("the key `{}` vanished", path.display())))
     }
@@ -57,9 +57,9 @@ impl Key {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(file("read the key", path)(error)),
+            Err(error) => return Err(file_error("read the key", path)(error)),
         };
-        let mode = fs::metadata(path).map_err(file("read the key", path))?.permissions().mode();
+        let mode = fs::metadata(path).map_err(file_error("read the key", path))?.permissions().mode();
         if mode & 0o077 != 0 {
             return Err(Error::BadReceipt(format!(
                 "others can read the key `{}`; run `chmod 600` on it, or remove it to get a new one",
@@ -77,7 +77,7 @@ impl Key {
         hex(self.0.public_key().as_ref())
     }
 
-    pub fn sign(&self, body: Body) -> Receipt {
+    pub fn sign(&self, body: ReceiptBody) -> Receipt {
         let signature = hex(self.0.sign(&signed_bytes(&body)).as_ref());
         Receipt { format: FORMAT, body, key: self.public(), signature }
     }
@@ -86,11 +86,11 @@ impl Key {
 /// Reads a receipt and checks its signature; `Err` says why it cannot be trusted.
 pub fn read(text: &str) -> Result<Receipt, Error> {
     #[derive(serde::Deserialize)]
-    struct Head {
+    struct ReceiptHeader {
         format: u32,
     }
     let bad = |error: serde_json::Error| Error::BadReceipt(format!("it is not a receipt: {error}"));
-    let head: Head = serde_json::from_str(text).map_err(bad)?;
+    let head: ReceiptHeader = serde_json::from_str(text).map_err(bad)?;
     if head.format > FORMAT {
         return Err(Error::BadReceipt(format!("it has format {}, and this ralph reads {FORMAT}", head.format)));
     }
@@ -111,11 +111,11 @@ pub fn read(text: &str) -> Result<Receipt, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ralph_core::money::Micros;
-    use ralph_core::receipt::Used;
+    use ralph_core::money::MicroUsd;
+    use ralph_core::receipt::ReceiptModel;
 
-    fn body() -> Body {
-        Body {
+    fn body() -> ReceiptBody {
+        ReceiptBody {
             run: "0123456789ab".to_owned(),
             ralph: "0".to_owned(),
             task_id: "t".to_owned(),
@@ -129,8 +129,8 @@ mod tests {
             cost: None,
             engine: Some("agent".to_owned()),
             agent: Some("claude".to_owned()),
-            models: vec![Used { model: "m".to_owned(), calls: 2, cost_micro_usd: Micros(1) }],
-            cost_micro_usd: Some(Micros(1)),
+            models: vec![ReceiptModel { model: "m".to_owned(), calls: 2, cost_micro_usd: MicroUsd(1) }],
+            cost_micro_usd: Some(MicroUsd(1)),
             policy_sha256: String::new(),
             timeout_s: 1,
             checks: Vec::new(),
@@ -141,9 +141,9 @@ mod tests {
     fn signed_and_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deep/key");
-        let receipt = Key::load_or_make(&path).unwrap().sign(body());
+        let receipt = SigningKey::load_or_create(&path).unwrap().sign(body());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(Key::load_or_make(&path).unwrap().public(), receipt.key, "made once");
+        assert_eq!(SigningKey::load_or_create(&path).unwrap().public(), receipt.key, "made once");
         let text = serde_json::to_string(&receipt).unwrap();
         assert_eq!(read(&text).unwrap(), receipt);
         for (from, to) in [
@@ -163,27 +163,27 @@ mod tests {
     #[test]
     fn receipts_of_format_1_still_hold() {
         let receipt = read(FORMAT_1).unwrap();
-        assert_eq!((receipt.body.model.as_deref(), receipt.body.cost), (Some("m"), Some(Micros(1))));
+        assert_eq!((receipt.body.model.as_deref(), receipt.body.cost), (Some("m"), Some(MicroUsd(1))));
         assert!(read(&FORMAT_1.replace("\"cost\":1", "\"cost\":2")).is_err());
     }
 
     #[test]
     fn a_run_is_no_path() {
         let dir = tempfile::tempdir().unwrap();
-        let key = Key::load_or_make(&dir.path().join("key")).unwrap();
+        let key = SigningKey::load_or_create(&dir.path().join("key")).unwrap();
         for run in ["/tmp/elsewhere", "../../elsewhere", "", "0123456789a/"] {
-            let receipt = key.sign(Body { run: run.to_owned(), ..body() });
+            let receipt = key.sign(ReceiptBody { run: run.to_owned(), ..body() });
             let why = read(&serde_json::to_string(&receipt).unwrap()).unwrap_err().to_string();
             assert!(why.contains("is not the id of a run"), "{run}: {why}");
         }
     }
 
     #[test]
-    fn an_open_key_is_refused() {
+    fn a_readable_key_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
-        Key::load_or_make(&path).unwrap();
+        SigningKey::load_or_create(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(Key::load_or_make(&path).unwrap_err().to_string().contains("chmod 600"));
+        assert!(SigningKey::load_or_create(&path).unwrap_err().to_string().contains("chmod 600"));
     }
 }

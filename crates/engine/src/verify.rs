@@ -5,52 +5,52 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ralph_core::event::Identity;
-use ralph_core::receipt::{Again, Check, Receipt, compare, flaw};
-use ralph_sandbox::{Backend, Label, Sandbox, Spec};
+use ralph_core::event::CommitIdentity;
+use ralph_core::receipt::{Receipt, ReceiptCheck, RerunResult, compare_check, proof_flaw};
+use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxSpec};
 use serde::Serialize;
 
 use crate::check;
-use crate::error::{Error, file};
-use crate::git::inside::KeepState;
-use crate::git::{self, Bare, Repo, Sha};
-use crate::host::Host;
-use crate::receipt::{self, Key};
-use crate::run::discard;
+use crate::error::{Error, file_error};
+use crate::git::inside::StateFiles;
+use crate::git::{self, BareRepo, Sha, UserRepo};
+use crate::host::HostContext;
+use crate::receipt::{self, SigningKey};
+use crate::run::discard_sandbox;
 
 /// What re-execution says of a receipt.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct VerifyReport {
     pub format: u32,
     pub receipt: Receipt,
-    pub signed_by: Signer,
+    pub signed_by: ReceiptSigner,
     pub backend: String,
-    pub lines: Vec<Line>,
+    pub lines: Vec<CheckComparison>,
     /// Why it proves nothing, when that is so.
     pub flaw: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Signer {
+pub enum ReceiptSigner {
     ThisInstallation,
     Another,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Line {
+pub struct CheckComparison {
     pub command: String,
     pub proves: Vec<String>,
     pub then: i32,
     pub now: Option<i32>,
-    pub verdict: Again,
+    pub verdict: RerunResult,
 }
 
 /// Finds the receipt a person means: a file, a run, a branch, or a commit with a note.
-pub async fn find(host: &Host, wanted: &str, repo: &Path) -> Result<Receipt, Error> {
+pub async fn find_receipt(host: &HostContext, wanted: &str, repo: &Path) -> Result<Receipt, Error> {
     let path = Path::new(wanted);
     if path.is_file() {
-        let text = std::fs::read_to_string(path).map_err(file("read", path))?;
+        let text = std::fs::read_to_string(path).map_err(file_error("read", path))?;
         return receipt::read(&text);
     }
     let found = match host.home.find(wanted) {
@@ -70,8 +70,8 @@ pub async fn find(host: &Host, wanted: &str, repo: &Path) -> Result<Receipt, Err
         let why = "this version cannot read pull requests of a forge".to_owned();
         return Err(Error::NoReceipt { why, hint: "fetch the branch, then name it instead of the address".to_owned() });
     }
-    let repo = Repo::find(&host.tool, repo).await?;
-    let noted = match repo.odb().commit(wanted).await? {
+    let repo = UserRepo::find(&host.git, repo).await?;
+    let noted = match repo.odb().resolve_commit(wanted).await? {
         Some(sha) => repo.odb().note_of(&sha).await?,
         None => None,
     };
@@ -83,31 +83,31 @@ pub async fn find(host: &Host, wanted: &str, repo: &Path) -> Result<Receipt, Err
 }
 
 /// Runs every command of the receipt again.
-pub async fn verify(host: &Host, receipt: Receipt, backend: &str, repo: &Path) -> Result<Report, Error> {
-    let own = Key::load_or_make(&host.home.key_path())?.public();
-    let signed_by = if own == receipt.key { Signer::ThisInstallation } else { Signer::Another };
-    let scratch = tempfile::tempdir().map_err(file("make a folder in", Path::new("the temporary folder")))?;
+pub async fn verify(host: &HostContext, receipt: Receipt, backend: &str, repo: &Path) -> Result<VerifyReport, Error> {
+    let own = SigningKey::load_or_create(&host.home.key_path())?.public();
+    let signed_by = if own == receipt.key { ReceiptSigner::ThisInstallation } else { ReceiptSigner::Another };
+    let scratch = tempfile::tempdir().map_err(file_error("make a folder in", Path::new("the temporary folder")))?;
     let bare = repository(host, &receipt, repo, scratch.path()).await?;
     let chosen = host.backend(backend)?;
-    let lines = again(host, &*chosen, &bare, scratch.path(), &receipt).await?;
-    let verdicts: Vec<Again> = lines.iter().map(|line| line.verdict).collect();
-    let flaw = flaw(&receipt.body.checks, &verdicts);
-    Ok(Report { format: 1, receipt, signed_by, backend: backend.to_owned(), lines, flaw })
+    let lines = rerun_checks(host, &*chosen, &bare, scratch.path(), &receipt).await?;
+    let verdicts: Vec<RerunResult> = lines.iter().map(|line| line.verdict).collect();
+    let flaw = proof_flaw(&receipt.body.checks, &verdicts);
+    Ok(VerifyReport { format: 1, receipt, signed_by, backend: backend.to_owned(), lines, flaw })
 }
 
 /// Finds the commit: in the repository the person stands in, or in the run's own.
-async fn repository(host: &Host, receipt: &Receipt, repo: &Path, scratch: &Path) -> Result<Bare, Error> {
+async fn repository(host: &HostContext, receipt: &Receipt, repo: &Path, scratch: &Path) -> Result<BareRepo, Error> {
     let sha = Sha::parse(&receipt.body.commit)?;
-    if let Ok(found) = Repo::find(&host.tool, repo).await
-        && found.odb().commit(sha.as_str()).await?.is_some()
+    if let Ok(found) = UserRepo::find(&host.git, repo).await
+        && found.odb().resolve_commit(sha.as_str()).await?.is_some()
     {
-        let bare = Bare::create(&host.tool, &scratch.join("repo.git"), found.format()).await?;
+        let bare = BareRepo::create(&host.git, &scratch.join("repo.git"), found.format()).await?;
         bare.seed_from(&found, &sha).await?;
         return Ok(bare);
     }
-    let own = host.home.folder(&receipt.body.run).bare_path();
-    if let Ok(kept) = Bare::open(&host.tool, &own).await
-        && kept.odb().commit(sha.as_str()).await?.is_some()
+    let own = host.home.run_folder(&receipt.body.run).bare_path();
+    if let Ok(kept) = BareRepo::open(&host.git, &own).await
+        && kept.odb().resolve_commit(sha.as_str()).await?.is_some()
     {
         return Ok(kept);
     }
@@ -115,52 +115,56 @@ async fn repository(host: &Host, receipt: &Receipt, repo: &Path, scratch: &Path)
 }
 
 /// Makes the sandbox of a re-execution, under a name of its own.
-async fn place(backend: &dyn Backend, receipt: &Receipt) -> Result<Arc<dyn Sandbox>, Error> {
+async fn create_sandbox(backend: &dyn Backend, receipt: &Receipt) -> Result<Arc<dyn Sandbox>, Error> {
     let mut random = [0_u8; 4];
     getrandom::fill(&mut random).map_err(|_| Error::Random)?;
     let name = format!("ralph-verify-{}", ralph_core::hash::hex(&random));
     let labels = BTreeMap::from([
-        (Label::RUN.to_owned(), receipt.body.run.clone()),
-        (Label::ROLE.to_owned(), "verify".to_owned()),
+        (SandboxLabel::RUN.to_owned(), receipt.body.run.clone()),
+        (SandboxLabel::ROLE.to_owned(), "verify".to_owned()),
     ]);
-    Ok(backend.create(&Spec { name, labels, env: BTreeMap::new(), image: None, ..Spec::default() }).await?)
+    Ok(backend
+        .create(&SandboxSpec { name, labels, env: BTreeMap::new(), image: None, ..SandboxSpec::default() })
+        .await?)
 }
 
-async fn again(
-    host: &Host,
+async fn rerun_checks(
+    host: &HostContext,
     backend: &dyn Backend,
-    bare: &Bare,
+    bare: &BareRepo,
     scratch: &Path,
     receipt: &Receipt,
-) -> Result<Vec<Line>, Error> {
-    let nobody = Identity { name: "ralph".to_owned(), email: "ralph@localhost".to_owned() };
+) -> Result<Vec<CheckComparison>, Error> {
+    let nobody = CommitIdentity { name: "ralph".to_owned(), email: "ralph@localhost".to_owned() };
     let redactor = host.redactor();
     let timeout = Duration::from_secs(receipt.body.timeout_s.clamp(1, 24 * 3600));
     let mut lines = Vec::new();
     for then in &receipt.body.checks {
         // A sandbox for each, as when it was proved.
-        let sandbox = place(backend, receipt).await?;
+        let sandbox = create_sandbox(backend, receipt).await?;
         let body = &receipt.body;
-        let put = git::put_in(&*sandbox, bare, scratch, &body.branch, &body.commit, &nobody, KeepState::Out).await;
+        let put =
+            git::seed_sandbox(&*sandbox, bare, scratch, &body.branch, &body.commit, &nobody, StateFiles::Excluded)
+                .await;
         let ran = match put {
             Ok(()) => check::run(&*sandbox, &then.command, ".", timeout, &redactor).await,
             Err(error) => Err(error.into()),
         };
-        discard(&*sandbox).await;
+        discard_sandbox(&*sandbox).await;
         let ran = ran.ok();
-        let now = ran.map(|ran| Check {
+        let now = ran.map(|ran| ReceiptCheck {
             code: ran.code,
             timed_out: ran.timed_out,
             duration_ms: ran.duration_ms,
             output_sha256: ran.output_sha256,
             ..then.clone()
         });
-        lines.push(Line {
+        lines.push(CheckComparison {
             command: then.command.clone(),
             proves: then.proves.clone(),
             then: then.code,
             now: now.as_ref().map(|now| now.code),
-            verdict: compare(then, now.as_ref()),
+            verdict: compare_check(then, now.as_ref()),
         });
     }
     Ok(lines)

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 /// What kind of inner address one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum IpAddressKind {
     Loopback,
     /// Of a private network.
     Private,
@@ -25,9 +25,9 @@ pub enum Kind {
     Own,
 }
 
-impl Kind {
+impl IpAddressKind {
     /// Says whether a rule that names the very address may open it.
-    pub fn may_be_listed(self) -> bool {
+    pub fn can_be_allowed(self) -> bool {
         match self {
             Self::Loopback | Self::Private | Self::LinkLocal | Self::Shared | Self::Own => true,
             Self::Metadata | Self::Multicast | Self::Unspecified | Self::Reserved => false,
@@ -35,7 +35,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for IpAddressKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Loopback => "a loopback address",
@@ -52,7 +52,7 @@ impl fmt::Display for Kind {
 }
 
 /// Returns what kind of inner address this is; `None` is a public one.
-pub fn kind(address: IpAddr) -> Option<Kind> {
+pub fn kind(address: IpAddr) -> Option<IpAddressKind> {
     match address.to_canonical() {
         IpAddr::V4(v4) => kind_v4(v4),
         IpAddr::V6(v6) => kind_v6(v6),
@@ -60,8 +60,8 @@ pub fn kind(address: IpAddr) -> Option<Kind> {
 }
 
 /// As [`kind`], and knows this machine's own public addresses too.
-pub(crate) fn kind_here(address: IpAddr) -> Option<Kind> {
-    kind(address).or_else(|| is_own(address).then_some(Kind::Own))
+pub(crate) fn kind_with_own(address: IpAddr) -> Option<IpAddressKind> {
+    kind(address).or_else(|| is_own(address).then_some(IpAddressKind::Own))
 }
 
 /// Services that listen on every interface are meant for the neighbours, not for the sandbox.
@@ -75,18 +75,18 @@ fn is_own(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok() && UdpSocket::bind((nobody, 0)).is_err()
 }
 
-fn kind_v4(address: Ipv4Addr) -> Option<Kind> {
+fn kind_v4(address: Ipv4Addr) -> Option<IpAddressKind> {
     let kind = match address.octets() {
         // The cloud's cellar: Azure, Oracle, Alibaba, then everybody else's two.
         [168, 63, 129, 16] | [192, 0, 0, 192] | [100, 100, 100, 200] | [169, 254, 169, 254] | [169, 254, 170, 2] => {
-            Kind::Metadata
+            IpAddressKind::Metadata
         }
-        [0, 0, 0, 0] => Kind::Unspecified,
-        [127, ..] => Kind::Loopback,
-        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Kind::Private,
-        [169, 254, ..] => Kind::LinkLocal,
-        [100, 64..=127, ..] => Kind::Shared,
-        [224..=239, ..] => Kind::Multicast,
+        [0, 0, 0, 0] => IpAddressKind::Unspecified,
+        [127, ..] => IpAddressKind::Loopback,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => IpAddressKind::Private,
+        [169, 254, ..] => IpAddressKind::LinkLocal,
+        [100, 64..=127, ..] => IpAddressKind::Shared,
+        [224..=239, ..] => IpAddressKind::Multicast,
         // This network, protocol assignments, documentation, 6to4 relays, benchmarks (our own synthetic addresses
         // among them), and everything from class E to broadcast.
         [0 | 240..=255, ..]
@@ -94,36 +94,36 @@ fn kind_v4(address: Ipv4Addr) -> Option<Kind> {
         | [192, 88, 99, _]
         | [198, 18 | 19, ..]
         | [198, 51, 100, _]
-        | [203, 0, 113, _] => Kind::Reserved,
+        | [203, 0, 113, _] => IpAddressKind::Reserved,
         _ => return None,
     };
     Some(kind)
 }
 
-fn kind_v6(address: Ipv6Addr) -> Option<Kind> {
+fn kind_v6(address: Ipv6Addr) -> Option<IpAddressKind> {
     let groups = address.segments();
     let kind = match groups {
-        [0, 0, 0, 0, 0, 0, 0, 0] => Kind::Unspecified,
-        [0, 0, 0, 0, 0, 0, 0, 1] => Kind::Loopback,
+        [0, 0, 0, 0, 0, 0, 0, 0] => IpAddressKind::Unspecified,
+        [0, 0, 0, 0, 0, 0, 0, 1] => IpAddressKind::Loopback,
         // Amazon and Google.
-        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => Kind::Metadata,
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => IpAddressKind::Metadata,
         // Unique local, and site-local, long gone but still routed by some.
-        [0xfc00..=0xfdff | 0xfec0..=0xfeff, ..] => Kind::Private,
-        [0xfe80..=0xfebf, ..] => Kind::LinkLocal,
-        [0xff00..=0xffff, ..] => Kind::Multicast,
+        [0xfc00..=0xfdff | 0xfec0..=0xfeff, ..] => IpAddressKind::Private,
+        [0xfe80..=0xfebf, ..] => IpAddressKind::LinkLocal,
+        [0xff00..=0xffff, ..] => IpAddressKind::Multicast,
         // ISATAP, which carries IPv4 in its second half; protocol assignments, Teredo among them; documentation.
         [_, _, _, _, 0 | 0x200, 0x5efe, _, _] | [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => {
-            Kind::Reserved
+            IpAddressKind::Reserved
         }
         // NAT64 and 6to4 are still in use: whoever dials these reaches the IPv4 address inside.
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => return kind_v4(inner(high, low)),
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => return kind_v4(embedded_ipv4(high, low)),
         [0x2000..=0x3fff, ..] => return None,
-        _ => Kind::Reserved,
+        _ => IpAddressKind::Reserved,
     };
     Some(kind)
 }
 
-fn inner(high: u16, low: u16) -> Ipv4Addr {
+fn embedded_ipv4(high: u16, low: u16) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low))
 }
 
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(address: &str, want: Option<Kind>) {
+    fn check(address: &str, want: Option<IpAddressKind>) {
         assert_eq!(kind(address.parse().unwrap()), want, "{address}");
     }
 
@@ -164,36 +164,36 @@ mod tests {
     }
 
     #[test]
-    fn inside() {
-        check("0.0.0.0", Some(Kind::Unspecified));
-        check("0.1.2.3", Some(Kind::Reserved));
-        check("127.0.0.1", Some(Kind::Loopback));
-        check("127.255.255.254", Some(Kind::Loopback));
-        check("10.0.0.1", Some(Kind::Private));
-        check("172.17.0.1", Some(Kind::Private));
-        check("192.168.1.1", Some(Kind::Private));
-        check("100.64.0.1", Some(Kind::Shared));
-        check("169.254.1.1", Some(Kind::LinkLocal));
+    fn internal() {
+        check("0.0.0.0", Some(IpAddressKind::Unspecified));
+        check("0.1.2.3", Some(IpAddressKind::Reserved));
+        check("127.0.0.1", Some(IpAddressKind::Loopback));
+        check("127.255.255.254", Some(IpAddressKind::Loopback));
+        check("10.0.0.1", Some(IpAddressKind::Private));
+        check("172.17.0.1", Some(IpAddressKind::Private));
+        check("192.168.1.1", Some(IpAddressKind::Private));
+        check("100.64.0.1", Some(IpAddressKind::Shared));
+        check("169.254.1.1", Some(IpAddressKind::LinkLocal));
         for metadata in
             ["169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254"]
         {
-            check(metadata, Some(Kind::Metadata));
+            check(metadata, Some(IpAddressKind::Metadata));
         }
-        check("224.0.0.251", Some(Kind::Multicast));
-        check("255.255.255.255", Some(Kind::Reserved));
-        check("198.18.1.1", Some(Kind::Reserved));
-        check("198.19.255.255", Some(Kind::Reserved));
-        check("::", Some(Kind::Unspecified));
-        check("::1", Some(Kind::Loopback));
-        check("fd12::1", Some(Kind::Private));
-        check("fe80::1", Some(Kind::LinkLocal));
-        check("fec0::1", Some(Kind::Private));
-        check("ff02::fb", Some(Kind::Multicast));
-        check("2001:0:1::1", Some(Kind::Reserved));
-        check("2001:db8::1", Some(Kind::Reserved));
-        check("64:ff9b:1::1", Some(Kind::Reserved));
-        check("100::1", Some(Kind::Reserved));
-        check("2606:4700::5efe:a00:1", Some(Kind::Reserved));
+        check("224.0.0.251", Some(IpAddressKind::Multicast));
+        check("255.255.255.255", Some(IpAddressKind::Reserved));
+        check("198.18.1.1", Some(IpAddressKind::Reserved));
+        check("198.19.255.255", Some(IpAddressKind::Reserved));
+        check("::", Some(IpAddressKind::Unspecified));
+        check("::1", Some(IpAddressKind::Loopback));
+        check("fd12::1", Some(IpAddressKind::Private));
+        check("fe80::1", Some(IpAddressKind::LinkLocal));
+        check("fec0::1", Some(IpAddressKind::Private));
+        check("ff02::fb", Some(IpAddressKind::Multicast));
+        check("2001:0:1::1", Some(IpAddressKind::Reserved));
+        check("2001:db8::1", Some(IpAddressKind::Reserved));
+        check("64:ff9b:1::1", Some(IpAddressKind::Reserved));
+        check("100::1", Some(IpAddressKind::Reserved));
+        check("2606:4700::5efe:a00:1", Some(IpAddressKind::Reserved));
     }
 
     #[test]

@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
-use ralph_core::policy::{BadHost, canonical};
-use ralph_core::redact::forms;
+use ralph_core::policy::{BadHost, canonical_host};
+use ralph_core::redact::encodings;
 use ralph_core::secret::Secret;
 
-use crate::phantom::{NoRandom, Phantom};
-use crate::wash;
+use crate::header_filter;
+use crate::phantom::{PhantomCredential, RandomSourceError};
 
 /// Where in a request a credential stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum CredentialPlacement {
     /// `Authorization: Bearer …`
     Bearer,
     /// `Authorization: Basic …`, as the password; git does this.
@@ -31,7 +31,7 @@ pub enum Place {
     Header(HeaderName),
 }
 
-impl Place {
+impl CredentialPlacement {
     /// A header of its own, by its name in small letters.
     pub fn header(name: &'static str) -> Self {
         Self::Header(HeaderName::from_static(name))
@@ -39,7 +39,7 @@ impl Place {
 }
 
 /// Headers that carry credentials, in the spelling that all others are brought to.
-const CARRIERS: [&str; 12] = [
+const CREDENTIAL_HEADERS: [&str; 12] = [
     "api-key",
     "authentication",
     "authorization",
@@ -55,26 +55,26 @@ const CARRIERS: [&str; 12] = [
 ];
 
 /// A credential of one sandbox.
-pub struct Credential {
+pub struct ProxyCredential {
     name: String,
     secret: Secret,
-    phantom: Phantom,
+    phantom: PhantomCredential,
     /// As it would stand in the name of a header, which has lost its capitals.
-    small: String,
-    place: Place,
+    phantom_lowercase: String,
+    place: CredentialPlacement,
     /// The hosts it is for; a route needs none.
     hosts: Vec<String>,
     /// Values that have to stand in a list header beside it.
-    beside: Option<(HeaderName, &'static str)>,
+    extra_list_value: Option<(HeaderName, &'static str)>,
     revoked: AtomicBool,
     /// Its stand-in was seen where it need not be, which is told once.
-    said: AtomicBool,
+    misuse_reported: AtomicBool,
 }
 
-impl fmt::Debug for Credential {
+impl fmt::Debug for ProxyCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, place, hosts, .. } = self;
-        f.debug_struct("Credential")
+        f.debug_struct("ProxyCredential")
             .field("name", name)
             .field("place", place)
             .field("hosts", hosts)
@@ -86,41 +86,41 @@ impl fmt::Debug for Credential {
 #[derive(Debug, thiserror::Error)]
 pub enum BadCredential {
     #[error(transparent)]
-    Random(#[from] NoRandom),
+    Random(#[from] RandomSourceError),
     #[error("credential `{name}` is empty or holds a character that no header can")]
     Unsendable { name: String },
     #[error("credential `{name}` names a host that is none")]
     Host { name: String, source: BadHost },
 }
 
-impl Credential {
-    pub fn new(name: impl Into<String>, secret: &Secret, place: Place) -> Result<Self, BadCredential> {
+impl ProxyCredential {
+    pub fn new(name: impl Into<String>, secret: &Secret, place: CredentialPlacement) -> Result<Self, BadCredential> {
         let name = name.into();
         // Values read from files end with a line break.
         let secret = Secret::new(secret.expose().trim());
         if secret.expose().is_empty() || HeaderValue::from_str(secret.expose()).is_err() {
             return Err(BadCredential::Unsendable { name });
         }
-        let phantom = Phantom::shaped_like(secret.expose())?;
+        let phantom = PhantomCredential::shaped_like(secret.expose())?;
         let small = phantom.as_str().to_ascii_lowercase();
         Ok(Self {
             name,
             secret,
             phantom,
-            small,
+            phantom_lowercase: small,
             place,
             hosts: Vec::new(),
-            beside: None,
+            extra_list_value: None,
             revoked: AtomicBool::default(),
-            said: AtomicBool::default(),
+            misuse_reported: AtomicBool::default(),
         })
     }
 
     /// Binds it to hosts, where it is put in over verified TLS.
     pub fn for_hosts<S: AsRef<str>>(mut self, hosts: impl IntoIterator<Item = S>) -> Result<Self, BadCredential> {
         for host in hosts {
-            let host =
-                canonical(host.as_ref()).map_err(|source| BadCredential::Host { name: self.name.clone(), source })?;
+            let host = canonical_host(host.as_ref())
+                .map_err(|source| BadCredential::Host { name: self.name.clone(), source })?;
             self.hosts.push(host);
         }
         Ok(self)
@@ -128,8 +128,8 @@ impl Credential {
 
     /// Adds what Anthropic wants to see beside the token of a subscription.
     #[must_use]
-    pub fn of_a_subscription(mut self) -> Self {
-        self.beside = Some((HeaderName::from_static("anthropic-beta"), "oauth-2025-04-20"));
+    pub fn for_subscription(mut self) -> Self {
+        self.extra_list_value = Some((HeaderName::from_static("anthropic-beta"), "oauth-2025-04-20"));
         self
     }
 
@@ -152,65 +152,66 @@ impl Credential {
     }
 
     /// Says whether this is the first time that its stand-in was seen where it need not be.
-    pub(crate) fn is_said_first(&self) -> bool {
-        !self.said.swap(true, Ordering::Relaxed)
+    pub(crate) fn is_first_misuse(&self) -> bool {
+        !self.misuse_reported.swap(true, Ordering::Relaxed)
     }
 
-    pub(crate) fn is_for(&self, host: &str) -> bool {
+    pub(crate) fn is_for_host(&self, host: &str) -> bool {
         self.hosts.iter().any(|known| known == host)
     }
 
     /// Every way the real one could be written on its way back.
-    pub(crate) fn forms(&self) -> impl Iterator<Item = (String, String)> {
-        forms(self.secret.expose()).into_iter().map(|form| (form, self.name.clone()))
+    pub(crate) fn secret_encodings(&self) -> impl Iterator<Item = (String, String)> {
+        encodings(self.secret.expose()).into_iter().map(|form| (form, self.name.clone()))
     }
 
     /// Every way the stand-in could be written on its way out.
-    pub(crate) fn phantom_forms(&self) -> impl Iterator<Item = (String, String)> {
-        forms(self.phantom.as_str()).into_iter().map(|form| (form, self.name.clone()))
+    pub(crate) fn phantom_encodings(&self) -> impl Iterator<Item = (String, String)> {
+        encodings(self.phantom.as_str()).into_iter().map(|form| (form, self.name.clone()))
     }
 
     /// Says whether the stand-in is one of the credentials a request carries, in whatever header and way.
-    pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
-        headers.iter().filter(|(name, _)| self.may_stand_in(name)).any(|(_, value)| self.is_held_by(value))
+    pub(crate) fn phantom_in_headers(&self, headers: &HeaderMap) -> bool {
+        headers.iter().filter(|(name, _)| self.may_inject_into(name)).any(|(_, value)| self.phantom_in_value(value))
     }
 
     /// Says whether the real one may be put into a header. Elsewhere a server may keep what it is told, for others to see.
-    fn may_stand_in(&self, name: &HeaderName) -> bool {
-        carries(name) || (self.place == Place::AsSent && sounds_secret(name.as_str()))
+    fn may_inject_into(&self, name: &HeaderName) -> bool {
+        is_credential_header(name) || (self.place == CredentialPlacement::AsSent && is_credential_name(name.as_str()))
     }
 
     /// Finds the header in which the stand-in was sent, with nothing after it, and what stands before it there.
-    fn sent_in(&self, headers: &HeaderMap) -> Option<(HeaderName, String)> {
+    fn find_sent_header(&self, headers: &HeaderMap) -> Option<(HeaderName, String)> {
         let plain = |(name, value): (&HeaderName, &HeaderValue)| {
             let before = value.to_str().ok()?.strip_suffix(self.phantom.as_str())?;
             // `Bearer …`, `token …`, `Token token=…`, `session=…`.
             let fits = before.is_empty() || (before.len() <= 32 && before.ends_with([' ', '=']));
-            (fits && !self.stands_in(before)).then(|| (name.clone(), before.to_owned()))
+            (fits && !self.phantom_in_text(before)).then(|| (name.clone(), before.to_owned()))
         };
         let usual = headers.get(AUTHORIZATION).map(|value| (&AUTHORIZATION, value));
-        usual.into_iter().chain(headers.iter().filter(|(name, _)| self.may_stand_in(name))).find_map(plain)
+        usual.into_iter().chain(headers.iter().filter(|(name, _)| self.may_inject_into(name))).find_map(plain)
     }
 
     /// Says whether the stand-in stands anywhere in a text, plainly or as the user or password of a `Basic` value.
-    pub(crate) fn is_held_by(&self, value: &HeaderValue) -> bool {
+    pub(crate) fn phantom_in_value(&self, value: &HeaderValue) -> bool {
         let phantom = self.phantom.as_str();
         if value.len() < phantom.len() {
             return false;
         }
         // A byte that is no text beside it must not hide it.
         let text = String::from_utf8_lossy(value.as_bytes());
-        text.contains(phantom) || basic(&text).is_some_and(|(user, word)| user == phantom || word == phantom)
+        text.contains(phantom) || parse_basic(&text).is_some_and(|(user, word)| user == phantom || word == phantom)
     }
 
-    pub(crate) fn stands_in(&self, text: &str) -> bool {
+    pub(crate) fn phantom_in_text(&self, text: &str) -> bool {
         text.contains(self.phantom.as_str())
     }
 
     /// Takes off every header that holds the stand-in, and says whether there was one.
-    pub(crate) fn take_out(&self, headers: &mut HeaderMap) -> bool {
-        let holds =
-            |(name, value): &(&HeaderName, &HeaderValue)| self.is_held_by(value) || name.as_str().contains(&self.small);
+    pub(crate) fn remove_phantom(&self, headers: &mut HeaderMap) -> bool {
+        let holds = |(name, value): &(&HeaderName, &HeaderValue)| {
+            self.phantom_in_value(value) || name.as_str().contains(&self.phantom_lowercase)
+        };
         let named: Vec<HeaderName> = headers.iter().filter(holds).map(|(name, _)| name.clone()).collect();
         for name in &named {
             headers.remove(name);
@@ -219,44 +220,46 @@ impl Credential {
     }
 
     /// Takes every credential off a request and puts the real one where it belongs.
-    pub(crate) fn lend(&self, headers: &mut HeaderMap) {
-        let user = headers.get(AUTHORIZATION).and_then(|value| basic(value.to_str().ok()?)).map(|(user, _)| user);
-        let sent = if self.place == Place::AsSent { self.sent_in(headers) } else { None };
-        strip(headers);
+    pub(crate) fn inject(&self, headers: &mut HeaderMap) {
+        let user = headers.get(AUTHORIZATION).and_then(|value| parse_basic(value.to_str().ok()?)).map(|(user, _)| user);
+        let sent = if self.place == CredentialPlacement::AsSent { self.find_sent_header(headers) } else { None };
+        strip_credentials(headers);
         let place = match &self.place {
-            Place::AsSent if user.is_some() => &Place::Basic,
+            CredentialPlacement::AsSent if user.is_some() => &CredentialPlacement::Basic,
             place => place,
         };
         let (name, text) = match (sent, place) {
             (Some((name, before)), _) => (name, format!("{before}{}", self.secret.expose())),
-            (None, place) => self.usual(place, user),
+            (None, place) => self.default_header(place, user),
         };
         if let Ok(mut value) = HeaderValue::from_str(&text) {
             value.set_sensitive(true);
             headers.insert(name, value);
         }
-        if let Some((name, wanted)) = &self.beside {
+        if let Some((name, wanted)) = &self.extra_list_value {
             add_to_list(headers, name, wanted);
         }
     }
 
     /// Returns the header of a place and what it holds.
-    fn usual(&self, place: &Place, user: Option<String>) -> (HeaderName, String) {
+    fn default_header(&self, place: &CredentialPlacement, user: Option<String>) -> (HeaderName, String) {
         match place {
-            Place::Bearer | Place::AsSent => (AUTHORIZATION, format!("Bearer {}", self.secret.expose())),
-            Place::Basic => {
+            CredentialPlacement::Bearer | CredentialPlacement::AsSent => {
+                (AUTHORIZATION, format!("Bearer {}", self.secret.expose()))
+            }
+            CredentialPlacement::Basic => {
                 let user = user.filter(|user| user != self.phantom.as_str());
                 let pair = format!("{}:{}", user.as_deref().unwrap_or("x-access-token"), self.secret.expose());
                 (AUTHORIZATION, format!("Basic {}", BASE64.encode(pair)))
             }
-            Place::Header(name) => (name.clone(), self.secret.expose().to_owned()),
+            CredentialPlacement::Header(name) => (name.clone(), self.secret.expose().to_owned()),
         }
     }
 }
 
 /// Says whether a header is meant for a credential by its name, as `circle-token` and `dd-api-key` are. Many keys are none:
 /// `idempotency-key`, and what a store keeps beside an object, `x-amz-meta-token`.
-fn sounds_secret(name: &str) -> bool {
+fn is_credential_name(name: &str) -> bool {
     let mut words = name.rsplit(['-', '_', '.']);
     let (last, before) = (words.next().unwrap_or(name), words.next().unwrap_or(""));
     let key = ["api", "auth", "access", "secret", "private", "application", "subscription"];
@@ -280,19 +283,19 @@ fn add_to_list(headers: &mut HeaderMap, name: &HeaderName, wanted: &'static str)
 }
 
 /// Takes off every header that carries a credential, however it is spelt.
-pub(crate) fn strip(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers.keys().filter(|name| carries(name)).cloned().collect();
+pub(crate) fn strip_credentials(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers.keys().filter(|name| is_credential_header(name)).cloned().collect();
     for name in named {
         headers.remove(name);
     }
 }
 
 /// Servers read `X_Api_Key` and `x.api.key` as `x-api-key`.
-fn carries(name: &HeaderName) -> bool {
-    CARRIERS.iter().any(|carrier| wash::is_spelt(name, carrier))
+fn is_credential_header(name: &HeaderName) -> bool {
+    CREDENTIAL_HEADERS.iter().any(|carrier| header_filter::matches_header_name(name, carrier))
 }
 
-fn basic(value: &str) -> Option<(String, String)> {
+fn parse_basic(value: &str) -> Option<(String, String)> {
     let (scheme, rest) = value.trim().split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
@@ -305,7 +308,7 @@ fn basic(value: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scan::Forbidden;
+    use crate::leak_scan::ForbiddenTexts;
 
     const REAL: &str = "ghp_0123456789abcdefghijklmnopqrstuvwxyz";
 
@@ -328,17 +331,17 @@ mod tests {
     #[test]
     fn places() {
         let lent = |place, sent: &dyn Fn(&str) -> Vec<(&'static str, String)>| {
-            let credential = Credential::new("PAT", &Secret::new(format!("{REAL}\n")), place).unwrap();
+            let credential = ProxyCredential::new("PAT", &Secret::new(format!("{REAL}\n")), place).unwrap();
             let sent = sent(credential.phantom());
             let pairs: Vec<(&str, &str)> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
             let mut headers = headers(&pairs);
-            assert!(credential.is_in(&headers));
-            credential.lend(&mut headers);
-            assert!(!credential.is_in(&headers));
+            assert!(credential.phantom_in_headers(&headers));
+            credential.inject(&mut headers);
+            assert!(!credential.phantom_in_headers(&headers));
             shown(&headers)
         };
         let bearer = |phantom: &str| vec![("authorization", format!("Bearer {phantom}")), ("accept", "x".to_owned())];
-        assert_eq!(lent(Place::Bearer, &bearer), ["accept: x", &format!("authorization: Bearer {REAL}")]);
+        assert_eq!(lent(CredentialPlacement::Bearer, &bearer), ["accept: x", &format!("authorization: Bearer {REAL}")]);
         let key = HeaderName::from_static("x-api-key");
         // What a client sends in another place goes to the right one; what it smuggles beside it goes nowhere.
         let both = |phantom: &str| {
@@ -348,25 +351,25 @@ mod tests {
                 ("cookie", "a=b".to_owned()),
             ]
         };
-        assert_eq!(lent(Place::Header(key), &both), [format!("x-api-key: {REAL}")]);
+        assert_eq!(lent(CredentialPlacement::Header(key), &both), [format!("x-api-key: {REAL}")]);
         let git = |phantom: &str| vec![("authorization", format!("Basic {}", BASE64.encode(format!("me:{phantom}"))))];
         let want = format!("authorization: Basic {}", BASE64.encode(format!("me:{REAL}")));
-        assert_eq!(lent(Place::Basic, &git), [want]);
-        assert_eq!(lent(Place::AsSent, &bearer), ["accept: x", &format!("authorization: Bearer {REAL}")]);
+        assert_eq!(lent(CredentialPlacement::Basic, &git), [want]);
+        assert_eq!(lent(CredentialPlacement::AsSent, &bearer), ["accept: x", &format!("authorization: Bearer {REAL}")]);
         assert_eq!(
-            lent(Place::AsSent, &git),
+            lent(CredentialPlacement::AsSent, &git),
             [format!("authorization: Basic {}", BASE64.encode(format!("me:{REAL}")))]
         );
         let user = |phantom: &str| vec![("authorization", format!("basic {}", BASE64.encode(format!("{phantom}:"))))];
         let want = format!("authorization: Basic {}", BASE64.encode(format!("x-access-token:{REAL}")));
-        assert_eq!(lent(Place::Basic, &user), [want]);
+        assert_eq!(lent(CredentialPlacement::Basic, &user), [want]);
     }
 
     #[test]
     fn as_it_was_sent() {
         #[track_caller]
         fn check(sent: &[(&str, &str)], want: Option<&[(&str, &str)]>) {
-            let credential = Credential::new("PAT", &Secret::new(REAL), Place::AsSent).unwrap();
+            let credential = ProxyCredential::new("PAT", &Secret::new(REAL), CredentialPlacement::AsSent).unwrap();
             let filled = |pairs: &[(&str, &str)], with: &str| {
                 headers(
                     &pairs
@@ -379,9 +382,9 @@ mod tests {
                 )
             };
             let mut headers = filled(sent, credential.phantom());
-            assert_eq!(credential.is_in(&headers), want.is_some(), "{sent:?}");
+            assert_eq!(credential.phantom_in_headers(&headers), want.is_some(), "{sent:?}");
             let Some(want) = want else { return };
-            credential.lend(&mut headers);
+            credential.inject(&mut headers);
             assert_eq!(shown(&headers), shown(&filled(want, REAL)), "{sent:?}");
             assert!(
                 headers
@@ -425,8 +428,8 @@ mod tests {
 
     #[test]
     fn nothing_beside_it_hides_it() {
-        let credential = Credential::new("T", &Secret::new(REAL), Place::Bearer).unwrap();
-        let held = |bytes: &[u8]| credential.is_held_by(&HeaderValue::from_bytes(bytes).unwrap());
+        let credential = ProxyCredential::new("T", &Secret::new(REAL), CredentialPlacement::Bearer).unwrap();
+        let held = |bytes: &[u8]| credential.phantom_in_value(&HeaderValue::from_bytes(bytes).unwrap());
         let phantom = credential.phantom().as_bytes();
         assert!(held(phantom));
         assert!(held(&[b"a ", phantom, b"\xff"].concat()));
@@ -441,9 +444,10 @@ mod tests {
             (&[("anthropic-beta", "a, b")], "a, b,oauth-2025-04-20"),
             (&[("anthropic-beta", "a,oauth-2025-04-20")], "a,oauth-2025-04-20"),
         ] {
-            let credential = Credential::new("T", &Secret::new(REAL), Place::Bearer).unwrap().of_a_subscription();
+            let credential =
+                ProxyCredential::new("T", &Secret::new(REAL), CredentialPlacement::Bearer).unwrap().for_subscription();
             let mut headers = headers(sent);
-            credential.lend(&mut headers);
+            credential.inject(&mut headers);
             assert_eq!(headers.get("anthropic-beta").unwrap(), want);
         }
     }
@@ -451,19 +455,19 @@ mod tests {
     #[test]
     fn what_cannot_be_sent_is_refused() {
         for bad in ["", " \n", "a\nb"] {
-            assert!(Credential::new("X", &Secret::new(bad), Place::Bearer).is_err(), "{bad:?}");
+            assert!(ProxyCredential::new("X", &Secret::new(bad), CredentialPlacement::Bearer).is_err(), "{bad:?}");
         }
-        let credential = Credential::new("X", &Secret::new(REAL), Place::Bearer).unwrap();
+        let credential = ProxyCredential::new("X", &Secret::new(REAL), CredentialPlacement::Bearer).unwrap();
         assert!(!format!("{credential:?}").contains("ghp_"));
         assert!(credential.for_hosts(["a b"]).is_err());
     }
 
     #[test]
     fn the_real_one_is_found_in_every_form() {
-        let credential = Credential::new("X", &Secret::new(REAL), Place::Bearer).unwrap();
-        let forbidden = Forbidden::new(credential.forms());
-        assert_eq!(forbidden.found(format!("x{REAL}y").as_bytes()), Some("X"));
-        assert_eq!(forbidden.found(BASE64.encode(format!("me:{REAL}")).as_bytes()), Some("X"));
-        assert_eq!(forbidden.found(credential.phantom().as_bytes()), None);
+        let credential = ProxyCredential::new("X", &Secret::new(REAL), CredentialPlacement::Bearer).unwrap();
+        let forbidden = ForbiddenTexts::new(credential.secret_encodings());
+        assert_eq!(forbidden.find(format!("x{REAL}y").as_bytes()), Some("X"));
+        assert_eq!(forbidden.find(BASE64.encode(format!("me:{REAL}")).as_bytes()), Some("X"));
+        assert_eq!(forbidden.find(credential.phantom().as_bytes()), None);
     }
 }

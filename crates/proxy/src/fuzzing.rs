@@ -9,41 +9,41 @@ use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::gate::Gate;
-use crate::head;
-use crate::hello::{self, Hello};
-use crate::limits::Limits;
+use crate::client_hello::{self, ClientHello};
+use crate::limits::ProxyLimits;
+use crate::request_head;
+use crate::strict_http1::StrictHttpStream;
 
-pub use crate::dns::answered as dns;
-pub use crate::socks::read as socks;
+pub use crate::dns::answer_any as dns;
+pub use crate::socks::parse_handshake as socks;
 
 /// Reads a request head; the texts are its method, its target and its host.
-pub fn head(bytes: &[u8]) -> Option<(String, String, Option<String>)> {
-    head::parse(bytes).ok().map(|head| (head.method, head.target, head.host))
+pub fn request_head(bytes: &[u8]) -> Option<(String, String, Option<String>)> {
+    request_head::parse(bytes).ok().map(|head| (head.method, head.target, head.host))
 }
 
 /// What a gate let through: the bytes, unless the stream broke, and how many heads there were among them.
-pub type Passed = (Option<Vec<u8>>, u64);
+pub type StrictHttpOutput = (Option<Vec<u8>>, u64);
 
 /// Sends a stream through a gate, in pieces of so many bytes.
-pub fn gate(bytes: &[u8], step: usize) -> Passed {
+pub fn strict_http1(bytes: &[u8], step: usize) -> StrictHttpOutput {
     static RUNTIME: LazyLock<io::Result<Runtime>> =
         LazyLock::new(|| Builder::new_current_thread().enable_time().build());
     let Ok(runtime) = &*RUNTIME else { return (None, 0) };
     runtime.block_on(async {
-        let mut gate = Gate::new(Pieces { bytes, step: step.max(1) }, &[], Limits::default());
+        let mut gate = StrictHttpStream::new(FuzzReader { bytes, step: step.max(1) }, &[], ProxyLimits::default());
         let mut out = Vec::new();
         let end = gate.read_to_end(&mut out).await;
         (end.is_ok().then_some(out), gate.log().heads().0)
     })
 }
 
-struct Pieces<'a> {
+struct FuzzReader<'a> {
     bytes: &'a [u8],
     step: usize,
 }
 
-impl AsyncRead for Pieces<'_> {
+impl AsyncRead for FuzzReader<'_> {
     fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let some = self.step.min(self.bytes.len()).min(buf.remaining());
         let (piece, rest) = self.bytes.split_at(some);
@@ -55,23 +55,23 @@ impl AsyncRead for Pieces<'_> {
 
 /// What a TLS hello was found to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
-    More,
+pub enum FuzzedHello {
+    Incomplete,
     Refused,
-    Whole(Option<String>),
+    Complete(Option<String>),
 }
 
 /// Reads the beginning of a TLS connection.
-pub fn hello(bytes: &[u8]) -> Heard {
-    match hello::read(bytes) {
-        Hello::More => Heard::More,
-        Hello::Other | Hello::Bad => Heard::Refused,
-        Hello::Whole(name) => Heard::Whole(name),
+pub fn client_hello(bytes: &[u8]) -> FuzzedHello {
+    match client_hello::read(bytes) {
+        ClientHello::Incomplete => FuzzedHello::Incomplete,
+        ClientHello::NotTls | ClientHello::Malformed => FuzzedHello::Refused,
+        ClientHello::Complete(name) => FuzzedHello::Complete(name),
     }
 }
 
 /// The name that a real TLS server reads out of the same bytes.
-pub fn name_for_a_server(bytes: &[u8]) -> Option<String> {
+pub fn rustls_server_name(bytes: &[u8]) -> Option<String> {
     let mut acceptor = Acceptor::default();
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -110,19 +110,19 @@ mod tests {
     fn a_server_reads_the_same_name() {
         for name in ["x.io", "a-long.name.example.org"] {
             let bytes = written(name);
-            assert_eq!(hello(&bytes), Heard::Whole(Some(name.to_owned())));
-            assert_eq!(name_for_a_server(&bytes).as_deref(), Some(name));
+            assert_eq!(client_hello(&bytes), FuzzedHello::Complete(Some(name.to_owned())));
+            assert_eq!(rustls_server_name(&bytes).as_deref(), Some(name));
         }
-        assert_eq!(hello(b"GET / "), Heard::Refused);
-        assert_eq!(name_for_a_server(b"GET / HTTP/1.1\r\n\r\n"), None);
+        assert_eq!(client_hello(b"GET / "), FuzzedHello::Refused);
+        assert_eq!(rustls_server_name(b"GET / HTTP/1.1\r\n\r\n"), None);
     }
 
     #[test]
     fn pieces_make_no_difference() {
         let bytes = b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HT";
-        assert_eq!(gate(bytes, 1), gate(bytes, 999));
-        assert_eq!(gate(bytes, 1).1, 1);
-        assert_eq!(head(b"GET /x HTTP/1.1\r\n\r\n"), Some(("GET".to_owned(), "/x".to_owned(), None)));
+        assert_eq!(strict_http1(bytes, 1), strict_http1(bytes, 999));
+        assert_eq!(strict_http1(bytes, 1).1, 1);
+        assert_eq!(request_head(b"GET /x HTTP/1.1\r\n\r\n"), Some(("GET".to_owned(), "/x".to_owned(), None)));
     }
 
     proptest! {
@@ -137,12 +137,12 @@ mod tests {
                 let at = place.index(bytes.len());
                 bytes[at] = byte;
             }
-            let heard = hello(&bytes);
-            if let (Heard::Whole(ours), Some(theirs)) = (&heard, name_for_a_server(&bytes)) {
+            let heard = client_hello(&bytes);
+            if let (FuzzedHello::Complete(ours), Some(theirs)) = (&heard, rustls_server_name(&bytes)) {
                 prop_assert!(ours.as_deref().is_some_and(|ours| ours.eq_ignore_ascii_case(&theirs)), "{ours:?} {theirs}");
             }
-            match hello(&bytes[..cut.index(bytes.len())]) {
-                Heard::More => (),
+            match client_hello(&bytes[..cut.index(bytes.len())]) {
+                FuzzedHello::Incomplete => (),
                 early => prop_assert_eq!(early, heard),
             }
         }

@@ -5,44 +5,44 @@
 //! whose first words were checked.
 
 pub mod address;
-pub mod authority;
 pub mod credential;
-pub mod door;
+pub mod decision;
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod judge;
+pub mod grant;
 pub mod ledger;
 pub mod limits;
+pub mod listener;
 pub mod meter;
-pub mod notice;
+pub mod mitm_ca;
+pub mod observer;
 pub mod outflow;
 pub mod phantom;
-pub mod resolve;
+pub mod resolver;
 pub mod route;
 pub mod target;
-pub mod terms;
 
-mod charge;
+mod call_charge;
+mod client_hello;
 mod connect;
 mod dns;
+mod drain;
+mod endpoint_pool;
 mod explicit;
-mod gate;
-mod head;
-mod hello;
-mod http;
-mod late;
-mod line;
-mod passing;
+mod header_filter;
+mod host_connection;
+mod http_forward;
+mod leak_scan;
+mod model_gateway;
 mod pipeline;
 mod reply;
-mod reverse;
-mod scan;
+mod request_head;
+mod response_body;
 mod socks;
 mod stream;
+mod strict_http1;
 mod transparent;
 mod tunnel;
-mod upstream;
-mod wash;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The limits of one sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ProxyLimits {
     /// Connections at the same time, over all its doors.
     pub connections: usize,
     /// The longest request head.
@@ -16,7 +16,7 @@ pub struct Limits {
     /// The longest such a body may take to arrive.
     pub body_time: Duration,
     /// The longest it may wait for room before, while the bodies of other calls take it all.
-    pub room_time: Duration,
+    pub buffer_wait_time: Duration,
     pub resolve_time: Duration,
     /// The longest all attempts to reach one target may take together.
     pub dial_time: Duration,
@@ -24,7 +24,7 @@ pub struct Limits {
     pub idle_time: Duration,
 }
 
-impl Default for Limits {
+impl Default for ProxyLimits {
     fn default() -> Self {
         Self {
             connections: 256,
@@ -32,7 +32,7 @@ impl Default for Limits {
             head_time: Duration::from_secs(15),
             body_bytes: 32 << 20,
             body_time: Duration::from_mins(2),
-            room_time: Duration::from_mins(1),
+            buffer_wait_time: Duration::from_mins(1),
             resolve_time: Duration::from_secs(10),
             dial_time: Duration::from_secs(20),
             idle_time: Duration::from_mins(15),

@@ -7,24 +7,24 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::notice::{Alarm, Notice, Told, Wrong};
-use crate::target::Target;
+use crate::observer::{AlarmKind, EgressAlarm, EgressEvent, EgressObserver};
+use crate::target::EgressTarget;
 
 /// The bytes that left, over all sandboxes of a run. Clones share the count.
 #[derive(Debug, Clone)]
-pub struct Outflow(Arc<Count>);
+pub struct OutflowMeter(Arc<OutflowState>);
 
 #[derive(Debug)]
-struct Count {
+struct OutflowState {
     /// More than this raises an alarm.
     limit: Option<u64>,
     sent: AtomicU64,
 }
 
-impl Outflow {
+impl OutflowMeter {
     /// Counts on from what was sent before. Without a limit nobody is told.
     pub fn new(limit: Option<u64>, sent: u64) -> Self {
-        Self(Arc::new(Count { limit, sent: AtomicU64::new(sent) }))
+        Self(Arc::new(OutflowState { limit, sent: AtomicU64::new(sent) }))
     }
 
     pub fn limit(&self) -> Option<u64> {
@@ -37,12 +37,17 @@ impl Outflow {
     }
 
     /// Adds what goes to a target, and raises the alarm when that is the first that is too much.
-    pub(crate) fn add(&self, bytes: u64, target: &Target, notice: &dyn Notice) {
+    pub(crate) fn add(&self, bytes: u64, target: &EgressTarget, notice: &dyn EgressObserver) {
         let before = self.0.sent.fetch_add(bytes, Ordering::Relaxed);
         let Some(limit) = self.0.limit else { return };
         if before <= limit && before.saturating_add(bytes) > limit {
             let (credential, host, port) = (String::new(), target.host().to_owned(), target.port());
-            notice.tell(Told::Alarm(Alarm { what: Wrong::SentMuch { limit }, credential, host, port }));
+            notice.observe(EgressEvent::Alarm(EgressAlarm {
+                what: AlarmKind::OutflowExceeded { limit },
+                credential,
+                host,
+                port,
+            }));
         }
     }
 }
@@ -54,11 +59,11 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Default)]
-    struct Notes(Mutex<Vec<String>>);
+    struct AlarmRecorder(Mutex<Vec<String>>);
 
-    impl Notice for Notes {
-        fn tell(&self, told: Told) {
-            let Told::Alarm(Alarm { what, credential, host, port }) = told else { panic!("{told:?}") };
+    impl EgressObserver for AlarmRecorder {
+        fn observe(&self, told: EgressEvent) {
+            let EgressEvent::Alarm(EgressAlarm { what, credential, host, port }) = told else { panic!("{told:?}") };
             assert_eq!(credential, "");
             self.0.lock().unwrap().push(format!("{what}: {host}:{port}"));
         }
@@ -66,9 +71,9 @@ mod tests {
 
     #[track_caller]
     fn check(limit: Option<u64>, before: u64, sent: &[u64], want: &[&str]) {
-        let (outflow, notes) = (Outflow::new(limit, before), Notes::default());
+        let (outflow, notes) = (OutflowMeter::new(limit, before), AlarmRecorder::default());
         for bytes in sent {
-            outflow.clone().add(*bytes, &Target::new("x.io", 443).unwrap(), &notes);
+            outflow.clone().add(*bytes, &EgressTarget::new("x.io", 443).unwrap(), &notes);
         }
         assert_eq!(*notes.0.lock().unwrap(), want);
         assert_eq!(outflow.sent(), before + sent.iter().sum::<u64>());

@@ -6,52 +6,55 @@
 
 use std::fmt;
 
-use ralph_core::redact::PREFIXES;
+use ralph_core::redact::ISSUER_PREFIXES;
 
 /// What nobody guesses, in thousandths of a bit.
-const ENOUGH: usize = 128_000;
+const MIN_ENTROPY: usize = 128_000;
 /// Even nothing at all is long enough after so many characters were added.
-const MOST_ADDED: usize = ENOUGH.div_ceil(LOWER.worth);
+const MAX_PADDING: usize = MIN_ENTROPY.div_ceil(LOWER.entropy);
 
 /// Characters of a kind, and how hard one is to guess that a random byte chose, in thousandths of a bit and rounded down:
 /// 256 is no multiple of most numbers, so some come up a little more often.
 #[derive(Debug)]
-struct Alphabet {
+struct PhantomAlphabet {
     characters: &'static [u8],
-    worth: usize,
+    entropy: usize,
 }
 
-const LOWER: Alphabet = Alphabet { characters: b"abcdefghijklmnopqrstuvwxyz", worth: 4_678 };
-const UPPER: Alphabet = Alphabet { characters: b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", worth: 4_678 };
-const DIGIT: Alphabet = Alphabet { characters: b"0123456789", worth: 3_299 };
-const HEX: Alphabet = Alphabet { characters: b"0123456789abcdef", worth: 4_000 };
-const LETTER: Alphabet = Alphabet { characters: b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", worth: 5_678 };
-const LOWER_DIGIT: Alphabet = Alphabet { characters: b"abcdefghijklmnopqrstuvwxyz0123456789", worth: 5_000 };
-const UPPER_DIGIT: Alphabet = Alphabet { characters: b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", worth: 5_000 };
-const ANY: Alphabet =
-    Alphabet { characters: b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", worth: 5_678 };
+const LOWER: PhantomAlphabet = PhantomAlphabet { characters: b"abcdefghijklmnopqrstuvwxyz", entropy: 4_678 };
+const UPPER: PhantomAlphabet = PhantomAlphabet { characters: b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", entropy: 4_678 };
+const DIGIT: PhantomAlphabet = PhantomAlphabet { characters: b"0123456789", entropy: 3_299 };
+const HEX: PhantomAlphabet = PhantomAlphabet { characters: b"0123456789abcdef", entropy: 4_000 };
+const LETTER: PhantomAlphabet =
+    PhantomAlphabet { characters: b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", entropy: 5_678 };
+const LOWER_DIGIT: PhantomAlphabet =
+    PhantomAlphabet { characters: b"abcdefghijklmnopqrstuvwxyz0123456789", entropy: 5_000 };
+const UPPER_DIGIT: PhantomAlphabet =
+    PhantomAlphabet { characters: b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", entropy: 5_000 };
+const ANY: PhantomAlphabet =
+    PhantomAlphabet { characters: b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", entropy: 5_678 };
 
 /// A stand-in for one credential in one sandbox.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Phantom(String);
+pub struct PhantomCredential(String);
 
 // It opens nothing, but a log is no place for it: whoever sees it could ask why it was there.
-impl fmt::Debug for Phantom {
+impl fmt::Debug for PhantomCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Phantom(…)")
+        f.write_str("PhantomCredential(…)")
     }
 }
 
 /// The machine gave no random bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("the system has no random bytes to give")]
-pub struct NoRandom;
+pub struct RandomSourceError;
 
-impl Phantom {
+impl PhantomCredential {
     /// Makes a stand-in for a credential.
-    pub fn shaped_like(real: &str) -> Result<Self, NoRandom> {
-        let mut random = vec![0; real.len() + MOST_ADDED];
-        getrandom::fill(&mut random).map_err(|_| NoRandom)?;
+    pub fn shaped_like(real: &str) -> Result<Self, RandomSourceError> {
+        let mut random = vec![0; real.len() + MAX_PADDING];
+        getrandom::fill(&mut random).map_err(|_| RandomSourceError)?;
         Ok(Self(shape(real.trim(), &random)))
     }
 
@@ -63,21 +66,21 @@ impl Phantom {
 
 /// Replaces every character behind the prefix by a random one of its kind, and adds some where there are too few.
 fn shape(real: &str, random: &[u8]) -> String {
-    let prefix = PREFIXES.iter().find(|prefix| real.starts_with(**prefix)).copied().unwrap_or("");
+    let prefix = ISSUER_PREFIXES.iter().find(|prefix| real.starts_with(**prefix)).copied().unwrap_or("");
     let rest = real.get(prefix.len()..).unwrap_or("");
-    let close = plan(rest, kind_of);
-    let wide = || plan(rest, |_, piece| kinds_of(piece));
-    let plan = if worth(&close) >= ENOUGH {
+    let close = plan_chars(rest, narrow_alphabet);
+    let wide = || plan_chars(rest, |_, piece| wide_alphabet(piece));
+    let plan = if entropy(&close) >= MIN_ENTROPY {
         close
     } else {
-        Some(wide()).filter(|wide| worth(wide) >= ENOUGH).unwrap_or(close)
+        Some(wide()).filter(|wide| entropy(wide) >= MIN_ENTROPY).unwrap_or(close)
     };
-    let added = ENOUGH.saturating_sub(worth(&plan)).div_ceil(LOWER.worth);
+    let added = MIN_ENTROPY.saturating_sub(entropy(&plan)).div_ceil(LOWER.entropy);
     let mut random = random.iter().copied();
-    let places = plan.into_iter().chain(std::iter::repeat_n(Place::Random(&LOWER), added));
+    let places = plan.into_iter().chain(std::iter::repeat_n(PhantomChar::Random(&LOWER), added));
     let chosen = places.map(|place| match place {
-        Place::Sign(c) => c,
-        Place::Random(Alphabet { characters, .. }) => {
+        PhantomChar::Separator(c) => c,
+        PhantomChar::Random(PhantomAlphabet { characters, .. }) => {
             let at = usize::from(random.next().unwrap_or(0)) % characters.len();
             char::from(characters.get(at).copied().unwrap_or(b'x'))
         }
@@ -87,35 +90,35 @@ fn shape(real: &str, random: &[u8]) -> String {
 
 /// What stands in one place of a stand-in.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum PhantomChar {
     /// Signs hold the shape.
-    Sign(char),
-    Random(&'static Alphabet),
+    Separator(char),
+    Random(&'static PhantomAlphabet),
 }
 
-fn worth(plan: &[Place]) -> usize {
+fn entropy(plan: &[PhantomChar]) -> usize {
     let worths = plan.iter().map(|place| match place {
-        Place::Sign(_) => 0,
-        Place::Random(alphabet) => alphabet.worth,
+        PhantomChar::Separator(_) => 0,
+        PhantomChar::Random(alphabet) => alphabet.entropy,
     });
     worths.sum()
 }
 
 /// Chooses an alphabet for each character by itself and the piece between signs that it stands in.
-fn plan(text: &str, alphabet: impl Fn(char, &str) -> &'static Alphabet) -> Vec<Place> {
+fn plan_chars(text: &str, alphabet: impl Fn(char, &str) -> &'static PhantomAlphabet) -> Vec<PhantomChar> {
     let hexadecimal = is_hexadecimal(text);
     let mut plan = Vec::new();
-    for piece in text.split_inclusive(is_sign) {
-        let letters = piece.trim_end_matches(is_sign);
+    for piece in text.split_inclusive(is_separator) {
+        let letters = piece.trim_end_matches(is_separator);
         let of = |c| if hexadecimal { &HEX } else { alphabet(c, letters) };
-        plan.extend(letters.chars().map(|c| Place::Random(of(c))));
-        plan.extend(piece.chars().last().filter(|c| is_sign(*c)).map(Place::Sign));
+        plan.extend(letters.chars().map(|c| PhantomChar::Random(of(c))));
+        plan.extend(piece.chars().last().filter(|c| is_separator(*c)).map(PhantomChar::Separator));
     }
     plan
 }
 
 /// The closest likeness: each character keeps its kind. What cannot stand in a header becomes a letter.
-fn kind_of(c: char, _: &str) -> &'static Alphabet {
+fn narrow_alphabet(c: char, _: &str) -> &'static PhantomAlphabet {
     match c {
         'A'..='Z' => &UPPER,
         '0'..='9' => &DIGIT,
@@ -124,7 +127,7 @@ fn kind_of(c: char, _: &str) -> &'static Alphabet {
 }
 
 /// The likeness that is harder to guess: each may be of any kind that its piece has.
-fn kinds_of(piece: &str) -> &'static Alphabet {
+fn wide_alphabet(piece: &str) -> &'static PhantomAlphabet {
     let upper = piece.contains(|c: char| c.is_ascii_uppercase());
     let digit = piece.contains(|c: char| c.is_ascii_digit());
     let lower = piece.contains(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit());
@@ -139,13 +142,13 @@ fn kinds_of(piece: &str) -> &'static Alphabet {
     }
 }
 
-fn is_sign(c: char) -> bool {
+fn is_separator(c: char) -> bool {
     matches!(c, '-' | '_' | '.' | '~' | '+' | '/' | '=')
 }
 
 /// Says whether all letters are hexadecimal digits and there are both: then any digit may stand in any place.
 fn is_hexadecimal(text: &str) -> bool {
-    let mut characters = text.chars().filter(|c| !is_sign(*c));
+    let mut characters = text.chars().filter(|c| !is_separator(*c));
     characters.clone().all(|c| matches!(c, '0'..='9' | 'a'..='f'))
         && characters.clone().any(|c| c.is_ascii_digit())
         && characters.any(|c| c.is_ascii_lowercase())
@@ -195,26 +198,26 @@ mod tests {
             };
             let strange = made.chars().skip(prefix.len()).find(|c| !rest.contains(kind(*c)));
             assert_eq!(strange, None, "{real} {made}");
-            let signs = |text: &str| text.char_indices().filter(|(_, c)| is_sign(*c)).collect::<Vec<_>>();
+            let signs = |text: &str| text.char_indices().filter(|(_, c)| is_separator(*c)).collect::<Vec<_>>();
             assert_eq!(signs(&made), signs(real), "{real} {made}");
         }
     }
 
     /// No alphabet is thought to be worth more than it is.
     #[test]
-    fn worths() {
+    fn entropies() {
         for alphabet in [LOWER, UPPER, DIGIT, HEX, LETTER, LOWER_DIGIT, UPPER_DIGIT, ANY] {
             let most = 256_usize.div_ceil(alphabet.characters.len());
             let bits = (256.0 / f64::from(u32::try_from(most).unwrap())).log2();
-            let told = f64::from(u32::try_from(alphabet.worth).unwrap()) / 1000.0;
+            let told = f64::from(u32::try_from(alphabet.entropy).unwrap()) / 1000.0;
             assert!(told <= bits && bits - told < 0.001, "{told} {bits}");
         }
     }
 
     #[test]
     fn no_two_are_alike() {
-        let one = Phantom::shaped_like("ghp_0123456789abcdefghijklmnopqrstuvwxyz").unwrap();
-        let two = Phantom::shaped_like("ghp_0123456789abcdefghijklmnopqrstuvwxyz").unwrap();
+        let one = PhantomCredential::shaped_like("ghp_0123456789abcdefghijklmnopqrstuvwxyz").unwrap();
+        let two = PhantomCredential::shaped_like("ghp_0123456789abcdefghijklmnopqrstuvwxyz").unwrap();
         assert_ne!(one, two);
         assert_eq!(format!("{one:?}"), "Phantom(…)");
     }
@@ -222,7 +225,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_of_the_real_one_is_left(real in "[A-Za-z0-9]{24,60}") {
-            let made = Phantom::shaped_like(&real).unwrap();
+            let made = PhantomCredential::shaped_like(&real).unwrap();
             for at in 0..real.len() - 12 {
                 prop_assert!(!made.as_str().contains(&real[at..at + 12]));
             }

@@ -9,106 +9,108 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::Method;
 use hyper::header::HeaderMap;
-use ralph_core::policy::{Mode, Policy, Rule, decide, denial};
+use ralph_core::policy::{Policy, PolicyMode, PolicyRule, decide_connection, matching_deny_rule};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::address::{self, Kind};
-use crate::authority::Authority;
-use crate::credential::Credential;
-use crate::dns::Table;
-use crate::judge::{Ask, admit, judge, judge_name};
-use crate::late::Drains;
+use crate::address::{self, IpAddressKind};
+use crate::credential::ProxyCredential;
+use crate::decision::{AccessRequest, decide_address, decide_name, decide_target};
+use crate::dns::SyntheticAddresses;
+use crate::drain::DrainTasks;
+use crate::endpoint_pool::EndpointPool;
+use crate::grant::ProxyGrant;
+use crate::leak_scan::ForbiddenTexts;
 use crate::ledger::Ledger;
-use crate::limits::Limits;
-use crate::notice::{Alarm, Decided, Entry, Notice, Requested, Told, Why, Wrong};
-use crate::outflow::Outflow;
-use crate::resolve::Resolve;
-use crate::route::{Route, Upstream};
-use crate::scan::Forbidden;
-use crate::target::{HTTP, HTTPS, Target, shown};
-use crate::terms::Terms;
-use crate::upstream::Endpoints;
+use crate::limits::ProxyLimits;
+use crate::mitm_ca::MitmCa;
+use crate::observer::{
+    AlarmKind, DecisionReason, EgressAlarm, EgressDecision, EgressEntry, EgressEvent, EgressObserver, RequestSummary,
+};
+use crate::outflow::OutflowMeter;
+use crate::resolver::EgressResolver;
+use crate::route::{ModelRoute, RouteUpstream};
+use crate::target::{EgressTarget, HTTP_PORT, HTTPS_PORT, printable_host};
 
 /// More addresses of one name are not tried.
-const MOST_ADDRESSES: usize = 8;
+const MAX_ADDRESSES: usize = 8;
 
 /// What all connections of one sandbox share.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
-    pub(crate) limits: Limits,
-    pub(crate) notice: Arc<dyn Notice>,
-    pub(crate) routes: Vec<Route>,
+    pub(crate) limits: ProxyLimits,
+    pub(crate) observer: Arc<dyn EgressObserver>,
+    pub(crate) routes: Vec<ModelRoute>,
     pub(crate) ledger: Ledger,
-    outflow: Outflow,
-    pub(crate) endpoints: Endpoints,
+    outflow: OutflowMeter,
+    pub(crate) endpoints: EndpointPool,
     /// What is read on after its client has gone.
-    pub(crate) drains: Drains,
+    pub(crate) drains: DrainTasks,
     /// The real credentials in every form: they must not come back.
-    pub(crate) forbidden: Forbidden,
+    pub(crate) forbidden: ForbiddenTexts,
     /// Their stand-ins: they must not go anywhere but where they are for.
-    pub(crate) phantoms: Forbidden,
-    pub(crate) resolver: Arc<dyn Resolve>,
-    authority: Option<Arc<Authority>>,
+    pub(crate) phantoms: ForbiddenTexts,
+    pub(crate) resolver: Arc<dyn EgressResolver>,
+    authority: Option<Arc<MitmCa>>,
     /// Every credential that is lent.
-    lent: Vec<Arc<Credential>>,
+    credentials: Vec<Arc<ProxyCredential>>,
     /// Those that are lent to hosts.
-    bound: Vec<Arc<Credential>>,
+    host_credentials: Vec<Arc<ProxyCredential>>,
     run: Option<String>,
     policy: watch::Sender<Arc<Policy>>,
-    names: Mutex<Table>,
-    /// The room for bodies that are read as a whole, in pieces of [`PIECE`].
-    bodies: Arc<Semaphore>,
+    names: Mutex<SyntheticAddresses>,
+    /// The room for bodies that are read as a whole, in pieces of [`BODY_BUFFER_UNIT`].
+    body_buffer: Arc<Semaphore>,
     /// Whose turn it is to have a long body understood.
-    readers: Semaphore,
+    body_parsers: Semaphore,
     /// How many names may be looked up at the same time: a look-up that nobody waits for any more still holds a thread.
     lookups: Arc<Semaphore>,
 }
 
 /// All bodies of a sandbox that are read as a whole have so much room together.
-const ROOM: usize = 64 << 20;
-const PIECE: usize = 64 << 10;
+const BODY_BUFFER_BYTES: usize = 64 << 20;
+const BODY_BUFFER_UNIT: usize = 64 << 10;
 /// So many long bodies of a sandbox are understood at the same time: made into values, one takes far more memory than its
 /// text.
-const READERS: usize = 2;
-const LOOKUPS: usize = 16;
+const MAX_BODY_PARSERS: usize = 2;
+const MAX_LOOKUPS: usize = 16;
 
 /// An open way to a target, and the leave to use it.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct PermittedStream {
     pub(crate) stream: TcpStream,
-    pub(crate) permit: Permit,
+    pub(crate) permit: ConnectionPermit,
 }
 
 /// The leave to use a connection, as long as the policy grants it.
 #[derive(Debug)]
-pub(crate) struct Permit {
+pub(crate) struct ConnectionPermit {
     policy: watch::Receiver<Arc<Policy>>,
-    target: Target,
+    target: EgressTarget,
     /// What the connection is used for at the moment.
-    ask: Arc<Mutex<Ask>>,
+    access: Arc<Mutex<AccessRequest>>,
     address: IpAddr,
 }
 
-impl Permit {
+impl ConnectionPermit {
     /// Shares what the connection is used for, so that it can be used for something else.
-    pub(crate) fn ask(&self) -> Arc<Mutex<Ask>> {
-        Arc::clone(&self.ask)
+    pub(crate) fn access(&self) -> Arc<Mutex<AccessRequest>> {
+        Arc::clone(&self.access)
     }
 
     /// Waits until the policy no longer allows the connection.
-    pub(crate) async fn revoked(&mut self) {
+    pub(crate) async fn wait_revoked(&mut self) {
         loop {
             // Without a sender the sandbox is over.
             if self.policy.changed().await.is_err() {
                 return;
             }
             let policy = Arc::clone(&self.policy.borrow_and_update());
-            let kind = address::kind_here(self.address);
-            let ask = self.ask.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if judge(&policy, &self.target, &ask).is_err()
-                || admit(&policy, kind, self.address, self.target.port()).is_err()
+            let kind = address::kind_with_own(self.address);
+            let ask = self.access.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if decide_target(&policy, &self.target, &ask).is_err()
+                || decide_address(&policy, kind, self.address, self.target.port()).is_err()
             {
                 return;
             }
@@ -118,35 +120,35 @@ impl Permit {
 
 /// One request to the endpoint of a route. It needs no rule for it, and none may be against it.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RoutePolicyCheck {
     policy: watch::Receiver<Arc<Policy>>,
-    upstream: Arc<Upstream>,
+    upstream: Arc<RouteUpstream>,
     method: Method,
     path: String,
 }
 
-impl Asked {
+impl RoutePolicyCheck {
     /// Returns the rule that is against it now.
-    pub(crate) fn denied(&mut self) -> Option<Rule> {
+    pub(crate) fn denying_rule(&mut self) -> Option<PolicyRule> {
         let policy = Arc::clone(&self.policy.borrow_and_update());
         let (target, request) = (&self.upstream.target, Some((self.method.as_str(), self.path.as_str())));
-        denial(&policy, target.host(), target.port(), request).cloned()
+        matching_deny_rule(&policy, target.host(), target.port(), request).cloned()
     }
 
     /// Returns the rule that is against it since it was last asked for.
-    pub(crate) fn denied_since(&mut self) -> Option<Rule> {
+    pub(crate) fn newly_denying_rule(&mut self) -> Option<PolicyRule> {
         // Without a sender the sandbox is over, and whoever asks with it.
-        if self.policy.has_changed().unwrap_or(false) { self.denied() } else { None }
+        if self.policy.has_changed().unwrap_or(false) { self.denying_rule() } else { None }
     }
 
     /// Waits until a rule is against it.
-    pub(crate) async fn denial(mut self) -> Rule {
+    pub(crate) async fn wait_denied(mut self) -> PolicyRule {
         loop {
             if self.policy.changed().await.is_err() {
                 // The sandbox is over, and so is whatever came of this.
                 return std::future::pending().await;
             }
-            if let Some(rule) = self.denied() {
+            if let Some(rule) = self.denying_rule() {
                 return rule;
             }
         }
@@ -155,66 +157,71 @@ impl Asked {
 
 /// What stood in the way of a target, and the address it was about.
 #[derive(Debug)]
-pub(crate) struct Refused {
-    pub(crate) why: Why,
+pub(crate) struct TargetRefusal {
+    pub(crate) why: DecisionReason,
     pub(crate) address: Option<IpAddr>,
 }
 
-impl From<Why> for Refused {
-    fn from(why: Why) -> Self {
+impl From<DecisionReason> for TargetRefusal {
+    fn from(why: DecisionReason) -> Self {
         Self { why, address: None }
     }
 }
 
 impl Pipeline {
-    pub(crate) fn new(limits: Limits, terms: Terms, resolver: Arc<dyn Resolve>, notice: Arc<dyn Notice>) -> Self {
-        let lent = terms.lent();
-        let Terms { policy, routes, credentials: bound, authority, ledger, outflow, run } = terms;
+    pub(crate) fn new(
+        limits: ProxyLimits,
+        terms: ProxyGrant,
+        resolver: Arc<dyn EgressResolver>,
+        observer: Arc<dyn EgressObserver>,
+    ) -> Self {
+        let credentials = terms.all_credentials();
+        let ProxyGrant { policy, routes, credentials: host_credentials, authority, ledger, outflow, run } = terms;
         let policy = watch::Sender::new(Arc::new(policy));
-        let endpoints = Endpoints::new(Arc::clone(&resolver), limits);
-        let forbidden = Forbidden::new(lent.iter().flat_map(|credential| credential.forms()));
-        let phantoms = Forbidden::new(lent.iter().flat_map(|credential| credential.phantom_forms()));
+        let endpoints = EndpointPool::new(Arc::clone(&resolver), limits);
+        let forbidden = ForbiddenTexts::new(credentials.iter().flat_map(|credential| credential.secret_encodings()));
+        let phantoms = ForbiddenTexts::new(credentials.iter().flat_map(|credential| credential.phantom_encodings()));
         let names = Mutex::default();
-        let bodies = Arc::new(Semaphore::new(ROOM / PIECE));
-        let lookups = Arc::new(Semaphore::new(LOOKUPS));
+        let body_buffer = Arc::new(Semaphore::new(BODY_BUFFER_BYTES / BODY_BUFFER_UNIT));
+        let lookups = Arc::new(Semaphore::new(MAX_LOOKUPS));
         Self {
             limits,
-            notice,
+            observer,
             routes,
             ledger,
             outflow,
             endpoints,
-            drains: Drains::default(),
+            drains: DrainTasks::default(),
             forbidden,
             phantoms,
             resolver,
             authority,
-            lent,
-            bound,
+            credentials,
+            host_credentials,
             run,
             policy,
             names,
-            bodies,
-            readers: Semaphore::new(READERS),
+            body_buffer,
+            body_parsers: Semaphore::new(MAX_BODY_PARSERS),
             lookups,
         }
     }
 
     /// Waits for room for a body; one that does not say how long it is may be as long as any.
-    pub(crate) async fn room(&self, length: Option<u64>) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn reserve_body_buffer(&self, length: Option<u64>) -> Option<OwnedSemaphorePermit> {
         let most = self.limits.body_bytes;
         let bytes = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(most).min(most);
-        Arc::clone(&self.bodies).acquire_many_owned(u32::try_from(pieces(bytes)).unwrap_or(1)).await.ok()
+        Arc::clone(&self.body_buffer).acquire_many_owned(u32::try_from(buffer_units(bytes)).unwrap_or(1)).await.ok()
     }
 
     /// Waits for the turn of a long body to be understood.
-    pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        self.readers.acquire().await.ok()
+    pub(crate) async fn acquire_body_parser(&self) -> Option<SemaphorePermit<'_>> {
+        self.body_parsers.acquire().await.ok()
     }
 
     /// Makes every stand-in worthless.
-    pub(crate) fn revoke(&self) {
-        for credential in &self.lent {
+    pub(crate) fn revoke_phantoms(&self) {
+        for credential in &self.credentials {
             credential.revoke();
         }
     }
@@ -224,112 +231,142 @@ impl Pipeline {
         self.run.as_deref()
     }
 
-    pub(crate) fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> PolicyMode {
         self.policy.borrow().mode
     }
 
     /// Returns whom the sandbox trusts to be a host, if requests to it have to be looked into.
-    pub(crate) fn looks_into(&self, target: &Target) -> Option<&Arc<Authority>> {
+    pub(crate) fn inspection_ca(&self, target: &EgressTarget) -> Option<&Arc<MitmCa>> {
         let authority = self.authority.as_ref()?;
         let lent = self.credential_for(target).is_some();
-        let judged = || decide(&self.policy.borrow(), target.host(), target.port()).inspect;
+        let judged = || decide_connection(&self.policy.borrow(), target.host(), target.port()).inspect;
         // Port 80 is looked into without TLS. Whatever stands on another port has to speak it, or says nothing.
-        (lent || (target.port() != HTTP && judged())).then_some(authority)
+        (lent || (target.port() != HTTP_PORT && judged())).then_some(authority)
     }
 
     /// Returns the one credential that is lent to a host over TLS; two that claim the same host are none.
-    pub(crate) fn credential_for(&self, target: &Target) -> Option<&Arc<Credential>> {
-        let mut all = self.bound.iter().filter(|credential| credential.is_for(target.host()));
+    pub(crate) fn credential_for(&self, target: &EgressTarget) -> Option<&Arc<ProxyCredential>> {
+        let mut all = self.host_credentials.iter().filter(|credential| credential.is_for_host(target.host()));
         match (all.next(), all.next()) {
-            (Some(one), None) if target.port() == HTTPS => Some(one),
+            (Some(one), None) if target.port() == HTTPS_PORT => Some(one),
             _ => None,
         }
     }
 
     /// Finds a stand-in in a request to a place it is not for, and returns its name.
-    pub(crate) fn astray(&self, headers: &HeaderMap, path: &str, own: Option<&Arc<Credential>>) -> Option<String> {
-        let strange = |credential: &&Arc<Credential>| !own.is_some_and(|own| Arc::ptr_eq(own, credential));
-        let found = self.lent.iter().filter(strange).find(|credential| {
-            credential.stands_in(path) || headers.iter().any(|(_, value)| credential.is_held_by(value))
+    pub(crate) fn find_misdirected_phantom(
+        &self,
+        headers: &HeaderMap,
+        path: &str,
+        own: Option<&Arc<ProxyCredential>>,
+    ) -> Option<String> {
+        let strange = |credential: &&Arc<ProxyCredential>| !own.is_some_and(|own| Arc::ptr_eq(own, credential));
+        let found = self.credentials.iter().filter(strange).find(|credential| {
+            credential.phantom_in_text(path) || headers.iter().any(|(_, value)| credential.phantom_in_value(value))
         });
         found.map(|credential| credential.name().to_owned())
     }
 
     /// Finds the credentials whose stand-ins a body holds, in whatever form.
-    pub(crate) fn held_by(&self, body: &[u8]) -> Vec<&Arc<Credential>> {
-        if self.phantoms.found(body).is_none() {
+    pub(crate) fn credentials_with_phantom_in(&self, body: &[u8]) -> Vec<&Arc<ProxyCredential>> {
+        if self.phantoms.find(body).is_none() {
             return Vec::new();
         }
-        let held = |credential: &&Arc<Credential>| Forbidden::new(credential.phantom_forms()).found(body).is_some();
-        self.lent.iter().filter(held).collect()
+        let held = |credential: &&Arc<ProxyCredential>| {
+            ForbiddenTexts::new(credential.phantom_encodings()).find(body).is_some()
+        };
+        self.credentials.iter().filter(held).collect()
     }
 
     /// Returns the leave to ask an endpoint of a route for something, as long as no rule is against it.
-    pub(crate) fn asked(&self, upstream: &Arc<Upstream>, method: &Method, path: &str) -> Asked {
+    pub(crate) fn route_policy_check(
+        &self,
+        upstream: &Arc<RouteUpstream>,
+        method: &Method,
+        path: &str,
+    ) -> RoutePolicyCheck {
         let (policy, upstream) = (self.policy.subscribe(), Arc::clone(upstream));
-        Asked { policy, upstream, method: method.clone(), path: path.to_owned() }
+        RoutePolicyCheck { policy, upstream, method: method.clone(), path: path.to_owned() }
     }
 
     pub(crate) fn set_policy(&self, policy: Policy) {
         let policy = Arc::new(policy);
         self.policy.send_replace(Arc::clone(&policy));
-        self.endpoints.retain(|target| denial(&policy, target.host(), target.port(), None).is_none());
+        self.endpoints.retain(|target| matching_deny_rule(&policy, target.host(), target.port(), None).is_none());
         // After the new policy is in force: an answer given a moment ago under the old one is forgotten as well.
-        self.lock_names().retain(|name| judge_name(&policy, name).is_ok());
+        self.lock_names().retain(|name| decide_name(&policy, name).is_ok());
     }
 
     /// Judges by name only and tells nobody, unless the answer is no.
-    pub(crate) fn judge(&self, entry: Entry, target: &Target, ask: &Ask) -> Result<(), Why> {
+    pub(crate) fn check_policy(
+        &self,
+        entry: EgressEntry,
+        target: &EgressTarget,
+        ask: &AccessRequest,
+    ) -> Result<(), DecisionReason> {
         let policy = Arc::clone(&self.policy.borrow());
-        let judged = judge(&policy, target, ask).map(drop);
-        judged.inspect_err(|why| self.refused_request(entry, target, ask.request(), why))
+        let judged = decide_target(&policy, target, ask).map(drop);
+        judged.inspect_err(|why| self.report_refused_request(entry, target, ask.request_summary(), why))
     }
 
     /// Takes a target all the way: judged, resolved once, filtered, dialled. The decision is told either way.
-    pub(crate) async fn open(&self, entry: Entry, target: &Target, ask: Ask) -> Result<Way, Refused> {
-        match self.reach(target, &ask).await {
+    pub(crate) async fn open(
+        &self,
+        entry: EgressEntry,
+        target: &EgressTarget,
+        ask: AccessRequest,
+    ) -> Result<PermittedStream, TargetRefusal> {
+        match self.resolve_and_dial(target, &ask).await {
             Ok((way, why)) => {
-                self.tell(entry, target, None, true, &why, Some(way.permit.address));
+                self.report_decision(entry, target, None, true, &why, Some(way.permit.address));
                 Ok(way)
             }
             Err(refused) => {
-                self.tell(entry, target, ask.request(), false, &refused.why, refused.address);
+                self.report_decision(entry, target, ask.request_summary(), false, &refused.why, refused.address);
                 Err(refused)
             }
         }
     }
 
-    async fn reach(&self, target: &Target, ask: &Ask) -> Result<(Way, Why), Refused> {
+    async fn resolve_and_dial(
+        &self,
+        target: &EgressTarget,
+        ask: &AccessRequest,
+    ) -> Result<(PermittedStream, DecisionReason), TargetRefusal> {
         // Subscribed before the judgement, so that no change falls between the two.
         let mut changes = self.policy.subscribe();
-        judge(&Arc::clone(&changes.borrow_and_update()), target, ask)?;
-        let addresses = self.addresses(target).await?;
+        decide_target(&Arc::clone(&changes.borrow_and_update()), target, ask)?;
+        let addresses = self.resolve_target(target).await?;
         // Looking a name up takes a while, and the policy may have changed meanwhile.
         let policy = Arc::clone(&changes.borrow_and_update());
-        let why = judge(&policy, target, ask)?;
+        let why = decide_target(&policy, target, ask)?;
         for address in &addresses {
             // One inner address spoils them all: an honest public name has none.
-            admit(&policy, address::kind_here(*address), *address, target.port())
-                .map_err(|kind: Kind| Refused { why: Why::Inner(kind), address: Some(*address) })?;
+            decide_address(&policy, address::kind_with_own(*address), *address, target.port()).map_err(
+                |kind: IpAddressKind| TargetRefusal {
+                    why: DecisionReason::InternalAddress(kind),
+                    address: Some(*address),
+                },
+            )?;
         }
         let deadline = Instant::now() + self.limits.dial_time;
         let mut last = None;
-        for address in addresses.into_iter().take(MOST_ADDRESSES) {
+        for address in addresses.into_iter().take(MAX_ADDRESSES) {
             last = Some(address);
             let dial = self.resolver.dial(SocketAddr::new(address, target.port()));
             if let Ok(Ok(stream)) = timeout_at(deadline, dial).await {
                 // Only speed is lost without it.
                 stream.set_nodelay(true).ok();
                 let ask = Arc::new(Mutex::new(ask.clone()));
-                let permit = Permit { policy: changes, target: target.clone(), ask, address };
-                return Ok((Way { stream, permit }, why));
+                let permit = ConnectionPermit { policy: changes, target: target.clone(), access: ask, address };
+                return Ok((PermittedStream { stream, permit }, why));
             }
         }
-        Err(Refused { why: Why::Unreachable, address: last })
+        Err(TargetRefusal { why: DecisionReason::Unreachable, address: last })
     }
 
-    async fn addresses(&self, target: &Target) -> Result<Vec<IpAddr>, Refused> {
-        if let Some(address) = target.literal() {
+    async fn resolve_target(&self, target: &EgressTarget) -> Result<Vec<IpAddr>, TargetRefusal> {
+        if let Some(address) = target.ip_address() {
             return Ok(vec![address]);
         }
         let (resolver, host, lookups) =
@@ -344,18 +381,18 @@ impl Pipeline {
             Ok(Ok(Ok(found))) if !found.is_empty() => {
                 Ok(found.into_iter().map(|address| address.to_canonical()).collect())
             }
-            _ => Err(Why::Unresolved.into()),
+            _ => Err(DecisionReason::Unresolved.into()),
         }
     }
 
     /// Gives an allowed name its synthetic address.
-    pub(crate) fn name_address(&self, host: &str) -> Result<std::net::Ipv4Addr, Why> {
+    pub(crate) fn synthetic_address(&self, host: &str) -> Result<std::net::Ipv4Addr, DecisionReason> {
         // The policy is read under the lock: see `set_policy`.
         let mut names = self.lock_names();
         let policy = Arc::clone(&self.policy.borrow());
-        let judged = judge_name(&policy, host);
-        let known = names.knows(host);
-        let address = judged.is_ok().then(|| names.give(host));
+        let judged = decide_name(&policy, host);
+        let known = names.contains(host);
+        let address = judged.is_ok().then(|| names.assign(host));
         drop(names);
         if let (true, Some(address)) = (known, address) {
             // Asked again and answered the same: it was told the first time.
@@ -365,8 +402,8 @@ impl Pipeline {
             Ok(why) => (true, why),
             Err(why) => (false, why),
         };
-        self.notice.tell(Told::Decided(Decided {
-            entry: Entry::Dns,
+        self.observer.observe(EgressEvent::Decision(EgressDecision {
+            entry: EgressEntry::Dns,
             host: host.to_owned(),
             port: 0,
             request: None,
@@ -378,65 +415,87 @@ impl Pipeline {
     }
 
     /// Returns the name that a synthetic address was given out for.
-    pub(crate) fn named(&self, address: IpAddr) -> Option<String> {
+    pub(crate) fn name_of_address(&self, address: IpAddr) -> Option<String> {
         match address.to_canonical() {
             IpAddr::V4(v4) => self.lock_names().name(v4),
             IpAddr::V6(_) => None,
         }
     }
 
-    pub(crate) fn refused(&self, entry: Entry, target: &Target, why: &Why) {
-        self.tell(entry, target, None, false, why, None);
+    pub(crate) fn report_refusal(&self, entry: EgressEntry, target: &EgressTarget, why: &DecisionReason) {
+        self.report_decision(entry, target, None, false, why, None);
     }
 
-    /// As [`Pipeline::refused`], for one request.
-    pub(crate) fn refused_request(&self, entry: Entry, target: &Target, request: Option<Requested>, why: &Why) {
-        self.tell(entry, target, request, false, why, None);
+    /// As [`Pipeline::report_refusal`], for one request.
+    pub(crate) fn report_refused_request(
+        &self,
+        entry: EgressEntry,
+        target: &EgressTarget,
+        request: Option<RequestSummary>,
+        why: &DecisionReason,
+    ) {
+        self.report_decision(entry, target, request, false, why, None);
     }
 
     /// Counts what goes to a target.
-    pub(crate) fn leaves(&self, bytes: usize, target: &Target) {
-        self.outflow.add(bytes as u64, target, &*self.notice);
+    pub(crate) fn count_outflow(&self, bytes: usize, target: &EgressTarget) {
+        self.outflow.add(bytes as u64, target, &*self.observer);
     }
 
     /// Tells of something that was refused before it named a proper target.
-    pub(crate) fn refused_text(&self, entry: Entry, host: &str, port: u16, why: &Why) {
-        let host = shown(host);
+    pub(crate) fn report_refused_text(&self, entry: EgressEntry, host: &str, port: u16, why: &DecisionReason) {
+        let host = printable_host(host);
         let (request, allowed, why, address) = (None, false, why.clone(), None);
-        self.notice.tell(Told::Decided(Decided { entry, host, port, request, allowed, why, address }));
+        self.observer.observe(EgressEvent::Decision(EgressDecision {
+            entry,
+            host,
+            port,
+            request,
+            allowed,
+            why,
+            address,
+        }));
     }
 
-    fn tell(
+    fn report_decision(
         &self,
-        entry: Entry,
-        target: &Target,
-        request: Option<Requested>,
+        entry: EgressEntry,
+        target: &EgressTarget,
+        request: Option<RequestSummary>,
         allowed: bool,
-        why: &Why,
+        why: &DecisionReason,
         address: Option<IpAddr>,
     ) {
         let (host, port, why) = (target.host().to_owned(), target.port(), why.clone());
-        self.notice.tell(Told::Decided(Decided { entry, host, port, request, allowed, why, address }));
+        self.observer.observe(EgressEvent::Decision(EgressDecision {
+            entry,
+            host,
+            port,
+            request,
+            allowed,
+            why,
+            address,
+        }));
     }
 
     /// No code under the lock can panic, so a poisoned table is still a true one.
-    fn lock_names(&self) -> MutexGuard<'_, Table> {
+    fn lock_names(&self) -> MutexGuard<'_, SyntheticAddresses> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns how much room a body of so many bytes takes.
-fn pieces(bytes: usize) -> usize {
-    bytes.div_ceil(PIECE).clamp(1, ROOM / PIECE)
+fn buffer_units(bytes: usize) -> usize {
+    bytes.div_ceil(BODY_BUFFER_UNIT).clamp(1, BODY_BUFFER_BYTES / BODY_BUFFER_UNIT)
 }
 
 /// Gives back the room that a body turned out not to need.
-pub(crate) fn fit(room: &mut OwnedSemaphorePermit, bytes: usize) {
-    drop(room.split(room.num_permits().saturating_sub(pieces(bytes))));
+pub(crate) fn release_unused_buffer(room: &mut OwnedSemaphorePermit, bytes: usize) {
+    drop(room.split(room.num_permits().saturating_sub(buffer_units(bytes))));
 }
 
 /// Raises an alarm.
-pub(crate) fn alarm(notice: &dyn Notice, what: Wrong, credential: String, target: &Target) {
+pub(crate) fn raise_alarm(notice: &dyn EgressObserver, what: AlarmKind, credential: String, target: &EgressTarget) {
     let (host, port) = (target.host().to_owned(), target.port());
-    notice.tell(Told::Alarm(Alarm { what, credential, host, port }));
+    notice.observe(EgressEvent::Alarm(EgressAlarm { what, credential, host, port }));
 }

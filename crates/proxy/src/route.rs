@@ -9,56 +9,56 @@ use std::sync::Arc;
 
 use ralph_core::price::Price;
 
-use crate::credential::Credential;
-use crate::meter::Wire;
-use crate::target::{BadTarget, HTTP, HTTPS, Target};
+use crate::credential::ProxyCredential;
+use crate::meter::RouteApi;
+use crate::target::{BadTarget, EgressTarget, HTTP_PORT, HTTPS_PORT};
 
 /// The first segment of every route's path.
-pub(crate) const PREFIX: &str = "/r/";
+pub(crate) const ROUTE_PREFIX: &str = "/r/";
 
 /// A reverse route.
 #[derive(Debug, Clone)]
-pub struct Route {
+pub struct ModelRoute {
     name: String,
-    wire: Wire,
-    pub(crate) upstream: Arc<Upstream>,
-    credential: Option<Arc<Credential>>,
-    models: Arc<Models>,
+    api: RouteApi,
+    pub(crate) upstream: Arc<RouteUpstream>,
+    credential: Option<Arc<ProxyCredential>>,
+    models: Arc<RouteModels>,
     /// The endpoint may know the limit of an answer only by its older name.
-    pub(crate) old_limit: bool,
+    pub(crate) legacy_limit: bool,
 }
 
 /// What may be called, by the name it has on the wire.
-pub(crate) type Models = BTreeMap<String, Model>;
+pub(crate) type RouteModels = BTreeMap<String, RouteModel>;
 
 /// Where a route leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Upstream {
+pub(crate) struct RouteUpstream {
     pub(crate) https: bool,
-    pub(crate) target: Target,
+    pub(crate) target: EgressTarget,
     /// A credential goes there.
-    pub(crate) lends: bool,
+    pub(crate) sends_credential: bool,
     /// The path before every endpoint, without a slash at its end.
     base: String,
 }
 
-impl Upstream {
+impl RouteUpstream {
     /// Says whether a connection to one is a connection to the other. One that was opened where no key travels was not
     /// asked whether a key may.
-    pub(crate) fn is_at(&self, other: &Self) -> bool {
-        self.https == other.https && self.target == other.target && self.lends == other.lends
+    pub(crate) fn shares_connections_with(&self, other: &Self) -> bool {
+        self.https == other.https && self.target == other.target && self.sends_credential == other.sends_credential
     }
 }
 
 /// What is known about a model that may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Model {
+pub struct RouteModel {
     /// `None` where nobody knows; then the run needs a cap of tokens.
     pub price: Option<Price>,
     /// The longest answer it gives, in tokens.
-    pub most_output: u64,
+    pub max_output: u64,
     /// The longest answer to a call that names none.
-    pub usual_output: u64,
+    pub default_output: u64,
 }
 
 /// Why a route leads nowhere.
@@ -72,12 +72,12 @@ pub enum BadRoute {
     Host { route: String, source: BadTarget },
 }
 
-impl Route {
+impl ModelRoute {
     /// Makes a route to a base URL, as `models.yaml` and the table of providers know it.
-    pub fn new(name: &str, wire: Wire, base_url: &str) -> Result<Self, BadRoute> {
+    pub fn new(name: &str, wire: RouteApi, base_url: &str) -> Result<Self, BadRoute> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with('.') {
-            return Err(BadRoute::Name { name: ralph_core::text::plain(name) });
+            return Err(BadRoute::Name { name: ralph_core::text::strip_control(name) });
         }
         let route = || name.to_owned();
         let (https, rest) = match (base_url.strip_prefix("https://"), base_url.strip_prefix("http://")) {
@@ -90,48 +90,53 @@ impl Route {
         if path.bytes().any(odd) || path.split('/').any(|part| part == ".." || part == ".") {
             return Err(BadRoute::Url { route: route() });
         }
-        let target = Target::authority(authority, Some(if https { HTTPS } else { HTTP }))
+        let target = EgressTarget::parse_authority(authority, Some(if https { HTTPS_PORT } else { HTTP_PORT }))
             .map_err(|source| BadRoute::Host { route: route(), source })?;
-        let upstream = Arc::new(Upstream { https, target, lends: false, base: path.trim_end_matches('/').to_owned() });
-        Ok(Self { name: route(), wire, upstream, credential: None, models: Arc::default(), old_limit: false })
+        let upstream = Arc::new(RouteUpstream {
+            https,
+            target,
+            sends_credential: false,
+            base: path.trim_end_matches('/').to_owned(),
+        });
+        Ok(Self { name: route(), api: wire, upstream, credential: None, models: Arc::default(), legacy_limit: false })
     }
 
     /// Lends a credential to every request of the route.
     #[must_use]
-    pub fn with_credential(mut self, credential: Arc<Credential>) -> Self {
+    pub fn with_credential(mut self, credential: Arc<ProxyCredential>) -> Self {
         self.credential = Some(credential);
-        self.upstream = Arc::new(Upstream { lends: true, ..Upstream::clone(&self.upstream) });
+        self.upstream = Arc::new(RouteUpstream { sends_credential: true, ..RouteUpstream::clone(&self.upstream) });
         self
     }
 
     /// Allows a model by the name it has on the wire.
     #[must_use]
-    pub fn with_model(mut self, name: impl Into<String>, model: Model) -> Self {
+    pub fn with_model(mut self, name: impl Into<String>, model: RouteModel) -> Self {
         Arc::make_mut(&mut self.models).insert(name.into(), model);
         self
     }
 
     /// Says that the endpoint may know the limit of a chat's answer only as `max_tokens`, as most but OpenAI's do.
     #[must_use]
-    pub fn with_old_limit(mut self) -> Self {
-        self.old_limit = true;
+    pub fn with_legacy_limit(mut self) -> Self {
+        self.legacy_limit = true;
         self
     }
 
     /// Says whether another route leads to the same place in the same way.
-    pub fn leads_where(&self, other: &Self) -> bool {
-        let place = |route: &Self| Upstream { lends: false, ..Upstream::clone(&route.upstream) };
-        self.wire == other.wire && place(self) == place(other)
+    pub fn has_same_upstream(&self, other: &Self) -> bool {
+        let place = |route: &Self| RouteUpstream { sends_credential: false, ..RouteUpstream::clone(&route.upstream) };
+        self.api == other.api && place(self) == place(other)
     }
 
     /// Says whether a model is either not known here yet, or known at this price. How long its answers usually are is
     /// each caller's own business.
-    pub fn allows(&self, name: &str, model: Model) -> bool {
-        let usual_output = model.usual_output;
-        self.models.get(name).is_none_or(|known| Model { usual_output, ..*known } == model)
+    pub fn accepts_model(&self, name: &str, model: RouteModel) -> bool {
+        let usual_output = model.default_output;
+        self.models.get(name).is_none_or(|known| RouteModel { default_output: usual_output, ..*known } == model)
     }
 
-    pub fn knows(&self, name: &str) -> bool {
+    pub fn has_model(&self, name: &str) -> bool {
         self.models.contains_key(name)
     }
 
@@ -139,39 +144,39 @@ impl Route {
         &self.name
     }
 
-    pub fn wire(&self) -> Wire {
-        self.wire
+    pub fn api(&self) -> RouteApi {
+        self.api
     }
 
-    pub fn credential(&self) -> Option<&Arc<Credential>> {
+    pub fn credential(&self) -> Option<&Arc<ProxyCredential>> {
         self.credential.as_ref()
     }
 
     /// Returns what programs in the sandbox have to be told, given the address of the door.
     pub fn base_url(&self, door: &str) -> String {
-        let version = match self.wire {
-            Wire::OpenAi => "/v1",
-            Wire::Anthropic | Wire::Gemini => "",
+        let version = match self.api {
+            RouteApi::OpenAi => "/v1",
+            RouteApi::Anthropic | RouteApi::Gemini => "",
         };
-        format!("{door}{PREFIX}{}{version}", self.name)
+        format!("{door}{ROUTE_PREFIX}{}{version}", self.name)
     }
 
-    pub(crate) fn model(&self, name: &str) -> Option<Model> {
+    pub(crate) fn model(&self, name: &str) -> Option<RouteModel> {
         self.models.get(name).copied()
     }
 
-    pub(crate) fn models(&self) -> &Arc<Models> {
+    pub(crate) fn models(&self) -> &Arc<RouteModels> {
         &self.models
     }
 
     /// Returns the path to ask for upstream. Both sides may or may not have the version in them.
-    pub(crate) fn path(&self, rest: &str) -> String {
+    pub(crate) fn upstream_path(&self, rest: &str) -> String {
         let base = self.upstream.base.as_str();
-        let (version, in_base) = match self.wire {
-            Wire::Anthropic => ("/v1", base.ends_with("/v1")),
+        let (version, in_base) = match self.api {
+            RouteApi::Anthropic => ("/v1", base.ends_with("/v1")),
             // Most have it there, and some have another one.
-            Wire::OpenAi => ("/v1", true),
-            Wire::Gemini => ("/v1beta", base.ends_with("/v1beta")),
+            RouteApi::OpenAi => ("/v1", true),
+            RouteApi::Gemini => ("/v1beta", base.ends_with("/v1beta")),
         };
         let below = rest.strip_prefix(version).filter(|below| below.starts_with('/')).unwrap_or(rest);
         [base, if in_base { "" } else { version }, below].concat()
@@ -179,8 +184,8 @@ impl Route {
 }
 
 /// Splits the path of a request into the name of a route and what follows it.
-pub(crate) fn split(path: &str) -> Option<(&str, &str)> {
-    let rest = path.strip_prefix(PREFIX)?;
+pub(crate) fn split_route_path(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_prefix(ROUTE_PREFIX)?;
     let at = rest.find('/').unwrap_or(rest.len());
     Some(rest.split_at(at))
 }
@@ -190,26 +195,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_meet() {
+    fn upstream_paths() {
         #[track_caller]
-        fn check(wire: Wire, base: &str, rest: &str, want: &str) {
-            let route = Route::new("x", wire, base).unwrap();
-            assert_eq!(route.path(rest), want);
+        fn check(wire: RouteApi, base: &str, rest: &str, want: &str) {
+            let route = ModelRoute::new("x", wire, base).unwrap();
+            assert_eq!(route.upstream_path(rest), want);
         }
-        check(Wire::Anthropic, "https://api.anthropic.com", "/v1/messages", "/v1/messages");
-        check(Wire::Anthropic, "https://x.io/anthropic/", "/v1/messages", "/anthropic/v1/messages");
-        check(Wire::Anthropic, "https://x.io/a/v1", "/v1/messages", "/a/v1/messages");
-        check(Wire::OpenAi, "https://api.openai.com/v1", "/v1/responses", "/v1/responses");
-        check(Wire::OpenAi, "https://api.openai.com/v1", "/responses", "/v1/responses");
-        check(Wire::OpenAi, "https://api.z.ai/api/paas/v4", "/v1/chat/completions", "/api/paas/v4/chat/completions");
-        check(Wire::OpenAi, "http://127.0.0.1:4000", "/v1/chat/completions", "/chat/completions");
+        check(RouteApi::Anthropic, "https://api.anthropic.com", "/v1/messages", "/v1/messages");
+        check(RouteApi::Anthropic, "https://x.io/anthropic/", "/v1/messages", "/anthropic/v1/messages");
+        check(RouteApi::Anthropic, "https://x.io/a/v1", "/v1/messages", "/a/v1/messages");
+        check(RouteApi::OpenAi, "https://api.openai.com/v1", "/v1/responses", "/v1/responses");
+        check(RouteApi::OpenAi, "https://api.openai.com/v1", "/responses", "/v1/responses");
+        check(
+            RouteApi::OpenAi,
+            "https://api.z.ai/api/paas/v4",
+            "/v1/chat/completions",
+            "/api/paas/v4/chat/completions",
+        );
+        check(RouteApi::OpenAi, "http://127.0.0.1:4000", "/v1/chat/completions", "/chat/completions");
         let models = "/v1beta/models/m:generateContent";
-        check(Wire::Gemini, "https://g.io/v1beta", models, models);
-        check(Wire::Gemini, "https://g.io", "/models/m:generateContent", models);
+        check(RouteApi::Gemini, "https://g.io/v1beta", models, models);
+        check(RouteApi::Gemini, "https://g.io", "/models/m:generateContent", models);
     }
 
     #[test]
-    fn what_leads_nowhere() {
+    fn bad_routes() {
         for (name, url) in [
             ("", "https://x.io"),
             ("a/b", "https://x.io"),
@@ -221,16 +231,16 @@ mod tests {
             ("x", "https://x.io/a?b"),
             ("x", "https://x.io/../a"),
         ] {
-            assert!(Route::new(name, Wire::OpenAi, url).is_err(), "{name} {url}");
+            assert!(ModelRoute::new(name, RouteApi::OpenAi, url).is_err(), "{name} {url}");
         }
     }
 
     #[test]
     fn names_in_paths() {
-        assert_eq!(split("/r/a/v1/x"), Some(("a", "/v1/x")));
-        assert_eq!(split("/r/a"), Some(("a", "")));
-        assert_eq!(split("/x/a"), None);
-        let route = Route::new("a", Wire::OpenAi, "https://x.io").unwrap();
+        assert_eq!(split_route_path("/r/a/v1/x"), Some(("a", "/v1/x")));
+        assert_eq!(split_route_path("/r/a"), Some(("a", "")));
+        assert_eq!(split_route_path("/x/a"), None);
+        let route = ModelRoute::new("a", RouteApi::OpenAi, "https://x.io").unwrap();
         assert_eq!(route.base_url("http://127.0.0.1:3128"), "http://127.0.0.1:3128/r/a/v1");
     }
 }

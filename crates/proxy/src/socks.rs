@@ -6,23 +6,23 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::notice::{Entry, Why};
+use crate::observer::{DecisionReason, EgressEntry};
 use crate::pipeline::Pipeline;
-use crate::stream::{Client, say_and_close};
-use crate::target::{BadTarget, Target};
+use crate::stream::{ClientStream, write_and_close};
+use crate::target::{BadTarget, EgressTarget};
 use crate::tunnel;
 
 pub(crate) const VERSION: u8 = 5;
 
-const NO_PASSWORD: u8 = 0;
+const NO_AUTH: u8 = 0;
 const NO_METHOD: u8 = 0xff;
 const CONNECT: u8 = 1;
 
 /// The answers of the protocol that we give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Code {
-    Yes = 0,
+enum SocksReplyCode {
+    Succeeded = 0,
     Failed = 1,
     NotAllowed = 2,
     HostUnreachable = 4,
@@ -33,144 +33,149 @@ enum Code {
 
 /// A part of the conversation, read from the bytes that came so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step<T> {
+enum SocksParse<T> {
     /// Not all of it is here.
-    More,
+    Incomplete,
     /// It is here, and took so many bytes.
-    Done(T, usize),
+    Complete(T, usize),
 }
 
 /// Where a client wants to go, as it wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Wish {
+struct SocksRequest {
     host: String,
-    target: Result<Target, BadTarget>,
+    target: Result<EgressTarget, BadTarget>,
     port: u16,
 }
 
 /// Serves one client; `bytes` is what it said so far.
-pub(crate) async fn serve(pipeline: &Arc<Pipeline>, mut client: impl Client, mut bytes: Vec<u8>) {
-    let wish = match timeout(pipeline.limits.head_time, converse(&mut client, &mut bytes)).await {
+pub(crate) async fn serve(pipeline: &Arc<Pipeline>, mut client: impl ClientStream, mut bytes: Vec<u8>) {
+    let wish = match timeout(pipeline.limits.head_time, negotiate(&mut client, &mut bytes)).await {
         Ok(Ok(wish)) => wish,
         Ok(Err(Some(farewell))) => {
-            pipeline.refused_text(Entry::Socks, "", 0, &Why::Malformed("not a SOCKS request that is carried"));
-            return say_and_close(client, &farewell).await;
+            pipeline.report_refused_text(
+                EgressEntry::Socks,
+                "",
+                0,
+                &DecisionReason::Malformed("not a SOCKS request that is carried"),
+            );
+            return write_and_close(client, &farewell).await;
         }
         Ok(Err(None)) => return,
-        Err(_) => return pipeline.refused_text(Entry::Socks, "", 0, &Why::Slow),
+        Err(_) => return pipeline.report_refused_text(EgressEntry::Socks, "", 0, &DecisionReason::ClientTimeout),
     };
     let target = match wish.target {
         Ok(target) => target,
         Err(bad) => {
-            pipeline.refused_text(Entry::Socks, &wish.host, wish.port, &Why::Target(bad));
-            return say_and_close(client, &answer(Code::NotAllowed)).await;
+            pipeline.report_refused_text(EgressEntry::Socks, &wish.host, wish.port, &DecisionReason::Target(bad));
+            return write_and_close(client, &reply_bytes(SocksReplyCode::NotAllowed)).await;
         }
     };
-    match tunnel::ask(pipeline, Entry::Socks, &target).await {
+    match tunnel::prepare(pipeline, EgressEntry::Socks, &target).await {
         Ok(ready) => {
-            if client.write_all(&answer(Code::Yes)).await.is_ok() {
-                let client = crate::stream::Rewound::new(bytes, client);
-                tunnel::carry(pipeline, Entry::Socks, &target, ready, client).await;
+            if client.write_all(&reply_bytes(SocksReplyCode::Succeeded)).await.is_ok() {
+                let client = crate::stream::PrefixedStream::new(bytes, client);
+                tunnel::serve(pipeline, EgressEntry::Socks, &target, ready, client).await;
             }
         }
         Err(refused) => {
             let code = match refused.why {
-                Why::Unresolved => Code::HostUnreachable,
-                Why::Unreachable => Code::Refused,
-                _ => Code::NotAllowed,
+                DecisionReason::Unresolved => SocksReplyCode::HostUnreachable,
+                DecisionReason::Unreachable => SocksReplyCode::Refused,
+                _ => SocksReplyCode::NotAllowed,
             };
-            say_and_close(client, &answer(code)).await;
+            write_and_close(client, &reply_bytes(code)).await;
         }
     }
 }
 
 /// Talks until the client has said where it wants to go. What it said beyond that stays in `bytes`. The error is the
 /// last thing to tell it, if it is still there.
-async fn converse(client: &mut impl Client, bytes: &mut Vec<u8>) -> Result<Wish, Option<Vec<u8>>> {
-    let accepted = await_step(client, bytes, |bytes| Ok(greeting(bytes))).await?;
+async fn negotiate(client: &mut impl ClientStream, bytes: &mut Vec<u8>) -> Result<SocksRequest, Option<Vec<u8>>> {
+    let accepted = read_message(client, bytes, |bytes| Ok(parse_greeting(bytes))).await?;
     if !accepted {
         return Err(Some(vec![VERSION, NO_METHOD]));
     }
-    client.write_all(&[VERSION, NO_PASSWORD]).await.map_err(|_| None)?;
-    await_step(client, bytes, request).await
+    client.write_all(&[VERSION, NO_AUTH]).await.map_err(|_| None)?;
+    read_message(client, bytes, parse_request).await
 }
 
-async fn await_step<T>(
-    client: &mut impl Client,
+async fn read_message<T>(
+    client: &mut impl ClientStream,
     bytes: &mut Vec<u8>,
-    step: impl Fn(&[u8]) -> Result<Step<T>, Code>,
+    step: impl Fn(&[u8]) -> Result<SocksParse<T>, SocksReplyCode>,
 ) -> Result<T, Option<Vec<u8>>> {
     loop {
         match step(bytes) {
-            Ok(Step::Done(value, length)) => {
+            Ok(SocksParse::Complete(value, length)) => {
                 bytes.drain(..length.min(bytes.len()));
                 return Ok(value);
             }
             // Every step is shorter than 263 bytes, so this ends.
-            Ok(Step::More) => match client.read_buf(bytes).await {
+            Ok(SocksParse::Incomplete) => match client.read_buf(bytes).await {
                 Ok(0) | Err(_) => return Err(None),
                 Ok(_) => (),
             },
-            Err(code) => return Err(Some(answer(code))),
+            Err(code) => return Err(Some(reply_bytes(code))),
         }
     }
 }
 
 /// Reads the greeting: does the client go without a password?
-fn greeting(bytes: &[u8]) -> Step<bool> {
-    let [version, count, rest @ ..] = bytes else { return Step::More };
+fn parse_greeting(bytes: &[u8]) -> SocksParse<bool> {
+    let [version, count, rest @ ..] = bytes else { return SocksParse::Incomplete };
     match rest.get(..usize::from(*count)) {
-        Some(methods) => Step::Done(*version == VERSION && methods.contains(&NO_PASSWORD), methods.len() + 2),
-        None => Step::More,
+        Some(methods) => SocksParse::Complete(*version == VERSION && methods.contains(&NO_AUTH), methods.len() + 2),
+        None => SocksParse::Incomplete,
     }
 }
 
-fn request(bytes: &[u8]) -> Result<Step<Wish>, Code> {
-    let [version, command, reserved, kind, rest @ ..] = bytes else { return Ok(Step::More) };
+fn parse_request(bytes: &[u8]) -> Result<SocksParse<SocksRequest>, SocksReplyCode> {
+    let [version, command, reserved, kind, rest @ ..] = bytes else { return Ok(SocksParse::Incomplete) };
     if *version != VERSION || *reserved != 0 {
-        return Err(Code::Failed);
+        return Err(SocksReplyCode::Failed);
     }
     if *command != CONNECT {
-        return Err(Code::CommandUnknown);
+        return Err(SocksReplyCode::CommandUnknown);
     }
     let (before, length) = match (kind, rest.first()) {
         (1, _) => (0, 4),
         (3, Some(length)) => (1, usize::from(*length)),
-        (3, None) => return Ok(Step::More),
+        (3, None) => return Ok(SocksParse::Incomplete),
         (4, _) => (0, 16),
-        _ => return Err(Code::AddressUnknown),
+        _ => return Err(SocksReplyCode::AddressUnknown),
     };
-    let Some(host) = rest.get(before..before + length) else { return Ok(Step::More) };
-    let Some([high, low]) = rest.get(before + length..before + length + 2) else { return Ok(Step::More) };
+    let Some(host) = rest.get(before..before + length) else { return Ok(SocksParse::Incomplete) };
+    let Some([high, low]) = rest.get(before + length..before + length + 2) else { return Ok(SocksParse::Incomplete) };
     let port = u16::from_be_bytes([*high, *low]);
-    Ok(Step::Done(wish(host, *kind, port), 4 + before + length + 2))
+    Ok(SocksParse::Complete(socks_request(host, *kind, port), 4 + before + length + 2))
 }
 
-fn wish(host: &[u8], kind: u8, port: u16) -> Wish {
+fn socks_request(host: &[u8], kind: u8, port: u16) -> SocksRequest {
     let text = match kind {
         1 => <[u8; 4]>::try_from(host).ok().map(|octets| Ipv4Addr::from(octets).to_string()),
         4 => <[u8; 16]>::try_from(host).ok().map(|octets| Ipv6Addr::from(octets).to_string()),
         _ => std::str::from_utf8(host).ok().filter(|host| host.is_ascii()).map(str::to_owned),
     };
     match text {
-        Some(host) => Wish { target: Target::new(&host, port), host, port },
-        None => Wish { target: Err(BadTarget::Text), host: String::from_utf8_lossy(host).into_owned(), port },
+        Some(host) => SocksRequest { target: EgressTarget::new(&host, port), host, port },
+        None => SocksRequest { target: Err(BadTarget::Text), host: String::from_utf8_lossy(host).into_owned(), port },
     }
 }
 
 /// Reads a greeting and then a request: how many bytes each took, and the target if there is one. Nothing as long as
 /// something is missing.
-pub fn read(bytes: &[u8]) -> Option<(usize, usize, Option<Target>)> {
-    let Step::Done(_, greeted) = greeting(bytes) else { return None };
-    match request(bytes.get(greeted..)?) {
-        Ok(Step::Done(wish, asked)) => Some((greeted, asked, wish.target.ok())),
-        Ok(Step::More) => None,
+pub fn parse_handshake(bytes: &[u8]) -> Option<(usize, usize, Option<EgressTarget>)> {
+    let SocksParse::Complete(_, greeted) = parse_greeting(bytes) else { return None };
+    match parse_request(bytes.get(greeted..)?) {
+        Ok(SocksParse::Complete(wish, asked)) => Some((greeted, asked, wish.target.ok())),
+        Ok(SocksParse::Incomplete) => None,
         Err(_) => Some((greeted, 0, None)),
     }
 }
 
 /// Writes an answer. The address in it is nobody's: ours is not the client's business.
-fn answer(code: Code) -> Vec<u8> {
+fn reply_bytes(code: SocksReplyCode) -> Vec<u8> {
     vec![VERSION, code as u8, 0, 1, 0, 0, 0, 0, 0, 0]
 }
 
@@ -185,18 +190,22 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(bytes: &[u8], want: Result<Option<&str>, Code>) {
-        let got = match request(bytes) {
-            Ok(Step::Done(wish, length)) => {
+    fn check(bytes: &[u8], want: Result<Option<&str>, SocksReplyCode>) {
+        let got = match parse_request(bytes) {
+            Ok(SocksParse::Complete(wish, length)) => {
                 assert_eq!(length, bytes.len());
                 Ok(wish.target.ok().map(|target| target.to_string()))
             }
-            Ok(Step::More) => panic!("{bytes:?} is all there is"),
+            Ok(SocksParse::Incomplete) => panic!("{bytes:?} is all there is"),
             Err(code) => Err(code),
         };
         assert_eq!(got.as_ref().map(Option::as_deref), want.as_ref().map(|want| *want), "{bytes:?}");
         for n in 0..bytes.len() {
-            assert!(matches!(request(&bytes[..n]), Ok(Step::More)) || want.is_err(), "{:?}", &bytes[..n]);
+            assert!(
+                matches!(parse_request(&bytes[..n]), Ok(SocksParse::Incomplete)) || want.is_err(),
+                "{:?}",
+                &bytes[..n]
+            );
         }
     }
 
@@ -212,34 +221,34 @@ mod tests {
             check(&named(bad, 443), Ok(None));
         }
         check(&named(b"x.io", 0), Ok(None));
-        check(&[5, 2, 0, 1], Err(Code::CommandUnknown));
-        check(&[5, 3, 0, 1], Err(Code::CommandUnknown));
-        check(&[5, 1, 0, 2], Err(Code::AddressUnknown));
-        check(&[5, 1, 1, 1], Err(Code::Failed));
-        check(&[4, 1, 0, 1], Err(Code::Failed));
+        check(&[5, 2, 0, 1], Err(SocksReplyCode::CommandUnknown));
+        check(&[5, 3, 0, 1], Err(SocksReplyCode::CommandUnknown));
+        check(&[5, 1, 0, 2], Err(SocksReplyCode::AddressUnknown));
+        check(&[5, 1, 1, 1], Err(SocksReplyCode::Failed));
+        check(&[4, 1, 0, 1], Err(SocksReplyCode::Failed));
     }
 
     #[test]
     fn greetings() {
         for (bytes, want) in [
-            (&[5, 1, 0][..], Step::Done(true, 3)),
-            (&[5, 2, 2, 0, 9], Step::Done(true, 4)),
-            (&[5, 1, 2], Step::Done(false, 3)),
-            (&[5, 0], Step::Done(false, 2)),
-            (&[5, 2, 0], Step::More),
-            (&[5], Step::More),
-            (&[4, 1, 0], Step::Done(false, 3)),
+            (&[5, 1, 0][..], SocksParse::Complete(true, 3)),
+            (&[5, 2, 2, 0, 9], SocksParse::Complete(true, 4)),
+            (&[5, 1, 2], SocksParse::Complete(false, 3)),
+            (&[5, 0], SocksParse::Complete(false, 2)),
+            (&[5, 2, 0], SocksParse::Incomplete),
+            (&[5], SocksParse::Incomplete),
+            (&[4, 1, 0], SocksParse::Complete(false, 3)),
         ] {
-            assert_eq!(greeting(bytes), want, "{bytes:?}");
+            assert_eq!(parse_greeting(bytes), want, "{bytes:?}");
         }
     }
 
     proptest! {
         #[test]
         fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            greeting(&bytes);
-            drop(request(&bytes));
-            if let Ok(Step::Done(_, length)) = request(&[&[5, 1, 0, 3][..], &bytes].concat()) {
+            parse_greeting(&bytes);
+            drop(parse_request(&bytes));
+            if let Ok(SocksParse::Complete(_, length)) = parse_request(&[&[5, 1, 0, 3][..], &bytes].concat()) {
                 prop_assert!(length <= bytes.len() + 4);
             }
         }

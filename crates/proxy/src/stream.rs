@@ -12,22 +12,22 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, sleep, timeout};
 
 /// What entries need of a client's stream.
-pub(crate) trait Client: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Client for S {}
+pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ClientStream for S {}
 
 /// When something last moved on a connection. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Activity {
+pub(crate) struct ActivityClock {
     start: Instant,
     last: Arc<AtomicU64>,
 }
 
-impl Activity {
+impl ActivityClock {
     pub(crate) fn new() -> Self {
         Self { start: Instant::now(), last: Arc::default() }
     }
 
-    fn moved(&self) {
+    fn touch(&self) {
         self.last.store(self.millis(), Ordering::Relaxed);
     }
 
@@ -36,7 +36,7 @@ impl Activity {
     }
 
     /// Waits until nothing has moved for so long.
-    pub(crate) async fn idle(&self, limit: Duration) {
+    pub(crate) async fn wait_idle(&self, limit: Duration) {
         loop {
             let quiet = Duration::from_millis(self.millis().saturating_sub(self.last.load(Ordering::Relaxed)));
             if quiet >= limit {
@@ -49,29 +49,29 @@ impl Activity {
 
 /// A stream that notes when something moved.
 #[derive(Debug)]
-pub(crate) struct Watched<S> {
+pub(crate) struct ActivityStream<S> {
     inner: S,
-    activity: Activity,
+    activity: ActivityClock,
 }
 
-impl<S> Watched<S> {
-    pub(crate) fn new(inner: S, activity: Activity) -> Self {
+impl<S> ActivityStream<S> {
+    pub(crate) fn new(inner: S, activity: ActivityClock) -> Self {
         Self { inner, activity }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ActivityStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
-        self.activity.moved();
+        self.activity.touch();
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ActivityStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.inner).poll_write(cx, buf))?;
-        self.activity.moved();
+        self.activity.touch();
         Poll::Ready(Ok(written))
     }
 
@@ -86,18 +86,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 /// A stream that says how much was read from it.
 #[derive(Debug)]
-pub(crate) struct Counted<S, F> {
+pub(crate) struct ByteCountReader<S, F> {
     inner: S,
     count: F,
 }
 
-impl<S, F: Fn(usize)> Counted<S, F> {
+impl<S, F: Fn(usize)> ByteCountReader<S, F> {
     pub(crate) fn new(inner: S, count: F) -> Self {
         Self { inner, count }
     }
 }
 
-impl<S: AsyncRead + Unpin, F: Fn(usize) + Unpin> AsyncRead for Counted<S, F> {
+impl<S: AsyncRead + Unpin, F: Fn(usize) + Unpin> AsyncRead for ByteCountReader<S, F> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
@@ -108,18 +108,18 @@ impl<S: AsyncRead + Unpin, F: Fn(usize) + Unpin> AsyncRead for Counted<S, F> {
 
 /// A stream whose first bytes were read already and are read again.
 #[derive(Debug)]
-pub(crate) struct Rewound<S> {
+pub(crate) struct PrefixedStream<S> {
     first: Bytes,
     inner: S,
 }
 
-impl<S> Rewound<S> {
+impl<S> PrefixedStream<S> {
     pub(crate) fn new(first: impl Into<Bytes>, inner: S) -> Self {
         Self { first: first.into(), inner }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PrefixedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.first.is_empty() {
             return Pin::new(&mut self.inner).poll_read(cx, buf);
@@ -131,7 +131,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PrefixedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }
@@ -150,7 +150,7 @@ const LINGER_BYTES: usize = 64 * 1024;
 
 /// Says the last words and closes, so that they arrive: closing with unread bytes resets the connection, and a reset
 /// throws away what the client has not read yet.
-pub(crate) async fn say_and_close(mut client: impl Client, words: &[u8]) {
+pub(crate) async fn write_and_close(mut client: impl ClientStream, words: &[u8]) {
     let farewell = async {
         client.write_all(words).await?;
         client.shutdown().await?;
@@ -178,15 +178,15 @@ mod tests {
         far.write_all(b" and the rest").await.unwrap();
         drop(far);
         let mut text = String::new();
-        Rewound::new(&b"the start"[..], near).read_to_string(&mut text).await.unwrap();
+        PrefixedStream::new(&b"the start"[..], near).read_to_string(&mut text).await.unwrap();
         assert_eq!(text, "the start and the rest");
     }
 
     #[tokio::test]
     async fn silence_is_noticed() {
         let (mut far, near) = tokio::io::duplex(64);
-        let activity = Activity::new();
-        let mut near = Watched::new(near, activity.clone());
+        let activity = ActivityClock::new();
+        let mut near = ActivityStream::new(near, activity.clone());
         far.write_all(b"x").await.unwrap();
         let busy = async {
             assert_eq!(near.read_u8().await.unwrap(), b'x');
@@ -194,7 +194,7 @@ mod tests {
         };
         tokio::select! {
             _ = busy => panic!("nobody writes a second byte"),
-            () = activity.idle(Duration::from_millis(20)) => (),
+            () = activity.wait_idle(Duration::from_millis(20)) => (),
         }
         assert!(activity.millis() >= 20);
     }

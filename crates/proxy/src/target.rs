@@ -1,20 +1,20 @@
 //! Where a connection wants to go: one canonical host and a port.
 //!
-//! A [`Target`] exists only in canonical form, and the same value is judged, resolved, dialled, compared and written
-//! down. The spelling itself is decided by `ralph_core::policy::canonical`.
+//! A [`EgressTarget`] exists only in canonical form, and the same value is judged, resolved, dialled, compared and written
+//! down. The spelling itself is decided by `ralph_core::policy::canonical_host`.
 
 use std::fmt;
 use std::net::IpAddr;
 
-use ralph_core::policy::{BadHost, canonical};
+use ralph_core::policy::{BadHost, canonical_host};
 use ralph_core::text;
 
-pub(crate) const HTTP: u16 = 80;
-pub(crate) const HTTPS: u16 = 443;
+pub(crate) const HTTP_PORT: u16 = 80;
+pub(crate) const HTTPS_PORT: u16 = 443;
 
 /// A host in its one spelling, and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Target {
+pub struct EgressTarget {
     host: String,
     port: u16,
 }
@@ -32,16 +32,16 @@ pub enum BadTarget {
     Text,
 }
 
-impl Target {
+impl EgressTarget {
     pub fn new(host: &str, port: u16) -> Result<Self, BadTarget> {
         if port == 0 {
             return Err(BadTarget::Port);
         }
-        Ok(Self { host: canonical(host)?, port })
+        Ok(Self { host: canonical_host(host)?, port })
     }
 
     /// Reads `host:port` as it stands in a request; `usual` is the port of a text without one.
-    pub fn authority(text: &str, usual: Option<u16>) -> Result<Self, BadTarget> {
+    pub fn parse_authority(text: &str, usual: Option<u16>) -> Result<Self, BadTarget> {
         if !text.is_ascii() {
             return Err(BadTarget::Text);
         }
@@ -55,14 +55,14 @@ impl Target {
             None => text.find(':'),
         };
         let (host, port) = match port_at {
-            Some(at) => (text.get(..at), text.get(at..).and_then(port)),
+            Some(at) => (text.get(..at), text.get(at..).and_then(parse_port)),
             None => (Some(text), usual),
         };
         Self::new(host.unwrap_or_default(), port.ok_or(BadTarget::Port)?)
     }
 
     /// Returns the target that an address literal names. An address that smuggles another one is named by that one.
-    pub(crate) fn address(address: IpAddr, port: u16) -> Self {
+    pub(crate) fn from_address(address: IpAddr, port: u16) -> Self {
         let host = match address.to_canonical() {
             IpAddr::V4(v4) => v4.to_string(),
             IpAddr::V6(v6) => format!("[{v6}]"),
@@ -79,37 +79,37 @@ impl Target {
     }
 
     /// Returns the address, if the host is one and not a name.
-    pub fn literal(&self) -> Option<IpAddr> {
+    pub fn ip_address(&self) -> Option<IpAddr> {
         self.host.trim_start_matches('[').trim_end_matches(']').parse().ok()
     }
 
     /// Returns the rule that allows this target and nothing else.
-    pub fn rule(&self) -> String {
-        if self.port == HTTPS { self.host.clone() } else { self.to_string() }
+    pub fn allow_rule(&self) -> String {
+        if self.port == HTTPS_PORT { self.host.clone() } else { self.to_string() }
     }
 
     /// Returns the value of a `Host` header of a request, over TLS or not.
     pub(crate) fn host_header(&self, tls: bool) -> String {
-        if self.port == if tls { HTTPS } else { HTTP } { self.host.clone() } else { self.to_string() }
+        if self.port == if tls { HTTPS_PORT } else { HTTP_PORT } { self.host.clone() } else { self.to_string() }
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for EgressTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
 }
 
-fn port(text: &str) -> Option<u16> {
+fn parse_port(text: &str) -> Option<u16> {
     let digits = text.strip_prefix(':')?;
     let plain = !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
     if plain { digits.parse().ok() } else { None }
 }
 
 /// What a client wrote for a host, short, without a password in it and without anything that drives a terminal.
-pub(crate) fn shown(host: &str) -> String {
+pub(crate) fn printable_host(host: &str) -> String {
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    text::plain(text::first_line(host, 80))
+    text::strip_control(text::first_line(host, 80))
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, usual: Option<u16>, want: Option<&str>) {
-        let got = Target::authority(text, usual).map(|target| target.to_string());
+        let got = EgressTarget::parse_authority(text, usual).map(|target| target.to_string());
         assert_eq!(got.as_deref().ok(), want, "{text:?} {got:?}");
     }
 
@@ -163,24 +163,24 @@ mod tests {
         for (host, want) in
             [("127.0.0.1", Some("127.0.0.1")), ("[2001:DB8::1]", Some("2001:db8::1")), ("x.io", None), ("1.io", None)]
         {
-            let literal = Target::new(host, 443).unwrap().literal();
+            let literal = EgressTarget::new(host, 443).unwrap().ip_address();
             assert_eq!(literal.map(|address| address.to_string()).as_deref(), want);
         }
         let mapped = "::ffff:10.0.0.1".parse().unwrap();
-        assert_eq!(Target::address(mapped, 443).rule(), "10.0.0.1");
+        assert_eq!(EgressTarget::from_address(mapped, 443).allow_rule(), "10.0.0.1");
     }
 
     #[test]
     fn what_is_shown_has_no_password() {
-        assert_eq!(shown("user:word@x.io:80"), "x.io:80");
-        assert_eq!(shown("a\u{1b}[31mb\nc"), "ab");
+        assert_eq!(printable_host("user:word@x.io:80"), "x.io:80");
+        assert_eq!(printable_host("a\u{1b}[31mb\nc"), "ab");
     }
 
     proptest! {
         #[test]
         fn never_panics_and_is_stable(text in "\\PC{0,40}|[a-c0-9.:@\\[\\]]{0,20}", usual in any::<Option<u16>>()) {
-            if let Ok(target) = Target::authority(&text, usual) {
-                prop_assert_eq!(Target::authority(&target.to_string(), None), Ok(target));
+            if let Ok(target) = EgressTarget::parse_authority(&text, usual) {
+                prop_assert_eq!(EgressTarget::parse_authority(&target.to_string(), None), Ok(target));
             }
         }
     }

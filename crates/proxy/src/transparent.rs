@@ -4,41 +4,46 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::judge::Ask;
-use crate::notice::{Entry, Why};
+use crate::decision::AccessRequest;
+use crate::observer::{DecisionReason, EgressEntry};
 use crate::pipeline::Pipeline;
-use crate::stream::Client;
-use crate::target::{HTTPS, Target};
-use crate::tunnel::{self, End};
+use crate::stream::ClientStream;
+use crate::target::{EgressTarget, HTTPS_PORT};
+use crate::tunnel::{self, TunnelEnd};
 
-const ENTRY: Entry = Entry::Transparent;
+const ENTRY: EgressEntry = EgressEntry::Transparent;
 
 /// Serves one client that connected to `wanted`.
-pub(crate) async fn serve(pipeline: &Arc<Pipeline>, client: impl Client, wanted: SocketAddr) {
-    let named = pipeline.named(wanted.ip()).and_then(|name| Target::new(&name, wanted.port()).ok());
+pub(crate) async fn serve(pipeline: &Arc<Pipeline>, client: impl ClientStream, wanted: SocketAddr) {
+    let named = pipeline.name_of_address(wanted.ip()).and_then(|name| EgressTarget::new(&name, wanted.port()).ok());
     let Some(target) = named else {
-        return pipeline.refused_text(ENTRY, &wanted.ip().to_string(), wanted.port(), &Why::Stranger);
+        return pipeline.report_refused_text(
+            ENTRY,
+            &wanted.ip().to_string(),
+            wanted.port(),
+            &DecisionReason::UnassignedAddress,
+        );
     };
-    if target.port() == HTTPS && pipeline.looks_into(&target).is_none() {
-        return tls(pipeline, client, &target).await;
+    if target.port() == HTTPS_PORT && pipeline.inspection_ca(&target).is_none() {
+        return serve_tls(pipeline, client, &target).await;
     }
-    if let Ok(ready) = tunnel::ask(pipeline, ENTRY, &target).await {
-        tunnel::carry(pipeline, ENTRY, &target, ready, client).await;
+    if let Ok(ready) = tunnel::prepare(pipeline, ENTRY, &target).await {
+        tunnel::serve(pipeline, ENTRY, &target, ready, client).await;
     }
 }
 
 /// Nobody waits for a yes here, so the hello can be heard before anything is resolved or dialled.
-async fn tls(pipeline: &Arc<Pipeline>, mut client: impl Client, target: &Target) {
-    if pipeline.judge(ENTRY, target, &Ask::Tunnel).is_err() {
+async fn serve_tls(pipeline: &Arc<Pipeline>, mut client: impl ClientStream, target: &EgressTarget) {
+    if pipeline.check_policy(ENTRY, target, &AccessRequest::Tunnel).is_err() {
         return;
     }
-    match tunnel::first_words(pipeline, &mut client, target).await {
+    match tunnel::read_client_hello(pipeline, &mut client, target).await {
         Ok(first) => {
-            if let Ok(way) = pipeline.open(ENTRY, target, Ask::Tunnel).await {
+            if let Ok(way) = pipeline.open(ENTRY, target, AccessRequest::Tunnel).await {
                 tunnel::relay(pipeline, ENTRY, target, way, client, Some(first)).await;
             }
         }
-        Err(End::Cut(why)) => pipeline.refused(ENTRY, target, &why),
-        Err(End::Gone) => (),
+        Err(TunnelEnd::Cut(why)) => pipeline.report_refusal(ENTRY, target, &why),
+        Err(TunnelEnd::Disconnected) => (),
     }
 }

@@ -9,67 +9,71 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use ralph_core::policy::canonical;
+use ralph_core::policy::canonical_host;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, copy_buf, split};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use crate::authority::Authority;
-use crate::hello::{self, Hello};
-use crate::http::{self, Form};
-use crate::judge::Ask;
-use crate::notice::{Entry, Told, Tunnelled, Why};
-use crate::pipeline::{Pipeline, Refused, Way};
-use crate::stream::{Client, Counted, Rewound};
-use crate::target::{HTTP, HTTPS, Target, shown};
+use crate::client_hello::{self, ClientHello};
+use crate::decision::AccessRequest;
+use crate::http_forward::{self, TargetForm};
+use crate::mitm_ca::MitmCa;
+use crate::observer::{DecisionReason, EgressEntry, EgressEvent, EgressTunnel};
+use crate::pipeline::{PermittedStream, Pipeline, TargetRefusal};
+use crate::stream::{ByteCountReader, ClientStream, PrefixedStream};
+use crate::target::{EgressTarget, HTTP_PORT, HTTPS_PORT, printable_host};
 
 /// So much is carried at once; the usual eighth of it costs two thirds of the speed.
-const AT_ONCE: usize = 64 * 1024;
+const COPY_BUFFER: usize = 64 * 1024;
 
 /// A tunnel that may begin.
 #[derive(Debug)]
-pub(crate) enum Ready {
+pub(crate) enum TunnelKind {
     /// Each request is judged, and dialled for, on its own.
     Http,
     /// The same, behind TLS that we speak as the host.
-    Inside(Arc<Authority>),
-    Opaque(Way),
+    Intercepted(Arc<MitmCa>),
+    Opaque(PermittedStream),
 }
 
 /// Asks for a tunnel. After this the client may be told yes.
-pub(crate) async fn ask(pipeline: &Pipeline, entry: Entry, target: &Target) -> Result<Ready, Refused> {
-    if target.port() == HTTP {
-        pipeline.judge(entry, target, &Ask::Connection)?;
-        return Ok(Ready::Http);
+pub(crate) async fn prepare(
+    pipeline: &Pipeline,
+    entry: EgressEntry,
+    target: &EgressTarget,
+) -> Result<TunnelKind, TargetRefusal> {
+    if target.port() == HTTP_PORT {
+        pipeline.check_policy(entry, target, &AccessRequest::Connection)?;
+        return Ok(TunnelKind::Http);
     }
-    if let Some(authority) = pipeline.looks_into(target) {
-        pipeline.judge(entry, target, &Ask::Connection)?;
-        return Ok(Ready::Inside(Arc::clone(authority)));
+    if let Some(authority) = pipeline.inspection_ca(target) {
+        pipeline.check_policy(entry, target, &AccessRequest::Connection)?;
+        return Ok(TunnelKind::Intercepted(Arc::clone(authority)));
     }
-    pipeline.open(entry, target, Ask::Tunnel).await.map(Ready::Opaque)
+    pipeline.open(entry, target, AccessRequest::Tunnel).await.map(TunnelKind::Opaque)
 }
 
 /// Carries a tunnel to its end.
-pub(crate) async fn carry(
+pub(crate) async fn serve(
     pipeline: &Arc<Pipeline>,
-    entry: Entry,
-    target: &Target,
-    ready: Ready,
-    mut client: impl Client,
+    entry: EgressEntry,
+    target: &EgressTarget,
+    ready: TunnelKind,
+    mut client: impl ClientStream,
 ) {
     let way = match ready {
-        Ready::Http => {
-            let form = Form::Bound { target: target.clone(), tls: false };
-            return http::serve(pipeline, entry, client, &[], form).await;
+        TunnelKind::Http => {
+            let form = TargetForm::Bound { target: target.clone(), tls: false };
+            return http_forward::serve(pipeline, entry, client, &[], form).await;
         }
-        Ready::Inside(authority) => return inside(pipeline, entry, target, &authority, client).await,
-        Ready::Opaque(way) => way,
+        TunnelKind::Intercepted(authority) => return intercept(pipeline, entry, target, &authority, client).await,
+        TunnelKind::Opaque(way) => way,
     };
-    let first = if target.port() == HTTPS {
-        match first_words(pipeline, &mut client, target).await {
+    let first = if target.port() == HTTPS_PORT {
+        match read_client_hello(pipeline, &mut client, target).await {
             Ok(first) => Some(first),
-            Err(End::Cut(why)) => return pipeline.refused(entry, target, &why),
-            Err(End::Gone) => return,
+            Err(TunnelEnd::Cut(why)) => return pipeline.report_refusal(entry, target, &why),
+            Err(TunnelEnd::Disconnected) => return,
         }
     } else {
         None
@@ -78,49 +82,49 @@ pub(crate) async fn carry(
 }
 
 /// Speaks TLS as the host and carries the requests that come by it.
-async fn inside(
+async fn intercept(
     pipeline: &Arc<Pipeline>,
-    entry: Entry,
-    target: &Target,
-    authority: &Authority,
-    mut client: impl Client,
+    entry: EgressEntry,
+    target: &EgressTarget,
+    authority: &MitmCa,
+    mut client: impl ClientStream,
 ) {
-    let first = match first_words(pipeline, &mut client, target).await {
+    let first = match read_client_hello(pipeline, &mut client, target).await {
         Ok(first) => first,
-        Err(End::Cut(why)) => return pipeline.refused(entry, target, &why),
-        Err(End::Gone) => return,
+        Err(TunnelEnd::Cut(why)) => return pipeline.report_refusal(entry, target, &why),
+        Err(TunnelEnd::Disconnected) => return,
     };
-    let config = match authority.server(target.host()) {
+    let config = match authority.server_config(target.host()) {
         Ok(config) => config,
         Err(error) => {
             tracing::warn!(%target, %error, "a host cannot be spoken for");
-            return pipeline.refused(entry, target, &Why::Untrusted);
+            return pipeline.report_refusal(entry, target, &DecisionReason::Untrusted);
         }
     };
-    let accept = TlsAcceptor::from(config).accept(Rewound::new(first, client));
+    let accept = TlsAcceptor::from(config).accept(PrefixedStream::new(first, client));
     // A client that does not trust us, or takes too long to, says so itself and is not heard of again.
     let Ok(Ok(stream)) = timeout(pipeline.limits.head_time, accept).await else { return };
-    let form = Form::Bound { target: target.clone(), tls: true };
-    http::serve(pipeline, entry, stream, &[], form).await;
+    let form = TargetForm::Bound { target: target.clone(), tls: true };
+    http_forward::serve(pipeline, entry, stream, &[], form).await;
 }
 
 /// Why a tunnel ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    Cut(Why),
+pub(crate) enum TunnelEnd {
+    Cut(DecisionReason),
     /// One side hung up.
-    Gone,
+    Disconnected,
 }
 
 /// Reads the TLS hello with which a connection to port 443 has to begin.
-pub(crate) async fn first_words(
+pub(crate) async fn read_client_hello(
     pipeline: &Pipeline,
     client: &mut (impl AsyncRead + Unpin),
-    target: &Target,
-) -> Result<Vec<u8>, End> {
-    match timeout(pipeline.limits.head_time, listen(client, target, Must::SpeakTls)).await {
+    target: &EgressTarget,
+) -> Result<Vec<u8>, TunnelEnd> {
+    match timeout(pipeline.limits.head_time, read_first_bytes(client, target, TlsRequirement::Required)).await {
         Ok(heard) => heard,
-        Err(_) => Err(End::Cut(Why::Slow)),
+        Err(_) => Err(TunnelEnd::Cut(DecisionReason::ClientTimeout)),
     }
 }
 
@@ -128,73 +132,73 @@ pub(crate) async fn first_words(
 /// checked on their way: on such a port the server may speak first.
 pub(crate) async fn relay(
     pipeline: &Pipeline,
-    entry: Entry,
-    target: &Target,
-    way: Way,
-    client: impl Client,
+    entry: EgressEntry,
+    target: &EgressTarget,
+    way: PermittedStream,
+    client: impl ClientStream,
     first: Option<Vec<u8>>,
 ) {
-    let Way { stream, mut permit } = way;
-    let tally = Tally::new(pipeline, entry, target);
+    let PermittedStream { stream, mut permit } = way;
+    let tally = TunnelCounter::new(pipeline, entry, target);
     let (mut client_reads, mut client_writes) = split(client);
     let (far_reads, mut far_writes) = stream.into_split();
     let out = async {
         let first = match first {
             Some(first) => first,
-            None => listen(&mut client_reads, target, Must::NotLie).await?,
+            None => read_first_bytes(&mut client_reads, target, TlsRequirement::IfTlsMatchingName).await?,
         };
-        tally.out(first.len());
-        far_writes.write_all(&first).await.map_err(|_| End::Gone)?;
-        pour(Counted::new(client_reads, |bytes| tally.out(bytes)), &mut far_writes).await?;
-        far_writes.shutdown().await.map_err(|_| End::Gone)
+        tally.count_sent(first.len());
+        far_writes.write_all(&first).await.map_err(|_| TunnelEnd::Disconnected)?;
+        copy_stream(ByteCountReader::new(client_reads, |bytes| tally.count_sent(bytes)), &mut far_writes).await?;
+        far_writes.shutdown().await.map_err(|_| TunnelEnd::Disconnected)
     };
     let back = async {
-        pour(Counted::new(far_reads, |bytes| tally.back(bytes)), &mut client_writes).await?;
-        client_writes.shutdown().await.map_err(|_| End::Gone)
+        copy_stream(ByteCountReader::new(far_reads, |bytes| tally.count_received(bytes)), &mut client_writes).await?;
+        client_writes.shutdown().await.map_err(|_| TunnelEnd::Disconnected)
     };
     let end = tokio::select! {
         end = async { tokio::try_join!(out, back) } => end.map(drop),
-        () = permit.revoked() => Err(End::Cut(Why::Revoked)),
+        () = permit.wait_revoked() => Err(TunnelEnd::Cut(DecisionReason::PolicyChanged)),
     };
-    if let Err(End::Cut(why)) = end {
-        pipeline.refused(entry, target, &why);
+    if let Err(TunnelEnd::Cut(why)) = end {
+        pipeline.report_refusal(entry, target, &why);
     }
 }
 
-async fn pour(from: impl AsyncRead + Unpin, to: &mut (impl AsyncWrite + Unpin)) -> Result<(), End> {
-    copy_buf(&mut BufReader::with_capacity(AT_ONCE, from), to).await.map(drop).map_err(|_| End::Gone)
+async fn copy_stream(from: impl AsyncRead + Unpin, to: &mut (impl AsyncWrite + Unpin)) -> Result<(), TunnelEnd> {
+    copy_buf(&mut BufReader::with_capacity(COPY_BUFFER, from), to).await.map(drop).map_err(|_| TunnelEnd::Disconnected)
 }
 
 /// What went through a tunnel, told at its end, however it ends.
-struct Tally<'a> {
+struct TunnelCounter<'a> {
     pipeline: &'a Pipeline,
-    entry: Entry,
-    target: &'a Target,
+    entry: EgressEntry,
+    target: &'a EgressTarget,
     begun: Instant,
     sent: AtomicU64,
     received: AtomicU64,
 }
 
-impl<'a> Tally<'a> {
-    fn new(pipeline: &'a Pipeline, entry: Entry, target: &'a Target) -> Self {
+impl<'a> TunnelCounter<'a> {
+    fn new(pipeline: &'a Pipeline, entry: EgressEntry, target: &'a EgressTarget) -> Self {
         let (sent, received) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { pipeline, entry, target, begun: Instant::now(), sent, received }
     }
 
-    fn out(&self, bytes: usize) {
+    fn count_sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
         // While it goes and not at the end: a tunnel can stand for hours.
-        self.pipeline.leaves(bytes, self.target);
+        self.pipeline.count_outflow(bytes, self.target);
     }
 
-    fn back(&self, bytes: usize) {
+    fn count_received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
-impl Drop for Tally<'_> {
+impl Drop for TunnelCounter<'_> {
     fn drop(&mut self) {
-        self.pipeline.notice.tell(Told::Tunnelled(Tunnelled {
+        self.pipeline.observer.observe(EgressEvent::Tunnel(EgressTunnel {
             entry: self.entry,
             host: self.target.host().to_owned(),
             port: self.target.port(),
@@ -206,61 +210,65 @@ impl Drop for Tally<'_> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Must {
-    SpeakTls,
+enum TlsRequirement {
+    Required,
     /// Speak anything, but if it is TLS, to the right name.
-    NotLie,
+    IfTlsMatchingName,
 }
 
 /// Listens until it is clear how a client begins, and returns what it said.
-async fn listen(client: &mut (impl AsyncRead + Unpin), target: &Target, must: Must) -> Result<Vec<u8>, End> {
+async fn read_first_bytes(
+    client: &mut (impl AsyncRead + Unpin),
+    target: &EgressTarget,
+    must: TlsRequirement,
+) -> Result<Vec<u8>, TunnelEnd> {
     let mut heard = Vec::new();
     loop {
-        match (hello::read(&heard), must) {
-            (Hello::Whole(name), _) => {
-                return if names(target, name.as_deref()) { Ok(heard) } else { Err(wrong(name)) };
+        match (client_hello::read(&heard), must) {
+            (ClientHello::Complete(name), _) => {
+                return if sni_matches(target, name.as_deref()) { Ok(heard) } else { Err(sni_mismatch(name)) };
             }
-            (Hello::Other, Must::NotLie) => return Ok(heard),
-            (Hello::Other | Hello::Bad, _) => return Err(End::Cut(Why::NotTls)),
-            (Hello::More, _) => (),
+            (ClientHello::NotTls, TlsRequirement::IfTlsMatchingName) => return Ok(heard),
+            (ClientHello::NotTls | ClientHello::Malformed, _) => return Err(TunnelEnd::Cut(DecisionReason::NotTls)),
+            (ClientHello::Incomplete, _) => (),
         }
         match client.read_buf(&mut heard).await {
-            Ok(0) if must == Must::NotLie => return Ok(heard),
-            Ok(0) | Err(_) => return Err(End::Gone),
+            Ok(0) if must == TlsRequirement::IfTlsMatchingName => return Ok(heard),
+            Ok(0) | Err(_) => return Err(TunnelEnd::Disconnected),
             Ok(_) => (),
         }
     }
 }
 
 /// An address has no name to send; everything else has to send its own.
-fn names(target: &Target, name: Option<&str>) -> bool {
+fn sni_matches(target: &EgressTarget, name: Option<&str>) -> bool {
     match name {
-        Some(name) => canonical(name).is_ok_and(|name| name == target.host()),
-        None => target.literal().is_some(),
+        Some(name) => canonical_host(name).is_ok_and(|name| name == target.host()),
+        None => target.ip_address().is_some(),
     }
 }
 
-fn wrong(name: Option<String>) -> End {
-    End::Cut(Why::Sni(name.map(|name| shown(&name))))
+fn sni_mismatch(name: Option<String>) -> TunnelEnd {
+    TunnelEnd::Cut(DecisionReason::SniMismatch(name.map(|name| printable_host(&name))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hello::tests::hello;
+    use crate::client_hello::tests::hello;
 
     #[track_caller]
-    fn check(target: &str, must: Must, said: &[u8], want: Result<(), End>) {
-        let target = Target::authority(target, None).unwrap();
+    fn check(target: &str, must: TlsRequirement, said: &[u8], want: Result<(), TunnelEnd>) {
+        let target = EgressTarget::parse_authority(target, None).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let got = runtime.block_on(listen(&mut &said[..], &target, must));
+        let got = runtime.block_on(read_first_bytes(&mut &said[..], &target, must));
         assert_eq!(got, want.map(|()| said.to_vec()));
     }
 
     #[test]
     fn first_words_must_fit_the_target() {
-        let sni = |name: Option<&str>| Err(End::Cut(Why::Sni(name.map(str::to_owned))));
-        for must in [Must::SpeakTls, Must::NotLie] {
+        let sni = |name: Option<&str>| Err(TunnelEnd::Cut(DecisionReason::SniMismatch(name.map(str::to_owned))));
+        for must in [TlsRequirement::Required, TlsRequirement::IfTlsMatchingName] {
             check("x.io:443", must, &hello(Some("x.io")), Ok(()));
             check("x.io:443", must, &hello(Some("X.io")), Ok(()));
             check("x.io:443", must, &hello(Some("y.io")), sni(Some("y.io")));
@@ -269,11 +277,11 @@ mod tests {
             check("1.1.1.1:443", must, &hello(None), Ok(()));
             check("1.1.1.1:443", must, &hello(Some("1.1.1.1")), Ok(()));
             check("1.1.1.1:443", must, &hello(Some("x.io")), sni(Some("x.io")));
-            check("x.io:443", must, &[22, 3, 1, 0, 0], Err(End::Cut(Why::NotTls)));
+            check("x.io:443", must, &[22, 3, 1, 0, 0], Err(TunnelEnd::Cut(DecisionReason::NotTls)));
         }
-        check("x.io:443", Must::SpeakTls, b"SSH-2.0", Err(End::Cut(Why::NotTls)));
-        check("x.io:22", Must::NotLie, b"SSH-2.0", Ok(()));
-        check("x.io:443", Must::SpeakTls, b"", Err(End::Gone));
-        check("x.io:22", Must::NotLie, b"", Ok(()));
+        check("x.io:443", TlsRequirement::Required, b"SSH-2.0", Err(TunnelEnd::Cut(DecisionReason::NotTls)));
+        check("x.io:22", TlsRequirement::IfTlsMatchingName, b"SSH-2.0", Ok(()));
+        check("x.io:443", TlsRequirement::Required, b"", Err(TunnelEnd::Disconnected));
+        check("x.io:22", TlsRequirement::IfTlsMatchingName, b"", Ok(()));
     }
 }

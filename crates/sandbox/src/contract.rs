@@ -8,13 +8,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Exec, Exit, Sink};
-use ralph_core::config::Toolchains;
+use crate::{Error, ExecExit, ExecRequest, OutputSink};
+use ralph_core::config::ToolchainSelection;
 
 /// How strongly a backend separates the sandbox from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Isolation {
+pub enum IsolationLevel {
     /// Commands run as the user, on the host: no isolation at all.
     None,
     /// Kernel namespaces, filters and a root built from nothing.
@@ -27,9 +27,9 @@ pub enum Isolation {
 
 /// What a backend can do; callers ask here before they ask for more than the contract.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Capabilities {
+pub struct BackendCapabilities {
     pub name: &'static str,
-    pub isolation: Isolation,
+    pub isolation: IsolationLevel,
     /// Largest resources one sandbox may ask for; `None` where the backend has no limit of its own.
     pub max_vcpu: Option<u32>,
     pub max_memory_gib: Option<u32>,
@@ -41,7 +41,7 @@ pub struct Capabilities {
 
 /// What one sandbox may use at most; `None` leaves it to the backend.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resources {
+pub struct SandboxLimits {
     /// Bytes of memory.
     pub memory: Option<u64>,
     /// Processors, in thousandths.
@@ -54,7 +54,7 @@ pub struct Resources {
 /// Which doors a sandbox has. What may pass them is decided by whoever stands at them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Network {
+pub enum SandboxNetwork {
     /// None: there is nothing to connect to.
     #[default]
     None,
@@ -66,29 +66,29 @@ pub enum Network {
 
 /// What a sandbox is made from. Its fingerprint decides between reuse and recreation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spec {
+pub struct SandboxSpec {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub env: BTreeMap<String, String>,
     pub image: Option<String>,
-    pub resources: Resources,
-    pub network: Network,
+    pub resources: SandboxLimits,
+    pub network: SandboxNetwork,
     /// Which of the host's toolchains can be seen, read-only.
-    pub toolchains: Toolchains,
+    pub toolchains: ToolchainSelection,
     /// Further files of the host that can be seen, read-only: the programs of agents.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<HostLayer>,
 }
 
 /// A file or directory of the host that is seen inside, read-only and with nothing beside it. Where a backend runs its
 /// commands on the host itself, it is where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layer {
+pub struct HostLayer {
     pub host: PathBuf,
     /// An absolute path of at least two parts that nothing else of the sandbox has.
     pub inside: PathBuf,
 }
 
-impl Spec {
+impl SandboxSpec {
     /// Returns a hash of everything that, when different, means another sandbox.
     pub fn fingerprint(&self) -> String {
         let parts = (&self.env, &self.image, &self.resources, &self.network, &self.toolchains);
@@ -103,9 +103,9 @@ impl Spec {
 
 /// The labels ralph puts on everything it makes.
 #[derive(Debug)]
-pub struct Label;
+pub struct SandboxLabel;
 
-impl Label {
+impl SandboxLabel {
     /// The run a sandbox belongs to.
     pub const RUN: &'static str = "ralph.run";
     /// What the sandbox is for: `work` or `proof`.
@@ -116,7 +116,7 @@ impl Label {
 
 /// A sandbox as a backend lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct SandboxSummary {
     pub id: String,
     pub labels: BTreeMap<String, String>,
     pub fingerprint: String,
@@ -125,7 +125,7 @@ pub struct Listed {
 
 /// Which sandboxes `prune` removes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Prune {
+pub enum PruneRule {
     /// Everything ralph labelled.
     All,
     /// Those whose run is not among these; one that belongs to no run stays.
@@ -134,7 +134,7 @@ pub enum Prune {
 
 /// What `prune` removed, or would have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pruned {
+pub struct PruneResult {
     pub id: String,
     pub removed: bool,
     pub why: String,
@@ -142,15 +142,15 @@ pub struct Pruned {
 
 /// A directory entry inside a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Entry {
+pub struct DirectoryEntry {
     pub name: String,
-    pub kind: EntryKind,
+    pub kind: DirectoryEntryKind,
     pub size: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum EntryKind {
+pub enum DirectoryEntryKind {
     File,
     Directory,
     Link,
@@ -160,18 +160,18 @@ pub enum EntryKind {
 /// Makes, finds and removes sandboxes of one kind.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync {
-    fn capabilities(&self) -> Capabilities;
+    fn capabilities(&self) -> BackendCapabilities;
     /// Makes the sandbox; one of the same name that still exists is an error, never silently reused.
-    async fn create(&self, spec: &Spec) -> Result<Arc<dyn Sandbox>, Error>;
+    async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, Error>;
     /// Opens an existing sandbox and ends whatever a dead owner left running in it; a living owner's commands go on.
     async fn open(&self, id: &str) -> Result<Arc<dyn Sandbox>, Error>;
     /// Lists only what ralph labelled.
-    async fn list(&self) -> Result<Vec<Listed>, Error>;
+    async fn list(&self) -> Result<Vec<SandboxSummary>, Error>;
     /// Removes what the rule names; a dry run only says what it would remove. One that cannot be removed is told in
     /// `why` and does not keep the others.
-    async fn prune(&self, rule: &Prune, dry_run: bool) -> Result<Vec<Pruned>, Error>;
-    /// Makes a sandbox that begins as a snapshot was taken. Only where [`Capabilities::snapshot`] says so.
-    async fn fork(&self, snapshot: &str, spec: &Spec) -> Result<Arc<dyn Sandbox>, Error> {
+    async fn prune(&self, rule: &PruneRule, dry_run: bool) -> Result<Vec<PruneResult>, Error>;
+    /// Makes a sandbox that begins as a snapshot was taken. Only where [`BackendCapabilities::snapshot`] says so.
+    async fn fork(&self, snapshot: &str, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, Error> {
         let _ = (snapshot, spec);
         Err(Error::Unsupported { backend: self.capabilities().name, what: "fork a snapshot" })
     }
@@ -194,7 +194,7 @@ pub trait Sandbox: fmt::Debug + Send + Sync {
     ///
     /// What the command leaves running in the background goes on until `stop` or `destroy`, unheard. A program that
     /// is missing or cannot be run is [`Error::Spawn`], never an exit code.
-    async fn exec(&self, exec: &Exec, sink: &mut dyn Sink) -> Result<Exit, Error>;
+    async fn exec(&self, exec: &ExecRequest, sink: &mut dyn OutputSink) -> Result<ExecExit, Error>;
     /// Reads a regular file of at most `cap` bytes, following no link.
     async fn read(&self, path: &Path, cap: u64) -> Result<Vec<u8>, Error>;
     /// Replaces a file as a whole (never half), following no link; `mode` keeps the old one when `None`.
@@ -202,7 +202,7 @@ pub trait Sandbox: fmt::Debug + Send + Sync {
     /// Appends to a file, making it when missing, following no link.
     async fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), Error>;
     /// Lists a directory, sorted by name.
-    async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error>;
+    async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error>;
     /// Makes a directory and those on the way; ones that exist are fine.
     async fn mkdirs(&self, path: &Path) -> Result<(), Error>;
     async fn start(&self) -> Result<(), Error>;
@@ -217,7 +217,7 @@ pub trait Sandbox: fmt::Debug + Send + Sync {
     /// The directory for files that pass in and out and are not part of the workspace, as commands inside see it.
     fn exchange(&self) -> PathBuf;
     /// Keeps the files as they are now under a name that `fork` takes; ends every process first. Only where
-    /// [`Capabilities::snapshot`] says so.
+    /// [`BackendCapabilities::snapshot`] says so.
     async fn snapshot(&self) -> Result<String, Error> {
         Err(Error::Unsupported { backend: "this", what: "take a snapshot" })
     }

@@ -34,9 +34,9 @@ pub enum Error {
     #[error("sandbox `{id}` is used by another process")]
     Busy { id: String },
     #[error("could not use the image of a sandbox")]
-    Image { source: Box<crate::image::Error> },
+    Image { source: Box<crate::image::ImageError> },
     #[error("could not show the toolchains in a sandbox")]
-    Toolchains { source: crate::toolchain::Error },
+    Toolchains { source: crate::toolchain::ToolchainError },
     #[error("the {backend} backend cannot {what}")]
     Unsupported { backend: &'static str, what: &'static str },
     #[error("there is no snapshot `{name}`")]

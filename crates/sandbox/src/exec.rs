@@ -9,7 +9,7 @@ use crate::{Error, Sandbox};
 
 /// A command to run. The program is found inside the sandbox; there is no shell unless argv names one.
 #[derive(Debug, Clone)]
-pub struct Exec {
+pub struct ExecRequest {
     pub argv: Vec<String>,
     /// Relative to the workspace.
     pub cwd: PathBuf,
@@ -21,7 +21,7 @@ pub struct Exec {
     pub terminal: Option<(u16, u16)>,
 }
 
-impl Exec {
+impl ExecRequest {
     pub fn new<S: Into<String>>(argv: impl IntoIterator<Item = S>, timeout: Duration) -> Self {
         Self {
             argv: argv.into_iter().map(Into::into).collect(),
@@ -56,19 +56,19 @@ impl Exec {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Stream {
+pub enum OutputStream {
     Stdout,
     Stderr,
 }
 
 /// Where output goes while the command runs. It must return quickly: the command waits for it.
-pub trait Sink: Send {
-    fn chunk(&mut self, stream: Stream, bytes: &[u8]);
+pub trait OutputSink: Send {
+    fn chunk(&mut self, stream: OutputStream, bytes: &[u8]);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Status {
+pub enum ExecStatus {
     Code(i32),
     Signal(i32),
     TimedOut,
@@ -77,7 +77,7 @@ pub enum Status {
 /// Which limit of the sandbox a command ran into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Limit {
+pub enum ResourceLimit {
     Memory,
     Processes,
     Disk,
@@ -85,58 +85,58 @@ pub enum Limit {
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exit {
-    pub status: Status,
+pub struct ExecExit {
+    pub status: ExecStatus,
     pub duration: Duration,
     /// The limit that was reached while it ran, which is not always what ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<Limit>,
+    pub limit: Option<ResourceLimit>,
 }
 
-impl Exit {
+impl ExecExit {
     pub fn success(&self) -> bool {
-        self.status == Status::Code(0)
+        self.status == ExecStatus::Code(0)
     }
 
     /// Returns the exit code a shell would show: 128 + n for a signal, 124 for a timeout.
     pub fn code(&self) -> i32 {
         match self.status {
-            Status::Code(code) => code,
-            Status::Signal(signal) => 128 + signal,
-            Status::TimedOut => 124,
+            ExecStatus::Code(code) => code,
+            ExecStatus::Signal(signal) => 128 + signal,
+            ExecStatus::TimedOut => 124,
         }
     }
 }
 
 /// Keeps the first and last part of each stream, whatever its volume.
 #[derive(Debug)]
-pub struct Capture {
-    stdout: Kept,
-    stderr: Kept,
+pub struct OutputCapture {
+    stdout: HeadTailBuffer,
+    stderr: HeadTailBuffer,
 }
 
 /// The first and last part of a stream, whatever its volume.
 #[derive(Debug)]
-pub struct Kept {
+pub struct HeadTailBuffer {
     cap: usize,
     head: Vec<u8>,
     tail: std::collections::VecDeque<u8>,
     total: u64,
 }
 
-impl Capture {
+impl OutputCapture {
     /// Keeps at most `cap` bytes of each stream: half from its start, half from its end.
     pub fn new(cap: usize) -> Self {
-        Self { stdout: Kept::new(cap), stderr: Kept::new(cap) }
+        Self { stdout: HeadTailBuffer::new(cap), stderr: HeadTailBuffer::new(cap) }
     }
 
-    fn finish(self, exit: Exit) -> Output {
+    fn finish(self, exit: ExecExit) -> ExecOutput {
         let truncated = self.stdout.dropped() > 0 || self.stderr.dropped() > 0;
-        Output { exit, truncated, stdout: self.stdout.bytes(), stderr: self.stderr.bytes() }
+        ExecOutput { exit, truncated, stdout: self.stdout.bytes(), stderr: self.stderr.bytes() }
     }
 }
 
-impl Kept {
+impl HeadTailBuffer {
     /// Keeps at most `cap` bytes: half from the start, half from the end.
     pub fn new(cap: usize) -> Self {
         Self { cap, head: Vec::new(), tail: std::collections::VecDeque::new(), total: 0 }
@@ -171,25 +171,25 @@ impl Kept {
     }
 }
 
-impl Sink for Capture {
-    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+impl OutputSink for OutputCapture {
+    fn chunk(&mut self, stream: OutputStream, bytes: &[u8]) {
         match stream {
-            Stream::Stdout => self.stdout.push(bytes),
-            Stream::Stderr => self.stderr.push(bytes),
+            OutputStream::Stdout => self.stdout.push(bytes),
+            OutputStream::Stderr => self.stderr.push(bytes),
         }
     }
 }
 
 /// A finished command with what it printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
-    pub exit: Exit,
+pub struct ExecOutput {
+    pub exit: ExecExit,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
     pub truncated: bool,
 }
 
-impl Output {
+impl ExecOutput {
     pub fn stdout_text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
@@ -200,8 +200,8 @@ impl Output {
 }
 
 /// Runs a command and keeps what it printed, up to `cap` bytes of each stream.
-pub async fn capture(sandbox: &dyn Sandbox, exec: &Exec, cap: usize) -> Result<Output, Error> {
-    let mut sink = Capture::new(cap);
+pub async fn capture(sandbox: &dyn Sandbox, exec: &ExecRequest, cap: usize) -> Result<ExecOutput, Error> {
+    let mut sink = OutputCapture::new(cap);
     let exit = sandbox.exec(exec, &mut sink).await?;
     Ok(sink.finish(exit))
 }
@@ -212,7 +212,7 @@ mod tests {
 
     #[track_caller]
     fn check(chunks: &[&str], cap: usize, want: &str) {
-        let mut kept = Kept::new(cap);
+        let mut kept = HeadTailBuffer::new(cap);
         for chunk in chunks {
             kept.push(chunk.as_bytes());
         }

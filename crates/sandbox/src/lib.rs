@@ -1,8 +1,9 @@
 //! A place to run commands that cannot hurt the host.
 //!
-//! One contract, several backends that differ in [`Capabilities`] and never in meaning. What can be built from `exec`
+//! One contract, several backends that differ in [`BackendCapabilities`] and never in meaning. What can be built from `exec`
 //! (git, checks) is not here: it is written once, above, over `&dyn Sandbox`.
 
+mod command_pipes;
 pub mod conformance;
 mod contract;
 #[cfg(target_os = "linux")]
@@ -12,16 +13,18 @@ mod exec;
 pub mod files;
 pub mod image;
 pub mod local;
-mod pump;
 #[cfg(target_os = "linux")]
 pub mod redteam;
-mod shelf;
+mod sandbox_dirs;
 mod token;
 pub mod toolchain;
 
 pub use contract::{
-    Backend, Capabilities, Entry, EntryKind, Isolation, Label, Layer, Listed, Network, Prune, Pruned, Resources,
-    Sandbox, Spec,
+    Backend, BackendCapabilities, DirectoryEntry, DirectoryEntryKind, HostLayer, IsolationLevel, PruneResult,
+    PruneRule, Sandbox, SandboxLabel, SandboxLimits, SandboxNetwork, SandboxSpec, SandboxSummary,
 };
 pub use error::Error;
-pub use exec::{Capture, Exec, Exit, Kept, Limit, Output, Sink, Status, Stream, capture};
+pub use exec::{
+    ExecExit, ExecOutput, ExecRequest, ExecStatus, HeadTailBuffer, OutputCapture, OutputSink, OutputStream,
+    ResourceLimit, capture,
+};

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::repo::{TestRepo, hermetic};
+use crate::repo::{TestRepo, hermetic_command};
 
 /// The task of a fresh home: two boxes, each proved by a check of its own.
 pub const TASK: &str = r#"---
@@ -40,17 +40,17 @@ const MODELS: &str = "profiles:\n  lab: {litellm_model: \"scripted/script.jsonl\
 
 /// A home with a checkout beside it; everything of it is below one temporary folder.
 #[derive(Debug)]
-pub struct Home {
+pub struct TestHome {
     pub repo: TestRepo,
 }
 
-impl Default for Home {
+impl Default for TestHome {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Home {
+impl TestHome {
     /// Makes a home whose checkout holds [`TASK`], committed, and whose default profile plays `script.jsonl`.
     pub fn new() -> Self {
         Self::with_task(TASK)
@@ -112,13 +112,13 @@ impl Home {
 
     /// Returns a program to be started in the checkout with nothing of this machine's environment but `PATH`.
     pub fn command(&self, program: &str) -> Command {
-        let mut command = hermetic(program, &self.path());
+        let mut command = hermetic_command(program, &self.path());
         command.current_dir(self.repo.path());
         command
     }
 
     /// Returns everything a run must leave as it is: all files but ralph's own, and all refs but its branches and notes.
-    pub fn outside(&self) -> BTreeMap<String, String> {
+    pub fn snapshot_outside(&self) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         let git = self.repo.path().join(".git");
         let own = [
@@ -129,7 +129,7 @@ impl Home {
             git.join("refs/notes"),
             self.path().join(".config/ralph/script.jsonl"),
         ];
-        photograph(&self.root(), &own, &mut found);
+        snapshot_files(&self.root(), &own, &mut found);
         for line in self.repo.git(["for-each-ref"]).lines() {
             if !line.contains("refs/heads/ralph/") && !line.contains("refs/notes/") {
                 found.insert(format!("ref {line}"), String::new());
@@ -142,13 +142,13 @@ impl Home {
 
     /// Returns the names of what is not as it was.
     pub fn changed_since(&self, before: &BTreeMap<String, String>) -> Vec<String> {
-        let now = self.outside();
+        let now = self.snapshot_outside();
         let all: BTreeSet<&String> = now.keys().chain(before.keys()).collect();
         all.into_iter().filter(|name| now.get(*name) != before.get(*name)).cloned().collect()
     }
 }
 
-fn photograph(folder: &Path, skip: &[PathBuf], found: &mut BTreeMap<String, String>) {
+fn snapshot_files(folder: &Path, skip: &[PathBuf], found: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         if skip.contains(&path) {
@@ -158,7 +158,7 @@ fn photograph(folder: &Path, skip: &[PathBuf], found: &mut BTreeMap<String, Stri
         let content = if meta.is_symlink() {
             format!("-> {}", fs::read_link(&path).expect("a link").display())
         } else if meta.is_dir() {
-            photograph(&path, skip, found);
+            snapshot_files(&path, skip, found);
             continue;
         } else {
             let bytes = fs::read(&path).expect("a file");

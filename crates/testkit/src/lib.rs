@@ -3,7 +3,7 @@
 //! Fakes are servers and repositories, not doubles of our own types.
 
 pub mod home;
-pub mod hostile;
+pub mod hostile_git;
 pub mod llm;
 pub mod model;
 pub mod repo;

@@ -52,12 +52,12 @@ impl TestRepo {
     /// Runs git and returns what it printed; a failure fails the test.
     #[track_caller]
     pub fn git<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
-        self.git_in(args, b"")
+        self.git_with_input(args, b"")
     }
 
     /// The same, with something to read.
     #[track_caller]
-    pub fn git_in<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, input: &[u8]) -> String {
+    pub fn git_with_input<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, input: &[u8]) -> String {
         let args: Vec<_> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
         let output = self.try_git(&args, input);
         assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -68,7 +68,7 @@ impl TestRepo {
     pub fn try_git<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, input: &[u8]) -> Output {
         use std::io::Write as _;
         let now = self.clock.fetch_add(60, Ordering::Relaxed);
-        let mut command = hermetic("git", &self.home());
+        let mut command = hermetic_command("git", &self.home());
         command.args(args).current_dir(self.path());
         command.env("GIT_AUTHOR_DATE", format!("@{now} +0000")).env("GIT_COMMITTER_DATE", format!("@{now} +0000"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -124,13 +124,13 @@ impl TestRepo {
                 u8::from_str_radix(digits, 16).expect("hex")
             }));
         }
-        let tree = self.git_in(["hash-object", "-t", "tree", "-w", "--literally", "--stdin"], &bytes);
+        let tree = self.git_with_input(["hash-object", "-t", "tree", "-w", "--literally", "--stdin"], &bytes);
         self.git(["commit-tree", "-p", parent, "-m", "made by hand", &tree])
     }
 
     #[track_caller]
     pub fn blob(&self, bytes: &[u8]) -> String {
-        self.git_in(["hash-object", "-w", "--stdin", "--no-filters"], bytes)
+        self.git_with_input(["hash-object", "-w", "--stdin", "--no-filters"], bytes)
     }
 
     /// Writes a bundle of a branch without what `known` reaches; returns its path.
@@ -145,7 +145,7 @@ impl TestRepo {
 }
 
 /// Starts a program with nothing of this machine's environment but `PATH`.
-pub fn hermetic(program: &str, home: &Path) -> Command {
+pub fn hermetic_command(program: &str, home: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", home);
     command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_TERMINAL_PROMPT", "0");

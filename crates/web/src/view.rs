@@ -1,8 +1,8 @@
 //! A run as it is shown from outside.
 
-use ralph_core::budget::Limit;
-use ralph_core::event::Reason;
-use ralph_core::run::{Checked, State, Status};
+use ralph_core::budget::BudgetKind;
+use ralph_core::event::RunStopReason;
+use ralph_core::run::{RunCheckResult, RunState, RunStatus};
 use serde::Serialize;
 
 /// The number of the format of every view.
@@ -10,7 +10,7 @@ pub const FORMAT: u32 = 1;
 
 /// One row of a list of runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Summary {
+pub struct RunSummary {
     pub id: String,
     pub state: &'static str,
     /// Why it is not running, in words.
@@ -39,10 +39,10 @@ pub struct Summary {
 
 /// Everything of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Detail {
+pub struct RunDetail {
     pub format: u32,
     #[serde(flatten)]
-    pub summary: Summary,
+    pub summary: RunSummary,
     pub base_branch: String,
     pub base_commit: String,
     pub task_path: String,
@@ -51,19 +51,19 @@ pub struct Detail {
     pub sandbox: Option<String>,
     pub test_command: String,
     pub tests_pass: Option<bool>,
-    pub boxes_detail: Vec<Checkbox>,
+    pub boxes_detail: Vec<CheckboxView>,
     pub budgets: Vec<BudgetLine>,
     pub loop_scores: Vec<f64>,
     pub last_summary: Option<String>,
     pub commits: u32,
     pub commit: Option<String>,
     pub pushed: Option<String>,
-    pub proof: Vec<Proof>,
+    pub proof: Vec<ProofView>,
     pub recovered: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Checkbox {
+pub struct CheckboxView {
     pub id: String,
     pub text: String,
     pub milestone: Option<String>,
@@ -75,14 +75,14 @@ pub struct Checkbox {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BudgetLine {
-    pub limit: Limit,
+    pub limit: BudgetKind,
     pub used: f64,
     pub whole: Option<f64>,
     pub unit: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Proof {
+pub struct ProofView {
     pub command: String,
     pub proves: Vec<String>,
     pub code: i32,
@@ -92,30 +92,30 @@ pub struct Proof {
 }
 
 /// Where a run stands, with the difference between "running" and "its process died".
-pub fn word(state: &State, live: bool) -> &'static str {
-    if state.status.active() && !live { "crashed" } else { state.status.word() }
+pub fn status_word(state: &RunState, live: bool) -> &'static str {
+    if state.status.is_active() && !live { "crashed" } else { state.status.word() }
 }
 
 /// Returns why a run rests and what to do about it.
-pub fn rest(state: &State, live: bool) -> Option<(String, String)> {
+pub fn rest_reason(state: &RunState, live: bool) -> Option<(String, String)> {
     let id = state.id();
     match &state.status {
-        Status::Paused { reason, next } | Status::Failed { reason, next } | Status::Stopped { reason, next } => {
-            Some((reason.words(), next.clone()))
+        RunStatus::Paused { reason, next }
+        | RunStatus::Failed { reason, next }
+        | RunStatus::Stopped { reason, next } => Some((reason.describe(), next.clone())),
+        RunStatus::Preparing | RunStatus::Running if !live => {
+            Some(("its process ended without a word".to_owned(), RunStopReason::Interrupted.next_step(id)))
         }
-        Status::Preparing | Status::Running if !live => {
-            Some(("its process ended without a word".to_owned(), Reason::Interrupted.next(id)))
-        }
-        Status::Queued | Status::Preparing | Status::Running | Status::Succeeded => None,
+        RunStatus::Queued | RunStatus::Preparing | RunStatus::Running | RunStatus::Succeeded => None,
     }
 }
 
-pub fn summary(state: &State, live: bool) -> Summary {
+pub fn summary(state: &RunState, live: bool) -> RunSummary {
     let started = &state.started;
-    let (reason, next) = rest(state, live).unzip();
-    Summary {
+    let (reason, next) = rest_reason(state, live).unzip();
+    RunSummary {
         id: started.run.clone(),
-        state: word(state, live),
+        state: status_word(state, live),
         reason,
         next,
         live,
@@ -128,7 +128,7 @@ pub fn summary(state: &State, live: bool) -> Summary {
         boxes_verified: state.verified.len(),
         boxes: started.boxes.len(),
         cost_usd: state.spent.cost.as_usd(),
-        max_cost_usd: state.budget.cost.map(ralph_core::money::Micros::as_usd),
+        max_cost_usd: state.budget.cost.map(ralph_core::money::MicroUsd::as_usd),
         tokens: state.spent.tokens,
         loop_score: state.scores.back().copied(),
         profile: state.profile.clone(),
@@ -138,9 +138,9 @@ pub fn summary(state: &State, live: bool) -> Summary {
     }
 }
 
-pub fn detail(state: &State, live: bool) -> Detail {
+pub fn detail(state: &RunState, live: bool) -> RunDetail {
     let started = &state.started;
-    Detail {
+    RunDetail {
         format: FORMAT,
         summary: summary(state, live),
         base_branch: started.base_branch.clone(),
@@ -163,34 +163,34 @@ pub fn detail(state: &State, live: bool) -> Detail {
     }
 }
 
-fn boxes(state: &State) -> Vec<Checkbox> {
-    let line = |pinned: &ralph_core::event::PinnedBox| Checkbox {
+fn boxes(state: &RunState) -> Vec<CheckboxView> {
+    let line = |pinned: &ralph_core::event::PinnedBox| CheckboxView {
         id: pinned.id.clone(),
         text: pinned.text.clone(),
         milestone: pinned.milestone.clone(),
         verified: state.verified.contains(&pinned.id),
         proofs: pinned.proofs.clone(),
-        own_proof: ralph_core::proof::has_own(&state.started, pinned),
+        own_proof: ralph_core::proof::has_own_proof(&state.started, pinned),
     };
     state.started.boxes.iter().map(line).collect()
 }
 
-fn budgets(state: &State) -> Vec<BudgetLine> {
-    let line = |limit: Limit| {
+fn budgets(state: &RunState) -> Vec<BudgetLine> {
+    let line = |limit: BudgetKind| {
         let (scale, unit) = match limit {
-            Limit::Iterations => (1.0, "iterations"),
-            Limit::Time => (60_000.0, "minutes"),
-            Limit::Cost => (1e6, "usd"),
-            Limit::Tokens => (1.0, "tokens"),
+            BudgetKind::Iterations => (1.0, "iterations"),
+            BudgetKind::Time => (60_000.0, "minutes"),
+            BudgetKind::Cost => (1e6, "usd"),
+            BudgetKind::Tokens => (1.0, "tokens"),
         };
         let whole = state.budget.of(limit).map(|whole| whole as f64 / scale);
         BudgetLine { limit, used: state.spent.of(limit) as f64 / scale, whole, unit }
     };
-    Limit::ALL.into_iter().map(line).collect()
+    BudgetKind::ALL.into_iter().map(line).collect()
 }
 
-fn proof((command, checked): (&String, &Checked)) -> Proof {
-    Proof {
+fn proof((command, checked): (&String, &RunCheckResult)) -> ProofView {
+    ProofView {
         command: command.clone(),
         proves: checked.proves.clone(),
         code: checked.code,

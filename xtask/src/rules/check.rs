@@ -4,13 +4,13 @@ use std::fs;
 
 use anyhow::{Context as _, bail};
 
-use super::finding::{Finding, ending};
-use super::{floors, text, words};
-use crate::house::House;
-use crate::{program, report};
+use super::finding::{RuleFinding, extension};
+use super::{forbidden_words, layers, text};
+use crate::workspace::ProjectWorkspace;
+use crate::{report, subprocess};
 
 /// Checks all house rules and names every place that breaks one.
-pub(crate) fn run(house: &House) -> anyhow::Result<()> {
+pub(crate) fn run(house: &ProjectWorkspace) -> anyhow::Result<()> {
     let files = house.files()?;
     let mut findings = Vec::new();
     for path in &files {
@@ -20,42 +20,42 @@ pub(crate) fn run(house: &House) -> anyhow::Result<()> {
     findings.extend(second_tls(house)?);
     if !findings.is_empty() {
         for finding in &findings {
-            report::say(&finding.to_string());
+            report::print(&finding.to_string());
         }
         bail!(
             "{} broken",
             if findings.len() == 1 { "one rule is".to_owned() } else { format!("{} rules are", findings.len()) }
         );
     }
-    report::say(&format!("{} files keep the house rules", files.len()));
+    report::print(&format!("{} files keep the house rules", files.len()));
     Ok(())
 }
 
-fn check(path: &str, content: &str) -> Vec<Finding> {
+fn check(path: &str, content: &str) -> Vec<RuleFinding> {
     let mut findings = text::check(path, content);
-    if ending(path) == "rs" {
-        findings.extend(words::check(path, content));
+    if extension(path) == "rs" {
+        findings.extend(forbidden_words::check(path, content));
     }
     if path.ends_with("Cargo.toml") {
-        findings.extend(floors::check(path, content));
+        findings.extend(layers::check(path, content));
     }
     findings
 }
 
 /// Two TLS providers in one program make rustls stop at the first handshake: aws-lc-rs is the one.
-fn second_tls(house: &House) -> anyhow::Result<Option<Finding>> {
+fn second_tls(house: &ProjectWorkspace) -> anyhow::Result<Option<RuleFinding>> {
     let lock = house.read("Cargo.lock")?;
     // A crate that no build can name is an error to `cargo tree`. One that is locked may still be built by nobody.
     if !lock.lines().any(|line| line == "name = \"ring\"") {
         return Ok(None);
     }
-    let mut tree = program::cargo(&house.root);
+    let mut tree = subprocess::cargo(&house.root);
     tree.args(["tree", "--quiet", "--workspace", "--target", "all", "--invert", "ring", "--locked"]);
-    let users = program::output(&mut tree)?;
+    let users = subprocess::output(&mut tree)?;
     if users.trim().is_empty() {
         return Ok(None);
     }
-    Ok(Some(Finding::new("Cargo.lock", 1, format!("`ring` is built beside aws-lc-rs:\n{}", users.trim_end()))))
+    Ok(Some(RuleFinding::new("Cargo.lock", 1, format!("`ring` is built beside aws-lc-rs:\n{}", users.trim_end()))))
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
 
     #[track_caller]
     fn check_file(path: &str, content: &str, want: &[&str]) {
-        let findings: Vec<String> = check(path, content).iter().map(Finding::to_string).collect();
+        let findings: Vec<String> = check(path, content).iter().map(RuleFinding::to_string).collect();
         assert_eq!(findings, want, "{path}");
     }
 

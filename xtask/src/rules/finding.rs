@@ -3,19 +3,19 @@
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
+pub(super) struct RuleFinding {
     pub path: String,
     pub line: usize,
     pub what: String,
 }
 
-impl Finding {
+impl RuleFinding {
     pub(super) fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
         Self { path: path.to_owned(), line, what: what.into() }
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for RuleFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.path, self.line, self.what)
     }
@@ -27,6 +27,6 @@ pub(super) fn line_of(text: &str, at: usize) -> usize {
 }
 
 /// Returns what stands behind the last dot of a path.
-pub(super) fn ending(path: &str) -> &str {
+pub(super) fn extension(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(_, ending)| ending)
 }

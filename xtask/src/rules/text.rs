@@ -1,6 +1,6 @@
 //! Rules about files as text: how long they are, how they begin, and what must never be committed.
 
-use super::finding::{Finding, ending, line_of};
+use super::finding::{RuleFinding, extension, line_of};
 
 const MAX_LINES: usize = 800;
 const REGISTRY: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
@@ -8,17 +8,17 @@ const REGISTRY: &str = "source = \"registry+https://github.com/rust-lang/crates.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/tmp", "/wt")];
 
 /// Checks one file, whatever it holds.
-pub(super) fn check(path: &str, content: &str) -> Vec<Finding> {
+pub(super) fn check(path: &str, content: &str) -> Vec<RuleFinding> {
     let mut findings = Vec::new();
     let ours = !path.contains("/vendor/");
-    if ours && (ending(path) == "rs" || ending(path) == "js") {
+    if ours && (extension(path) == "rs" || extension(path) == "js") {
         let lines = content.lines().count();
         if lines > MAX_LINES {
-            findings.push(Finding::new(path, MAX_LINES, format!("{lines} lines, more than {MAX_LINES}: split it")));
+            findings.push(RuleFinding::new(path, MAX_LINES, format!("{lines} lines, more than {MAX_LINES}: split it")));
         }
     }
-    if ending(path) == "rs" && !content.starts_with("//!") {
-        findings.push(Finding::new(path, 1, "does not begin with `//!` and what it is for"));
+    if extension(path) == "rs" && !content.starts_with("//!") {
+        findings.push(RuleFinding::new(path, 1, "does not begin with `//!` and what it is for"));
     }
     if path.ends_with("Cargo.lock") {
         findings.extend(foreign_sources(path, content));
@@ -27,16 +27,16 @@ pub(super) fn check(path: &str, content: &str) -> Vec<Finding> {
     findings
 }
 
-fn foreign_sources(path: &str, lock: &str) -> Vec<Finding> {
+fn foreign_sources(path: &str, lock: &str) -> Vec<RuleFinding> {
     let foreign = |line: &str| line.starts_with("source = ") && line != REGISTRY;
     lock.lines()
         .enumerate()
         .filter(|(_, line)| foreign(line))
-        .map(|(n, line)| Finding::new(path, n + 1, format!("not from the registry: {line}")))
+        .map(|(n, line)| RuleFinding::new(path, n + 1, format!("not from the registry: {line}")))
         .collect()
 }
 
-fn machine_paths(path: &str, content: &str) -> Vec<Finding> {
+fn machine_paths(path: &str, content: &str) -> Vec<RuleFinding> {
     // `~/work/` or `example.org/work/` are not the root of anybody's disk.
     let begins = |at: usize| {
         let before = content.get(..at).and_then(|before| before.chars().next_back());
@@ -46,7 +46,9 @@ fn machine_paths(path: &str, content: &str) -> Vec<Finding> {
         .iter()
         .flat_map(|place| content.match_indices(place))
         .filter(|(at, _)| begins(*at))
-        .map(|(at, place)| Finding::new(path, line_of(content, at), format!("`{place}` is a folder of one machine")))
+        .map(|(at, place)| {
+            RuleFinding::new(path, line_of(content, at), format!("`{place}` is a folder of one machine"))
+        })
         .collect()
 }
 
@@ -56,7 +58,7 @@ mod tests {
 
     #[track_caller]
     fn check_file(path: &str, content: &str, want: &[(usize, &str)]) {
-        let want: Vec<Finding> = want.iter().map(|(line, what)| Finding::new(path, *line, *what)).collect();
+        let want: Vec<RuleFinding> = want.iter().map(|(line, what)| RuleFinding::new(path, *line, *what)).collect();
         assert_eq!(check(path, content), want, "{path}");
     }
 

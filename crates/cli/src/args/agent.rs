@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Agent {
+pub(crate) enum AgentCommand {
     /// List the coding agents: where each was found, what keeps your key from it, and how it was tested
     #[command(after_help = "Examples:\n  ralph agent ls\n  ralph agent ls --json")]
     Ls,
@@ -12,11 +12,11 @@ pub(crate) enum Agent {
         disable_version_flag = true,
         after_help = "Examples:\n  ralph agent install codex\n  ralph agent install claude --version 2.1.325"
     )]
-    Install(Install),
+    Install(AgentInstallArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Install {
+pub(crate) struct AgentInstallArgs {
     /// The agent: `ralph agent ls` lists them
     pub(crate) name: String,
     /// The version to fetch [default: the newest]

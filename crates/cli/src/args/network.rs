@@ -2,49 +2,49 @@
 
 use clap::{Args, Subcommand};
 
-use super::OneRun;
+use super::RunSelector;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Audit {
+pub(crate) enum AuditCommand {
     /// Check that the audit file of a run is as it was written
     #[command(after_help = "Examples:\n  ralph audit verify @\n  ralph audit verify 01k3 --json")]
-    Verify(OneRun),
+    Verify(RunSelector),
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Policy {
+pub(crate) enum PolicyCommand {
     /// List the network rules in force and where they come from
     #[command(after_help = "Examples:\n  ralph policy ls\n  ralph policy ls --run @ --json")]
-    Ls(OfRun),
+    Ls(RunFlag),
     /// Say whether a host could be reached, and by which rule
     #[command(
         after_help = "Examples:\n  ralph policy test registry.example.org\n  ralph policy test api.example.org:443 --method GET --path /v1/items --run @"
     )]
-    Test(PolicyTest),
+    Test(PolicyTestArgs),
     /// Let a run, or all runs from now on, reach a host
     #[command(
         after_help = "Examples:\n  ralph policy allow pypi --run @\n  ralph policy allow docs.example.org '*.cdn.example.org'"
     )]
-    Allow(PolicyChange),
+    Allow(PolicyChangeArgs),
     /// Keep a run, or all runs from now on, from reaching a host
     #[command(
         after_help = "Examples:\n  ralph policy deny upload.example.org --run @\n  ralph policy deny github-read"
     )]
-    Deny(PolicyChange),
+    Deny(PolicyChangeArgs),
     /// Print what was decided at the doors of a run
     #[command(after_help = "Examples:\n  ralph policy log @ --denied\n  ralph policy log -f 01k3")]
-    Log(PolicyLog),
+    Log(PolicyLogArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct OfRun {
+pub(crate) struct RunFlag {
     /// A run: a unique start of its id, its branch, or @ for the latest
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct PolicyTest {
+pub(crate) struct PolicyTestArgs {
     /// The host, with its port unless that is 443
     #[arg(value_name = "HOST[:PORT]")]
     pub(crate) host: String,
@@ -55,20 +55,20 @@ pub(crate) struct PolicyTest {
     #[arg(long, value_name = "PATH")]
     pub(crate) path: Option<String>,
     #[command(flatten)]
-    pub(crate) of: OfRun,
+    pub(crate) of: RunFlag,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct PolicyChange {
+pub(crate) struct PolicyChangeArgs {
     /// Hosts, *.suffix, host:port, METHOD host/path or presets
     #[arg(value_name = "HOST", required = true, num_args = 1..)]
     pub(crate) hosts: Vec<String>,
     #[command(flatten)]
-    pub(crate) of: OfRun,
+    pub(crate) of: RunFlag,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct PolicyLog {
+pub(crate) struct PolicyLogArgs {
     /// A run: a unique start of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// Go on until the run rests

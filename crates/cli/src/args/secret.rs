@@ -3,48 +3,48 @@
 //! No argument ever takes a value: what stands on a command line is seen by every program and kept by the shell.
 
 use clap::{Args, Subcommand, ValueEnum};
-use ralph_core::secret::Kind;
-use ralph_engine::secret::Place;
+use ralph_core::secret::SecretKind;
+use ralph_engine::secret::SecretStorage;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Secret {
+pub(crate) enum SecretCommand {
     /// Store a credential: from standard input, or typed unseen at a terminal
     #[command(
         after_help = "Examples:\n  ralph secret set ANTHROPIC_API_KEY\n  ralph secret set GITHUB_APP_PRIVATE_KEY_PEM < key.pem\n  ralph secret set CLAUDE_CODE_OAUTH_TOKEN --expires 365"
     )]
-    Set(Set),
+    Set(SecretSetArgs),
     /// List credentials: name, kind, source, end and last use, never a value
     #[command(after_help = "Examples:\n  ralph secret ls\n  ralph secret ls --json")]
     Ls,
     /// Look whether credentials are there and how long they last
     #[command(after_help = "Examples:\n  ralph secret check\n  ralph secret check --agent claude")]
-    Check(Check),
+    Check(SecretCheckArgs),
     /// Print a credential's value to a pipe
     #[command(
         after_help = "Examples:\n  ralph secret get GITHUB_PAT | gh auth login --with-token\n  ralph secret get ANTHROPIC_API_KEY | wc -c"
     )]
-    Get(Named),
+    Get(SecretNameArg),
     /// Forget a credential
     #[command(after_help = "Examples:\n  ralph secret rm OPENAI_API_KEY\n  ralph secret rm GITHUB_PAT --json")]
-    Rm(Named),
+    Rm(SecretNameArg),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Set {
+pub(crate) struct SecretSetArgs {
     /// Its name, like that of the variable that would hold it
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) how: How,
+    pub(crate) how: SecretSetOptions,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct How {
+pub(crate) struct SecretSetOptions {
     /// What it is [default: told from its name and shape]
     #[arg(long, value_enum)]
-    pub(crate) kind: Option<KindArg>,
+    pub(crate) kind: Option<SecretKindArg>,
     /// Where to keep it [default: the keyring where there is one, else a file only you can read]
     #[arg(long, value_enum)]
-    pub(crate) source: Option<SourceArg>,
+    pub(crate) source: Option<SecretSourceArg>,
     /// When it ends: a date like 2027-01-31, or days from now
     #[arg(long, value_name = "DATE|DAYS", allow_negative_numbers = true)]
     pub(crate) expires: Option<String>,
@@ -60,7 +60,7 @@ pub(crate) struct How {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum KindArg {
+pub(crate) enum SecretKindArg {
     Oauth,
     ApiKey,
     Gateway,
@@ -68,59 +68,59 @@ pub(crate) enum KindArg {
     GithubApp,
 }
 
-impl From<KindArg> for Kind {
-    fn from(kind: KindArg) -> Self {
+impl From<SecretKindArg> for SecretKind {
+    fn from(kind: SecretKindArg) -> Self {
         match kind {
-            KindArg::Oauth => Self::Oauth,
-            KindArg::ApiKey => Self::ApiKey,
-            KindArg::Gateway => Self::Gateway,
-            KindArg::GithubPat => Self::GithubPat,
-            KindArg::GithubApp => Self::GithubApp,
+            SecretKindArg::Oauth => Self::Oauth,
+            SecretKindArg::ApiKey => Self::ApiKey,
+            SecretKindArg::Gateway => Self::Gateway,
+            SecretKindArg::GithubPat => Self::GithubPat,
+            SecretKindArg::GithubApp => Self::GithubApp,
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SourceArg {
+pub(crate) enum SecretSourceArg {
     Keyring,
     File,
 }
 
-impl From<SourceArg> for Place {
-    fn from(source: SourceArg) -> Self {
+impl From<SecretSourceArg> for SecretStorage {
+    fn from(source: SecretSourceArg) -> Self {
         match source {
-            SourceArg::Keyring => Self::Keyring,
-            SourceArg::File => Self::File,
+            SecretSourceArg::Keyring => Self::Keyring,
+            SecretSourceArg::File => Self::File,
         }
     }
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Check {
+pub(crate) struct SecretCheckArgs {
     /// Only what this agent needs: claude, codex, gemini, …
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Named {
+pub(crate) struct SecretNameArg {
     /// Its name, as `ralph secret ls` shows it
     pub(crate) name: String,
 }
 
 /// `store-token`, which was made for one agent's token.
 #[derive(Debug, Args)]
-pub(crate) struct StoreToken {
+pub(crate) struct StoreTokenArgs {
     /// The agent it is for
     #[arg(long, value_name = "NAME", default_value = "claude")]
     pub(crate) agent: String,
     #[command(flatten)]
-    pub(crate) how: How,
+    pub(crate) how: SecretSetOptions,
 }
 
 /// `get-token`, likewise.
 #[derive(Debug, Args)]
-pub(crate) struct GetToken {
+pub(crate) struct GetTokenArgs {
     /// The agent it is for
     #[arg(long, value_name = "NAME", default_value = "claude")]
     pub(crate) agent: String,

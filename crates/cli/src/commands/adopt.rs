@@ -2,42 +2,42 @@
 
 use std::path::Path;
 
-use ralph_core::exit::Exit;
-use ralph_engine::run::{adopt as rebuild, origin};
+use ralph_core::exit::RalphExitCode;
+use ralph_engine::run::{adopt as rebuild, sandbox_origin};
 
-use crate::args::Adopt;
-use crate::error::{Failure, Outcome};
-use crate::live::Wake;
-use crate::setup::{Flags, Setup};
+use crate::args::AdoptArgs;
+use crate::error::{CliError, CliResult};
+use crate::foreground::DisplayNotifier;
+use crate::setup::{CliSetup, RunOverrides};
 use crate::ui::Ui;
 
-pub(crate) async fn adopt(setup: &Setup, args: &Adopt, ui: &mut Ui) -> Outcome {
+pub(crate) async fn adopt(setup: &CliSetup, args: &AdoptArgs, ui: &mut Ui) -> CliResult {
     let backend = setup.host.backend_of(&args.sandbox, args.backend.as_deref()).await?.capabilities().name;
-    let from = origin(&setup.host, backend, &args.sandbox).await?;
+    let from = sandbox_origin(&setup.host, backend, &args.sandbox).await?;
     let path = Path::new(&from.repo).join(&from.task_path);
-    let mut read = setup.read(Some(&path)).await.map_err(|failure| {
+    let mut read = setup.load_task(Some(&path)).await.map_err(|failure| {
         if path.exists() {
             failure
         } else {
-            Failure::usage(format!("the task file `{}` is needed to rebuild the run, and it is gone", path.display()))
+            CliError::usage(format!("the task file `{}` is needed to rebuild the run, and it is gone", path.display()))
                 .hint("put it back, then adopt again")
         }
     })?;
-    read.inside.clone_from(&from.task_path);
-    let flags = Flags { backend: Some(backend.to_owned()), ..Flags::default() };
-    let wish = setup.begin(&read, &flags)?;
-    let runner = rebuild(&setup.host, from, &args.sandbox, wish, Box::new(Wake::default())).await?;
+    read.repo_path.clone_from(&from.task_path);
+    let flags = RunOverrides { backend: Some(backend.to_owned()), ..RunOverrides::default() };
+    let wish = setup.resolve_run(&read, &flags)?;
+    let runner = rebuild(&setup.host, from, &args.sandbox, wish, Box::new(DisplayNotifier::default())).await?;
     let id = runner.state().id().to_owned();
     if ui.json() {
-        ui.object(&serde_json::json!({"format": 1, "run": id, "sandbox": args.sandbox}));
-        return Ok(Exit::Success);
+        ui.print_json(&serde_json::json!({"format": 1, "run": id, "sandbox": args.sandbox}));
+        return Ok(RalphExitCode::Success);
     }
-    ui.say(&format!(
+    ui.print_message(&format!(
         "run {id} was rebuilt from sandbox {}: {} iterations, {} spent",
         args.sandbox,
         runner.state().spent.iterations,
         runner.state().spent.cost
     ));
-    ui.say(&format!("next: ralph resume {id}"));
-    Ok(Exit::Success)
+    ui.print_message(&format!("next: ralph resume {id}"));
+    Ok(RalphExitCode::Success)
 }

@@ -3,48 +3,48 @@
 use std::path::Path;
 
 use ralph_core::config::{rows, schema};
-use ralph_core::exit::Exit;
+use ralph_core::exit::RalphExitCode;
 use serde_json::json;
 
-use crate::args::Config;
-use crate::error::Outcome;
-use crate::render::columns;
-use crate::setup::{Flags, Setup};
+use crate::args::ConfigCommand;
+use crate::error::CliResult;
+use crate::render::align_columns;
+use crate::setup::{CliSetup, RunOverrides};
 use crate::ui::Ui;
 
-pub(crate) async fn config(setup: &Setup, args: &Config, ui: &mut Ui) -> Outcome {
+pub(crate) async fn config(setup: &CliSetup, args: &ConfigCommand, ui: &mut Ui) -> CliResult {
     // Outside a repository there is no project layer; the rest is still worth showing.
-    let top = setup.top().await;
+    let top = setup.repo_top().await;
     match args {
-        Config::Schema => ui.data(&serde_json::to_string_pretty(&schema()).unwrap_or_default()),
-        Config::Path => paths(setup, top.as_deref(), ui),
-        Config::Show { origin } => {
-            let config = setup.resolve(top.as_deref(), &Flags::default(), None)?;
+        ConfigCommand::Schema => ui.print_data(&serde_json::to_string_pretty(&schema()).unwrap_or_default()),
+        ConfigCommand::Path => print_paths(setup, top.as_deref(), ui),
+        ConfigCommand::Show { origin } => {
+            let config = setup.resolve(top.as_deref(), &RunOverrides::default(), None)?;
             let all = rows(&config);
             if ui.json() {
                 let rows: Vec<_> = all
                     .iter()
                     .map(|row| json!({"key": row.key, "value": row.value, "origin": row.origin.to_string()}))
                     .collect();
-                ui.object(&json!({"format": 1, "values": rows}));
-                return Ok(Exit::Success);
+                ui.print_json(&json!({"format": 1, "values": rows}));
+                return Ok(RalphExitCode::Success);
             }
-            let line = |row: &ralph_core::config::Row| {
+            let line = |row: &ralph_core::config::ConfigRow| {
                 let mut cells = vec![row.key.to_owned(), row.value.clone()];
                 if *origin {
                     cells.push(row.origin.to_string());
                 }
                 cells
             };
-            for line in columns(&all.iter().map(line).collect::<Vec<_>>()) {
-                ui.data(&line);
+            for line in align_columns(&all.iter().map(line).collect::<Vec<_>>()) {
+                ui.print_data(&line);
             }
         }
     }
-    Ok(Exit::Success)
+    Ok(RalphExitCode::Success)
 }
 
-fn paths(setup: &Setup, top: Option<&Path>, ui: &mut Ui) {
+fn print_paths(setup: &CliSetup, top: Option<&Path>, ui: &mut Ui) {
     let mut files = vec![
         ("user", setup.config_file()),
         ("user models", setup.user_models()),
@@ -63,14 +63,14 @@ fn paths(setup: &Setup, top: Option<&Path>, ui: &mut Ui) {
     if ui.json() {
         let rows: Vec<_> =
             files.iter().map(|(kind, path)| json!({"kind": kind, "path": path, "exists": path.exists()})).collect();
-        ui.object(&json!({"format": 1, "paths": rows}));
+        ui.print_json(&json!({"format": 1, "paths": rows}));
         return;
     }
     let row = |(kind, path): &(&str, std::path::PathBuf)| {
         let there = if path.exists() { "" } else { "(not there)" };
         vec![(*kind).to_owned(), path.display().to_string(), there.to_owned()]
     };
-    for line in columns(&files.iter().map(row).collect::<Vec<_>>()) {
-        ui.data(&line);
+    for line in align_columns(&files.iter().map(row).collect::<Vec<_>>()) {
+        ui.print_data(&line);
     }
 }

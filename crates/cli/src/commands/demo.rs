@@ -5,17 +5,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 
 use ralph_core::control::Control;
-use ralph_core::event::{PinnedProfile, Profiles};
-use ralph_core::exit::Exit;
+use ralph_core::event::{PinnedProfile, RunProfiles};
+use ralph_core::exit::RalphExitCode;
 use ralph_core::price::Price;
-use ralph_core::run::State;
-use ralph_engine::run::{Begun, Keep, Raise, Recreate, Stops, at_rest, begin, resume};
+use ralph_core::run::RunState;
+use ralph_engine::run::{
+    BudgetRaise, KeepSandbox, PreparedRun, RecreateSandbox, StopSignals, apply_at_rest, begin, resume,
+};
 
-use super::run::{exit, warn_of};
-use crate::args::Demo;
-use crate::error::{Failure, Outcome};
-use crate::live::{self, Wake};
-use crate::setup::{Flags, Setup, TASK_FILE};
+use super::run::{exit_code, warn_if_not_isolated};
+use crate::args::DemoArgs;
+use crate::error::{CliError, CliResult};
+use crate::foreground::{self, DisplayNotifier};
+use crate::setup::{CliSetup, RunOverrides, TASK_FILE};
 use crate::ui::{BOLD, Ui, paint};
 
 /// The files of the small repository.
@@ -29,102 +31,112 @@ const FILES: [(&str, &str); 7] = [
     ("script.jsonl", include_str!("../../demo/script.jsonl")),
 ];
 
-pub(crate) async fn demo(setup: &Setup, args: Demo, ui: &mut Ui) -> Outcome {
-    let dir = place(args.dir)?;
+pub(crate) async fn demo(setup: &CliSetup, args: DemoArgs, ui: &mut Ui) -> CliResult {
+    let dir = demo_dir(args.dir)?;
     for (name, text) in FILES {
         ralph_engine::store::write_atomic(&dir.join(name), text.as_bytes())?;
     }
     let repo = dir.join("repo");
     commit(&repo)?;
-    tell(ui, &paint(BOLD, "A small repository with three failing checks, and a task that asks for them to pass:"));
-    tell(ui, &format!("  {}\n", repo.display()));
-    tell(
+    print_text(
+        ui,
+        &paint(BOLD, "A small repository with three failing checks, and a task that asks for them to pass:"),
+    );
+    print_text(ui, &format!("  {}\n", repo.display()));
+    print_text(
         ui,
         "The models are scripted. One will claim a box it has not earned, try to weaken a check, and then go in circles.",
     );
-    tell(ui, "ralph runs every proof on the base commit first (they must be red), re-checks every claim itself, puts");
-    tell(
+    print_text(
+        ui,
+        "ralph runs every proof on the base commit first (they must be red), re-checks every claim itself, puts",
+    );
+    print_text(
         ui,
         "protected files back, notices the circle, tries a fresh session, another model and a diagnosis, and in the",
     );
-    tell(ui, "end proves everything again in a fresh sandbox.\n");
-    let read = setup.read(Some(&repo.join(TASK_FILE))).await?;
-    let flags = Flags { backend: Some(ralph_engine::host::DEFAULT_BACKEND.to_owned()), ..Flags::default() };
-    let mut wish = setup.begin(&read, &flags)?;
-    let played = |name: &str| profile(&dir, name);
-    wish.profiles = Profiles {
+    print_text(ui, "end proves everything again in a fresh sandbox.\n");
+    let read = setup.load_task(Some(&repo.join(TASK_FILE))).await?;
+    let flags =
+        RunOverrides { backend: Some(ralph_engine::host::DEFAULT_BACKEND.to_owned()), ..RunOverrides::default() };
+    let mut wish = setup.resolve_run(&read, &flags)?;
+    let played = |name: &str| scripted_profile(&dir, name);
+    wish.profiles = RunProfiles {
         default: played("demo"),
         fallback: Some(played("demo-strong")),
         doctor: Some(played("demo-doctor")),
     };
-    let (wake, stops) = (Wake::default(), Stops::default());
-    warn_of(&setup.host.backend(&wish.backend)?.capabilities(), ui);
-    let begun = begin(&setup.host, wish, Box::new(wake.clone()), stops.clone(), Keep::Never).await;
-    let Begun { runner, .. } = begun.inspect_err(|_| {
+    let (wake, stops) = (DisplayNotifier::default(), StopSignals::default());
+    warn_if_not_isolated(&setup.host.backend(&wish.backend)?.capabilities(), ui);
+    let begun = begin(&setup.host, wish, Box::new(wake.clone()), stops.clone(), KeepSandbox::Never).await;
+    let PreparedRun { runner, .. } = begun.inspect_err(|_| {
         // Nothing has begun; the folder was ours alone. What cannot be removed is only in the way.
         let _ = std::fs::remove_dir_all(&dir);
     })?;
-    let mut state = live::drive(runner, &wake, stops, 0, ui).await?;
-    if exit(&state) == Exit::Paused && state.diagnoses.open().next().is_some() {
-        state = follow_the_diagnosis(setup, &state, ui).await?;
+    let mut state = foreground::drive(runner, &wake, stops, 0, ui).await?;
+    if exit_code(&state) == RalphExitCode::Paused && state.diagnoses.open_proposals().next().is_some() {
+        state = apply_diagnosis(setup, &state, ui).await?;
     }
-    if exit(&state) == Exit::Success {
-        tell(ui, &format!("\n{}", paint(BOLD, "What happened")));
-        tell(
+    if exit_code(&state) == RalphExitCode::Success {
+        print_text(ui, &format!("\n{}", paint(BOLD, "What happened")));
+        print_text(
             ui,
             &format!(
                 "  {} iterations, {} of model calls, {} commits on {}",
                 state.spent.iterations, state.spent.cost, state.commits, state.started.branch
             ),
         );
-        tell(
+        print_text(
             ui,
             "  a claim without proof was not believed, a weakened check was put back, a circle was seen, diagnosed and",
         );
-        tell(
+        print_text(
             ui,
             "  left with the sign that the diagnosis proposed, and the pull request carries a signed receipt of the proof.",
         );
-        tell(ui, &format!("\n{}", paint(BOLD, "Try next")));
-        tell(ui, "  ralph show @        where it stands, with the pull request");
-        tell(ui, "  ralph logs @        everything that happened");
-        tell(ui, "  ralph gutter explain @   why it was found to go in circles");
-        tell(ui, "  ralph diff @        what changed");
-        tell(ui, "  ralph verify @      run the proof again, here and now");
+        print_text(ui, &format!("\n{}", paint(BOLD, "Try next")));
+        print_text(ui, "  ralph show @        where it stands, with the pull request");
+        print_text(ui, "  ralph logs @        everything that happened");
+        print_text(ui, "  ralph gutter explain @   why it was found to go in circles");
+        print_text(ui, "  ralph diff @        what changed");
+        print_text(ui, "  ralph verify @      run the proof again, here and now");
     }
-    Ok(exit(&state))
+    Ok(exit_code(&state))
 }
 
 /// Does what a person would do whose run has paused here: carry out the first proposal and go on.
-async fn follow_the_diagnosis(setup: &Setup, state: &State, ui: &mut Ui) -> Result<State, Failure> {
-    let (run, number) = (state.id(), state.diagnoses.open().next().unwrap_or(1));
-    tell(
+async fn apply_diagnosis(setup: &CliSetup, state: &RunState, ui: &mut Ui) -> Result<RunState, CliError> {
+    let (run, number) = (state.id(), state.diagnoses.open_proposals().next().unwrap_or(1));
+    print_text(
         ui,
         &format!("\n{}", paint(BOLD, "Now a person is asked (exit code 5). The demo does what the last line says:")),
     );
-    tell(ui, &format!("  $ ralph apply {run} {number} && ralph resume {run}\n"));
-    let folder = setup.host.home.folder(run);
-    let wake = Wake::default();
+    print_text(ui, &format!("  $ ralph apply {run} {number} && ralph resume {run}\n"));
+    let folder = setup.host.home.run_folder(run);
+    let wake = DisplayNotifier::default();
     let apply = Control::ApplyProposal { number };
-    at_rest(&setup.host, folder.clone(), apply, "the demo", Box::new(wake.clone())).await?;
-    let stops = Stops::default();
-    let (raise, announce) = (Raise::default(), Box::new(wake.clone()));
-    let runner = resume(&setup.host, folder, raise, Recreate::No, announce, stops.clone(), Keep::Never).await?;
-    live::drive(runner, &wake, stops, state.last_seq, ui).await
+    apply_at_rest(&setup.host, folder.clone(), apply, "the demo", Box::new(wake.clone())).await?;
+    let stops = StopSignals::default();
+    let (raise, announce) = (BudgetRaise::default(), Box::new(wake.clone()));
+    let runner =
+        resume(&setup.host, folder, raise, RecreateSandbox::No, announce, stops.clone(), KeepSandbox::Never).await?;
+    foreground::drive(runner, &wake, stops, state.last_seq, ui).await
 }
 
 /// Speaks to people alone.
-fn tell(ui: &mut Ui, text: &str) {
+fn print_text(ui: &mut Ui, text: &str) {
     if !ui.json() {
-        ui.say(text);
+        ui.print_message(text);
     }
 }
 
-fn place(dir: Option<PathBuf>) -> Result<PathBuf, Failure> {
+fn demo_dir(dir: Option<PathBuf>) -> Result<PathBuf, CliError> {
     let failed = |path: &Path| {
         let message = format!("could not make the folder `{}`", path.display());
         move |error: std::io::Error| {
-            Failure::new(Exit::Failed, message).because(&error).hint("ralph demo --dir FOLDER, one you may write")
+            CliError::new(RalphExitCode::Failed, message)
+                .with_cause(&error)
+                .hint("ralph demo --dir FOLDER, one you may write")
         }
     };
     let Some(dir) = dir else {
@@ -134,7 +146,7 @@ fn place(dir: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let dir = std::path::absolute(&dir).map_err(failed(&dir))?;
     let empty = std::fs::read_dir(&dir).map_or(true, |mut entries| entries.next().is_none());
     if !empty {
-        return Err(Failure::usage(format!("`{}` is not empty", dir.display()))
+        return Err(CliError::usage(format!("`{}` is not empty", dir.display()))
             .hint("name a folder that is empty or does not exist yet"));
     }
     std::fs::create_dir_all(&dir).map_err(failed(&dir))?;
@@ -142,7 +154,7 @@ fn place(dir: Option<PathBuf>) -> Result<PathBuf, Failure> {
 }
 
 /// Makes the first commit, whatever the user's own git settings are.
-fn commit(repo: &Path) -> Result<(), Failure> {
+fn commit(repo: &Path) -> Result<(), CliError> {
     let steps: [&[&str]; 3] = [
         &["init", "-q", "-b", "main"],
         &["add", "-A"],
@@ -171,17 +183,22 @@ fn commit(repo: &Path) -> Result<(), Failure> {
             .env_remove("GIT_INDEX_FILE")
             .output()
             .map_err(|error| {
-                Failure::new(Exit::NotReady, "could not start git").because(&error).hint("install git, then try again")
+                CliError::new(RalphExitCode::NotReady, "could not start git")
+                    .with_cause(&error)
+                    .hint("install git, then try again")
             })?;
         if !done.status.success() {
             let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-            return Err(Failure::new(Exit::Failed, format!("git {} failed: {said}", step.first().unwrap_or(&""))));
+            return Err(CliError::new(
+                RalphExitCode::Failed,
+                format!("git {} failed: {said}", step.first().unwrap_or(&"")),
+            ));
         }
     }
     Ok(())
 }
 
-fn profile(dir: &Path, name: &str) -> PinnedProfile {
+fn scripted_profile(dir: &Path, name: &str) -> PinnedProfile {
     PinnedProfile {
         name: name.to_owned(),
         model: format!("scripted/{}", dir.join("script.jsonl").display()),

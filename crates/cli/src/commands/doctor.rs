@@ -1,142 +1,146 @@
 //! `ralph doctor`: looks whether this machine can do what a run needs, and what the person has set up so far. It reads and
 //! changes nothing; `ralph selftest` really tries.
 
-mod wishes;
+mod setup;
 
-use ralph_core::exit::Exit;
+use ralph_core::exit::RalphExitCode;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::setup::Setup;
+use crate::setup::CliSetup;
 use crate::ui::{GREEN, RED, Ui, YELLOW, paint};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum State {
+enum DoctorStatus {
     Good,
     Weak,
     Missing,
 }
 
 #[derive(Debug, Serialize)]
-struct Finding {
+struct DoctorFinding {
     what: &'static str,
-    state: State,
+    state: DoctorStatus,
     found: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
 
-fn finding(what: &'static str, state: State, found: impl Into<String>, next: Option<&str>) -> Finding {
-    Finding { what, state, found: found.into(), next: next.map(str::to_owned) }
+fn finding(what: &'static str, state: DoctorStatus, found: impl Into<String>, next: Option<&str>) -> DoctorFinding {
+    DoctorFinding { what, state, found: found.into(), next: next.map(str::to_owned) }
 }
 
-pub(crate) async fn doctor(setup: &Setup, ui: &mut Ui) -> Exit {
-    let git = setup.host.tool.program().display().to_string();
-    let mut findings = vec![finding("git", State::Good, git, None)];
+pub(crate) async fn doctor(setup: &CliSetup, ui: &mut Ui) -> RalphExitCode {
+    let git = setup.host.git.program().display().to_string();
+    let mut findings = vec![finding("git", DoctorStatus::Good, git, None)];
     #[cfg(target_os = "linux")]
-    findings.extend(linux::look(setup));
+    findings.extend(linux::check_host(setup));
     #[cfg(not(target_os = "linux"))]
     findings.push(finding(
         "embedded sandbox",
-        State::Missing,
+        DoctorStatus::Missing,
         "it needs a Linux kernel",
         Some("use `--backend local`, which has no isolation, or a Linux machine"),
     ));
     findings.push(disk(setup));
-    findings.extend(wishes::look(setup).await);
-    let bad = findings.iter().any(|one| one.state == State::Missing);
+    findings.extend(setup::check_setup(setup).await);
+    let bad = findings.iter().any(|one| one.state == DoctorStatus::Missing);
     if ui.json() {
-        ui.object(&json!({"format": 1, "ready": !bad, "findings": findings}));
+        ui.print_json(&json!({"format": 1, "ready": !bad, "findings": findings}));
     } else {
         for one in &findings {
             let mark = match one.state {
-                State::Good => paint(GREEN, "✓"),
-                State::Weak => paint(YELLOW, "!"),
-                State::Missing => paint(RED, "✗"),
+                DoctorStatus::Good => paint(GREEN, "✓"),
+                DoctorStatus::Weak => paint(YELLOW, "!"),
+                DoctorStatus::Missing => paint(RED, "✗"),
             };
-            ui.data(&format!("{mark} {:<18} {}", one.what, one.found));
+            ui.print_data(&format!("{mark} {:<18} {}", one.what, one.found));
             if let Some(next) = &one.next {
-                ui.data(&format!("    next: {next}"));
+                ui.print_data(&format!("    next: {next}"));
             }
         }
-        ui.say(if bad { "not ready: see above" } else { "ready; `ralph selftest` really tries the sandbox" });
+        ui.print_message(if bad { "not ready: see above" } else { "ready; `ralph selftest` really tries the sandbox" });
     }
-    if bad { Exit::NotReady } else { Exit::Success }
+    if bad { RalphExitCode::NotReady } else { RalphExitCode::Success }
 }
 
-fn disk(setup: &Setup) -> Finding {
+fn disk(setup: &CliSetup) -> DoctorFinding {
     let dir = setup.host.home.state_dir();
     let there = dir.ancestors().find(|path| path.exists()).unwrap_or(dir);
     let free = rustix::fs::statvfs(there).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
     let text = format!("{:.1} GiB free for sandboxes and runs", free as f64 / f64::from(1 << 30));
     if free > 5 << 30 {
-        finding("disk", State::Good, text, None)
+        finding("disk", DoctorStatus::Good, text, None)
     } else {
-        finding("disk", State::Weak, text, Some("ralph sandbox prune"))
+        finding("disk", DoctorStatus::Weak, text, Some("ralph sandbox prune"))
     }
 }
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use ralph_core::config::Toolchains;
-    use ralph_sandbox::embedded::{OLDEST, Settings, explain};
+    use ralph_core::config::ToolchainSelection;
+    use ralph_sandbox::embedded::{MIN_KERNEL, NamespaceSettings, explain_failure};
 
-    use super::{Finding, State, finding};
-    use crate::setup::Setup;
+    use super::{DoctorFinding, DoctorStatus, finding};
+    use crate::setup::CliSetup;
 
-    pub(super) fn look(setup: &Setup) -> Vec<Finding> {
-        let settings = Settings::read();
+    pub(super) fn check_host(setup: &CliSetup) -> Vec<DoctorFinding> {
+        let settings = NamespaceSettings::read();
         let mut findings = vec![kernel(&settings), namespaces(&settings), landlock()];
-        let (memory, processes) = setup.host.embedded().held_by_kernel();
+        let (memory, processes) = setup.host.embedded().kernel_limits();
         findings.push(match (memory, processes) {
-            (true, true) => finding("limits", State::Good, "the kernel holds memory and processes (cgroups)", None),
+            (true, true) => finding("limits", DoctorStatus::Good, "the kernel holds memory and processes (cgroups)", None),
             _ => finding(
                 "limits",
-                State::Weak,
+                DoctorStatus::Weak,
                 "no memory limit by the kernel on this host: process 1 of a sandbox looks at memory five times a second instead",
                 Some("delegate a cgroup: systemd-run --user --scope -p Delegate=yes ralph run"),
             ),
         });
-        match setup.host.embedded().toolchain_notes(&Toolchains::Auto) {
+        match setup.host.embedded().toolchain_notes(&ToolchainSelection::Auto) {
             Ok(notes) if notes.is_empty() => {
-                findings.push(finding("toolchains", State::Good, "all of PATH is shown", None));
+                findings.push(finding("toolchains", DoctorStatus::Good, "all of PATH is shown", None));
             }
-            Ok(notes) => findings.extend(notes.into_iter().map(|note| finding("toolchains", State::Weak, note, None))),
-            Err(error) => findings.push(finding("toolchains", State::Weak, error.to_string(), None)),
+            Ok(notes) => {
+                findings.extend(notes.into_iter().map(|note| finding("toolchains", DoctorStatus::Weak, note, None)))
+            }
+            Err(error) => findings.push(finding("toolchains", DoctorStatus::Weak, error.to_string(), None)),
         }
         findings
     }
 
-    fn kernel(settings: &Settings) -> Finding {
+    fn kernel(settings: &NamespaceSettings) -> DoctorFinding {
         let found = format!("Linux {}", settings.kernel);
-        if settings.version() >= OLDEST {
-            finding("kernel", State::Good, found, None)
+        if settings.version() >= MIN_KERNEL {
+            finding("kernel", DoctorStatus::Good, found, None)
         } else {
-            finding("kernel", State::Missing, found, Some("the embedded sandbox needs Linux 5.12 or newer"))
+            finding("kernel", DoctorStatus::Missing, found, Some("the embedded sandbox needs Linux 5.12 or newer"))
         }
     }
 
-    fn namespaces(settings: &Settings) -> Finding {
-        let refused = settings.most == Some(0)
-            || (!settings.root && (settings.unprivileged == Some(0) || settings.apparmor.is_some_and(|set| set != 0)));
+    fn namespaces(settings: &NamespaceSettings) -> DoctorFinding {
+        let refused = settings.max_user_namespaces == Some(0)
+            || (!settings.root
+                && (settings.unprivileged_userns == Some(0)
+                    || settings.apparmor_restriction.is_some_and(|set| set != 0)));
         if !refused {
-            return finding("user namespaces", State::Good, "no setting is against them", None);
+            return finding("user namespaces", DoctorStatus::Good, "no setting is against them", None);
         }
-        let told = explain("make namespaces", &std::io::Error::from_raw_os_error(1), settings);
+        let told = explain_failure("make namespaces", &std::io::Error::from_raw_os_error(1), settings);
         let next = told.remedies.first().map(String::as_str);
-        finding("user namespaces", State::Missing, told.why, next)
+        finding("user namespaces", DoctorStatus::Missing, told.why, next)
     }
 
-    fn landlock() -> Finding {
+    fn landlock() -> DoctorFinding {
         match ralph_sandbox::embedded::landlock_version() {
             0 => finding(
                 "landlock",
-                State::Weak,
+                DoctorStatus::Weak,
                 "this kernel has none: the second wall around files is missing, the first stands without it",
                 None,
             ),
-            version => finding("landlock", State::Good, format!("version {version}"), None),
+            version => finding("landlock", DoctorStatus::Good, format!("version {version}"), None),
         }
     }
 }

@@ -1,54 +1,54 @@
 //! `ralph gutter explain`: why each iteration was scored as it was, told from the events alone.
 
-use ralph_core::exit::Exit;
-use ralph_core::gutter::{self, Explained, GUTTER, Rung};
+use ralph_core::exit::RalphExitCode;
+use ralph_core::gutter::{self, GUTTER_THRESHOLD, LadderRung, ScoreExplanation};
 use ralph_engine::store::read_events;
 use serde_json::json;
 
-use crate::args::stuck::{Explain, Gutter};
-use crate::error::{Failure, Outcome};
-use crate::setup::Setup;
+use crate::args::recovery::{GutterCommand, GutterExplainArgs};
+use crate::error::{CliError, CliResult};
+use crate::setup::CliSetup;
 use crate::ui::{BOLD, DIM, GREEN, RED, Ui, one_line, paint};
 
-pub(crate) fn gutter(setup: &Setup, args: &Gutter, ui: &mut Ui) -> Outcome {
+pub(crate) fn gutter(setup: &CliSetup, args: &GutterCommand, ui: &mut Ui) -> CliResult {
     match args {
-        Gutter::Explain(args) => explain(setup, args, ui),
+        GutterCommand::Explain(args) => explain(setup, args, ui),
     }
 }
 
-fn explain(setup: &Setup, args: &Explain, ui: &mut Ui) -> Outcome {
-    let folder = setup.find(&args.run)?;
+fn explain(setup: &CliSetup, args: &GutterExplainArgs, ui: &mut Ui) -> CliResult {
+    let folder = setup.find_run(&args.run)?;
     let id = folder.id();
     let lines = read_events(&folder.events_path(), &id)?;
     let mut explained = gutter::explain(lines)
-        .map_err(|source| Failure::from(ralph_engine::Error::BadHistory { run: id.clone(), source }))?;
+        .map_err(|source| CliError::from(ralph_engine::Error::BadHistory { run: id.clone(), source }))?;
     if let Some(n) = args.iteration {
         explained.retain(|one| one.n == n);
         if explained.is_empty() {
-            return Err(Failure::usage(format!("iteration {n} of run {id} was not scored"))
+            return Err(CliError::usage(format!("iteration {n} of run {id} was not scored"))
                 .hint(format!("ralph gutter explain {id} shows all that were")));
         }
     }
     if ui.json() {
-        ui.object(&json!({"format": 1, "run": id, "threshold": GUTTER, "iterations": explained}));
-        return Ok(Exit::Success);
+        ui.print_json(&json!({"format": 1, "run": id, "threshold": GUTTER_THRESHOLD, "iterations": explained}));
+        return Ok(RalphExitCode::Success);
     }
     if explained.is_empty() {
-        ui.say(&format!("no iteration of run {id} was scored so far; ralph logs {id} shows what happened"));
-        return Ok(Exit::Success);
+        ui.print_message(&format!("no iteration of run {id} was scored so far; ralph logs {id} shows what happened"));
+        return Ok(RalphExitCode::Success);
     }
     for (at, one) in explained.iter().enumerate() {
         if at > 0 {
-            ui.data("");
+            ui.print_data("");
         }
-        for line in told(one) {
-            ui.data(&line);
+        for line in explanation_lines(one) {
+            ui.print_data(&line);
         }
     }
-    Ok(Exit::Success)
+    Ok(RalphExitCode::Success)
 }
 
-fn told(one: &Explained) -> Vec<String> {
+fn explanation_lines(one: &ScoreExplanation) -> Vec<String> {
     let verdict = if one.gutter { paint(RED, "gutter") } else { paint(GREEN, "not gutter") };
     let mut out = vec![format!("{} {:.2}, {verdict}", paint(BOLD, &format!("iteration {}", one.n)), one.score.total)];
     for part in &one.parts {
@@ -67,18 +67,18 @@ fn told(one: &Explained) -> Vec<String> {
             format!("  {sum}, at most {:.1} because of progress: {}", one.score.total, one_line(veto, 100))
         }
         Some(veto) => format!("  {sum}; progress: {}", one_line(veto, 100)),
-        None => format!("  {sum}; {GUTTER} and more is gutter"),
+        None => format!("  {sum}; {GUTTER_THRESHOLD} and more is gutter"),
     });
     if let Some(rung) = one.rung {
         let profile = one.profile.as_deref().unwrap_or_default();
         let what = match rung {
-            Rung::Rotate => "a fresh session that was told why".to_owned(),
-            Rung::Fallback => format!("the fallback profile {profile}"),
-            Rung::Diagnose => "a diagnosis".to_owned(),
-            Rung::Pause => "it waits for a person".to_owned(),
-            Rung::GiveUp => "nothing was left to try".to_owned(),
+            LadderRung::Rotate => "a fresh session that was told why".to_owned(),
+            LadderRung::Fallback => format!("the fallback profile {profile}"),
+            LadderRung::Diagnose => "a diagnosis".to_owned(),
+            LadderRung::Pause => "it waits for a person".to_owned(),
+            LadderRung::GiveUp => "nothing was left to try".to_owned(),
         };
-        out.push(format!("  verdict {} without progress → {}: {what}", one.streak, rung.word()));
+        out.push(format!("  verdict {} without progress → {}: {what}", one.streak, rung.as_str()));
     }
     out
 }

@@ -3,80 +3,83 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use ralph_core::exit::Exit;
-use ralph_core::import::{Imported, MAX_BYTES, Wish, import as make};
+use ralph_core::exit::RalphExitCode;
+use ralph_core::import::{ImportedTask, MAX_BYTES, PlanSource, import as make};
 use ralph_engine::store::write_atomic;
 
-use super::init::look;
-use crate::args::Import;
-use crate::error::{Failure, Outcome};
-use crate::setup::{Setup, TASK_FILE, quoted, told};
+use super::init::detect_project;
+use crate::args::ImportArgs;
+use crate::error::{CliError, CliResult};
+use crate::setup::{CliSetup, TASK_FILE, error_with_hint, shell_quote};
 use crate::ui::{Ui, one_line};
 
-pub(crate) async fn import(setup: &Setup, args: &Import, ui: &mut Ui) -> Outcome {
+pub(crate) async fn import(setup: &CliSetup, args: &ImportArgs, ui: &mut Ui) -> CliResult {
     let repo = setup.repo().await?;
     let to = match &args.to {
-        Some(to) => std::path::absolute(to).map_err(|error| Failure::of(Exit::Usage, &error))?,
+        Some(to) => std::path::absolute(to).map_err(|error| CliError::from_error(RalphExitCode::Usage, &error))?,
         None => repo.top().join(TASK_FILE),
     };
     let shown = args.to.clone().unwrap_or_else(|| PathBuf::from(TASK_FILE));
-    let text = read(&args.file)?;
-    if same(&args.file, &to) {
-        return Err(Failure::usage(format!("`{}` would be overwritten by what is made of it", args.file.display()))
-            .hint(format!("ralph import {} --to tasks/imported.md", quoted(&args.file))));
+    let text = read_plan(&args.file)?;
+    if is_same_file(&args.file, &to) {
+        return Err(CliError::usage(format!("`{}` would be overwritten by what is made of it", args.file.display()))
+            .hint(format!("ralph import {} --to tasks/imported.md", shell_quote(&args.file))));
     }
     if to.symlink_metadata().is_ok() && !args.force {
-        let to = args.to.as_ref().map_or_else(String::new, |to| format!(" --to {}", quoted(to)));
-        return Err(Failure::usage(format!("`{}` is there already", shown.display()))
-            .hint(format!("name another with `--to`, or: ralph import {}{to} --force", quoted(&args.file))));
+        let to = args.to.as_ref().map_or_else(String::new, |to| format!(" --to {}", shell_quote(to)));
+        return Err(CliError::usage(format!("`{}` is there already", shown.display()))
+            .hint(format!("name another with `--to`, or: ralph import {}{to} --force", shell_quote(&args.file))));
     }
-    let found = look(repo.top())?;
+    let found = detect_project(repo.top())?;
     let name = args.file.display().to_string();
-    let wish = Wish { name: &name, text: &text, test_command: found.test_command.as_deref() };
-    let imported = make(&wish).map_err(|error| told(Exit::Usage, &error, Some(error.hint())))?;
+    let wish = PlanSource { name: &name, text: &text, test_command: found.test_command.as_deref() };
+    let imported = make(&wish).map_err(|error| error_with_hint(RalphExitCode::Usage, &error, Some(error.hint())))?;
     write_atomic(&to, imported.task.as_bytes())?;
     if ui.json() {
-        ui.object(&serde_json::json!({"format": 1, "file": to, "from": args.file, "kind": imported.kind,
+        ui.print_json(&serde_json::json!({"format": 1, "file": to, "from": args.file, "kind": imported.kind,
             "task_id": imported.task_id, "test_command": imported.test_command, "items": imported.items,
             "claimed": imported.claimed, "proved": imported.proved, "remarks": imported.remarks}));
-        return Ok(Exit::Success);
+        return Ok(RalphExitCode::Success);
     }
-    tell(&imported, &shown, ui);
-    Ok(Exit::Success)
+    print_summary(&imported, &shown, ui);
+    Ok(RalphExitCode::Success)
 }
 
-fn tell(imported: &Imported, to: &Path, ui: &mut Ui) {
-    let Imported { items, claimed, proved, .. } = imported;
+fn print_summary(imported: &ImportedTask, to: &Path, ui: &mut Ui) {
+    let ImportedTask { items, claimed, proved, .. } = imported;
     let boxes = |n: usize| if n == 1 { "1 box".to_owned() } else { format!("{n} boxes") };
-    ui.say(&format!("wrote {} from {}: {}", to.display(), imported.kind.words(), boxes(*items)));
+    ui.print_message(&format!("wrote {} from {}: {}", to.display(), imported.kind.description(), boxes(*items)));
     if *claimed > 0 {
-        ui.say(&format!("note: {} called done; nothing of that is proved, so they are open", boxes(*claimed)));
+        ui.print_message(&format!(
+            "note: {} called done; nothing of that is proved, so they are open",
+            boxes(*claimed)
+        ));
     }
     let covered = items.saturating_sub(*proved);
     if let Some(command) = imported.test_command.as_deref().filter(|_| covered > 0) {
-        ui.say(&format!(
+        ui.print_message(&format!(
             "note: {} without a check of their own, proved by `{}`",
             boxes(covered),
             one_line(command, 120)
         ));
     }
     for remark in &imported.remarks {
-        ui.say(&format!("note: {}", one_line(remark, 200)));
+        ui.print_message(&format!("note: {}", one_line(remark, 200)));
     }
-    let lint = if to == Path::new(TASK_FILE) { String::new() } else { format!(" {}", quoted(to)) };
-    ui.say(&format!("next: read it, give each box a proof that fails today, then ralph lint{lint}"));
+    let lint = if to == Path::new(TASK_FILE) { String::new() } else { format!(" {}", shell_quote(to)) };
+    ui.print_message(&format!("next: read it, give each box a proof that fails today, then ralph lint{lint}"));
 }
 
 /// Reads a plan, and no more of it than can be one.
-fn read(path: &Path) -> Result<String, Failure> {
+fn read_plan(path: &Path) -> Result<String, CliError> {
     let failed = |why: &dyn std::error::Error| {
-        Failure::usage(format!("could not read `{}`", path.display()))
-            .because(why)
+        CliError::usage(format!("could not read `{}`", path.display()))
+            .with_cause(why)
             .hint("name a plan in UTF-8: ralph import docs/plans/PLAN.md")
     };
     let kind = std::fs::metadata(path).map_err(|error| failed(&error))?;
     if !kind.is_file() {
-        return Err(Failure::usage(format!("`{}` is not a file", path.display()))
+        return Err(CliError::usage(format!("`{}` is not a file", path.display()))
             .hint("name a plan in UTF-8: ralph import docs/plans/PLAN.md"));
     }
     let file = std::fs::File::open(path).map_err(|error| failed(&error))?;
@@ -84,15 +87,15 @@ fn read(path: &Path) -> Result<String, Failure> {
     // One byte more than allowed tells that it is too large.
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     if bytes.len() > MAX_BYTES {
-        let error = ralph_core::import::Error::TooLarge {
+        let error = ralph_core::import::PlanImportError::TooLarge {
             name: path.display().to_string(),
             bytes: usize::try_from(kind.len()).unwrap_or(usize::MAX),
         };
-        return Err(told(Exit::Usage, &error, Some(error.hint())));
+        return Err(error_with_hint(RalphExitCode::Usage, &error, Some(error.hint())));
     }
     String::from_utf8(bytes).map_err(|error| failed(&error.utf8_error()))
 }
 
-fn same(one: &Path, other: &Path) -> bool {
+fn is_same_file(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }

@@ -2,73 +2,76 @@
 
 use std::path::Path;
 
-use ralph_core::exit::Exit;
-use ralph_core::init::{Found, MOST_FILES, Project, Template as Kind, detect, passed_over, task, wanted};
+use ralph_core::exit::RalphExitCode;
+use ralph_core::init::{
+    MAX_FILES, ProjectFiles, TaskTemplate as Kind, TestDetection, detect, is_ignored_folder, is_relevant_file,
+    render_task,
+};
 use ralph_core::text::slug;
 use ralph_engine::store::write_atomic;
 
-use crate::args::{Init, Template};
-use crate::error::{Failure, Outcome};
-use crate::setup::{Setup, TASK_FILE};
+use crate::args::{InitArgs, TemplateArg};
+use crate::error::{CliError, CliResult};
+use crate::setup::{CliSetup, TASK_FILE};
 use crate::ui::{Ui, one_line};
 
 /// How many folders deep the repository is looked at.
-const DEPTH: usize = 4;
+const MAX_DEPTH: usize = 4;
 /// A manifest is never larger; of one that is, nothing is read.
 const MANIFEST_BYTES: u64 = 1 << 20;
 
-pub(crate) async fn init(setup: &Setup, args: &Init, ui: &mut Ui) -> Outcome {
+pub(crate) async fn init(setup: &CliSetup, args: &InitArgs, ui: &mut Ui) -> CliResult {
     let repo = setup.repo().await?;
     let top = repo.top();
     let path = top.join(TASK_FILE);
     // A link that leads nowhere is in the way too.
     if path.symlink_metadata().is_ok() && !args.force {
-        return Err(Failure::usage(format!("`{TASK_FILE}` is there already"))
+        return Err(CliError::usage(format!("`{TASK_FILE}` is there already"))
             .hint("edit it, or `ralph init --force` to start over"));
     }
-    let found = look(top)?;
+    let found = detect_project(top)?;
     let kind = match args.template {
-        Template::Minimal => Kind::Minimal,
-        Template::Feature => Kind::Feature,
-        Template::Bugfix => Kind::Bugfix,
+        TemplateArg::Minimal => Kind::Minimal,
+        TemplateArg::Feature => Kind::Feature,
+        TemplateArg::Bugfix => Kind::Bugfix,
     };
     let name = top.file_name().map(|name| slug(&name.to_string_lossy(), 40)).filter(|name| !name.is_empty());
     let id = format!("{}-001", name.as_deref().unwrap_or("task"));
-    write_atomic(&path, task(kind, &id, &found).as_bytes())?;
+    write_atomic(&path, render_task(kind, &id, &found).as_bytes())?;
     if ui.json() {
-        ui.object(&serde_json::json!({"format": 1, "file": path, "test_command": found.test_command,
+        ui.print_json(&serde_json::json!({"format": 1, "file": path, "test_command": found.test_command,
             "stacks": found.stacks, "remarks": found.remarks}));
-        return Ok(Exit::Success);
+        return Ok(RalphExitCode::Success);
     }
-    tell(&found, ui);
+    print_detected(&found, ui);
     match &found.test_command {
         Some(command) => {
-            ui.say(&format!("wrote {TASK_FILE}, tested by `{command}`"));
-            ui.say("next: say what shall be true in it, then ralph lint");
+            ui.print_message(&format!("wrote {TASK_FILE}, tested by `{command}`"));
+            ui.print_message("next: say what shall be true in it, then ralph lint");
         }
         None => {
-            ui.say(&format!("wrote {TASK_FILE}; nothing here says how the project is tested"));
-            ui.say("next: put your command in as `test_command`, say what shall be true, then ralph lint");
+            ui.print_message(&format!("wrote {TASK_FILE}; nothing here says how the project is tested"));
+            ui.print_message("next: put your command in as `test_command`, say what shall be true, then ralph lint");
         }
     }
-    Ok(Exit::Success)
+    Ok(RalphExitCode::Success)
 }
 
 /// Says what was found, and why it is believed.
-fn tell(found: &Found, ui: &mut Ui) {
+fn print_detected(found: &TestDetection, ui: &mut Ui) {
     for stack in &found.stacks {
         let place = if stack.folder.is_empty() { String::new() } else { format!(" in {}", stack.folder) };
         let because = one_line(&stack.because, 160);
-        ui.say(&format!("found {}{place}: `{}` ({because})", stack.name, stack.command));
+        ui.print_message(&format!("found {}{place}: `{}` ({because})", stack.name, stack.command));
     }
     for remark in &found.remarks {
-        ui.say(&format!("note: {}", one_line(remark, 200)));
+        ui.print_message(&format!("note: {}", one_line(remark, 200)));
     }
 }
 
 /// Looks at the upper folders of a repository, following no link.
-pub(super) fn look(top: &Path) -> Result<Found, Failure> {
-    let mut project = Project::default();
+pub(super) fn detect_project(top: &Path) -> Result<TestDetection, CliError> {
+    let mut project = ProjectFiles::default();
     let mut folders = vec![(top.to_owned(), String::new(), 1)];
     while let Some((folder, within, depth)) = folders.pop() {
         let entries = match std::fs::read_dir(&folder) {
@@ -76,9 +79,8 @@ pub(super) fn look(top: &Path) -> Result<Found, Failure> {
             // A folder that may not be looked into says nothing about the tests.
             Err(_) if depth > 1 => continue,
             Err(error) => {
-                return Err(
-                    Failure::new(Exit::Failed, format!("could not list `{}`", folder.display())).because(&error)
-                );
+                return Err(CliError::new(RalphExitCode::Failed, format!("could not list `{}`", folder.display()))
+                    .with_cause(&error));
             }
         };
         for entry in entries.flatten() {
@@ -86,11 +88,11 @@ pub(super) fn look(top: &Path) -> Result<Found, Failure> {
             let Ok(name) = entry.file_name().into_string() else { continue };
             let Ok(kind) = entry.file_type() else { continue };
             let path = if within.is_empty() { name.clone() } else { format!("{within}/{name}") };
-            if kind.is_dir() && depth < DEPTH && !passed_over(&name) {
+            if kind.is_dir() && depth < MAX_DEPTH && !is_ignored_folder(&name) {
                 folders.push((entry.path(), path, depth + 1));
-            } else if kind.is_file() && project.files.len() < MOST_FILES {
+            } else if kind.is_file() && project.files.len() < MAX_FILES {
                 let small = entry.metadata().is_ok_and(|meta| meta.len() <= MANIFEST_BYTES);
-                if wanted(&name)
+                if is_relevant_file(&name)
                     && small
                     && let Ok(text) = std::fs::read_to_string(entry.path())
                 {

@@ -1,22 +1,22 @@
 //! `ralph lint`: what is wrong with a task, before a token is spent.
 
-use ralph_core::exit::Exit;
-use ralph_core::lint::{Finding, fix, has_errors};
-use ralph_engine::run::baseline_of;
+use ralph_core::exit::RalphExitCode;
+use ralph_core::lint::{LintFinding, fix, has_errors};
+use ralph_engine::run::baseline_findings;
 use serde_json::json;
 
-use super::run::{no_task, not_ready, warn_of};
-use crate::args::Lint;
-use crate::error::Outcome;
+use super::run::{missing_task, task_has_errors, warn_if_not_isolated};
+use crate::args::LintArgs;
+use crate::error::CliResult;
 use crate::render::findings;
-use crate::setup::{Flags, Setup};
+use crate::setup::{CliSetup, RunOverrides};
 use crate::ui::{GREEN, Ui, paint};
 
-pub(crate) async fn lint(setup: &Setup, args: &Lint, ui: &mut Ui) -> Outcome {
-    let flags = Flags { backend: args.backend.clone(), ..Flags::default() };
-    let mut read = setup.read(args.task.as_deref()).await?;
+pub(crate) async fn lint(setup: &CliSetup, args: &LintArgs, ui: &mut Ui) -> CliResult {
+    let flags = RunOverrides { backend: args.backend.clone(), ..RunOverrides::default() };
+    let mut read = setup.load_task(args.task.as_deref()).await?;
     if read.source.is_none() && !ui.json() {
-        return Err(no_task());
+        return Err(missing_task());
     }
     let mut found = setup.lint(&read, &flags).await?;
     if args.fix
@@ -32,26 +32,26 @@ pub(crate) async fn lint(setup: &Setup, args: &Lint, ui: &mut Ui) -> Outcome {
                 1 => "1 finding was mended".to_owned(),
                 n => format!("{n} findings were mended"),
             };
-            ui.say(&format!("{mended} in {}", path.display()));
+            ui.print_message(&format!("{mended} in {}", path.display()));
             found = left;
         }
     }
     if args.baseline && !has_errors(&found) {
-        let wish = setup.begin(&read, &flags)?;
-        warn_of(&setup.host.backend(&wish.backend)?.capabilities(), ui);
-        found.extend(baseline_of(&setup.host, &wish).await?);
+        let wish = setup.resolve_run(&read, &flags)?;
+        warn_if_not_isolated(&setup.host.backend(&wish.backend)?.capabilities(), ui);
+        found.extend(baseline_findings(&setup.host, &wish).await?);
     }
-    tell(&read.source.clone().unwrap_or_default(), &read.shown, &found, ui);
+    print_findings(&read.source.clone().unwrap_or_default(), &read.display_path, &found, ui);
     if has_errors(&found) {
         if ui.json() {
-            return Ok(Exit::Usage);
+            return Ok(RalphExitCode::Usage);
         }
-        return Err(not_ready(&read, &found, ui.json()));
+        return Err(task_has_errors(&read, &found, ui.json()));
     }
-    Ok(Exit::Success)
+    Ok(RalphExitCode::Success)
 }
 
-fn tell(source: &str, shown: &std::path::Path, found: &[Finding], ui: &mut Ui) {
+fn print_findings(source: &str, shown: &std::path::Path, found: &[LintFinding], ui: &mut Ui) {
     if ui.json() {
         let rows: Vec<_> = found
             .iter()
@@ -62,11 +62,11 @@ fn tell(source: &str, shown: &std::path::Path, found: &[Finding], ui: &mut Ui) {
                     "message": finding.message, "fix": finding.fix})
             })
             .collect();
-        ui.object(&json!({"format": 1, "file": shown, "findings": rows}));
+        ui.print_json(&json!({"format": 1, "file": shown, "findings": rows}));
         return;
     }
-    findings::tell(found, source, shown, ui);
+    findings::print_findings(found, source, shown, ui);
     if found.is_empty() {
-        ui.say(&format!("{} {} is ready to run", paint(GREEN, "✓"), shown.display()));
+        ui.print_message(&format!("{} {} is ready to run", paint(GREEN, "✓"), shown.display()));
     }
 }

@@ -2,68 +2,68 @@
 
 use std::time::Duration;
 
-use ralph_core::event::{BadLine, Event, Line};
-use ralph_core::exit::Exit;
-use ralph_core::run::State;
-use ralph_engine::store::{Folder, Follow};
+use ralph_core::event::{BadEventLine, Event, EventLine};
+use ralph_core::exit::RalphExitCode;
+use ralph_core::run::RunState;
+use ralph_engine::store::{EventLogReader, RunFolder};
 
-use crate::args::Logs;
-use crate::error::{Failure, Outcome};
+use crate::args::LogsArgs;
+use crate::error::{CliError, CliResult};
 use crate::render::events;
-use crate::setup::Setup;
+use crate::setup::CliSetup;
 use crate::ui::Ui;
 
 /// How often a followed run is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-pub(crate) async fn logs(setup: &Setup, args: &Logs, ui: &mut Ui) -> Outcome {
-    let folder = setup.find(&args.run)?;
-    let mut follow = Follow::new(&folder.events_path(), &folder.id());
-    let mut state: Option<State> = None;
+pub(crate) async fn logs(setup: &CliSetup, args: &LogsArgs, ui: &mut Ui) -> CliResult {
+    let folder = setup.find_run(&args.run)?;
+    let mut follow = EventLogReader::new(&folder.events_path(), &folder.id());
+    let mut state: Option<RunState> = None;
     let (mut iteration, mut shown) = (0, false);
     loop {
-        while let Some(line) = next(&mut follow, &folder)? {
+        while let Some(line) = next_event(&mut follow, &folder)? {
             match &mut state {
                 // A history that does not fold is still worth printing.
                 Some(state) => drop(state.apply(&line)),
-                None => state = State::begin(line.clone()).ok(),
+                None => state = RunState::begin(line.clone()).ok(),
             }
-            iteration = of(&line).unwrap_or(iteration);
+            iteration = started_iteration(&line).unwrap_or(iteration);
             if args.iteration.is_some_and(|wanted| wanted != iteration) {
                 continue;
             }
             shown = true;
             if ui.json() {
-                ui.data(&line.to_json());
-            } else if let Some(text) = events::line(&line, state.as_ref()) {
-                ui.data(&text);
+                ui.print_data(&line.to_json());
+            } else if let Some(text) = events::event_line(&line, state.as_ref()) {
+                ui.print_data(&text);
             }
         }
-        let resting = state.as_ref().is_some_and(|state| !state.status.active());
+        let resting = state.as_ref().is_some_and(|state| !state.status.is_active());
         if state.is_none() && !args.follow {
-            return Err(Failure::new(Exit::Failed, format!("run `{}` has no events yet", folder.id()))
+            return Err(CliError::new(RalphExitCode::Failed, format!("run `{}` has no events yet", folder.id()))
                 .hint(format!("ralph logs -f {}", folder.id())));
         }
-        if !args.follow || (resting && !folder.in_use()) {
+        if !args.follow || (resting && !folder.is_locked()) {
             return match args.iteration.filter(|_| !shown) {
-                None => Ok(Exit::Success),
-                Some(n) => Err(Failure::usage(format!("run `{}` has no iteration {n}", folder.id()))
+                None => Ok(RalphExitCode::Success),
+                Some(n) => Err(CliError::usage(format!("run `{}` has no iteration {n}", folder.id()))
                     .hint(format!("ralph logs {} shows all", folder.id()))),
             };
         }
-        if !resting && !folder.in_use() {
-            ui.say(&format!("no process works on run {0}; next: ralph resume {0}", folder.id()));
-            return Ok(Exit::Success);
+        if !resting && !folder.is_locked() {
+            ui.print_message(&format!("no process works on run {0}; next: ralph resume {0}", folder.id()));
+            return Ok(RalphExitCode::Success);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// A damaged line ends the log; the file itself is all there is to look at then.
-fn next(follow: &mut Follow, folder: &Folder) -> Result<Option<Line>, Failure> {
+fn next_event(follow: &mut EventLogReader, folder: &RunFolder) -> Result<Option<EventLine>, CliError> {
     follow.next().map_err(|error| {
-        let newer = matches!(&error, ralph_engine::Error::BadEvent { source: BadLine::Newer { .. }, .. });
-        let failure = Failure::from(error);
+        let newer = matches!(&error, ralph_engine::Error::BadEvent { source: BadEventLine::Newer { .. }, .. });
+        let failure = CliError::from(error);
         if newer {
             failure
         } else {
@@ -73,7 +73,7 @@ fn next(follow: &mut Follow, folder: &Folder) -> Result<Option<Line>, Failure> {
 }
 
 /// Returns the iteration an event begins.
-fn of(line: &Line) -> Option<u32> {
+fn started_iteration(line: &EventLine) -> Option<u32> {
     match &line.event {
         Event::IterationStarted { n, .. } => Some(*n),
         _ => None,

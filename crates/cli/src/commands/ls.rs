@@ -1,21 +1,21 @@
 //! `ralph ls`: all runs, the latest last.
 
-use ralph_core::exit::Exit;
-use ralph_web::view::{FORMAT, Summary, summary};
+use ralph_core::exit::RalphExitCode;
+use ralph_web::view::{FORMAT, RunSummary, summary};
 use serde_json::json;
 
-use crate::error::Outcome;
-use crate::live::minutes;
-use crate::render::columns;
-use crate::setup::Setup;
+use crate::error::CliResult;
+use crate::foreground::format_duration;
+use crate::render::align_columns;
+use crate::setup::CliSetup;
 use crate::ui::{BOLD, DIM, GREEN, RED, Ui, YELLOW, one_line, paint};
 
-pub(crate) fn ls(setup: &Setup, ui: &mut Ui) -> Outcome {
-    let mut rows: Vec<Summary> = Vec::new();
+pub(crate) fn ls(setup: &CliSetup, ui: &mut Ui) -> CliResult {
+    let mut rows: Vec<RunSummary> = Vec::new();
     let mut unreadable = Vec::new();
     for found in setup.host.home.runs()? {
         match found.state {
-            Ok(state) => rows.push(summary(&state, found.folder.in_use())),
+            Ok(state) => rows.push(summary(&state, found.folder.is_locked())),
             Err(error) => {
                 let why = std::error::Error::source(&error).map(|why| format!(": {why}")).unwrap_or_default();
                 unreadable.push(format!("{error}{why}"));
@@ -23,30 +23,30 @@ pub(crate) fn ls(setup: &Setup, ui: &mut Ui) -> Outcome {
         }
     }
     if ui.json() {
-        ui.object(&json!({"format": FORMAT, "runs": rows, "unreadable": unreadable}));
-        return Ok(Exit::Success);
+        ui.print_json(&json!({"format": FORMAT, "runs": rows, "unreadable": unreadable}));
+        return Ok(RalphExitCode::Success);
     }
     for line in &unreadable {
-        ui.say(&format!("{} {line}", paint(YELLOW, "!")));
+        ui.print_message(&format!("{} {line}", paint(YELLOW, "!")));
     }
     if rows.is_empty() && !unreadable.is_empty() {
-        return Ok(Exit::Success);
+        return Ok(RalphExitCode::Success);
     }
     if rows.is_empty() {
-        ui.say("no runs yet; `ralph demo` shows one, `ralph init` starts your own");
-        return Ok(Exit::Success);
+        ui.print_message("no runs yet; `ralph demo` shows one, `ralph init` starts your own");
+        return Ok(RalphExitCode::Success);
     }
     let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     let mut table =
         vec![["RUN", "STATE", "TASK", "ITER", "BOXES", "COST", "LOOP", "AGE", "BRANCH"].map(str::to_owned).to_vec()];
     table.extend(rows.iter().map(|row| cells(row, &ids)));
-    for line in columns(&table) {
-        ui.data(&line);
+    for line in align_columns(&table) {
+        ui.print_data(&line);
     }
-    Ok(Exit::Success)
+    Ok(RalphExitCode::Success)
 }
 
-fn cells(row: &Summary, ids: &[&str]) -> Vec<String> {
+fn cells(row: &RunSummary, ids: &[&str]) -> Vec<String> {
     let unique = unique_prefix(&row.id, ids);
     let (head, tail) = row.id.split_at(unique);
     let style = match row.state {
@@ -73,7 +73,7 @@ fn cells(row: &Summary, ids: &[&str]) -> Vec<String> {
 fn age(at: &str) -> String {
     let Ok(at) = at.parse::<jiff::Timestamp>() else { return "?".to_owned() };
     let ms = jiff::Timestamp::now().as_millisecond() - at.as_millisecond();
-    minutes(u64::try_from(ms).unwrap_or(0))
+    format_duration(u64::try_from(ms).unwrap_or(0))
 }
 
 /// Returns how much of an id is enough to name it.

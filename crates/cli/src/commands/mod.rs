@@ -3,6 +3,7 @@
 mod adopt;
 mod agent;
 mod audit;
+mod completions;
 mod config;
 mod demo;
 mod diagnose;
@@ -29,7 +30,6 @@ mod sandbox_exec;
 mod secret;
 mod secret_set;
 mod selftest;
-mod shell;
 mod show;
 mod steer;
 mod trust;
@@ -38,68 +38,74 @@ mod watch;
 
 use ralph_core::control::Control;
 
-use crate::args::{Cli, Command};
-use crate::environment::Environment;
-use crate::error::Outcome;
-use crate::setup::Setup;
+use crate::args::{Cli, CliCommand};
+use crate::environment::ProcessEnvironment;
+use crate::error::CliResult;
+use crate::setup::CliSetup;
 use crate::ui::Ui;
 
 /// Carries out the command a person typed.
-pub(crate) async fn dispatch(cli: Cli, environment: Environment, ui: &mut Ui) -> Outcome {
+pub(crate) async fn dispatch(cli: Cli, environment: ProcessEnvironment, ui: &mut Ui) -> CliResult {
     match cli.command {
-        Command::Completions { shell } => return Ok(shell::completions(shell, ui)),
-        Command::Man { command } => return shell::man(command.as_deref(), ui),
-        Command::Help { topic } => return help::help(topic.as_deref(), ui),
+        CliCommand::Completions { shell } => return Ok(completions::completions(shell, ui)),
+        CliCommand::Man { command } => return completions::man(command.as_deref(), ui),
+        CliCommand::Help { topic } => return help::help(topic.as_deref(), ui),
         _ => (),
     }
     for remark in &environment.remarks {
-        ui.say(remark);
+        ui.print_message(remark);
     }
-    let setup = Setup::new(environment).await?;
+    let setup = CliSetup::new(environment).await?;
     match cli.command {
-        Command::Run(args) => Box::pin(run::run(&setup, args, ui)).await,
-        Command::Ls => ls::ls(&setup, ui),
-        Command::Show(args) => show::show(&setup, &args.run, ui),
-        Command::Logs(args) => logs::logs(&setup, &args, ui).await,
-        Command::Watch(args) => watch::watch(&setup, &args, cli.color, ui).await,
-        Command::Diff(args) => diff::diff(&setup, &args, ui).await,
-        Command::Verify(args) => verify::verify(&setup, &args, ui).await,
-        Command::Demo(args) => Box::pin(demo::demo(&setup, args, ui)).await,
-        Command::Pause(args) => steer::steer(&setup, &args.run, Control::Pause, ui).await,
-        Command::Resume(args) => Box::pin(resume::resume(&setup, args, ui)).await,
-        Command::Rotate(args) => steer::steer(&setup, &args.run, Control::Rotate { why: args.why }, ui).await,
-        Command::Stop(args) => steer::steer(&setup, &args.run, Control::Stop, ui).await,
-        Command::Note(args) => steer::steer(&setup, &args.run, Control::Note { text: args.text.join(" ") }, ui).await,
-        Command::Guardrail(args) => {
+        CliCommand::Run(args) => Box::pin(run::run(&setup, args, ui)).await,
+        CliCommand::Ls => ls::ls(&setup, ui),
+        CliCommand::Show(args) => show::show(&setup, &args.run, ui),
+        CliCommand::Logs(args) => logs::logs(&setup, &args, ui).await,
+        CliCommand::Watch(args) => watch::watch(&setup, &args, cli.color, ui).await,
+        CliCommand::Diff(args) => diff::diff(&setup, &args, ui).await,
+        CliCommand::Verify(args) => verify::verify(&setup, &args, ui).await,
+        CliCommand::Demo(args) => Box::pin(demo::demo(&setup, args, ui)).await,
+        CliCommand::Pause(args) => steer::steer(&setup, &args.run, Control::Pause, ui).await,
+        CliCommand::Resume(args) => Box::pin(resume::resume(&setup, args, ui)).await,
+        CliCommand::Rotate(args) => steer::steer(&setup, &args.run, Control::Rotate { why: args.why }, ui).await,
+        CliCommand::Stop(args) => steer::steer(&setup, &args.run, Control::Stop, ui).await,
+        CliCommand::Note(args) => {
+            steer::steer(&setup, &args.run, Control::Note { text: args.text.join(" ") }, ui).await
+        }
+        CliCommand::Guardrail(args) => {
             steer::steer(&setup, &args.run, Control::Guardrail { text: args.text.join(" ") }, ui).await
         }
-        Command::Gutter(args) => gutter::gutter(&setup, &args, ui),
-        Command::Diagnose(args) => diagnose::diagnose(&setup, &args.run, ui).await,
-        Command::Apply(args) => diagnose::apply(&setup, &args, ui).await,
-        Command::SetProfile(args) => {
+        CliCommand::Gutter(args) => gutter::gutter(&setup, &args, ui),
+        CliCommand::Diagnose(args) => diagnose::diagnose(&setup, &args.run, ui).await,
+        CliCommand::Apply(args) => diagnose::apply(&setup, &args, ui).await,
+        CliCommand::SetProfile(args) => {
             steer::steer(&setup, &args.run, Control::SetProfile { name: args.profile }, ui).await
         }
-        Command::EditTask(args) => edit_task::edit_task(&setup, args, ui).await,
-        Command::Rewind(args) => rewind::rewind(&setup, &args, ui).await,
-        Command::Adopt(args) => adopt::adopt(&setup, &args, ui).await,
-        Command::Import(args) => import::import(&setup, &args, ui).await,
-        Command::Init(args) => init::init(&setup, &args, ui).await,
-        Command::Lint(args) => lint::lint(&setup, &args, ui).await,
-        Command::Doctor => Ok(doctor::doctor(&setup, ui).await),
-        Command::Redteam(args) => Box::pin(redteam::redteam(&setup, &args, ui)).await,
-        Command::Selftest(args) => selftest::selftest(&setup, &args, ui).await,
-        Command::Sandbox(args) => sandbox::sandbox(&setup, args, ui).await,
-        Command::Secret(args) => secret::secret(&setup, args, ui).await,
-        Command::StoreToken(args) => secret::store_token(&setup, args, ui).await,
-        Command::CheckToken(args) => secret::secret(&setup, crate::args::secret::Secret::Check(args), ui).await,
-        Command::GetToken(args) => secret::get_token(&setup, &args, ui),
-        Command::PruneSandboxes(args) => sandbox::prune(&setup, &args, ui).await,
-        Command::Profile(args) => profile::profile(&setup, &args, ui).await,
-        Command::Agent(args) => Box::pin(agent::agent(&setup, &args, ui)).await,
-        Command::Policy(args) => policy::policy(&setup, &args, ui).await,
-        Command::Audit(args) => audit::audit(&setup, &args, ui).await,
-        Command::Trust(args) => trust::trust(&setup, &args, ui).await,
-        Command::Config(args) => config::config(&setup, &args, ui).await,
-        Command::Completions { .. } | Command::Man { .. } | Command::Help { .. } => Ok(ralph_core::exit::Exit::Success),
+        CliCommand::EditTask(args) => edit_task::edit_task(&setup, args, ui).await,
+        CliCommand::Rewind(args) => rewind::rewind(&setup, &args, ui).await,
+        CliCommand::Adopt(args) => adopt::adopt(&setup, &args, ui).await,
+        CliCommand::Import(args) => import::import(&setup, &args, ui).await,
+        CliCommand::Init(args) => init::init(&setup, &args, ui).await,
+        CliCommand::Lint(args) => lint::lint(&setup, &args, ui).await,
+        CliCommand::Doctor => Ok(doctor::doctor(&setup, ui).await),
+        CliCommand::Redteam(args) => Box::pin(redteam::redteam(&setup, &args, ui)).await,
+        CliCommand::Selftest(args) => selftest::selftest(&setup, &args, ui).await,
+        CliCommand::Sandbox(args) => sandbox::sandbox(&setup, args, ui).await,
+        CliCommand::Secret(args) => secret::secret(&setup, args, ui).await,
+        CliCommand::StoreToken(args) => secret::store_token(&setup, args, ui).await,
+        CliCommand::CheckToken(args) => {
+            secret::secret(&setup, crate::args::secret::SecretCommand::Check(args), ui).await
+        }
+        CliCommand::GetToken(args) => secret::get_token(&setup, &args, ui),
+        CliCommand::PruneSandboxes(args) => sandbox::prune(&setup, &args, ui).await,
+        CliCommand::Profile(args) => profile::profile(&setup, &args, ui).await,
+        CliCommand::Agent(args) => Box::pin(agent::agent(&setup, &args, ui)).await,
+        CliCommand::Policy(args) => policy::policy(&setup, &args, ui).await,
+        CliCommand::Audit(args) => audit::audit(&setup, &args, ui).await,
+        CliCommand::Trust(args) => trust::trust(&setup, &args, ui).await,
+        CliCommand::Config(args) => config::config(&setup, &args, ui).await,
+        CliCommand::Completions { .. } | CliCommand::Man { .. } | CliCommand::Help { .. } => {
+            Ok(ralph_core::exit::RalphExitCode::Success)
+        }
     }
 }

@@ -3,51 +3,51 @@
 use std::time::{Duration, Instant};
 
 use ralph_core::event::PinnedProfile;
-use ralph_core::exit::Exit;
-use ralph_core::money::Micros;
-use ralph_core::price::Usage;
-use ralph_core::profile::endpoint;
+use ralph_core::exit::RalphExitCode;
+use ralph_core::money::MicroUsd;
+use ralph_core::price::TokenUsage;
+use ralph_core::profile::resolve_endpoint;
 use ralph_core::text;
-use ralph_engine::model::{CallKey, Class, Error as CallError, Finish, Request};
+use ralph_engine::model::{CallKey, Error as CallError, ModelErrorClass, ModelFinishReason, ModelRequest};
 use serde_json::{Value, json};
 
-use super::profile::{FORMAT, cell};
-use crate::args::profile::Test;
-use crate::error::Outcome;
-use crate::render::columns;
-use crate::setup::{Flags, Setup};
+use super::profile::{FORMAT, table_cell};
+use crate::args::profile::ProfileTestArgs;
+use crate::error::CliResult;
+use crate::render::align_columns;
+use crate::setup::{CliSetup, RunOverrides};
 use crate::ui::{RED, Ui, YELLOW, paint};
 
 /// What is asked. A model that thinks first may use up its few tokens with it, which is an answer too.
-const QUESTION: &str = "Answer with the word OK.";
+const TEST_PROMPT: &str = "Answer with the word OK.";
 /// The fewest that every provider takes.
-const OUTPUT: u32 = 16;
-const PATIENCE: Duration = Duration::from_mins(1);
+const TEST_OUTPUT_TOKENS: u32 = 16;
+const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 
-pub(crate) async fn test(setup: &Setup, args: &Test, ui: &mut Ui) -> Outcome {
-    let top = setup.top().await.unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
-    let names = if args.names.is_empty() { in_use(setup, &top)? } else { args.names.clone() };
-    let pinned = setup.pinned(&top, &names)?;
+pub(crate) async fn test(setup: &CliSetup, args: &ProfileTestArgs, ui: &mut Ui) -> CliResult {
+    let top = setup.repo_top().await.unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
+    let names = if args.names.is_empty() { default_profiles(setup, &top)? } else { args.names.clone() };
+    let pinned = setup.pinned_profiles(&top, &names)?;
     let mut rows = Vec::new();
     for profile in &pinned {
         if !ui.json() {
-            ui.pin(&format!("asking {}", cell(&profile.model)));
+            ui.set_status(&format!("asking {}", table_cell(&profile.model)));
         }
-        rows.push((profile, try_out(setup, profile).await));
-        ui.unpin();
+        rows.push((profile, test_profile(setup, profile).await));
+        ui.clear_status();
     }
-    tell(&rows, ui);
+    print_results(&rows, ui);
     let failures = || rows.iter().filter_map(|(_, outcome)| outcome.as_ref().err());
     Ok(match failures().find(|failed| failed.is_auth()).or_else(|| failures().next()) {
-        None => Exit::Success,
-        Some(failed) if failed.is_auth() => Exit::Auth,
-        Some(_) => Exit::Failed,
+        None => RalphExitCode::Success,
+        Some(failed) if failed.is_auth() => RalphExitCode::Auth,
+        Some(_) => RalphExitCode::Failed,
     })
 }
 
 /// The profiles that a run here would have, each once.
-fn in_use(setup: &Setup, top: &std::path::Path) -> Result<Vec<String>, crate::error::Failure> {
-    let model = setup.resolve(Some(top), &Flags::default(), None)?.model;
+fn default_profiles(setup: &CliSetup, top: &std::path::Path) -> Result<Vec<String>, crate::error::CliError> {
+    let model = setup.resolve(Some(top), &RunOverrides::default(), None)?.model;
     let mut names = vec![model.default.value];
     for more in [model.fallback.value, model.doctor.value].into_iter().flatten() {
         if !names.contains(&more) {
@@ -58,57 +58,57 @@ fn in_use(setup: &Setup, top: &std::path::Path) -> Result<Vec<String>, crate::er
 }
 
 /// A call that was answered.
-struct Answered {
+struct ProfileTestReply {
     model: String,
     latency: Duration,
-    usage: Usage,
+    usage: TokenUsage,
     reported: bool,
-    cost: Option<Micros>,
-    finish: Finish,
+    cost: Option<MicroUsd>,
+    finish: ModelFinishReason,
     text: String,
 }
 
 /// A call that was not.
-struct Failed {
+struct ProfileTestFailure {
     class: &'static str,
     error: String,
     hint: Option<String>,
     latency: Duration,
 }
 
-impl Failed {
+impl ProfileTestFailure {
     fn is_auth(&self) -> bool {
-        self.class == Class::Auth.name()
+        self.class == ModelErrorClass::Auth.name()
     }
 }
 
-async fn try_out(setup: &Setup, profile: &PinnedProfile) -> Result<Answered, Failed> {
+async fn test_profile(setup: &CliSetup, profile: &PinnedProfile) -> Result<ProfileTestReply, ProfileTestFailure> {
     let redactor = setup.host.redactor();
-    let clean = |text: String| text::plain(&redactor.redact(&text));
+    let clean = |text: String| text::strip_control(&redactor.redact(&text));
     let begun = Instant::now();
     let model = setup.host.model(profile).await.map_err(|error| {
-        let auth = error.exit() == Exit::Auth;
-        Failed {
-            class: if auth { Class::Auth.name() } else { "profile" },
+        let auth = error.exit() == RalphExitCode::Auth;
+        ProfileTestFailure {
+            class: if auth { ModelErrorClass::Auth.name() } else { "profile" },
             error: clean(error.to_string()),
             hint: error.hint(),
             latency: begun.elapsed(),
         }
     })?;
-    let request = Request {
-        max_output_tokens: OUTPUT.min(profile.max_output_tokens),
-        timeout: PATIENCE.min(Duration::from_secs(profile.timeout_s)),
+    let request = ModelRequest {
+        max_output_tokens: TEST_OUTPUT_TOKENS.min(profile.max_output_tokens),
+        timeout: CALL_TIMEOUT.min(Duration::from_secs(profile.timeout_s)),
         extra: profile.extra.clone().into_iter().collect(),
-        ..Request::of_user(QUESTION)
+        ..ModelRequest::from_user_text(TEST_PROMPT)
     };
     let asked = Instant::now();
-    let reply = model.call(&request, CallKey::new(1, 0)).await.map_err(|error| Failed {
+    let reply = model.call(&request, CallKey::new(1, 0)).await.map_err(|error| ProfileTestFailure {
         class: error.class().name(),
-        hint: hint(setup, profile, &error),
-        error: clean(chain(&error)),
+        hint: failure_hint(setup, profile, &error),
+        error: clean(error_chain(&error)),
         latency: asked.elapsed(),
     })?;
-    Ok(Answered {
+    Ok(ProfileTestReply {
         latency: asked.elapsed(),
         cost: profile.price.as_ref().map(|price| price.cost(&reply.usage)),
         model: clean(reply.model),
@@ -120,20 +120,23 @@ async fn try_out(setup: &Setup, profile: &PinnedProfile) -> Result<Answered, Fai
 }
 
 /// Returns the command or the change that mends it.
-fn hint(setup: &Setup, profile: &PinnedProfile, error: &CallError) -> Option<String> {
+fn failure_hint(setup: &CliSetup, profile: &PinnedProfile, error: &CallError) -> Option<String> {
     let again = format!("ralph profile test {}", profile.name);
     match error.class() {
-        Class::Auth => Some(format!("ralph secret set {}", key_name(setup, profile))),
-        Class::RateLimited { .. } | Class::Overloaded { .. } | Class::ServerError | Class::Refused => {
-            Some(format!("that can pass; later: {again}"))
+        ModelErrorClass::Auth => Some(format!("ralph secret set {}", key_name(setup, profile))),
+        ModelErrorClass::RateLimited { .. }
+        | ModelErrorClass::Overloaded { .. }
+        | ModelErrorClass::ServerError
+        | ModelErrorClass::Refused => Some(format!("that can pass; later: {again}")),
+        ModelErrorClass::Timeout | ModelErrorClass::Connect | ModelErrorClass::BadAnswer => {
+            error.hint().or(Some(again))
         }
-        Class::Timeout | Class::Connect | Class::BadAnswer => error.hint().or(Some(again)),
         _ => error.hint(),
     }
 }
 
 /// Returns the name under which a profile's key is looked for first.
-fn key_name(setup: &Setup, profile: &PinnedProfile) -> String {
+fn key_name(setup: &CliSetup, profile: &PinnedProfile) -> String {
     let asked = ralph_core::profile::Profile {
         litellm_model: profile.model.clone(),
         max_output_tokens: profile.max_output_tokens,
@@ -145,12 +148,12 @@ fn key_name(setup: &Setup, profile: &PinnedProfile) -> String {
         timeout_s: 1,
         extra: std::collections::BTreeMap::new(),
     };
-    let place = endpoint(&asked, &setup.environment.env).ok();
+    let place = resolve_endpoint(&asked, &setup.environment.env).ok();
     place.and_then(|place| place.key_envs.first().cloned()).unwrap_or_else(|| "NAME".to_owned())
 }
 
 /// Says an error and what is behind it in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -161,23 +164,23 @@ fn chain(error: &dyn std::error::Error) -> String {
     line
 }
 
-fn tell(rows: &[(&PinnedProfile, Result<Answered, Failed>)], ui: &mut Ui) {
+fn print_results(rows: &[(&PinnedProfile, Result<ProfileTestReply, ProfileTestFailure>)], ui: &mut Ui) {
     if ui.json() {
-        let tests: Vec<Value> = rows.iter().map(|(profile, outcome)| as_json(profile, outcome)).collect();
-        ui.object(&json!({"format": FORMAT, "tests": tests}));
+        let tests: Vec<Value> = rows.iter().map(|(profile, outcome)| result_json(profile, outcome)).collect();
+        ui.print_json(&json!({"format": FORMAT, "tests": tests}));
         return;
     }
     let heads = ["NAME", "MODEL", "ANSWERED BY", "LATENCY", "IN", "OUT", "COST"];
     let mut cells = vec![heads.map(str::to_owned).to_vec()];
     for (profile, outcome) in rows {
-        let start = vec![cell(&profile.name), cell(&profile.model)];
+        let start = vec![table_cell(&profile.name), table_cell(&profile.model)];
         let rest = match outcome {
             Ok(answered) => {
                 let about = if answered.reported { "" } else { "~" };
                 let count = |tokens: u64| format!("{about}{tokens}");
                 let cost = answered.cost.map_or("?".to_owned(), |cost| format!("{about}${:.6}", cost.as_usd()));
                 vec![
-                    cell(&answered.model),
+                    table_cell(&answered.model),
                     seconds(answered.latency),
                     count(answered.usage.prompt()),
                     count(answered.usage.output),
@@ -188,20 +191,20 @@ fn tell(rows: &[(&PinnedProfile, Result<Answered, Failed>)], ui: &mut Ui) {
         };
         cells.push(start.into_iter().chain(rest).collect());
     }
-    for line in columns(&cells) {
-        ui.data(&line);
+    for line in align_columns(&cells) {
+        ui.print_data(&line);
     }
     for (profile, outcome) in rows {
-        let name = cell(&profile.name);
+        let name = table_cell(&profile.name);
         match outcome {
-            Ok(answered) if answered.cost.is_none() => ui.say(&format!(
+            Ok(answered) if answered.cost.is_none() => ui.print_message(&format!(
                 "{} {name}: nobody knows its price, so a run with it needs a token cap; next: ralph profile prices --import FILE",
                 paint(YELLOW, "!")
             )),
             Ok(_) => (),
             Err(failed) => {
                 let next = failed.hint.as_ref().map(|hint| format!("; next: {hint}")).unwrap_or_default();
-                ui.say(&format!("{} {name}: {}{next}", paint(RED, "x"), failed.error));
+                ui.print_message(&format!("{} {name}: {}{next}", paint(RED, "x"), failed.error));
             }
         }
     }
@@ -211,12 +214,12 @@ fn seconds(latency: Duration) -> String {
     format!("{:.1} s", latency.as_secs_f64())
 }
 
-fn as_json(profile: &PinnedProfile, outcome: &Result<Answered, Failed>) -> Value {
+fn result_json(profile: &PinnedProfile, outcome: &Result<ProfileTestReply, ProfileTestFailure>) -> Value {
     let millis = |latency: Duration| u64::try_from(latency.as_millis()).unwrap_or(u64::MAX);
     match outcome {
         Ok(answered) => json!({"name": profile.name, "model": profile.model, "ok": true,
             "answered_by": answered.model, "latency_ms": millis(answered.latency), "usage": answered.usage,
-            "usage_reported": answered.reported, "cost_usd": answered.cost.map(Micros::as_usd),
+            "usage_reported": answered.reported, "cost_usd": answered.cost.map(MicroUsd::as_usd),
             "finish": answered.finish, "text": answered.text}),
         Err(failed) => json!({"name": profile.name, "model": profile.model, "ok": false,
             "class": failed.class, "latency_ms": millis(failed.latency), "error": failed.error, "hint": failed.hint}),

@@ -2,11 +2,11 @@
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) async fn redteam(
-    _: &crate::setup::Setup,
-    _: &crate::args::Redteam,
+    _: &crate::setup::CliSetup,
+    _: &crate::args::RedteamArgs,
     _: &mut crate::ui::Ui,
-) -> crate::error::Outcome {
-    Err(crate::error::Failure::new(ralph_core::exit::Exit::NotReady, "the attack suite needs a Linux kernel"))
+) -> crate::error::CliResult {
+    Err(crate::error::CliError::new(ralph_core::exit::RalphExitCode::NotReady, "the attack suite needs a Linux kernel"))
 }
 
 #[cfg(target_os = "linux")]
@@ -16,47 +16,47 @@ pub(crate) use linux::redteam;
 mod linux {
     use std::time::Instant;
 
-    use ralph_core::exit::Exit;
+    use ralph_core::exit::RalphExitCode;
     use ralph_engine::host::DEFAULT_BACKEND;
     use ralph_engine::redteam as outward;
-    use ralph_sandbox::embedded::Options;
-    use ralph_sandbox::redteam::{CaseReport, Target, Verdict, cases, run};
+    use ralph_sandbox::embedded::EmbeddedOptions;
+    use ralph_sandbox::redteam::{AttackReport, AttackVerdict, RedteamTarget, cases, run};
     use serde_json::json;
 
-    use crate::args::Redteam;
-    use crate::commands::run::warn_of;
-    use crate::error::{Failure, Outcome};
-    use crate::setup::Setup;
+    use crate::args::RedteamArgs;
+    use crate::commands::run::warn_if_not_isolated;
+    use crate::error::{CliError, CliResult};
+    use crate::setup::CliSetup;
     use crate::ui::{GREEN, RED, Ui, YELLOW, paint};
 
-    pub(crate) async fn redteam(setup: &Setup, args: &Redteam, ui: &mut Ui) -> Outcome {
+    pub(crate) async fn redteam(setup: &CliSetup, args: &RedteamArgs, ui: &mut Ui) -> CliResult {
         let name = args.backend.as_deref().unwrap_or(DEFAULT_BACKEND);
         let backend = setup.host.backend(name)?;
-        warn_of(&backend.capabilities(), ui);
+        warn_if_not_isolated(&backend.capabilities(), ui);
         if let Some(only) = &args.only
-            && !cases().any(|case| case.is_meant(only))
-            && !outward::cases().any(|case| case.is_meant(only))
+            && !cases().any(|case| case.is_selected(only))
+            && !outward::cases().any(|case| case.is_selected(only))
         {
-            return Err(Failure::usage(format!("no case is meant by `{only}`"))
+            return Err(CliError::usage(format!("no case is meant by `{only}`"))
                 .hint("use an area (FS, PR, KS, NE, DN, PC, RX, PE), a case like FS-01, or `KS-04*`"));
         }
         let dir = setup.host.home.state_dir().join("redteam");
         let target = match name {
-            "embedded" => Target::Cage(Options { dir, ..Options::default() }),
-            _ => Target::Other(&*backend),
+            "embedded" => RedteamTarget::Cage(EmbeddedOptions { dir, ..EmbeddedOptions::default() }),
+            _ => RedteamTarget::Other(&*backend),
         };
         let began = Instant::now();
         let quiet = ui.json();
-        let mut tell = |case: &CaseReport| {
-            if !quiet && (args.verbose || !matches!(case.verdict, Verdict::Held)) {
+        let mut tell = |case: &AttackReport| {
+            if !quiet && (args.verbose || !matches!(case.verdict, AttackVerdict::Held)) {
                 let style = match case.verdict {
-                    Verdict::Held => GREEN,
-                    Verdict::Escaped(_) | Verdict::Invalid(_) => RED,
-                    Verdict::Skipped(_) => YELLOW,
+                    AttackVerdict::Held => GREEN,
+                    AttackVerdict::Escaped(_) | AttackVerdict::Invalid(_) => RED,
+                    AttackVerdict::Skipped(_) => YELLOW,
                 };
-                ui.data(&paint(style, &case.to_string()));
+                ui.print_data(&paint(style, &case.to_string()));
             } else if !quiet {
-                ui.pin(&format!("▸ {} {}", case.id, case.name));
+                ui.set_status(&format!("▸ {} {}", case.id, case.name));
             }
         };
         let only = args.only.as_deref();
@@ -72,20 +72,20 @@ mod linux {
                 &mut tell,
             );
         }
-        ui.unpin();
+        ui.clear_status();
         let (escaped, invalid) = (report.escaped().count(), report.invalid().count());
         let skipped = report.skipped().count();
         let held = report.cases.len() - escaped - invalid - skipped;
         let seconds = began.elapsed().as_secs_f32();
         if ui.json() {
-            ui.object(&json!({"format": 1, "backend": name, "held": report.held(), "seconds": seconds,
+            ui.print_json(&json!({"format": 1, "backend": name, "held": report.held(), "seconds": seconds,
                 "cases": report.cases}));
         } else {
-            ui.data(&format!(
+            ui.print_data(&format!(
                 "{} attacks on {name}: {held} held, {escaped} escaped, {invalid} invalid, {skipped} skipped ({seconds:.0} s)",
                 report.cases.len()
             ));
         }
-        Ok(if report.held() { Exit::Success } else { Exit::Failed })
+        Ok(if report.held() { RalphExitCode::Success } else { RalphExitCode::Failed })
     }
 }

@@ -1,22 +1,22 @@
 //! `ralph resume`: goes on with a run, here or in the process that holds it.
 
 use ralph_core::control::Control;
-use ralph_core::exit::Exit;
-use ralph_core::run::Status;
-use ralph_engine::control::ask;
-use ralph_engine::run::{Keep, Raise, Recreate, Stops, resume as take_up};
+use ralph_core::exit::RalphExitCode;
+use ralph_core::run::RunStatus;
+use ralph_engine::control::send;
+use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, StopSignals, resume as take_up};
 
-use super::run::{detach, drive, warn_of};
-use super::steer::patiently;
-use crate::args::Resume;
-use crate::error::Outcome;
-use crate::live::Wake;
-use crate::setup::Setup;
+use super::run::{detach, drive, warn_if_not_isolated};
+use super::steer::wait_with_notice;
+use crate::args::ResumeArgs;
+use crate::error::CliResult;
+use crate::foreground::DisplayNotifier;
+use crate::setup::CliSetup;
 use crate::ui::Ui;
 
-pub(crate) async fn resume(setup: &Setup, args: Resume, ui: &mut Ui) -> Outcome {
-    let folder = setup.own(&args.run)?;
-    let raise = Raise {
+pub(crate) async fn resume(setup: &CliSetup, args: ResumeArgs, ui: &mut Ui) -> CliResult {
+    let folder = setup.find_run_to_change(&args.run)?;
+    let raise = BudgetRaise {
         iterations: args.add_iterations,
         minutes: args.add_minutes,
         cost_usd: args.add_cost,
@@ -26,23 +26,23 @@ pub(crate) async fn resume(setup: &Setup, args: Resume, ui: &mut Ui) -> Outcome 
         // Out of the terminal's session, so that closing it does not end the run. It fails only for a session leader.
         let _ = rustix::process::setsid();
     }
-    if folder.in_use() && !args.in_background {
-        if raise != Raise::default() {
-            let Raise { iterations, minutes, cost_usd, tokens } = raise;
+    if folder.is_locked() && !args.in_background {
+        if raise != BudgetRaise::default() {
+            let BudgetRaise { iterations, minutes, cost_usd, tokens } = raise;
             let control = Control::RaiseBudget { iterations, minutes, cost_usd, tokens };
-            patiently(ask(&folder, &control, "ralph resume"), ui).await?;
+            wait_with_notice(send(&folder, &control, "ralph resume"), ui).await?;
         }
-        patiently(ask(&folder, &Control::Resume, "ralph resume"), ui).await?;
-        ui.say(&format!("run {} goes on in the process that holds it", folder.id()));
-        return Ok(Exit::Success);
+        wait_with_notice(send(&folder, &Control::Resume, "ralph resume"), ui).await?;
+        ui.print_message(&format!("run {} goes on in the process that holds it", folder.id()));
+        return Ok(RalphExitCode::Success);
     }
-    let (wake, stops) = (Wake::default(), Stops::default());
-    let keep = if args.keep_sandbox { Keep::Always } else { Keep::Never };
-    let recreate = if args.recreate { Recreate::Yes } else { Recreate::No };
+    let (wake, stops) = (DisplayNotifier::default(), StopSignals::default());
+    let keep = if args.keep_sandbox { KeepSandbox::Always } else { KeepSandbox::Never };
+    let recreate = if args.recreate { RecreateSandbox::Yes } else { RecreateSandbox::No };
     let state = folder.state()?;
     let before = state.last_seq;
-    if state.status != Status::Succeeded {
-        warn_of(&setup.host.backend(&state.started.backend)?.capabilities(), ui);
+    if state.status != RunStatus::Succeeded {
+        warn_if_not_isolated(&setup.host.backend(&state.started.backend)?.capabilities(), ui);
     }
     let runner =
         take_up(&setup.host, folder.clone(), raise, recreate, Box::new(wake.clone()), stops.clone(), keep).await?;

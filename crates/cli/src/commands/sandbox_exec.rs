@@ -7,165 +7,187 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ralph_core::config::Toolchains;
+use ralph_core::config::ToolchainSelection;
 use ralph_core::event::Event;
-use ralph_core::exit::Exit;
-use ralph_core::money::Micros;
-use ralph_core::policy::{Mode, Policy, argument};
+use ralph_core::exit::RalphExitCode;
+use ralph_core::money::MicroUsd;
+use ralph_core::policy::{Policy, PolicyMode, shell_argument};
 use ralph_engine::Error;
-use ralph_engine::egress::{Doors, Lent, Loan};
+use ralph_engine::egress::{EgressAvailability, SandboxGrant, SecretGrant};
 #[cfg(target_os = "linux")]
-use ralph_engine::egress::{Heard, Pass};
-use ralph_engine::host::{DEFAULT_BACKEND, short_key};
-use ralph_proxy::ledger::{Caps, Ledger};
-use ralph_sandbox::{Exec, Limit, Sandbox, Sink, Spec, Status, Stream};
+use ralph_engine::egress::{EgressLease, EgressReport};
+use ralph_engine::host::{DEFAULT_BACKEND, short_key_warning};
+use ralph_proxy::ledger::{Ledger, LedgerCaps};
+use ralph_sandbox::{ExecRequest, ExecStatus, OutputSink, OutputStream, ResourceLimit, Sandbox, SandboxSpec};
 
-use super::run::{opened, warn_of};
-use crate::args::SandboxExec;
-use crate::error::{Failure, Outcome};
-use crate::setup::{Flags, Setup, told};
+use super::run::{lent_host_notice, warn_if_not_isolated};
+use crate::args::SandboxExecArgs;
+use crate::error::{CliError, CliResult};
+use crate::setup::{CliSetup, RunOverrides, error_with_hint};
 use crate::ui::{Ui, YELLOW, paint};
 
-pub(crate) async fn exec(setup: &Setup, args: SandboxExec, ui: &mut Ui) -> Outcome {
+pub(crate) async fn exec(setup: &CliSetup, args: SandboxExecArgs, ui: &mut Ui) -> CliResult {
     let backend = match &args.name {
         Some(name) => setup.host.backend_of(name, args.on.backend.as_deref()).await?,
         None => setup.host.backend(args.on.backend.as_deref().unwrap_or(DEFAULT_BACKEND))?,
     };
-    warn_of(&backend.capabilities(), ui);
-    let exec = wanted(&args)?;
+    warn_if_not_isolated(&backend.capabilities(), ui);
+    let exec = exec_request(&args)?;
     // Whoever ends ralph ends the command, and what was made for it goes with it.
-    let mut stops = Stops::new().map_err(|error| Failure::of(Exit::Failed, &error))?;
+    let mut stops = ExecSignals::new().map_err(|error| CliError::from_error(RalphExitCode::Failed, &error))?;
     let lent = match &args.name {
         Some(_) => None,
-        None => Some(borrow(setup, &args, backend.capabilities().network_policy, ui).await?),
+        None => Some(prepare_grant(setup, &args, backend.capabilities().network_policy, ui).await?),
     };
-    for name in setup.host.short_keys() {
-        ui.say(&format!("{} {}", paint(YELLOW, "!"), short_key(&name)));
+    for name in setup.host.take_short_keys() {
+        ui.print_message(&format!("{} {}", paint(YELLOW, "!"), short_key_warning(&name)));
     }
     let (sandbox, own) = match (&args.name, &lent) {
         (Some(name), _) => (backend.open(name).await.map_err(Error::from)?, false),
-        (None, Some(lent)) => (lent.make(&*backend, &args).await?, true),
+        (None, Some(lent)) => (lent.create_sandbox(&*backend, &args).await?, true),
         (None, None) => unreachable!("a sandbox that is not named is made with what it is lent"),
     };
     let ended = tokio::select! {
         ended = run(&*sandbox, &args, &exec) => Some(ended),
-        () = stops.heard() => None,
+        () = stops.recv() => None,
     };
     if own && let Err(error) = sandbox.destroy().await {
-        ui.say(&format!("the sandbox could not be removed: {error}; next: ralph sandbox rm {}", sandbox.id()));
+        ui.print_message(&format!(
+            "the sandbox could not be removed: {error}; next: ralph sandbox rm {}",
+            sandbox.id()
+        ));
     }
     if let Some(lent) = &lent {
-        lent.tell(&args, ui);
+        lent.print_usage(&args, ui);
     }
-    let Some(ended) = ended else { return Ok(Exit::Interrupted) };
+    let Some(ended) = ended else { return Ok(RalphExitCode::Interrupted) };
     let exit = ended?;
     let told = match (exit.status, exit.limit) {
-        (Status::TimedOut, _) => Some(format!("the command was ended after {} s", args.timeout)),
-        (_, Some(Limit::Memory)) => Some("the sandbox ran out of the memory it may use".to_owned()),
-        (_, Some(Limit::Disk)) => Some("the sandbox ran out of the disk space it may use".to_owned()),
-        (_, Some(Limit::Processes)) => Some("the sandbox ran into its limit of processes".to_owned()),
+        (ExecStatus::TimedOut, _) => Some(format!("the command was ended after {} s", args.timeout)),
+        (_, Some(ResourceLimit::Memory)) => Some("the sandbox ran out of the memory it may use".to_owned()),
+        (_, Some(ResourceLimit::Disk)) => Some("the sandbox ran out of the disk space it may use".to_owned()),
+        (_, Some(ResourceLimit::Processes)) => Some("the sandbox ran into its limit of processes".to_owned()),
         _ => None,
     };
     if let Some(told) = told {
-        ui.say(&told);
+        ui.print_message(&told);
     }
     Ok(match exit.code() {
-        0 => Exit::Success,
-        code => Exit::Command(u8::try_from(code).unwrap_or(1)),
+        0 => RalphExitCode::Success,
+        code => RalphExitCode::Command(u8::try_from(code).unwrap_or(1)),
     })
 }
 
-async fn run(sandbox: &dyn Sandbox, args: &SandboxExec, exec: &Exec) -> Result<ralph_sandbox::Exit, Failure> {
+async fn run(
+    sandbox: &dyn Sandbox,
+    args: &SandboxExecArgs,
+    exec: &ExecRequest,
+) -> Result<ralph_sandbox::ExecExit, CliError> {
     if let Some(from) = &args.copy {
-        copy(sandbox, from, Path::new("")).await?;
+        copy_dir_in(sandbox, from, Path::new("")).await?;
     }
-    Ok(sandbox.exec(exec, &mut Through).await.map_err(Error::from)?)
+    Ok(sandbox.exec(exec, &mut PassthroughSink).await.map_err(Error::from)?)
 }
 
-fn wanted(args: &SandboxExec) -> Result<Exec, Failure> {
-    let mut exec = Exec::new(args.command.clone(), Duration::from_secs(args.timeout));
+fn exec_request(args: &SandboxExecArgs) -> Result<ExecRequest, CliError> {
+    let mut exec = ExecRequest::new(args.command.clone(), Duration::from_secs(args.timeout));
     if args.stdin {
-        io::stdin().read_to_end(&mut exec.stdin).map_err(|error| Failure::of(Exit::Failed, &error))?;
+        io::stdin()
+            .read_to_end(&mut exec.stdin)
+            .map_err(|error| CliError::from_error(RalphExitCode::Failed, &error))?;
     }
     exec.terminal = args.terminal.then_some((24, 80));
     Ok(exec)
 }
 
 /// What a new sandbox is made with.
-struct Borrowed {
+struct ExecGrant {
     name: String,
-    lent: Lent,
+    grant: SandboxGrant,
     ledger: Ledger,
     #[cfg(target_os = "linux")]
-    pass: Pass,
+    pass: EgressLease,
 }
 
-async fn borrow(setup: &Setup, args: &SandboxExec, doors: bool, ui: &mut Ui) -> Result<Borrowed, Failure> {
+async fn prepare_grant(
+    setup: &CliSetup,
+    args: &SandboxExecArgs,
+    doors: bool,
+    ui: &mut Ui,
+) -> Result<ExecGrant, CliError> {
     if !doors && (!args.profile.is_empty() || !args.lend.is_empty()) {
-        let failure = Failure::usage("this backend has no way out at which anything could be lent");
+        let failure = CliError::usage("this backend has no way out at which anything could be lent");
         return Err(failure.hint("leave `--backend` away"));
     }
-    let id = ralph_core::hash::short(format!("{:?}{}", std::time::SystemTime::now(), std::process::id()).as_bytes());
+    let id =
+        ralph_core::hash::short_sha256(format!("{:?}{}", std::time::SystemTime::now(), std::process::id()).as_bytes());
     let name = format!("exec-{id}");
-    let repo = setup.top().await;
+    let repo = setup.repo_top().await;
     let top = repo.clone().unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
-    let profiles = if args.profile.is_empty() { Vec::new() } else { setup.pinned(&top, &args.profile)? };
+    let profiles = if args.profile.is_empty() { Vec::new() } else { setup.pinned_profiles(&top, &args.profile)? };
     let mut loans = Vec::new();
     for text in &args.lend {
-        let loan: Loan = text.parse().map_err(|error: ralph_engine::egress::BadLoan| {
+        let loan: SecretGrant = text.parse().map_err(|error: ralph_engine::egress::SecretGrantError| {
             let hint = error.hint().unwrap_or_default();
-            Failure::usage(error.to_string()).hint(hint)
+            CliError::usage(error.to_string()).hint(hint)
         })?;
         loans.push(loan);
     }
-    let cap = Micros::from_usd(args.max_cost);
-    let ledger = Ledger::new(Caps { cost: Some(cap), tokens: None }, Micros::ZERO, 0);
-    let mut policy = policy(args)?;
-    for host in policy.unreached(loans.iter().map(|loan| loan.host.as_str())) {
-        ui.say(&opened(host));
-        policy.allow_also(host).map_err(|error| told(Exit::Usage, &error, error.hint()))?;
+    let cap = MicroUsd::from_usd(args.max_cost);
+    let ledger = Ledger::new(LedgerCaps { cost: Some(cap), tokens: None }, MicroUsd::ZERO, 0);
+    let mut policy = exec_policy(args)?;
+    for host in policy.unreachable_hosts(loans.iter().map(|loan| loan.host.as_str())) {
+        ui.print_message(&lent_host_notice(host));
+        policy.add_allow(host).map_err(|error| error_with_hint(RalphExitCode::Usage, &error, error.hint()))?;
     }
     // What is denied to every run is denied here as well.
-    policy.deny = setup.resolve(repo.as_deref(), &Flags::default(), None)?.sandbox.network.denied.value;
+    policy.deny = setup.resolve(repo.as_deref(), &RunOverrides::default(), None)?.sandbox.network.denied.value;
     let profiles: Vec<_> = profiles.iter().collect();
-    let lent =
-        ralph_engine::egress::lend(&setup.host, &name, policy, &profiles, &loans, ledger.clone(), Doors::AsNeeded)?;
+    let lent = ralph_engine::egress::build_grant(
+        &setup.host,
+        &name,
+        policy,
+        &profiles,
+        &loans,
+        ledger.clone(),
+        EgressAvailability::AsNeeded,
+    )?;
     #[cfg(target_os = "linux")]
     let pass = if loans.is_empty() && args.profile.is_empty() {
-        setup.host.egress().agree(&name, lent.terms.clone())
+        setup.host.egress().lease(&name, lent.terms.clone())
     } else {
         // What is worth something is used: that is written down, as a run's is.
-        let paper = setup.host.home.paper(&name);
-        fs::create_dir_all(paper.path()).map_err(|error| Failure::of(Exit::Failed, &error))?;
-        setup.host.egress().agree_on_paper(&name, lent.terms.clone(), paper)
+        let paper = setup.host.home.exec_audit_folder(&name);
+        fs::create_dir_all(paper.path()).map_err(|error| CliError::from_error(RalphExitCode::Failed, &error))?;
+        setup.host.egress().lease_with_audit_folder(&name, lent.terms.clone(), paper)
     };
-    Ok(Borrowed {
+    Ok(ExecGrant {
         name,
-        lent,
+        grant: lent,
         ledger,
         #[cfg(target_os = "linux")]
         pass,
     })
 }
 
-impl Borrowed {
-    async fn make(
+impl ExecGrant {
+    async fn create_sandbox(
         &self,
         backend: &dyn ralph_sandbox::Backend,
-        args: &SandboxExec,
-    ) -> Result<Arc<dyn Sandbox>, Failure> {
+        args: &SandboxExecArgs,
+    ) -> Result<Arc<dyn Sandbox>, CliError> {
         let mut labels = BTreeMap::new();
-        let network = ralph_engine::egress::network_on(&self.lent.terms, &mut labels);
+        let network = ralph_engine::egress::network_for_grant(&self.grant.terms, &mut labels);
         let toolchains = match args.toolchain.as_slice() {
-            [] => Toolchains::Auto,
-            [word] if word == "auto" => Toolchains::Auto,
-            [word] if word == "none" => Toolchains::None,
-            names => Toolchains::Only(names.to_vec()),
+            [] => ToolchainSelection::Auto,
+            [word] if word == "auto" => ToolchainSelection::Auto,
+            [word] if word == "none" => ToolchainSelection::None,
+            names => ToolchainSelection::Only(names.to_vec()),
         };
         let (name, image) = (self.name.clone(), args.image.clone());
-        let spec = Spec { name, labels, image, network, toolchains, ..Spec::default() };
+        let spec = SandboxSpec { name, labels, image, network, toolchains, ..SandboxSpec::default() };
         let sandbox = backend.create(&spec).await.map_err(Error::from)?;
-        match self.lent.put_in(&backend.capabilities(), Arc::clone(&sandbox)).await {
+        match self.grant.install(&backend.capabilities(), Arc::clone(&sandbox)).await {
             Ok(dressed) => Ok(dressed),
             Err(error) => {
                 // It was made for this alone; what stays is told by `ralph sandbox ls`.
@@ -176,60 +198,63 @@ impl Borrowed {
     }
 
     /// Says what the calls of lent models cost.
-    fn tell(&self, args: &SandboxExec, ui: &mut Ui) {
+    fn print_usage(&self, args: &SandboxExecArgs, ui: &mut Ui) {
         #[cfg(target_os = "linux")]
-        tell_heard(&self.pass, ui);
+        print_egress_events(&self.pass, ui);
         if !args.profile.is_empty() {
             let (spent, open) = (self.ledger.settled(), self.ledger.reserved());
             let (cost, tokens) = (spent.cost + open.cost, spent.tokens.saturating_add(open.tokens));
-            ui.say(&format!("calls cost {cost} of {}, {tokens} tokens", Micros::from_usd(args.max_cost)));
+            ui.print_message(&format!("calls cost {cost} of {}, {tokens} tokens", MicroUsd::from_usd(args.max_cost)));
         }
     }
 }
 
 /// Says what was refused and what raised an alarm, and where it is written down.
 #[cfg(target_os = "linux")]
-fn tell_heard(pass: &Pass, ui: &mut Ui) {
-    let Heard { refusals, more, others } = pass.heard();
+fn print_egress_events(pass: &EgressLease, ui: &mut Ui) {
+    let EgressReport { refusals, more, others } = pass.take_report();
     for event in refusals {
         if let Event::PolicyDenied { host, port, request, rule, remedy, .. } = event {
             let what = request.map(|request| format!("{request} of ")).unwrap_or_default();
-            let next = remedy.map(|rule| format!("; next: --allow-host {}", argument(&rule)));
-            ui.say(&format!("{what}{host}:{port} was refused: {rule}{}", next.unwrap_or_default()));
+            let next = remedy.map(|rule| format!("; next: --allow-host {}", shell_argument(&rule)));
+            ui.print_message(&format!("{what}{host}:{port} was refused: {rule}{}", next.unwrap_or_default()));
         }
     }
     if more > 0 {
-        ui.say(&format!("and {more} more refusals"));
+        ui.print_message(&format!("and {more} more refusals"));
     }
     // Last, where they are seen.
     for event in others {
         if let Event::Log { text, .. } = event {
-            ui.say(&text);
+            ui.print_message(&text);
         }
     }
-    match pass.written() {
+    match pass.flush_audit() {
         Ok(Some(path)) => {
             let name = path.parent().and_then(Path::file_name).unwrap_or_default().display();
-            ui.say(&format!("what left is written down in {}; next: ralph policy log {name}", path.display()));
+            ui.print_message(&format!(
+                "what left is written down in {}; next: ralph policy log {name}",
+                path.display()
+            ));
         }
         Ok(None) => (),
-        Err(error) => ui.say(&format!("what left could not all be written down: {error}")),
+        Err(error) => ui.print_message(&format!("what left could not all be written down: {error}")),
     }
 }
 
-fn policy(args: &SandboxExec) -> Result<Policy, Failure> {
+fn exec_policy(args: &SandboxExecArgs) -> Result<Policy, CliError> {
     let mode = match (args.network, args.allow_host.is_empty()) {
         (Some(mode), _) => mode,
-        (None, true) => Mode::Deny,
-        (None, false) => Mode::Allowlist,
+        (None, true) => PolicyMode::Deny,
+        (None, false) => PolicyMode::Allowlist,
     };
     let hosts: Vec<&str> = args.allow_host.iter().map(String::as_str).collect();
-    parsed(mode, &hosts)
+    parse_policy(mode, &hosts)
 }
 
-fn parsed(mode: Mode, hosts: &[&str]) -> Result<Policy, Failure> {
+fn parse_policy(mode: PolicyMode, hosts: &[&str]) -> Result<Policy, CliError> {
     Policy::parse(mode, hosts, &[]).map_err(|error| {
-        let failure = Failure::usage(error.to_string());
+        let failure = CliError::usage(error.to_string());
         match error.hint() {
             Some(hint) => failure.hint(hint),
             None => failure,
@@ -238,8 +263,8 @@ fn parsed(mode: Mode, hosts: &[&str]) -> Result<Policy, Failure> {
 }
 
 /// Copies files and directories in; links and everything else stay outside.
-async fn copy(sandbox: &dyn Sandbox, from: &Path, to: &Path) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::usage(format!("could not read `{}`: {error}", from.display()));
+async fn copy_dir_in(sandbox: &dyn Sandbox, from: &Path, to: &Path) -> Result<(), CliError> {
+    let failed = |error: io::Error| CliError::usage(format!("could not read `{}`: {error}", from.display()));
     let mut open = vec![(from.to_owned(), to.to_owned())];
     while let Some((dir, inside)) = open.pop() {
         for entry in fs::read_dir(&dir).map_err(failed)? {
@@ -257,15 +282,15 @@ async fn copy(sandbox: &dyn Sandbox, from: &Path, to: &Path) -> Result<(), Failu
 }
 
 /// The signals that end a program from outside.
-struct Stops([tokio::signal::unix::Signal; 3]);
+struct ExecSignals([tokio::signal::unix::Signal; 3]);
 
-impl Stops {
+impl ExecSignals {
     fn new() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?]))
     }
 
-    async fn heard(&mut self) {
+    async fn recv(&mut self) {
         let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {
             _ = interrupt.recv() => (),
@@ -276,14 +301,14 @@ impl Stops {
 }
 
 /// Passes output on as it comes.
-struct Through;
+struct PassthroughSink;
 
-impl Sink for Through {
-    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+impl OutputSink for PassthroughSink {
+    fn chunk(&mut self, stream: OutputStream, bytes: &[u8]) {
         // A reader that is gone does not keep the command from ending.
         let _ = match stream {
-            Stream::Stdout => io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()),
-            Stream::Stderr => io::stderr().write_all(bytes),
+            OutputStream::Stdout => io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()),
+            OutputStream::Stderr => io::stderr().write_all(bytes),
         };
     }
 }

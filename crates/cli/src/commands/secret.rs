@@ -5,66 +5,67 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileTypeExt as _;
 
 use jiff::Timestamp;
-use ralph_core::exit::Exit;
-use ralph_core::secret::{Agent, Kind, Name, SOON_DAYS, days_left, words};
-use ralph_engine::secret::{Error, Found, Listed, Store};
+use ralph_core::exit::RalphExitCode;
+use ralph_core::secret::{AgentSecrets, EXPIRY_WARNING_DAYS, SecretKind, SecretName, days_left, expiry_text};
+use ralph_engine::secret::{Error, ResolvedSecret, SecretStore, SecretSummary};
 use serde_json::json;
 
 use super::secret_set::set;
-use crate::args::secret::{Check, GetToken, Secret, Set, StoreToken};
-use crate::error::{Failure, Outcome};
-use crate::render::columns;
-use crate::setup::{Setup, told};
+use crate::args::secret::{GetTokenArgs, SecretCheckArgs, SecretCommand, SecretSetArgs, StoreTokenArgs};
+use crate::error::{CliError, CliResult};
+use crate::render::align_columns;
+use crate::setup::{CliSetup, error_with_hint};
 use crate::ui::{GREEN, RED, Ui, YELLOW, paint};
 
 /// The version of what `--json` prints.
 const FORMAT: u32 = 1;
 
-pub(crate) async fn secret(setup: &Setup, args: Secret, ui: &mut Ui) -> Outcome {
+pub(crate) async fn secret(setup: &CliSetup, args: SecretCommand, ui: &mut Ui) -> CliResult {
     match args {
-        Secret::Set(args) => set(setup, args, ui).await,
-        Secret::Ls => ls(setup, ui),
-        Secret::Check(args) => check(setup, &args, ui),
-        Secret::Get(args) => get(setup, &args.name, ui),
-        Secret::Rm(args) => rm(setup, &args.name, ui),
+        SecretCommand::Set(args) => set(setup, args, ui).await,
+        SecretCommand::Ls => ls(setup, ui),
+        SecretCommand::Check(args) => check(setup, &args, ui),
+        SecretCommand::Get(args) => get(setup, &args.name, ui),
+        SecretCommand::Rm(args) => rm(setup, &args.name, ui),
     }
 }
 
 /// `store-token`: the token of an agent under the name that agent knows.
-pub(crate) async fn store_token(setup: &Setup, args: StoreToken, ui: &mut Ui) -> Outcome {
-    let name = agent(&args.agent)?.first().to_owned();
-    set(setup, Set { name, how: args.how }, ui).await
+pub(crate) async fn store_token(setup: &CliSetup, args: StoreTokenArgs, ui: &mut Ui) -> CliResult {
+    let name = find_agent(&args.agent)?.preferred_secret().to_owned();
+    set(setup, SecretSetArgs { name, how: args.how }, ui).await
 }
 
 /// `get-token`: whichever of an agent's secrets is there, what `store-token` keeps first.
-pub(crate) fn get_token(setup: &Setup, args: &GetToken, ui: &mut Ui) -> Outcome {
-    let agent = agent(&args.agent)?;
-    let names: Vec<String> = [agent.first()].iter().chain(agent.secrets).map(|name| (*name).to_owned()).collect();
-    let found = store(setup).first(&names)?;
-    let name = found.map_or_else(|| agent.first().to_owned(), |found| found.name);
+pub(crate) fn get_token(setup: &CliSetup, args: &GetTokenArgs, ui: &mut Ui) -> CliResult {
+    let agent = find_agent(&args.agent)?;
+    let names: Vec<String> =
+        [agent.preferred_secret()].iter().chain(agent.secrets).map(|name| (*name).to_owned()).collect();
+    let found = open_store(setup).first_valid(&names)?;
+    let name = found.map_or_else(|| agent.preferred_secret().to_owned(), |found| found.name);
     get(setup, &name, ui)
 }
 
-pub(super) fn store(setup: &Setup) -> Store {
-    Store::open(&setup.host.home, &setup.environment.env)
+pub(super) fn open_store(setup: &CliSetup) -> SecretStore {
+    SecretStore::open(&setup.host.home, &setup.environment.env)
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CliError {
     fn from(error: Error) -> Self {
-        told(error.exit(), &error, error.hint())
+        error_with_hint(error.exit(), &error, error.hint())
     }
 }
 
-pub(super) fn name(text: &str) -> Result<Name, Failure> {
-    Name::parse(text).map_err(|error| told(Exit::Usage, &error, error.hint()))
+pub(super) fn parse_name(text: &str) -> Result<SecretName, CliError> {
+    SecretName::parse(text).map_err(|error| error_with_hint(RalphExitCode::Usage, &error, error.hint()))
 }
 
-fn agent(name: &str) -> Result<&'static Agent, Failure> {
-    Agent::find(name).map_err(|error| told(Exit::Usage, &error, error.hint()))
+fn find_agent(name: &str) -> Result<&'static AgentSecrets, CliError> {
+    AgentSecrets::find(name).map_err(|error| error_with_hint(RalphExitCode::Usage, &error, error.hint()))
 }
 
-fn ls(setup: &Setup, ui: &mut Ui) -> Outcome {
-    let listed = store(setup).list()?;
+fn ls(setup: &CliSetup, ui: &mut Ui) -> CliResult {
+    let listed = open_store(setup).list()?;
     let now = Timestamp::now();
     if ui.json() {
         let rows: Vec<_> = listed
@@ -72,51 +73,51 @@ fn ls(setup: &Setup, ui: &mut Ui) -> Outcome {
             .map(|one| {
                 json!({"name": one.name, "kind": one.kind, "source": one.source, "expires": one.expires,
                     "days_left": one.expires.map(|end| days_left(end, now)), "set_at": one.set_at,
-                    "last_used": one.last_used, "trouble": one.trouble})
+                    "last_used": one.last_used, "trouble": one.problem})
             })
             .collect();
-        ui.object(&json!({"format": FORMAT, "secrets": rows}));
-        return Ok(Exit::Success);
+        ui.print_json(&json!({"format": FORMAT, "secrets": rows}));
+        return Ok(RalphExitCode::Success);
     }
     if listed.is_empty() {
-        ui.say("no secrets yet; `ralph secret set ANTHROPIC_API_KEY` stores one");
-        return Ok(Exit::Success);
+        ui.print_message("no secrets yet; `ralph secret set ANTHROPIC_API_KEY` stores one");
+        return Ok(RalphExitCode::Success);
     }
     let mut table = vec![["NAME", "KIND", "SOURCE", "ENDS", "LAST USED"].map(str::to_owned).to_vec()];
     table.extend(listed.iter().map(|one| cells(one, now)));
-    for line in columns(&table) {
-        ui.data(&line);
+    for line in align_columns(&table) {
+        ui.print_data(&line);
     }
     for one in &listed {
-        if let Some(trouble) = &one.trouble {
-            ui.say(&format!("{} {}: {trouble}", paint(YELLOW, "!"), one.name));
+        if let Some(trouble) = &one.problem {
+            ui.print_message(&format!("{} {}: {trouble}", paint(YELLOW, "!"), one.name));
         }
     }
-    Ok(Exit::Success)
+    Ok(RalphExitCode::Success)
 }
 
-fn cells(one: &Listed, now: Timestamp) -> Vec<String> {
+fn cells(one: &SecretSummary, now: Timestamp) -> Vec<String> {
     let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
     vec![
         one.name.clone(),
-        one.kind.map_or("?", Kind::as_str).to_owned(),
+        one.kind.map_or("?", SecretKind::as_str).to_owned(),
         one.source.as_str().to_owned(),
-        one.expires.map_or_else(|| "-".to_owned(), |end| format!("{} ({})", day(end), words(Some(end), now))),
+        one.expires.map_or_else(|| "-".to_owned(), |end| format!("{} ({})", day(end), expiry_text(Some(end), now))),
         one.last_used.map_or_else(|| "never".to_owned(), day),
     ]
 }
 
 /// How one credential stands.
-struct Standing {
+struct SecretCheckResult {
     name: String,
     /// `Err` says why it cannot be used.
     state: Result<Option<Timestamp>, String>,
-    kind: Option<Kind>,
+    kind: Option<SecretKind>,
 }
 
-impl Standing {
+impl SecretCheckResult {
     /// Judges what came of asking for a value: only what can be taken out can be used.
-    fn new(asked: Result<Option<Found>, Error>, name: String, kind: Option<Kind>) -> Self {
+    fn new(asked: Result<Option<ResolvedSecret>, Error>, name: String, kind: Option<SecretKind>) -> Self {
         match asked {
             Ok(Some(found)) => Self { name, state: Ok(found.expires), kind: Some(found.kind) },
             Ok(None) => Self { name, state: Err("it is gone".to_owned()), kind },
@@ -124,132 +125,138 @@ impl Standing {
         }
     }
 
-    fn good(&self, now: Timestamp) -> bool {
+    fn is_usable(&self, now: Timestamp) -> bool {
         self.state.as_ref().is_ok_and(|end| end.is_none_or(|end| end > now))
     }
 }
 
-fn check(setup: &Setup, args: &Check, ui: &mut Ui) -> Outcome {
+fn check(setup: &CliSetup, args: &SecretCheckArgs, ui: &mut Ui) -> CliResult {
     let now = Timestamp::now();
-    let store = store(setup);
+    let store = open_store(setup);
     let listed = store.list()?;
     let (standing, wanted, unused) = match &args.agent {
         Some(name) => {
-            let agent = agent(name)?;
-            let standing = of_agent(&store, agent);
+            let agent = find_agent(name)?;
+            let standing = check_agent(&store, agent);
             let there = listed.into_iter().map(|one| one.name).filter(|name| agent.secrets.contains(&name.as_str()));
             let unused = there.filter(|name| standing.as_ref().is_some_and(|one| one.name != *name)).collect();
-            (standing.into_iter().collect::<Vec<_>>(), agent.first(), unused)
+            (standing.into_iter().collect::<Vec<_>>(), agent.preferred_secret(), unused)
         }
         None => {
-            let all = listed.into_iter().map(|one| Standing::new(store.find(&one.name), one.name, one.kind));
+            let all = listed.into_iter().map(|one| SecretCheckResult::new(store.find(&one.name), one.name, one.kind));
             (all.collect(), ralph_core::env::ANTHROPIC_API_KEY, Vec::new())
         }
     };
-    let bad = standing.is_empty() || standing.iter().any(|one| !one.good(now));
+    let bad = standing.is_empty() || standing.iter().any(|one| !one.is_usable(now));
     if ui.json() {
         let rows: Vec<_> = standing
             .iter()
             .map(|one| {
                 let end = one.state.as_ref().ok().copied().flatten();
-                json!({"name": one.name, "good": one.good(now), "expires": end,
+                json!({"name": one.name, "good": one.is_usable(now), "expires": end,
                     "days_left": end.map(|end| days_left(end, now)), "trouble": one.state.as_ref().err(),
-                    "renew": renewal(&one.name, one.kind)})
+                    "renew": renewal_hint(&one.name, one.kind)})
             })
             .collect();
-        ui.object(&json!({"format": FORMAT, "agent": args.agent, "good": !bad, "secrets": rows, "unused": unused,
+        ui.print_json(&json!({"format": FORMAT, "agent": args.agent, "good": !bad, "secrets": rows, "unused": unused,
             "next": bad.then(|| format!("ralph secret set {wanted}"))}));
-        return Ok(if bad { Exit::Auth } else { Exit::Success });
+        return Ok(if bad { RalphExitCode::Auth } else { RalphExitCode::Success });
     }
     for one in &standing {
         let (mark, state) = match &one.state {
             Err(trouble) => (paint(RED, "✗"), trouble.clone()),
-            Ok(end) if !one.good(now) => (paint(RED, "✗"), words(*end, now)),
-            Ok(end) if end.is_some_and(|end| days_left(end, now) < SOON_DAYS) => (paint(YELLOW, "!"), words(*end, now)),
-            Ok(end) => (paint(GREEN, "✓"), words(*end, now)),
+            Ok(end) if !one.is_usable(now) => (paint(RED, "✗"), expiry_text(*end, now)),
+            Ok(end) if end.is_some_and(|end| days_left(end, now) < EXPIRY_WARNING_DAYS) => {
+                (paint(YELLOW, "!"), expiry_text(*end, now))
+            }
+            Ok(end) => (paint(GREEN, "✓"), expiry_text(*end, now)),
         };
-        ui.data(&format!("{mark} {}: {state}", one.name));
+        ui.print_data(&format!("{mark} {}: {state}", one.name));
         if mark != paint(GREEN, "✓") {
-            ui.say(&format!("    renew it: {}", renewal(&one.name, one.kind)));
+            ui.print_message(&format!("    renew it: {}", renewal_hint(&one.name, one.kind)));
         }
     }
     for (name, used) in unused.iter().zip(standing.iter().cycle()) {
-        ui.say(&format!("{} {name} is there too; a run takes {}", paint(YELLOW, "!"), used.name));
+        ui.print_message(&format!("{} {name} is there too; a run takes {}", paint(YELLOW, "!"), used.name));
     }
     if standing.is_empty() {
         let whom = args.agent.as_ref().map(|agent| format!(" that `{agent}` could use")).unwrap_or_default();
-        return Err(Failure::new(Exit::Auth, format!("there is no credential{whom}")).hint(renewal(wanted, None)));
+        return Err(CliError::new(RalphExitCode::Auth, format!("there is no credential{whom}"))
+            .hint(renewal_hint(wanted, None)));
     }
-    Ok(if bad { Exit::Auth } else { Exit::Success })
+    Ok(if bad { RalphExitCode::Auth } else { RalphExitCode::Success })
 }
 
 /// Returns how the credential stands that a run of an agent would take, if there is any.
-fn of_agent(store: &Store, agent: &Agent) -> Option<Standing> {
+fn check_agent(store: &SecretStore, agent: &AgentSecrets) -> Option<SecretCheckResult> {
     let names: Vec<String> = agent.secrets.iter().map(|name| (*name).to_owned()).collect();
-    match store.first(&names) {
-        Ok(found) => found.map(|found| Standing::new(Ok(Some(found.clone())), found.name, None)),
+    match store.first_valid(&names) {
+        Ok(found) => found.map(|found| SecretCheckResult::new(Ok(Some(found.clone())), found.name, None)),
         // A run would stop at the same one.
         Err(error) => {
             let name = names.into_iter().find(|name| store.find(name).is_err())?;
-            Some(Standing::new(Err(error), name, None))
+            Some(SecretCheckResult::new(Err(error), name, None))
         }
     }
 }
 
 /// Returns the commands that get and store a fresh one.
-fn renewal(name: &str, kind: Option<Kind>) -> String {
-    if kind == Some(Kind::Oauth) || name == ralph_core::env::CLAUDE_CODE_OAUTH_TOKEN {
+fn renewal_hint(name: &str, kind: Option<SecretKind>) -> String {
+    if kind == Some(SecretKind::Oauth) || name == ralph_core::env::CLAUDE_CODE_OAUTH_TOKEN {
         return format!("claude setup-token, then ralph secret set {name}");
     }
     format!("ralph secret set {name}")
 }
 
-fn get(setup: &Setup, wanted: &str, ui: &mut Ui) -> Outcome {
-    let name = name(wanted)?;
-    if !into_a_pipe() {
-        return Err(Failure::usage("a secret goes only into a pipe, never to a terminal or into a file")
+fn get(setup: &CliSetup, wanted: &str, ui: &mut Ui) -> CliResult {
+    let name = parse_name(wanted)?;
+    if !stdout_is_pipe() {
+        return Err(CliError::usage("a secret goes only into a pipe, never to a terminal or into a file")
             .hint(format!("pipe it where it is needed: ralph secret get {name} | PROGRAM")));
     }
-    let store = store(setup);
+    let store = open_store(setup);
     let found = store.find(&name)?;
     let Some(found) = found else {
         return Err(Error::Missing { name: name.to_string() }.into());
     };
-    ui.say(&format!(
+    ui.print_message(&format!(
         "{} the value of `{name}` goes to the pipe as it is: keep it out of files and logs",
         paint(YELLOW, "!")
     ));
-    if let Err(error) = store.used(&name) {
-        ui.say(&format!("its use could not be written down: {error}"));
+    if let Err(error) = store.mark_used(&name) {
+        ui.print_message(&format!("its use could not be written down: {error}"));
     }
     if ui.json() {
-        ui.object(&json!({"format": FORMAT, "name": found.name, "value": found.secret.expose()}));
+        ui.print_json(&json!({"format": FORMAT, "name": found.name, "value": found.secret.expose()}));
     } else {
-        ui.data(found.secret.expose());
+        ui.print_data(found.secret.expose());
     }
-    Ok(Exit::Success)
+    Ok(RalphExitCode::Success)
 }
 
 /// Says whether what is printed goes straight to another program. Everything else keeps it or shows it.
-fn into_a_pipe() -> bool {
+fn stdout_is_pipe() -> bool {
     let kind = std::io::stdout().as_fd().try_clone_to_owned().and_then(|out| File::from(out).metadata());
     kind.is_ok_and(|kind| kind.file_type().is_fifo() || kind.file_type().is_socket())
 }
 
-fn rm(setup: &Setup, wanted: &str, ui: &mut Ui) -> Outcome {
-    let name = name(wanted)?;
-    let removed = store(setup).remove(&name)?;
+fn rm(setup: &CliSetup, wanted: &str, ui: &mut Ui) -> CliResult {
+    let name = parse_name(wanted)?;
+    let removed = open_store(setup).remove(&name)?;
     if ui.json() {
-        ui.object(&json!({"format": FORMAT, "name": name.as_str(), "removed": removed}));
-        return Ok(Exit::Success);
+        ui.print_json(&json!({"format": FORMAT, "name": name.as_str(), "removed": removed}));
+        return Ok(RalphExitCode::Success);
     }
     let from: Vec<&str> = removed.iter().map(|source| source.as_str()).collect();
     match from.as_slice() {
-        [] => ui.say(&format!("`{name}` was gone already, and is no longer listed")),
-        from => ui.say(&format!("`{name}` is removed from {}", from.join(" and "))),
+        [] => ui.print_message(&format!("`{name}` was gone already, and is no longer listed")),
+        from => ui.print_message(&format!("`{name}` is removed from {}", from.join(" and "))),
     }
     if setup.environment.env.get(&name).is_some() {
-        ui.say(&format!("{} `{name}` is also set in the environment, and is used from there now", paint(YELLOW, "!")));
+        ui.print_message(&format!(
+            "{} `{name}` is also set in the environment, and is used from there now",
+            paint(YELLOW, "!")
+        ));
     }
-    Ok(Exit::Success)
+    Ok(RalphExitCode::Success)
 }

@@ -6,33 +6,33 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ralph_core::exit::Exit;
-use ralph_core::policy::{Mode, Policy};
+use ralph_core::exit::RalphExitCode;
+use ralph_core::policy::{Policy, PolicyMode};
 use ralph_engine::host::DEFAULT_BACKEND;
-use ralph_sandbox::conformance::{self, Outcome as Case};
-use ralph_sandbox::{Backend, Error, Exec, Isolation, Sandbox, Spec, Status, capture};
+use ralph_sandbox::conformance::{self, ConformanceOutcome as Case};
+use ralph_sandbox::{Backend, Error, ExecRequest, ExecStatus, IsolationLevel, Sandbox, SandboxSpec, capture};
 use serde::Serialize;
 use serde_json::json;
 
-use super::run::warn_of;
-use crate::args::Selftest;
-use crate::error::Outcome;
-use crate::setup::Setup;
+use super::run::warn_if_not_isolated;
+use crate::args::SelftestArgs;
+use crate::error::CliResult;
+use crate::setup::CliSetup;
 use crate::ui::{GREEN, RED, Ui, YELLOW, paint};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Serialize)]
-struct Tried {
+struct SelftestResult {
     what: String,
     outcome: Case,
     ms: u128,
 }
 
-pub(crate) async fn selftest(setup: &Setup, args: &Selftest, ui: &mut Ui) -> Outcome {
+pub(crate) async fn selftest(setup: &CliSetup, args: &SelftestArgs, ui: &mut Ui) -> CliResult {
     let name = args.backend.as_deref().unwrap_or(DEFAULT_BACKEND);
     let backend = setup.host.backend(name)?;
-    warn_of(&backend.capabilities(), ui);
+    warn_if_not_isolated(&backend.capabilities(), ui);
     let mut tried = Vec::new();
     let mut tell = |ui: &mut Ui, what: &str, began: Instant, outcome: Case| {
         let ms = began.elapsed().as_millis();
@@ -42,45 +42,54 @@ pub(crate) async fn selftest(setup: &Setup, args: &Selftest, ui: &mut Ui) -> Out
                 Case::Failed(why) => (paint(RED, "✗"), format!(": {why}")),
                 Case::Skipped(why) => (paint(YELLOW, "-"), format!(": {why}")),
             };
-            ui.data(&format!("{mark} {what}{why} ({ms} ms)"));
+            ui.print_data(&format!("{mark} {what}{why} ({ms} ms)"));
         }
-        tried.push(Tried { what: what.to_owned(), outcome, ms });
+        tried.push(SelftestResult { what: what.to_owned(), outcome, ms });
     };
     let id = format!("selftest-{}", std::process::id());
     let began = Instant::now();
-    match made(&*backend, &id).await {
+    match create_sandbox(&*backend, &id).await {
         Err(error) => {
-            let why = explained(&error);
+            let why = explain_error(&error);
             tell(ui, "a sandbox is made and runs a command", began, Case::Failed(why));
         }
         Ok(sandbox) => {
             tell(ui, "a sandbox is made and runs a command", began, Case::Passed);
-            for (what, line, want) in INSIDE {
+            for (what, line, want) in INSIDE_CHECKS {
                 let began = Instant::now();
-                let isolates = backend.capabilities().isolation != Isolation::None;
-                let outcome = if isolates { says(&*sandbox, line, want).await } else { unfenced() };
+                let isolates = backend.capabilities().isolation != IsolationLevel::None;
+                let outcome = if isolates { check_output(&*sandbox, line, want).await } else { skipped_no_isolation() };
                 tell(ui, what, began, outcome);
             }
             let began = Instant::now();
-            let outcome = if backend.capabilities().network_policy { closed(&*sandbox).await } else { unfenced() };
+            let outcome = if backend.capabilities().network_policy {
+                check_host_ports_closed(&*sandbox).await
+            } else {
+                skipped_no_isolation()
+            };
             tell(ui, "the host's own ports cannot be reached", began, outcome);
             let began = Instant::now();
-            tell(ui, "a command that does not end is ended with its children", began, timed(&*sandbox).await);
+            tell(ui, "a command that does not end is ended with its children", began, check_timeout(&*sandbox).await);
             let began = Instant::now();
-            tell(ui, "files go in and out, and links are not followed", began, files(&*sandbox).await);
+            tell(ui, "files go in and out, and links are not followed", began, check_files(&*sandbox).await);
             let began = Instant::now();
             let outcome = match sandbox.destroy().await {
-                Ok(()) => gone(&*backend, &id).await,
+                Ok(()) => check_removed(&*backend, &id).await,
                 Err(error) => Case::Failed(error.to_string()),
             };
             tell(ui, "it is removed and nothing is left", began, outcome);
             if backend.capabilities().network_policy {
                 let began = Instant::now();
-                tell(ui, "a host that is not allowed is refused at the door", began, refused(&*backend, &id).await);
+                tell(
+                    ui,
+                    "a host that is not allowed is refused at the door",
+                    began,
+                    check_egress_denied(&*backend, &id).await,
+                );
             }
             if backend.capabilities().snapshot {
                 let began = Instant::now();
-                tell(ui, "a snapshot is taken and forked", began, forked(&*backend, &id).await);
+                tell(ui, "a snapshot is taken and forked", began, check_fork(&*backend, &id).await);
             }
         }
     }
@@ -92,15 +101,15 @@ pub(crate) async fn selftest(setup: &Setup, args: &Selftest, ui: &mut Ui) -> Out
     let failed = tried.iter().filter(|one| matches!(one.outcome, Case::Failed(_))).count();
     let skipped = tried.iter().filter(|one| matches!(one.outcome, Case::Skipped(_))).count();
     if ui.json() {
-        ui.object(&json!({"format": 1, "backend": name, "passed": failed == 0, "tried": tried}));
+        ui.print_json(&json!({"format": 1, "backend": name, "passed": failed == 0, "tried": tried}));
     } else {
-        ui.say(&format!("{} passed, {failed} failed, {skipped} skipped", tried.len() - failed - skipped));
+        ui.print_message(&format!("{} passed, {failed} failed, {skipped} skipped", tried.len() - failed - skipped));
     }
-    Ok(if failed == 0 { Exit::Success } else { Exit::NotReady })
+    Ok(if failed == 0 { RalphExitCode::Success } else { RalphExitCode::NotReady })
 }
 
 /// What must be so inside, as a line and what it prints.
-const INSIDE: [(&str, &str, &str); 5] = [
+const INSIDE_CHECKS: [(&str, &str, &str); 5] = [
     ("the agent is nobody of the host", "id -u; id -g", "1000\n1000\n"),
     (
         "it has no capabilities and cannot gain any",
@@ -112,17 +121,17 @@ const INSIDE: [(&str, &str, &str); 5] = [
     ("the system is read-only", "touch /usr/x 2> /dev/null || echo refused", "refused\n"),
 ];
 
-fn unfenced() -> Case {
+fn skipped_no_isolation() -> Case {
     Case::Skipped("this backend does not isolate".to_owned())
 }
 
-fn spec(id: &str) -> Spec {
-    Spec { name: id.to_owned(), ..Spec::default() }
+fn spec(id: &str) -> SandboxSpec {
+    SandboxSpec { name: id.to_owned(), ..SandboxSpec::default() }
 }
 
-async fn made(backend: &dyn Backend, id: &str) -> Result<Arc<dyn Sandbox>, Error> {
+async fn create_sandbox(backend: &dyn Backend, id: &str) -> Result<Arc<dyn Sandbox>, Error> {
     let sandbox = backend.create(&spec(id)).await?;
-    match capture(&*sandbox, &Exec::new(["true"], PATIENCE), 1024).await {
+    match capture(&*sandbox, &ExecRequest::new(["true"], COMMAND_TIMEOUT), 1024).await {
         Ok(_) => Ok(sandbox),
         Err(error) => {
             // The first failure is the one to tell.
@@ -133,19 +142,19 @@ async fn made(backend: &dyn Backend, id: &str) -> Result<Arc<dyn Sandbox>, Error
 }
 
 /// Tells a failure with what the host's settings say about it.
-fn explained(error: &Error) -> String {
+fn explain_error(error: &Error) -> String {
     #[cfg(target_os = "linux")]
     if let Error::Cage { step, source, .. } = error {
-        use ralph_sandbox::embedded::{Settings, explain};
-        let told = explain(step, source, &Settings::read());
+        use ralph_sandbox::embedded::{NamespaceSettings, explain_failure};
+        let told = explain_failure(step, source, &NamespaceSettings::read());
         return format!("{}; next: {}", told.why, told.remedies.join(", or "));
     }
     let source = std::error::Error::source(error).map_or_else(String::new, |source| format!(": {source}"));
     format!("{error}{source}")
 }
 
-async fn says(sandbox: &dyn Sandbox, line: &str, want: &str) -> Case {
-    match capture(sandbox, &Exec::shell(line, PATIENCE), 4096).await {
+async fn check_output(sandbox: &dyn Sandbox, line: &str, want: &str) -> Case {
+    match capture(sandbox, &ExecRequest::shell(line, COMMAND_TIMEOUT), 4096).await {
         Ok(output) if output.stdout_text() == want => Case::Passed,
         Ok(output) => Case::Failed(format!("it says {:?}", output.stdout_text())),
         Err(error) => Case::Failed(error.to_string()),
@@ -153,7 +162,7 @@ async fn says(sandbox: &dyn Sandbox, line: &str, want: &str) -> Case {
 }
 
 /// A port of the host that answers outside must not answer inside.
-async fn closed(sandbox: &dyn Sandbox) -> Case {
+async fn check_host_ports_closed(sandbox: &dyn Sandbox) -> Case {
     let Ok(listener) = TcpListener::bind("127.0.0.1:0") else { return Case::Skipped("no port to try".to_owned()) };
     let Ok(port) = listener.local_addr().map(|address| address.port()) else {
         return Case::Skipped("no port to try".to_owned());
@@ -162,30 +171,30 @@ async fn closed(sandbox: &dyn Sandbox) -> Case {
         return Case::Skipped("no port to try".to_owned());
     }
     let line = format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}' 2> /dev/null && echo open || echo closed");
-    let outcome = says(sandbox, &line, "closed\n").await;
+    let outcome = check_output(sandbox, &line, "closed\n").await;
     match listener.accept() {
         Ok(_) => Case::Failed("something inside reached the host".to_owned()),
         Err(_) => outcome,
     }
 }
 
-async fn timed(sandbox: &dyn Sandbox) -> Case {
-    let exec = Exec::shell("setsid sh -c 'sleep 600' & sleep 600", Duration::from_millis(300));
+async fn check_timeout(sandbox: &dyn Sandbox) -> Case {
+    let exec = ExecRequest::shell("setsid sh -c 'sleep 600' & sleep 600", Duration::from_millis(300));
     match capture(sandbox, &exec, 1024).await {
-        Ok(output) if output.exit.status == Status::TimedOut => {
-            says(sandbox, "grep -l sleep /proc/[0-9]*/comm 2> /dev/null | wc -l | tr -d ' '", "0\n").await
+        Ok(output) if output.exit.status == ExecStatus::TimedOut => {
+            check_output(sandbox, "grep -l sleep /proc/[0-9]*/comm 2> /dev/null | wc -l | tr -d ' '", "0\n").await
         }
         Ok(output) => Case::Failed(format!("it ended with {:?}", output.exit.status)),
         Err(error) => Case::Failed(error.to_string()),
     }
 }
 
-async fn files(sandbox: &dyn Sandbox) -> Case {
+async fn check_files(sandbox: &dyn Sandbox) -> Case {
     let written = sandbox.write(Path::new("in"), b"hello\n", None).await;
     if let Err(error) = written {
         return Case::Failed(error.to_string());
     }
-    let inside = says(sandbox, "cat in && cp in out && ln -s /etc/passwd link", "hello\n").await;
+    let inside = check_output(sandbox, "cat in && cp in out && ln -s /etc/passwd link", "hello\n").await;
     if inside != Case::Passed {
         return inside;
     }
@@ -195,7 +204,7 @@ async fn files(sandbox: &dyn Sandbox) -> Case {
     }
 }
 
-async fn gone(backend: &dyn Backend, id: &str) -> Case {
+async fn check_removed(backend: &dyn Backend, id: &str) -> Case {
     match backend.list().await {
         Ok(listed) if listed.iter().all(|one| one.id != id) => Case::Passed,
         Ok(_) => Case::Failed("it is still listed".to_owned()),
@@ -203,17 +212,17 @@ async fn gone(backend: &dyn Backend, id: &str) -> Case {
     }
 }
 
-async fn refused(backend: &dyn Backend, id: &str) -> Case {
-    let policy = Policy { mode: Mode::Allowlist, ..Policy::default() };
+async fn check_egress_denied(backend: &dyn Backend, id: &str) -> Case {
+    let policy = Policy { mode: PolicyMode::Allowlist, ..Policy::default() };
     let mut labels = BTreeMap::new();
-    let network = ralph_engine::egress::network(&policy, &mut labels);
-    let spec = Spec { name: format!("{id}-door"), labels, network, ..Spec::default() };
+    let network = ralph_engine::egress::network_for_policy(&policy, &mut labels);
+    let spec = SandboxSpec { name: format!("{id}-door"), labels, network, ..SandboxSpec::default() };
     let sandbox = match backend.create(&spec).await {
         Ok(sandbox) => sandbox,
         Err(error) => return Case::Failed(error.to_string()),
     };
     let line = "bash -c 'exec 3<>/dev/tcp/127.0.0.1/3128; printf \"CONNECT example.com:443 HTTP/1.1\\r\\nHost: example.com:443\\r\\n\\r\\n\" >&3; head -n 1 <&3' | tr -d '\\r'";
-    let outcome = match capture(&*sandbox, &Exec::shell(line, PATIENCE), 4096).await {
+    let outcome = match capture(&*sandbox, &ExecRequest::shell(line, COMMAND_TIMEOUT), 4096).await {
         Ok(output) if output.stdout_text().contains(" 403 ") => Case::Passed,
         Ok(output) => Case::Failed(format!("it answers {:?} {:?}", output.stdout_text(), output.stderr_text())),
         Err(error) => Case::Failed(error.to_string()),
@@ -224,7 +233,7 @@ async fn refused(backend: &dyn Backend, id: &str) -> Case {
     }
 }
 
-async fn forked(backend: &dyn Backend, id: &str) -> Case {
+async fn check_fork(backend: &dyn Backend, id: &str) -> Case {
     let steps = async {
         let first = backend.create(&spec(&format!("{id}-first"))).await?;
         first.write(Path::new("file"), b"one\n", None).await?;
@@ -241,6 +250,6 @@ async fn forked(backend: &dyn Backend, id: &str) -> Case {
     match steps.await {
         Ok(kept) if kept == b"one\n" => Case::Passed,
         Ok(kept) => Case::Failed(format!("the fork holds {:?}", String::from_utf8_lossy(&kept))),
-        Err(error) => Case::Failed(explained(&error)),
+        Err(error) => Case::Failed(explain_error(&error)),
     }
 }

@@ -1,38 +1,38 @@
 //! `ralph show`: one run, why it stands where it stands, and what to do next.
 
-use ralph_core::exit::Exit;
-use ralph_core::text::plain;
-use ralph_web::view::{Detail, detail};
+use ralph_core::exit::RalphExitCode;
+use ralph_core::text::strip_control;
+use ralph_web::view::{RunDetail, detail};
 
-use crate::error::Outcome;
-use crate::render::{columns, spark};
-use crate::setup::Setup;
+use crate::error::CliResult;
+use crate::render::{align_columns, sparkline};
+use crate::setup::CliSetup;
 use crate::ui::{BOLD, GREEN, RED, Ui, YELLOW, one_line, paint};
 
-pub(crate) fn show(setup: &Setup, run: &str, ui: &mut Ui) -> Outcome {
-    let folder = setup.find(run)?;
+pub(crate) fn show(setup: &CliSetup, run: &str, ui: &mut Ui) -> CliResult {
+    let folder = setup.find_run(run)?;
     let state = folder.state()?;
-    let view = detail(&state, folder.in_use());
+    let view = detail(&state, folder.is_locked());
     if ui.json() {
-        ui.object(&view);
-        return Ok(Exit::Success);
+        ui.print_json(&view);
+        return Ok(RalphExitCode::Success);
     }
     for line in lines(&view) {
-        ui.data(&line);
+        ui.print_data(&line);
     }
     if let Some(text) = folder.read(&folder.pull_request_path())? {
-        let text = plain(&String::from_utf8_lossy(&text));
+        let text = strip_control(&String::from_utf8_lossy(&text));
         let body = text.split_once("-->\n").map_or(text.as_str(), |(_, body)| body);
-        ui.data("");
-        ui.data(&paint(BOLD, "Pull request"));
+        ui.print_data("");
+        ui.print_data(&paint(BOLD, "Pull request"));
         for line in body.lines() {
-            ui.data(&format!("  {line}"));
+            ui.print_data(&format!("  {line}"));
         }
     }
-    Ok(Exit::Success)
+    Ok(RalphExitCode::Success)
 }
 
-fn lines(view: &Detail) -> Vec<String> {
+fn lines(view: &RunDetail) -> Vec<String> {
     let summary = &view.summary;
     let style = match summary.state {
         "succeeded" => GREEN,
@@ -61,7 +61,7 @@ fn lines(view: &Detail) -> Vec<String> {
         ("sandbox", format!("{} {}{isolated}", view.backend, view.sandbox.clone().unwrap_or_default())),
         ("profile", summary.profile.clone()),
         ("commits", format!("{} {}", view.commits, view.commit.clone().unwrap_or_default())),
-        ("loop score", format!("{:.1} {}", summary.loop_score.unwrap_or(0.0), spark(&view.loop_scores))),
+        ("loop score", format!("{:.1} {}", summary.loop_score.unwrap_or(0.0), sparkline(&view.loop_scores))),
     ]
     .into_iter()
     .map(|(name, value)| vec![format!("  {name}"), value])
@@ -76,7 +76,7 @@ fn lines(view: &Detail) -> Vec<String> {
         let unit = if budget.unit == "usd" { "dollars" } else { budget.unit };
         rows.push(vec![format!("  {unit}"), format!("{}{whole}", number(budget.used))]);
     }
-    out.extend(columns(&rows));
+    out.extend(align_columns(&rows));
     out.push(String::new());
     out.push(paint(BOLD, "Boxes"));
     for checkbox in &view.boxes_detail {

@@ -3,32 +3,32 @@
 use std::time::Duration;
 
 use ralph_core::control::Control;
-use ralph_core::exit::Exit;
-use ralph_engine::control::ask;
-use ralph_engine::run::at_rest;
-use ralph_engine::store::Folder;
+use ralph_core::exit::RalphExitCode;
+use ralph_engine::control::send;
+use ralph_engine::run::apply_at_rest;
+use ralph_engine::store::RunFolder;
 
-use crate::error::{Failure, Outcome};
-use crate::live::Wake;
-use crate::setup::Setup;
+use crate::error::{CliError, CliResult};
+use crate::foreground::DisplayNotifier;
+use crate::setup::CliSetup;
 use crate::ui::Ui;
 
-pub(crate) async fn steer(setup: &Setup, run: &str, control: Control, ui: &mut Ui) -> Outcome {
+pub(crate) async fn steer(setup: &CliSetup, run: &str, control: Control, ui: &mut Ui) -> CliResult {
     if let Control::Note { text } | Control::Guardrail { text } = &control
         && text.trim().is_empty()
     {
-        return Err(Failure::usage("there is nothing to tell the model")
+        return Err(CliError::usage("there is nothing to tell the model")
             .hint(format!("ralph {} {run} \"what it should know\"", control.kind())));
     }
-    let folder = setup.own(run)?;
+    let folder = setup.find_run_to_change(run)?;
     let id = folder.id();
-    if folder.in_use() {
-        patiently(ask(&folder, &control, "a person"), ui).await?;
+    if folder.is_locked() {
+        wait_with_notice(send(&folder, &control, "a person"), ui).await?;
         if control == Control::Stop {
-            rested(&folder).await;
+            wait_until_stopped(&folder).await;
         }
     } else {
-        at_rest(&setup.host, folder, control.clone(), "a person", Box::new(Wake::default())).await?;
+        apply_at_rest(&setup.host, folder, control.clone(), "a person", Box::new(DisplayNotifier::default())).await?;
     }
     let kind = control.kind();
     let done = match &control {
@@ -43,31 +43,31 @@ pub(crate) async fn steer(setup: &Setup, run: &str, control: Control, ui: &mut U
         _ => "was told",
     };
     if ui.json() {
-        ui.object(&serde_json::json!({"format": 1, "run": id, "control": kind}));
+        ui.print_json(&serde_json::json!({"format": 1, "run": id, "control": kind}));
     } else {
-        ui.say(&format!("run {id} {done}"));
+        ui.print_message(&format!("run {id} {done}"));
     }
-    Ok(Exit::Success)
+    Ok(RalphExitCode::Success)
 }
 
 /// Waits until a run that was stopped has put everything down, so that whoever looks next finds it so.
-async fn rested(folder: &Folder) {
-    const PATIENCE: Duration = Duration::from_mins(1);
-    let until = tokio::time::Instant::now() + PATIENCE;
+async fn wait_until_stopped(folder: &RunFolder) {
+    const STOP_TIMEOUT: Duration = Duration::from_mins(1);
+    let until = tokio::time::Instant::now() + STOP_TIMEOUT;
     while tokio::time::Instant::now() < until
-        && (folder.in_use() || folder.state().is_ok_and(|state| state.status.active()))
+        && (folder.is_locked() || folder.state().is_ok_and(|state| state.status.is_active()))
     {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
 /// A live run answers between two actions; whoever waits longer than a moment is told what for.
-pub(crate) async fn patiently<T>(answer: impl Future<Output = T>, ui: &mut Ui) -> T {
+pub(crate) async fn wait_with_notice<T>(answer: impl Future<Output = T>, ui: &mut Ui) -> T {
     tokio::pin!(answer);
     tokio::select! {
         answered = &mut answer => return answered,
         () = tokio::time::sleep(Duration::from_secs(2)) => (),
     }
-    ui.say("waiting for the action under way to end");
+    ui.print_message("waiting for the action under way to end");
     answer.await
 }

@@ -2,63 +2,63 @@
 
 use std::io::Write as _;
 
-use ralph_core::exit::Exit;
+use ralph_core::exit::RalphExitCode;
 use ralph_core::hash::sha256;
 use ralph_core::profile;
 
-use crate::args::Trust;
-use crate::error::{Failure, Outcome};
-use crate::setup::Setup;
+use crate::args::TrustArgs;
+use crate::error::{CliError, CliResult};
+use crate::setup::CliSetup;
 use crate::ui::Ui;
 
-pub(crate) async fn trust(setup: &Setup, args: &Trust, ui: &mut Ui) -> Outcome {
+pub(crate) async fn trust(setup: &CliSetup, args: &TrustArgs, ui: &mut Ui) -> CliResult {
     let repo = setup.repo().await?;
     let known = setup.trust();
     let mut asked: Vec<&str> = Vec::new();
     for name in ["config/models.yaml", "models.yaml"] {
         let path = repo.top().join(name);
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
-        let profiles =
-            profile::parse(&text, name).map_err(|error| crate::setup::told(Exit::Usage, &error, error.hint()))?;
-        let telling: Vec<_> = profiles.iter().filter(|(_, profile)| !profile.sensitive().is_empty()).collect();
+        let profiles = profile::parse(&text, name)
+            .map_err(|error| crate::setup::error_with_hint(RalphExitCode::Usage, &error, error.hint()))?;
+        let telling: Vec<_> = profiles.iter().filter(|(_, profile)| !profile.sensitive_fields().is_empty()).collect();
         let hash = sha256(text.as_bytes());
         if telling.is_empty() || known.sha256.contains(&hash) {
             continue;
         }
         asked.push(name);
-        ui.say(&format!("{name} can send your keys to:"));
+        ui.print_message(&format!("{name} can send your keys to:"));
         for (profile_name, profile) in telling {
             let key = profile.api_key_env.as_deref().unwrap_or("the provider's usual key");
-            ui.say(&format!(
+            ui.print_message(&format!(
                 "  {profile_name}: {key} to {}",
                 profile.base_url.as_deref().unwrap_or("the provider's usual address")
             ));
         }
         if !args.yes {
-            if !ui.can_ask() {
-                return Err(Failure::usage("nobody is there to say yes").hint("ralph trust --yes"));
+            if !ui.can_prompt() {
+                return Err(CliError::usage("nobody is there to say yes").hint("ralph trust --yes"));
             }
-            if !ui.ask("trust it as it is now?") {
-                return Err(Failure::usage(format!("`{name}` is not trusted"))
+            if !ui.confirm("trust it as it is now?") {
+                return Err(CliError::usage(format!("`{name}` is not trusted"))
                     .hint("use another profile, or `ralph trust` again"));
             }
         }
-        remember(setup, &hash, &path.display().to_string())?;
-        ui.say(&format!("{name} is trusted until it changes"));
+        record_trust(setup, &hash, &path.display().to_string())?;
+        ui.print_message(&format!("{name} is trusted until it changes"));
     }
     if ui.json() {
-        ui.object(&serde_json::json!({"format": 1, "trusted": asked}));
+        ui.print_json(&serde_json::json!({"format": 1, "trusted": asked}));
     } else if asked.is_empty() {
-        ui.say("nothing here asks for trust");
+        ui.print_message("nothing here asks for trust");
     }
-    Ok(Exit::Success)
+    Ok(RalphExitCode::Success)
 }
 
-fn remember(setup: &Setup, hash: &str, path: &str) -> Result<(), Failure> {
+fn record_trust(setup: &CliSetup, hash: &str, path: &str) -> Result<(), CliError> {
     let file = setup.trust_file();
     let failed = |error: std::io::Error| {
-        Failure::new(Exit::Failed, format!("could not write `{}`", file.display()))
-            .because(&error)
+        CliError::new(RalphExitCode::Failed, format!("could not write `{}`", file.display()))
+            .with_cause(&error)
             .hint("ralph config path")
     };
     std::fs::create_dir_all(setup.host.home.config_dir()).map_err(failed)?;

@@ -2,28 +2,28 @@
 
 use std::path::Path;
 
-use ralph_core::exit::Exit;
-use ralph_core::receipt::{Again, Receipt};
+use ralph_core::exit::RalphExitCode;
+use ralph_core::receipt::{Receipt, RerunResult};
 use ralph_core::text::head;
 use ralph_engine::host::DEFAULT_BACKEND;
-use ralph_engine::receipt::Key;
-use ralph_engine::verify::{Signer, find, verify as again};
-use ralph_sandbox::Isolation;
+use ralph_engine::receipt::SigningKey;
+use ralph_engine::verify::{ReceiptSigner, find_receipt, verify as again};
+use ralph_sandbox::IsolationLevel;
 
-use super::run::warn_of;
-use crate::args::Verify;
-use crate::error::{Failure, Outcome};
-use crate::render::columns;
-use crate::setup::Setup;
+use super::run::warn_if_not_isolated;
+use crate::args::VerifyArgs;
+use crate::error::{CliError, CliResult};
+use crate::render::align_columns;
+use crate::setup::CliSetup;
 use crate::ui::{GREEN, RED, Ui, YELLOW, one_line, paint};
 
-pub(crate) async fn verify(setup: &Setup, args: &Verify, ui: &mut Ui) -> Outcome {
+pub(crate) async fn verify(setup: &CliSetup, args: &VerifyArgs, ui: &mut Ui) -> CliResult {
     let here = Path::new(".");
-    let receipt = find(&setup.host, &args.what, here).await?;
+    let receipt = find_receipt(&setup.host, &args.what, here).await?;
     if let Some(key) = args.key.as_deref().filter(|key| !key.eq_ignore_ascii_case(&receipt.key)) {
         let found = one_line(&receipt.key, 64);
-        return Err(Failure::new(
-            Exit::Failed,
+        return Err(CliError::new(
+            RalphExitCode::Failed,
             format!("the receipt is signed by `{found}`, not by `{}`", one_line(key, 64)),
         )
         .hint("get the receipt again from whom you trust"));
@@ -31,43 +31,43 @@ pub(crate) async fn verify(setup: &Setup, args: &Verify, ui: &mut Ui) -> Outcome
     let backend = args.backend.as_deref().unwrap_or(DEFAULT_BACKEND);
     let isolation = setup.host.backend(backend)?.capabilities();
     if !ui.json() {
-        tell(&receipt, ui);
+        print_receipt(&receipt, ui);
     }
-    if args.backend.is_none() && isolation.isolation == Isolation::None && !is_own(setup, &receipt)? {
+    if args.backend.is_none() && isolation.isolation == IsolationLevel::None && !is_own_receipt(setup, &receipt)? {
         // Its commands are somebody else's words, and here nothing would stand between them and this machine.
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             "the receipt was made elsewhere, and its commands would run here without isolation",
         )
         .hint(format!("read them, then: ralph verify {} --backend {backend}", args.what)));
     }
-    warn_of(&isolation, ui);
+    warn_if_not_isolated(&isolation, ui);
     let report = again(&setup.host, receipt, backend, here).await?;
     let key = &report.receipt.key;
-    let known = args.key.is_some() || report.signed_by == Signer::ThisInstallation;
+    let known = args.key.is_some() || report.signed_by == ReceiptSigner::ThisInstallation;
     let exit = match (report.flaw, known) {
-        (Some(_), _) => Exit::Failed,
+        (Some(_), _) => RalphExitCode::Failed,
         // Anybody can sign anything: whose word it is has to be settled by a person, once.
-        (None, false) => Exit::Paused,
-        (None, true) => Exit::Success,
+        (None, false) => RalphExitCode::Paused,
+        (None, true) => RalphExitCode::Success,
     };
     if ui.json() {
-        ui.object(&report);
+        ui.print_json(&report);
         return Ok(exit);
     }
     let by = match (report.signed_by, &args.key) {
-        (Signer::ThisInstallation, _) => "this installation",
-        (Signer::Another, Some(_)) => "the key you named",
-        (Signer::Another, None) => "a key this installation does not know",
+        (ReceiptSigner::ThisInstallation, _) => "this installation",
+        (ReceiptSigner::Another, Some(_)) => "the key you named",
+        (ReceiptSigner::Another, None) => "a key this installation does not know",
     };
-    ui.say(&format!("signature holds; signed by {by} ({}…)", head(key, 16)));
+    ui.print_message(&format!("signature holds; signed by {by} ({}…)", head(key, 16)));
     let rows: Vec<Vec<String>> = report
         .lines
         .iter()
         .map(|line| {
             let verdict = match line.verdict {
-                Again::Same => paint(GREEN, "same"),
-                Again::Different => paint(RED, "different"),
-                Again::Cannot => paint(YELLOW, "cannot"),
+                RerunResult::Same => paint(GREEN, "same"),
+                RerunResult::Different => paint(RED, "different"),
+                RerunResult::Cannot => paint(YELLOW, "cannot"),
             };
             let now = line.now.map_or_else(|| "-".to_owned(), |code| code.to_string());
             vec![
@@ -78,30 +78,33 @@ pub(crate) async fn verify(setup: &Setup, args: &Verify, ui: &mut Ui) -> Outcome
             ]
         })
         .collect();
-    for line in columns(&rows) {
-        ui.data(&line);
+    for line in align_columns(&rows) {
+        ui.print_data(&line);
     }
     match (report.flaw, known) {
-        (Some(why), _) => ui.say(&format!("not proved: {why}")),
+        (Some(why), _) => ui.print_message(&format!("not proved: {why}")),
         (None, false) => {
-            ui.say("proved again, but nobody here vouches for who signed it");
-            ui.say(&format!("next: ralph verify {} --key {key}, if that is the key of whom you trust", args.what));
+            ui.print_message("proved again, but nobody here vouches for who signed it");
+            ui.print_message(&format!(
+                "next: ralph verify {} --key {key}, if that is the key of whom you trust",
+                args.what
+            ));
         }
-        (None, true) => ui.say("proved again"),
+        (None, true) => ui.print_message("proved again"),
     }
     Ok(exit)
 }
 
-fn tell(receipt: &Receipt, ui: &mut Ui) {
+fn print_receipt(receipt: &Receipt, ui: &mut Ui) {
     let body = &receipt.body;
     let branch = one_line(&body.branch, 100);
-    ui.say(&format!("receipt of run {} for {branch} at {}", one_line(&body.run, 40), head(&body.commit, 12)));
+    ui.print_message(&format!("receipt of run {} for {branch} at {}", one_line(&body.run, 40), head(&body.commit, 12)));
     for check in &body.checks {
-        ui.say(&format!("  {}: {}", check.proves.join(" "), one_line(&check.command, 120)));
+        ui.print_message(&format!("  {}: {}", check.proves.join(" "), one_line(&check.command, 120)));
     }
 }
 
-fn is_own(setup: &Setup, receipt: &Receipt) -> Result<bool, Failure> {
+fn is_own_receipt(setup: &CliSetup, receipt: &Receipt) -> Result<bool, CliError> {
     let path = setup.host.home.key_path();
-    Ok(path.exists() && Key::load_or_make(&path)?.public() == receipt.key)
+    Ok(path.exists() && SigningKey::load_or_create(&path)?.public() == receipt.key)
 }

@@ -1,22 +1,25 @@
 //! One event as one line for people. What an agent wrote is stripped of everything that could drive a terminal.
 
-use ralph_core::event::{Answer, BaselineVerdict, Ended, Event, Level, Line, Outcome, Stage, Verdict};
-use ralph_core::gutter::{Cause, Rung};
-use ralph_core::policy::{Rule, argument};
-use ralph_core::run::State;
+use ralph_core::event::{
+    ActionOutcome, BaselineVerdict, CheckStage, Event, EventLine, EventLogLevel, IterationOutcome, ModelCallOutcome,
+    RunVerdict,
+};
+use ralph_core::gutter::{LadderRung, MitigationCause};
+use ralph_core::policy::{PolicyRule, shell_argument};
+use ralph_core::run::RunState;
 
 use crate::ui::{BOLD, DIM, GREEN, RED, YELLOW, one_line, paint};
 
 const WIDTH: usize = 160;
 
 /// Returns the line of an event, or nothing for events that only matter to programs.
-pub(crate) fn line(line: &Line, state: Option<&State>) -> Option<String> {
-    let text = words(&line.event, state)?;
+pub(crate) fn event_line(line: &EventLine, state: Option<&RunState>) -> Option<String> {
+    let text = event_text(&line.event, state)?;
     let time = line.at.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string();
     Some(format!("{} {text}", paint(DIM, &time)))
 }
 
-fn words(event: &Event, state: Option<&State>) -> Option<String> {
+fn event_text(event: &Event, state: Option<&RunState>) -> Option<String> {
     let ok = paint(GREEN, "✓");
     let bad = paint(RED, "✗");
     let warn = paint(YELLOW, "!");
@@ -33,7 +36,7 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
             let odd: Vec<String> = checks
                 .iter()
                 .filter(|check| check.verdict != BaselineVerdict::Red)
-                .map(|check| format!("{} {}", check.proves.join(" "), verdict(check.verdict)))
+                .map(|check| format!("{} {}", check.proves.join(" "), verdict_text(check.verdict)))
                 .collect();
             let odd = if odd.is_empty() { String::new() } else { format!("; {}", odd.join(", ")) };
             format!("red first: {red} of {} checks fail on the base commit, as they should{odd}", checks.len())
@@ -44,31 +47,33 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
             format!("{} with {profile}{because}", paint(BOLD, &format!("iteration {n}{budget}")))
         }
         Event::ModelCalled { model, answer, usage, cost, .. } => match answer {
-            Answer::Actions { count, .. } => {
-                format!("  {model} answered: {}, {} tokens, {cost}", counted(*count, "action"), usage.total())
+            ModelCallOutcome::Actions { count, .. } => {
+                format!("  {model} answered: {}, {} tokens, {cost}", pluralize(*count, "action"), usage.total())
             }
-            Answer::Diagnosis { proposals, .. } => {
-                format!("  {model} diagnosed: {}, {} tokens, {cost}", counted(*proposals, "proposal"), usage.total())
+            ModelCallOutcome::Diagnosis { proposals, .. } => {
+                format!("  {model} diagnosed: {}, {} tokens, {cost}", pluralize(*proposals, "proposal"), usage.total())
             }
-            Answer::Invalid { error } => {
+            ModelCallOutcome::Invalid { error } => {
                 format!("  {warn} {model} gave no valid answer ({cost}): {}", one_line(error, 100))
             }
-            Answer::Through { times, .. } if *times > 1 => {
+            ModelCallOutcome::Through { times, .. } if *times > 1 => {
                 format!("  {warn} {times} calls to {model} came to nothing ({cost})")
             }
-            Answer::Through { status: Some(status), .. } if *status >= 400 => {
+            ModelCallOutcome::Through { status: Some(status), .. } if *status >= 400 => {
                 format!("  {warn} a call to {model} was answered with {status} ({cost})")
             }
-            Answer::Through { .. } => format!("  {model}: {} tokens ({cost})", usage.total()),
-            Answer::Lost => format!("  {warn} a call to {model} was lost and is charged at its worst ({cost})"),
+            ModelCallOutcome::Through { .. } => format!("  {model}: {} tokens ({cost})", usage.total()),
+            ModelCallOutcome::Lost => {
+                format!("  {warn} a call to {model} was lost and is charged at its worst ({cost})")
+            }
         },
         Event::ActionStarted { .. } | Event::AuditAnchored { .. } => return None,
         Event::ActionFinished { outcome, detail, duration_ms, index, .. } => {
             let (mark, word) = match outcome {
-                Outcome::Ok => (&ok, ""),
-                Outcome::Failed => (&bad, "failed: "),
-                Outcome::Refused => (&bad, "refused: "),
-                Outcome::Cut => (&warn, "cut short: "),
+                ActionOutcome::Ok => (&ok, ""),
+                ActionOutcome::Failed => (&bad, "failed: "),
+                ActionOutcome::Refused => (&bad, "refused: "),
+                ActionOutcome::Cut => (&warn, "cut short: "),
             };
             format!(
                 "  {mark} action {} {word}{} {}",
@@ -78,13 +83,13 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
             )
         }
         Event::Log { level, text } => match level {
-            Level::Info => format!("  {}", one_line(text, WIDTH)),
-            Level::Warn => format!("  {warn} {}", one_line(text, WIDTH)),
-            Level::Error => format!("  {bad} {}", one_line(text, WIDTH)),
+            EventLogLevel::Info => format!("  {}", one_line(text, WIDTH)),
+            EventLogLevel::Warn => format!("  {warn} {}", one_line(text, WIDTH)),
+            EventLogLevel::Error => format!("  {bad} {}", one_line(text, WIDTH)),
         },
         Event::CheckFinished { stage, command, proves, code, timed_out, duration_ms, .. } => {
             let mark = if *code == 0 && !timed_out { &ok } else { &bad };
-            let place = if *stage == Stage::Proof { "proof" } else { "check" };
+            let place = if *stage == CheckStage::Proof { "proof" } else { "check" };
             let end = if *timed_out { "timed out".to_owned() } else { format!("exit {code}") };
             format!(
                 "  {mark} {place} {}: `{}` {end} {}",
@@ -96,12 +101,12 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
         Event::IterationFinished { outcome, summary, verified, .. } => {
             let total = state.map_or(0, |state| state.started.boxes.len());
             let word = match outcome {
-                Ended::Progress => "progress",
-                Ended::NoProgress => "no progress",
-                Ended::ActionFailed => "an action failed",
-                Ended::BadOutput => "no valid answer",
-                Ended::Protected => "a protected path was changed and put back",
-                Ended::Rotated => "asked for a fresh session",
+                IterationOutcome::Progress => "progress",
+                IterationOutcome::NoProgress => "no progress",
+                IterationOutcome::ActionFailed => "an action failed",
+                IterationOutcome::BadOutput => "no valid answer",
+                IterationOutcome::Protected => "a protected path was changed and put back",
+                IterationOutcome::Rotated => "asked for a fresh session",
             };
             format!("  {word}, {}/{total} boxes verified: {}", verified.len(), one_line(summary, 120))
         }
@@ -110,22 +115,22 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
             let gutter = if score.is_gutter() { paint(RED, " gutter") } else { String::new() };
             format!("  loop score {:.1}{gutter}: {}", score.total, one_line(&score.evidence.join("; "), 120))
         }
-        Event::MitigationApplied { profile, why, cause: Cause::Provider, .. } => {
+        Event::MitigationApplied { profile, why, cause: MitigationCause::Provider, .. } => {
             format!("{warn} {profile} goes on with this iteration, since {}", one_line(why, 120))
         }
         Event::MitigationApplied { rung, profile, why, .. } => {
             let what = match rung {
-                Rung::Rotate => "a fresh session, told why".to_owned(),
-                Rung::Fallback => format!("the fallback profile {profile}"),
-                Rung::Diagnose => "a diagnosis".to_owned(),
-                Rung::Pause => "a person has to look".to_owned(),
-                Rung::GiveUp => "nothing is left to try".to_owned(),
+                LadderRung::Rotate => "a fresh session, told why".to_owned(),
+                LadderRung::Fallback => format!("the fallback profile {profile}"),
+                LadderRung::Diagnose => "a diagnosis".to_owned(),
+                LadderRung::Pause => "a person has to look".to_owned(),
+                LadderRung::GiveUp => "nothing is left to try".to_owned(),
             };
             format!("{warn} {what}, since {}", one_line(why, 120))
         }
         Event::DiagnosisWritten { failed: Some(why), .. } => format!("{warn} no diagnosis: {}", one_line(why, WIDTH)),
         Event::DiagnosisWritten { profile, proposals, .. } => {
-            format!("a diagnosis by {profile} with {}", counted(*proposals, "proposal"))
+            format!("a diagnosis by {profile} with {}", pluralize(*proposals, "proposal"))
         }
         Event::BudgetWarned { limit, percent } => format!("{warn} {percent} % of the {limit} budget is used"),
         Event::CommitImported { sha, commits, findings, .. } => {
@@ -133,7 +138,7 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
                 0 => String::new(),
                 n => format!(
                     ", {}: {}",
-                    counted(u32::try_from(n).unwrap_or(u32::MAX), "finding"),
+                    pluralize(u32::try_from(n).unwrap_or(u32::MAX), "finding"),
                     one_line(
                         &findings
                             .iter()
@@ -144,7 +149,7 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
                     )
                 ),
             };
-            format!("  handed over {} up to {}{found}", counted(*commits, "commit"), ralph_core::text::head(sha, 10))
+            format!("  handed over {} up to {}{found}", pluralize(*commits, "commit"), ralph_core::text::head(sha, 10))
         }
         Event::Pushed { to, branch, sha } => {
             format!("pushed {branch} at {} to {}", ralph_core::text::head(sha, 10), one_line(to, 80))
@@ -158,38 +163,46 @@ fn words(event: &Event, state: Option<&State>) -> Option<String> {
             let method = if method.is_empty() { String::new() } else { format!("{} ", one_line(method, 20)) };
             let what = format!("{method}{}{port}{}", one_line(host, 80), one_line(path, 80));
             let times = if *count > 1 { format!(", {count} times by now") } else { String::new() };
-            let remedy = remedy.as_ref().and_then(|rule| rule.parse::<Rule>().ok());
+            let remedy = remedy.as_ref().and_then(|rule| rule.parse::<PolicyRule>().ok());
             // Whole or not at all: half a rule is another rule.
             let next = state.zip(remedy).map(|(state, rule)| {
-                format!("\n         next: ralph policy allow {} --run {}", argument(&rule.to_string()), state.id())
+                format!(
+                    "\n         next: ralph policy allow {} --run {}",
+                    shell_argument(&rule.to_string()),
+                    state.id()
+                )
             });
             format!("  {warn} denied {what}{times}: {}{}", one_line(rule, 100), next.unwrap_or_default())
         }
         Event::Paused { reason, next } => {
-            format!("{warn} paused: {}\n         next: {next}", one_line(&reason.words(), WIDTH))
+            format!("{warn} paused: {}\n         next: {next}", one_line(&reason.describe(), WIDTH))
         }
         Event::Resumed { by } => format!("goes on, by {by}"),
         Event::ControlApplied { control, by } => format!("{} by {by}", control.kind()),
         Event::RunFinished { verdict, next } => match verdict {
-            Verdict::Succeeded => format!(
+            RunVerdict::Succeeded => format!(
                 "{ok} {}: every box was proved again on the pushed commit\n         next: {next}",
                 paint(GREEN, "succeeded")
             ),
-            Verdict::Failed { reason } => {
-                format!("{bad} {}: {}\n         next: {next}", paint(RED, "failed"), one_line(&reason.words(), WIDTH))
+            RunVerdict::Failed { reason } => {
+                format!(
+                    "{bad} {}: {}\n         next: {next}",
+                    paint(RED, "failed"),
+                    one_line(&reason.describe(), WIDTH)
+                )
             }
-            Verdict::Stopped { reason } => {
-                format!("{warn} stopped: {}\n         next: {next}", one_line(&reason.words(), WIDTH))
+            RunVerdict::Stopped { reason } => {
+                format!("{warn} stopped: {}\n         next: {next}", one_line(&reason.describe(), WIDTH))
             }
         },
     })
 }
 
-fn counted(count: u32, what: &str) -> String {
+fn pluralize(count: u32, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-fn verdict(verdict: BaselineVerdict) -> &'static str {
+fn verdict_text(verdict: BaselineVerdict) -> &'static str {
     match verdict {
         BaselineVerdict::Red => "red",
         BaselineVerdict::Vacuous => "passes already",

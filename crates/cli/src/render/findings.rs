@@ -3,23 +3,23 @@
 use std::path::Path;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
-use ralph_core::lint::{Finding, Severity};
-use ralph_core::text::plain;
+use ralph_core::lint::{LintFinding, Severity};
+use ralph_core::text::strip_control;
 
 use crate::ui::{RED, Ui, YELLOW, paint};
 
 /// Shows each finding with its place, one sentence and one fix.
-pub(crate) fn tell(findings: &[Finding], source: &str, path: &Path, ui: &mut Ui) {
+pub(crate) fn print_findings(findings: &[LintFinding], source: &str, path: &Path, ui: &mut Ui) {
     for finding in findings {
-        ui.say(&shown(finding, source, path));
+        ui.print_message(&render_finding(finding, source, path));
     }
 }
 
-fn shown(finding: &Finding, source: &str, path: &Path) -> String {
+fn render_finding(finding: &LintFinding, source: &str, path: &Path) -> String {
     let code = finding.rule.code();
     let fits = finding
         .span
-        .filter(|span| source.get(span.start..span.end).is_some() && plain(source) == source.replace('\r', ""));
+        .filter(|span| source.get(span.start..span.end).is_some() && strip_control(source) == source.replace('\r', ""));
     let Some(span) = fits else {
         let (style, word) = match finding.severity {
             Severity::Error => (RED, "error"),

@@ -1,11 +1,11 @@
 //! Results into words.
 
-pub(crate) mod awaited;
 pub(crate) mod events;
 pub(crate) mod findings;
+pub(crate) mod waiting;
 
 /// Draws scores between 0 and 1 as a row of bars.
-pub(crate) fn spark(scores: &[f64]) -> String {
+pub(crate) fn sparkline(scores: &[f64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let bar = |score: &f64| {
         let at = (score.clamp(0.0, 1.0) * 7.0).round();
@@ -15,17 +15,18 @@ pub(crate) fn spark(scores: &[f64]) -> String {
 }
 
 /// Lays rows out in columns; the last column is never padded.
-pub(crate) fn columns(rows: &[Vec<String>]) -> Vec<String> {
+pub(crate) fn align_columns(rows: &[Vec<String>]) -> Vec<String> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width =
-        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| shown(cell)).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| visible_width(cell)).max().unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..count).map(width).collect();
     let lay = |row: &Vec<String>| {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             line.push_str(cell);
             if column + 1 < row.len() {
-                let pad = widths.get(column).copied().unwrap_or(0).saturating_sub(shown(cell)) + 2;
+                let pad = widths.get(column).copied().unwrap_or(0).saturating_sub(visible_width(cell)) + 2;
                 line.extend(std::iter::repeat_n(' ', pad));
             }
         }
@@ -35,8 +36,8 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> Vec<String> {
 }
 
 /// Counts the characters a cell shows, colours aside.
-fn shown(cell: &str) -> usize {
-    ralph_core::text::plain(cell).chars().count()
+fn visible_width(cell: &str) -> usize {
+    ralph_core::text::strip_control(cell).chars().count()
 }
 
 #[cfg(test)]
@@ -45,13 +46,13 @@ mod tests {
 
     #[test]
     fn sparks() {
-        assert_eq!(spark(&[0.0, 0.3, 0.5, 1.0, 9.0]), "▁▃▅██");
-        assert_eq!(spark(&[]), "");
+        assert_eq!(sparkline(&[0.0, 0.3, 0.5, 1.0, 9.0]), "▁▃▅██");
+        assert_eq!(sparkline(&[]), "");
     }
 
     #[test]
     fn laid_out() {
         let rows = vec![vec!["a".to_owned(), "b".to_owned()], vec!["ccc".to_owned(), "d".to_owned()]];
-        assert_eq!(columns(&rows), ["a    b", "ccc  d"]);
+        assert_eq!(align_columns(&rows), ["a    b", "ccc  d"]);
     }
 }

@@ -6,91 +6,91 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ralph_core::control::Control;
-use ralph_core::exit::Exit;
-use ralph_engine::run::proposals;
-use ralph_engine::store::Folder;
+use ralph_core::exit::RalphExitCode;
+use ralph_engine::run::read_proposals;
+use ralph_engine::store::RunFolder;
 use ratatui::crossterm::event::{Event, KeyEventKind};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::ask::Asker;
-use super::model::{Effect, Heard, Leave, Model};
-use super::screen::{Keys, Screen};
-use super::tail::Tail;
-use crate::error::{Failure, Outcome};
+use super::control_sender::WatchControlSender;
+use super::event_tail::EventTail;
+use super::model::{WatchEffect, WatchExit, WatchMessage, WatchModel};
+use super::terminal::{KeyReader, TerminalScreen};
+use crate::error::{CliError, CliResult};
 
 /// How often the file is looked at while nothing is typed.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long reading a long history may keep the screen waiting.
-const SLICE: Duration = Duration::from_millis(50);
+const READ_BUDGET: Duration = Duration::from_millis(50);
 
 /// How often it is asked whether somebody drives the run.
-const CHECK: Duration = Duration::from_secs(1);
+const LIVENESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A run that said something this recently is driven: asking would take its lock for a moment.
 const RECENT_MS: u64 = 2000;
 
 /// How long leaving waits for a control to reach a live run.
-const TELL: Duration = Duration::from_millis(300);
+const SEND_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// How long leaving waits for what was asked of a run at rest.
-const FINISH: Duration = Duration::from_secs(5);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Shows a run until somebody leaves.
-pub(crate) async fn watch(folder: &Folder, colour: bool) -> Outcome {
+pub(crate) async fn watch(folder: &RunFolder, colour: bool) -> CliResult {
     let cannot = |error: io::Error| {
-        Failure::new(Exit::NotReady, "could not draw on this terminal")
-            .because(&error)
+        CliError::new(RalphExitCode::NotReady, "could not draw on this terminal")
+            .with_cause(&error)
             .hint(format!("ralph logs -f {}", folder.id()))
     };
     let listen = |kind: SignalKind| signal(kind).map_err(cannot);
     let mut ends = [listen(SignalKind::terminate())?, listen(SignalKind::hangup())?, listen(SignalKind::interrupt())?];
-    let mut world = World::new(folder, colour);
-    let mut screen = Screen::take().map_err(cannot)?;
-    let (keys, mut typed) = Keys::listen();
+    let mut world = WatchApp::new(folder, colour);
+    let mut screen = TerminalScreen::open().map_err(cannot)?;
+    let (keys, mut typed) = KeyReader::spawn();
     let leave = loop {
-        let more = world.look();
-        world.hear(Heard::Resized(screen.size().map_err(cannot)?));
+        let more = world.poll();
+        world.update(WatchMessage::Resized(screen.size().map_err(cannot)?));
         screen.draw(&world.model).map_err(cannot)?;
-        let wait = if more { Duration::ZERO } else { LOOK };
+        let wait = if more { Duration::ZERO } else { POLL_INTERVAL };
         let effect = tokio::select! {
             // Keys first: a long history does not make the keyboard deaf.
             biased;
-            signal = any(&mut ends) => {
+            signal = any_signal(&mut ends) => {
                 tracing::debug!(signal, "leaving");
-                break Leave::Interrupted;
+                break WatchExit::Interrupted;
             }
             event = typed.recv() => match event {
-                Some(event) => world.event(event),
+                Some(event) => world.handle_terminal_event(event),
                 None => {
                     tracing::debug!("the terminal is gone");
-                    break Leave::Interrupted;
+                    break WatchExit::Interrupted;
                 }
             },
-            Some(answer) = world.asks.join_next(), if !world.asks.is_empty() => world.answered(answer),
+            Some(answer) = world.pending_answers.join_next(), if !world.pending_answers.is_empty() => world.handle_answer(answer),
             () = sleep(wait) => None,
         };
         match effect {
             None => (),
-            Some(Effect::Leave(leave)) => break leave,
-            Some(Effect::Suspend) => screen.suspend().map_err(cannot)?,
-            Some(Effect::Proposals) => world.proposals(),
-            Some(Effect::Ask(control)) => world.ask(control),
-            Some(Effect::GoOn) => world.ask(Control::Resume),
+            Some(WatchEffect::Exit(leave)) => break leave,
+            Some(WatchEffect::Suspend) => screen.suspend().map_err(cannot)?,
+            Some(WatchEffect::LoadProposals) => world.load_proposals(),
+            Some(WatchEffect::Send(control)) => world.send_control(control),
+            Some(WatchEffect::ResumeRun) => world.send_control(Control::Resume),
         }
     };
     drop(screen);
     drop(keys);
     world.finish().await;
     Ok(match leave {
-        Leave::Asked => Exit::Success,
-        Leave::Interrupted => Exit::Interrupted,
+        WatchExit::Requested => RalphExitCode::Success,
+        WatchExit::Interrupted => RalphExitCode::Interrupted,
     })
 }
 
-async fn any(signals: &mut [Signal; 3]) -> &'static str {
+async fn any_signal(signals: &mut [Signal; 3]) -> &'static str {
     let [terminate, hangup, interrupt] = signals;
     tokio::select! {
         _ = terminate.recv() => "terminate",
@@ -99,96 +99,99 @@ async fn any(signals: &mut [Signal; 3]) -> &'static str {
     }
 }
 
-type Answer = (&'static str, Result<(), String>);
+type ControlAnswer = (&'static str, Result<(), String>);
 
 /// The model and what it looks at.
-struct World {
-    model: Model,
-    folder: Folder,
-    tail: Tail,
+struct WatchApp {
+    model: WatchModel,
+    folder: RunFolder,
+    tail: EventTail,
     checked: Option<Instant>,
-    asker: Asker,
+    sender: WatchControlSender,
     /// What was asked and is not answered; that may take as long as an action.
-    asks: JoinSet<Answer>,
+    pending_answers: JoinSet<ControlAnswer>,
 }
 
-impl World {
-    fn new(folder: &Folder, colour: bool) -> Self {
+impl WatchApp {
+    fn new(folder: &RunFolder, colour: bool) -> Self {
         Self {
-            model: Model::new(&folder.id(), Timestamp::now(), TimeZone::system(), colour),
-            asker: Asker::new(folder),
+            model: WatchModel::new(&folder.id(), Timestamp::now(), TimeZone::system(), colour),
+            sender: WatchControlSender::new(folder),
             folder: folder.clone(),
-            tail: Tail::of(folder),
+            tail: EventTail::new(folder),
             checked: None,
-            asks: JoinSet::new(),
+            pending_answers: JoinSet::new(),
         }
     }
 
-    fn hear(&mut self, heard: Heard) -> Option<Effect> {
+    fn update(&mut self, heard: WatchMessage) -> Option<WatchEffect> {
         self.model.update(heard)
     }
 
     /// Takes in what is new; `true` when there was too much for one turn.
-    fn look(&mut self) -> bool {
-        self.hear(Heard::Tick { now: Timestamp::now() });
-        let more = self.read();
-        if !more && self.checked.is_none_or(|at| at.elapsed() >= CHECK) {
+    fn poll(&mut self) -> bool {
+        self.update(WatchMessage::Tick { now: Timestamp::now() });
+        let more = self.read_events();
+        if !more && self.checked.is_none_or(|at| at.elapsed() >= LIVENESS_INTERVAL) {
             self.checked = Some(Instant::now());
-            self.check();
+            self.check_liveness();
         }
         more
     }
 
-    fn read(&mut self) -> bool {
-        self.tail.read(&mut self.model, SLICE)
+    fn read_events(&mut self) -> bool {
+        self.tail.read(&mut self.model, READ_BUDGET)
     }
 
-    fn check(&mut self) {
+    fn check_liveness(&mut self) {
         if !self.folder.path().exists() {
-            self.hear(Heard::Gone);
+            self.update(WatchMessage::FolderGone);
             return;
         }
-        let silent = |model: &Model| {
-            model.state.as_ref().is_some_and(|state| state.status.active() && model.since(state.last_at) >= RECENT_MS)
+        let silent = |model: &WatchModel| {
+            model
+                .state
+                .as_ref()
+                .is_some_and(|state| state.status.is_active() && model.elapsed_ms(state.last_at) >= RECENT_MS)
         };
         if silent(&self.model) {
-            let driven = self.folder.in_use();
-            self.hear(Heard::Driven(driven));
+            let driven = self.folder.is_locked();
+            self.update(WatchMessage::Live(driven));
         }
     }
 
-    fn event(&mut self, event: Event) -> Option<Effect> {
+    fn handle_terminal_event(&mut self, event: Event) -> Option<WatchEffect> {
         match event {
-            Event::Key(key) if key.kind != KeyEventKind::Release => self.hear(Heard::Key(key)),
-            Event::Paste(text) => self.hear(Heard::Pasted(text)),
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.update(WatchMessage::Key(key)),
+            Event::Paste(text) => self.update(WatchMessage::Pasted(text)),
             // The size is asked for before every drawing.
             Event::Key(_) | Event::Resize(..) | Event::FocusGained | Event::FocusLost | Event::Mouse(_) => None,
         }
     }
 
-    fn proposals(&mut self) {
-        let book = proposals(&self.folder).map_err(|error| error.to_string());
-        self.hear(Heard::Proposals(book));
+    fn load_proposals(&mut self) {
+        let book = read_proposals(&self.folder).map_err(|error| error.to_string());
+        self.update(WatchMessage::Proposals(book));
     }
 
-    fn ask(&mut self, control: Control) {
-        let asker = self.asker.clone();
-        self.asks.spawn(async move { (control.kind(), asker.ask(control).await) });
+    fn send_control(&mut self, control: Control) {
+        let asker = self.sender.clone();
+        self.pending_answers.spawn(async move { (control.kind(), asker.send(control).await) });
     }
 
-    fn answered(&mut self, answer: Result<Answer, tokio::task::JoinError>) -> Option<Effect> {
+    fn handle_answer(&mut self, answer: Result<ControlAnswer, tokio::task::JoinError>) -> Option<WatchEffect> {
         // A task that panicked has given the screen back; drawing notices that.
         let (kind, outcome) = answer.ok()?;
         // The event is in the file before the answer is given.
-        self.read();
-        self.hear(Heard::Answered { kind, outcome })
+        self.read_events();
+        self.update(WatchMessage::Answered { kind, outcome })
     }
 
     /// Waits for what is being done to a run at rest. A live one only has to hear what was asked; it answers by events.
     async fn finish(mut self) {
-        let all = async { while self.asks.join_next().await.is_some() {} };
-        let _ = timeout(TELL, all).await;
+        let all = async { while self.pending_answers.join_next().await.is_some() {} };
+        let _ = timeout(SEND_TIMEOUT, all).await;
         // What takes longer is put down as if its process had been killed, which a run survives.
-        let _ = timeout(FINISH, self.asker.idle()).await;
+        let _ = timeout(FINISH_TIMEOUT, self.sender.wait_idle()).await;
     }
 }

@@ -1,21 +1,21 @@
 //! What each iteration came to: one row for each, folded from its events.
 
 use jiff::Timestamp;
-use ralph_core::event::{Ended, Event, Line};
-use ralph_core::money::Micros;
+use ralph_core::event::{Event, EventLine, IterationOutcome};
+use ralph_core::money::MicroUsd;
 
 /// How many iterations are kept to look at.
-const KEPT: usize = 2000;
+const MAX_ROWS: usize = 2000;
 
 /// One iteration as a row.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Row {
+pub(super) struct IterationRow {
     pub(super) n: u32,
     pub(super) profile: String,
     pub(super) began: Timestamp,
     /// How it ended and when; `None` while it is under way.
-    pub(super) ended: Option<(Ended, Timestamp)>,
-    pub(super) cost: Micros,
+    pub(super) ended: Option<(IterationOutcome, Timestamp)>,
+    pub(super) cost: MicroUsd,
     pub(super) score: Option<f64>,
     /// Boxes that were verified in it for the first time.
     pub(super) boxes: u32,
@@ -23,46 +23,54 @@ pub(super) struct Row {
 
 /// All rows, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Rows(Vec<Row>);
+pub(super) struct IterationTable(Vec<IterationRow>);
 
-impl Rows {
-    pub(super) fn fold(&mut self, line: &Line) {
+impl IterationTable {
+    pub(super) fn fold(&mut self, line: &EventLine) {
         match &line.event {
             Event::IterationStarted { n, profile, .. } => self.begin(*n, profile, line.at),
-            Event::ModelCalled { n, cost, .. } => self.with(*n, |row| row.cost += *cost),
-            Event::IterationFinished { n, outcome, sample, .. } => self.with(*n, |row| {
+            Event::ModelCalled { n, cost, .. } => self.update_row(*n, |row| row.cost += *cost),
+            Event::IterationFinished { n, outcome, sample, .. } => self.update_row(*n, |row| {
                 row.ended = Some((*outcome, line.at));
                 row.boxes = sample.newly_verified;
             }),
-            Event::GutterScored { n, score } => self.with(*n, |row| row.score = Some(score.total)),
+            Event::GutterScored { n, score } => self.update_row(*n, |row| row.score = Some(score.total)),
             _ => (),
         }
     }
 
     fn begin(&mut self, n: u32, profile: &str, at: Timestamp) {
         // One that is begun again has cost what it has cost.
-        let cost = self.0.iter().rev().find(|row| row.n == n).map_or(Micros::ZERO, |row| row.cost);
+        let cost = self.0.iter().rev().find(|row| row.n == n).map_or(MicroUsd::ZERO, |row| row.cost);
         while self.0.last().is_some_and(|row| row.n >= n) {
             self.0.pop();
         }
-        if self.0.len() == KEPT {
+        if self.0.len() == MAX_ROWS {
             self.0.remove(0);
         }
-        self.0.push(Row { n, profile: profile.to_owned(), began: at, ended: None, cost, score: None, boxes: 0 });
+        self.0.push(IterationRow {
+            n,
+            profile: profile.to_owned(),
+            began: at,
+            ended: None,
+            cost,
+            score: None,
+            boxes: 0,
+        });
     }
 
-    fn with(&mut self, n: u32, change: impl FnOnce(&mut Row)) {
+    fn update_row(&mut self, n: u32, change: impl FnOnce(&mut IterationRow)) {
         if let Some(row) = self.0.iter_mut().rev().find(|row| row.n == n) {
             change(row);
         }
     }
 
-    pub(super) fn all(&self) -> &[Row] {
+    pub(super) fn all(&self) -> &[IterationRow] {
         &self.0
     }
 
     /// Returns the iterations that began with another profile than the one before.
-    pub(super) fn swaps(&self) -> Vec<u32> {
+    pub(super) fn profile_changes(&self) -> Vec<u32> {
         self.0.windows(2).filter(|two| two[0].profile != two[1].profile).map(|two| two[1].n).collect()
     }
 }

@@ -3,14 +3,14 @@
 use ralph_core::control::Control;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::model::{Choice, Effect, Item, Leave, Mode, Model, Panel};
+use super::model::{ChoiceItem, ChoiceKind, InputMode, Panel, WatchEffect, WatchExit, WatchModel};
 use super::text;
 
 /// The longest note that can be typed, in bytes.
-const LONGEST: usize = 2000;
+const MAX_NOTE_BYTES: usize = 2000;
 
 /// The keys, with a short word for the footer (none: only in the help) and a sentence for the help.
-pub(super) const KEYS: &[(&str, &str, &str)] = &[
+pub(super) const KEY_BINDINGS: &[(&str, &str, &str)] = &[
     ("p", "pause", "pause after the action under way; resume a run that rests"),
     ("r", "rotate", "start the next iteration with a fresh look"),
     ("s", "stop", "stop for good and keep the commits; asks once"),
@@ -27,45 +27,47 @@ pub(super) const KEYS: &[(&str, &str, &str)] = &[
 ];
 
 /// Finds out what a key means where the screen stands, and does it.
-pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
+pub(super) fn handle_key(model: &mut WatchModel, key: KeyEvent) -> Option<WatchEffect> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
-        KeyCode::Char('c') if control => return Some(Effect::Leave(Leave::Interrupted)),
-        KeyCode::Char('z') if control => return Some(Effect::Suspend),
+        KeyCode::Char('c') if control => return Some(WatchEffect::Exit(WatchExit::Interrupted)),
+        KeyCode::Char('z') if control => return Some(WatchEffect::Suspend),
         _ => (),
     }
-    match std::mem::replace(&mut model.mode, Mode::Look) {
-        Mode::Look if control => None,
-        Mode::Look => look(model, key.code),
+    match std::mem::replace(&mut model.mode, InputMode::Browse) {
+        InputMode::Browse if control => None,
+        InputMode::Browse => handle_browse_key(model, key.code),
         // Whatever is pressed closes the page.
-        Mode::Help => None,
-        Mode::Stop => (key.code == KeyCode::Char('y') && !control).then(|| model.ask(Control::Stop)).flatten(),
-        Mode::Words { what, text } => words(model, what, text, key.code, control),
-        Mode::Choose { what, items, at } => choose(model, what, items, at, key.code),
+        InputMode::Help => None,
+        InputMode::ConfirmStop => {
+            (key.code == KeyCode::Char('y') && !control).then(|| model.request_control(Control::Stop)).flatten()
+        }
+        InputMode::EnterText { what, text } => handle_text_key(model, what, text, key.code, control),
+        InputMode::Choose { what, items, at } => handle_choice_key(model, what, items, at, key.code),
     }
 }
 
-fn look(model: &mut Model, code: KeyCode) -> Option<Effect> {
-    model.asked.seen();
-    let page = isize::try_from(model.page()).unwrap_or(1);
+fn handle_browse_key(model: &mut WatchModel, code: KeyCode) -> Option<WatchEffect> {
+    model.controls.dismiss_notice();
+    let page = isize::try_from(model.log_page_rows()).unwrap_or(1);
     match code {
-        KeyCode::Char('q') | KeyCode::Esc => return Some(Effect::Leave(Leave::Asked)),
-        KeyCode::Char('?') | KeyCode::F(1) => model.mode = Mode::Help,
+        KeyCode::Char('q') | KeyCode::Esc => return Some(WatchEffect::Exit(WatchExit::Requested)),
+        KeyCode::Char('?') | KeyCode::F(1) => model.mode = InputMode::Help,
         KeyCode::Char('p') => return model.pause_or_resume(),
-        KeyCode::Char('r') => return model.ask(Control::Rotate { why: None }),
-        KeyCode::Char('s') => model.mode = Mode::Stop,
-        KeyCode::Char('n') => model.mode = Mode::Words { what: Words::Note, text: String::new() },
-        KeyCode::Char('g') => model.mode = Mode::Words { what: Words::Guardrail, text: String::new() },
-        KeyCode::Char('d') => return model.ask(Control::Diagnose),
+        KeyCode::Char('r') => return model.request_control(Control::Rotate { why: None }),
+        KeyCode::Char('s') => model.mode = InputMode::ConfirmStop,
+        KeyCode::Char('n') => model.mode = InputMode::EnterText { what: TextPrompt::Note, text: String::new() },
+        KeyCode::Char('g') => model.mode = InputMode::EnterText { what: TextPrompt::Guardrail, text: String::new() },
+        KeyCode::Char('d') => return model.request_control(Control::Diagnose),
         KeyCode::Char('f') => model.offer_profiles(),
         KeyCode::Char('a') => return model.offer_proposals(),
-        KeyCode::Tab => model.alone = Panel::after(model.alone),
-        KeyCode::BackTab => model.alone = Panel::before(model.alone),
-        KeyCode::Up | KeyCode::Char('k') => model.log.scroll(-1, model.page()),
-        KeyCode::Down | KeyCode::Char('j') => model.log.scroll(1, model.page()),
-        KeyCode::PageUp => model.log.scroll(1 - page, model.page()),
-        KeyCode::PageDown | KeyCode::Char(' ') => model.log.scroll(page - 1, model.page()),
-        KeyCode::Home => model.log.scroll(isize::MIN, model.page()),
+        KeyCode::Tab => model.maximized = Panel::after(model.maximized),
+        KeyCode::BackTab => model.maximized = Panel::before(model.maximized),
+        KeyCode::Up | KeyCode::Char('k') => model.log.scroll(-1, model.log_page_rows()),
+        KeyCode::Down | KeyCode::Char('j') => model.log.scroll(1, model.log_page_rows()),
+        KeyCode::PageUp => model.log.scroll(1 - page, model.log_page_rows()),
+        KeyCode::PageDown | KeyCode::Char(' ') => model.log.scroll(page - 1, model.log_page_rows()),
+        KeyCode::Home => model.log.scroll(isize::MIN, model.log_page_rows()),
         KeyCode::End | KeyCode::Char('G') => model.log.follow(),
         _ => (),
     }
@@ -74,20 +76,26 @@ fn look(model: &mut Model, code: KeyCode) -> Option<Effect> {
 
 /// What is being typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Words {
+pub(super) enum TextPrompt {
     Note,
     Guardrail,
 }
 
-fn words(model: &mut Model, what: Words, mut typed: String, code: KeyCode, control: bool) -> Option<Effect> {
+fn handle_text_key(
+    model: &mut WatchModel,
+    what: TextPrompt,
+    mut typed: String,
+    code: KeyCode,
+    control: bool,
+) -> Option<WatchEffect> {
     match code {
         KeyCode::Esc => return None,
         KeyCode::Enter if typed.trim().is_empty() => return None,
         KeyCode::Enter => {
             let text = typed.trim().to_owned();
-            return model.ask(match what {
-                Words::Note => Control::Note { text },
-                Words::Guardrail => Control::Guardrail { text },
+            return model.request_control(match what {
+                TextPrompt::Note => Control::Note { text },
+                TextPrompt::Guardrail => Control::Guardrail { text },
             });
         }
         KeyCode::Backspace => drop(typed.pop()),
@@ -96,31 +104,37 @@ fn words(model: &mut Model, what: Words, mut typed: String, code: KeyCode, contr
             typed.truncate(typed.trim_end().len());
             typed.truncate(typed.rfind(' ').map_or(0, |at| at + 1));
         }
-        KeyCode::Char(c) if !control && typed.len() < LONGEST => typed.push(c),
+        KeyCode::Char(c) if !control && typed.len() < MAX_NOTE_BYTES => typed.push(c),
         _ => (),
     }
-    model.mode = Mode::Words { what, text: typed };
+    model.mode = InputMode::EnterText { what, text: typed };
     None
 }
 
 /// Takes what was pasted. Outside a line that is being typed it means nothing: its letters are not keys.
-pub(super) fn paste(model: &mut Model, pasted: &str) {
-    if let Mode::Words { text, .. } = &mut model.mode {
-        let room = LONGEST.saturating_sub(text.len());
-        text.push_str(ralph_core::text::head(&text::line(pasted), room));
+pub(super) fn handle_paste(model: &mut WatchModel, pasted: &str) {
+    if let InputMode::EnterText { text, .. } = &mut model.mode {
+        let room = MAX_NOTE_BYTES.saturating_sub(text.len());
+        text.push_str(ralph_core::text::head(&text::single_line(pasted), room));
     }
 }
 
-fn choose(model: &mut Model, what: Choice, items: Vec<Item>, at: usize, code: KeyCode) -> Option<Effect> {
+fn handle_choice_key(
+    model: &mut WatchModel,
+    what: ChoiceKind,
+    items: Vec<ChoiceItem>,
+    at: usize,
+    code: KeyCode,
+) -> Option<WatchEffect> {
     let last = items.len().saturating_sub(1);
     let at = match code {
         KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
         KeyCode::Down | KeyCode::Char('j') => (at + 1).min(last),
         KeyCode::Char(c @ '1'..='9') => (c as usize - '1' as usize).min(last),
-        KeyCode::Enter => return items.into_iter().nth(at).and_then(|item| model.ask(item.control)),
+        KeyCode::Enter => return items.into_iter().nth(at).and_then(|item| model.request_control(item.control)),
         KeyCode::Esc | KeyCode::Char('q') => return None,
         _ => at,
     };
-    model.mode = Mode::Choose { what, items, at };
+    model.mode = InputMode::Choose { what, items, at };
     None
 }

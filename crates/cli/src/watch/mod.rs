@@ -4,21 +4,21 @@
 //! and [`ask`] touch the world.
 
 mod app;
-mod ask;
-mod burn;
+mod control_sender;
 mod draw;
+mod event_tail;
 mod iterations;
 mod keys;
-mod log;
+mod layout;
+mod log_panel;
 mod model;
-mod pending;
-mod plan;
-mod screen;
-mod tail;
+mod pending_controls;
+mod spend_history;
+mod terminal;
 mod text;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use app::watch;
-pub(crate) use screen::drawable;
+pub(crate) use terminal::can_draw;

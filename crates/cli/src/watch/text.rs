@@ -1,21 +1,21 @@
 //! Text that fits: one safe line, measured by the columns it takes on a screen, and numbers as people say them.
 
-use ralph_core::money::Micros;
-use ralph_core::text::{head, plain};
+use ralph_core::money::MicroUsd;
+use ralph_core::text::{head, strip_control};
 use ratatui::text::Span;
 
 /// No screen shows more of one text than this many bytes.
-const LONGEST: usize = 4096;
+const MAX_TEXT_BYTES: usize = 4096;
 
 /// Makes one line of text that an agent may have written: no escapes, no line ends, and nothing that takes no column of
 /// its own, because that is what screens disagree about.
-pub(super) fn line(text: &str) -> String {
-    let flat = plain(head(text, LONGEST));
+pub(super) fn single_line(text: &str) -> String {
+    let flat = strip_control(head(text, MAX_TEXT_BYTES));
     let mut out = String::with_capacity(flat.len());
     for c in flat.chars() {
         if c.is_whitespace() {
             out.push(' ');
-        } else if columns_of(c) > 0 {
+        } else if char_width(c) > 0 {
             out.push(c);
         }
     }
@@ -24,23 +24,23 @@ pub(super) fn line(text: &str) -> String {
 }
 
 /// Counts the columns a text takes.
-pub(super) fn columns(text: &str) -> usize {
-    text.chars().map(columns_of).sum()
+pub(super) fn display_width(text: &str) -> usize {
+    text.chars().map(char_width).sum()
 }
 
-fn columns_of(c: char) -> usize {
+fn char_width(c: char) -> usize {
     if c.is_ascii() { usize::from(!c.is_ascii_control()) } else { Span::raw(&*c.encode_utf8(&mut [0; 4])).width() }
 }
 
 /// Cuts a text to at most so many columns; what was cut is marked.
-pub(super) fn cut(text: &str, width: usize) -> String {
-    if columns(text) <= width {
+pub(super) fn truncate(text: &str, width: usize) -> String {
+    if display_width(text) <= width {
         return text.to_owned();
     }
     let mut out = String::new();
     let mut used = 1;
     for c in text.chars() {
-        used += columns_of(c);
+        used += char_width(c);
         if used > width {
             break;
         }
@@ -53,9 +53,9 @@ pub(super) fn cut(text: &str, width: usize) -> String {
 }
 
 /// Keeps the end of a text, for a line that is being typed.
-pub(super) fn tail(text: &str, width: usize) -> String {
+pub(super) fn truncate_start(text: &str, width: usize) -> String {
     let mut used = 0;
-    let mut kept: Vec<char> = text.chars().rev().take_while(|c| fits(&mut used, columns_of(*c), width)).collect();
+    let mut kept: Vec<char> = text.chars().rev().take_while(|c| fits(&mut used, char_width(*c), width)).collect();
     kept.reverse();
     kept.into_iter().collect()
 }
@@ -73,7 +73,7 @@ pub(super) fn wrap(text: &str, width: usize, most: usize) -> Vec<String> {
         let last = lines.len() >= most;
         let Some(open) = lines.last_mut() else { break };
         let gap = usize::from(!open.is_empty());
-        if open.is_empty() || columns(open) + gap + columns(word) <= width {
+        if open.is_empty() || display_width(open) + gap + display_width(word) <= width {
             open.push_str(if gap == 1 { " " } else { "" });
             open.push_str(word);
             words.next();
@@ -85,7 +85,7 @@ pub(super) fn wrap(text: &str, width: usize, most: usize) -> Vec<String> {
             lines.push(String::new());
         }
     }
-    lines.iter().map(|line| cut(line, width)).collect()
+    lines.iter().map(|line| truncate(line, width)).collect()
 }
 
 /// Draws a share between 0 and 1 as the filled part of a bar, to an eighth of a column; something is never nothing.
@@ -98,20 +98,20 @@ pub(super) fn bar(share: f64, width: usize) -> String {
 }
 
 /// Cuts or pads a text to exactly so many columns.
-pub(super) fn left(text: &str, width: usize) -> String {
-    let cut = cut(text, width);
-    let pad = width.saturating_sub(columns(&cut));
+pub(super) fn align_left(text: &str, width: usize) -> String {
+    let cut = truncate(text, width);
+    let pad = width.saturating_sub(display_width(&cut));
     cut + &" ".repeat(pad)
 }
 
 /// The same, with the text at the right.
-pub(super) fn right(text: &str, width: usize) -> String {
-    let cut = cut(text, width);
-    " ".repeat(width.saturating_sub(columns(&cut))) + &cut
+pub(super) fn align_right(text: &str, width: usize) -> String {
+    let cut = truncate(text, width);
+    " ".repeat(width.saturating_sub(display_width(&cut))) + &cut
 }
 
 /// Writes a duration in at most six characters.
-pub(super) fn clock(ms: u64) -> String {
+pub(super) fn format_duration(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -122,17 +122,17 @@ pub(super) fn clock(ms: u64) -> String {
 }
 
 /// Writes a limit of time without what is nothing.
-pub(super) fn span(ms: u64) -> String {
+pub(super) fn format_time_limit(ms: u64) -> String {
     let minutes = ms / 60_000;
     match (ms % 60_000, minutes % 60) {
         (0, 0) if minutes > 0 => format!("{}h", minutes / 60),
         (0, _) if minutes < 60 => format!("{minutes}m"),
-        _ => clock(ms),
+        _ => format_duration(ms),
     }
 }
 
 /// Writes money in at most seven characters where that is possible.
-pub(super) fn money(amount: Micros) -> String {
+pub(super) fn format_money(amount: MicroUsd) -> String {
     match amount.0 {
         0 => "$0".to_owned(),
         1..50 => "<$.0001".to_owned(),
@@ -143,7 +143,7 @@ pub(super) fn money(amount: Micros) -> String {
 }
 
 /// Writes a count in at most five characters where that is possible.
-pub(super) fn count(count: u64) -> String {
+pub(super) fn format_count(count: u64) -> String {
     match count {
         0..10_000 => count.to_string(),
         10_000..1_000_000 => format!("{}k", count / 1000),
@@ -152,7 +152,7 @@ pub(super) fn count(count: u64) -> String {
 }
 
 /// Writes `1 box`, `2 boxes`.
-pub(super) fn several(count: usize, one: &str, many: &str) -> String {
+pub(super) fn pluralize(count: usize, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
@@ -169,7 +169,7 @@ mod tests {
             ("zero\u{200b}width\u{200d} e\u{301}", "zerowidth e"),
             ("turn\u{202e}ed\u{2028}line", "turned line"),
         ] {
-            assert_eq!(line(text), want, "{text:?}");
+            assert_eq!(single_line(text), want, "{text:?}");
         }
     }
 
@@ -183,10 +183,10 @@ mod tests {
             ("a", 0, ""),
             ("", 0, ""),
         ] {
-            assert_eq!(cut(text, width), want, "{text} in {width}");
+            assert_eq!(truncate(text, width), want, "{text} in {width}");
         }
-        assert_eq!((left("ab", 4), right("ab", 4)), ("ab  ".to_owned(), "  ab".to_owned()));
-        assert_eq!((tail("abcdef", 3), tail("日本", 3)), ("def".to_owned(), "本".to_owned()));
+        assert_eq!((align_left("ab", 4), align_right("ab", 4)), ("ab  ".to_owned(), "  ab".to_owned()));
+        assert_eq!((truncate_start("abcdef", 3), truncate_start("日本", 3)), ("def".to_owned(), "本".to_owned()));
     }
 
     #[test]
@@ -214,10 +214,10 @@ mod tests {
     #[test]
     fn numbers() {
         for (ms, want) in [(999, "0s"), (41_000, "41s"), (72_000, "1m12s"), (3_900_000, "1h05m"), (400_000_000, "4d")] {
-            assert_eq!(clock(ms), want);
+            assert_eq!(format_duration(ms), want);
         }
         for (ms, want) in [(7_200_000, "2h"), (1_800_000, "30m"), (5_400_000, "1h30m"), (1500, "1s"), (0, "0m")] {
-            assert_eq!(span(ms), want);
+            assert_eq!(format_time_limit(ms), want);
         }
         for (micros, want) in [
             (0, "$0"),
@@ -227,10 +227,10 @@ mod tests {
             (10_000_000, "$10"),
             (2_000_000_000, "$2000"),
         ] {
-            assert_eq!(money(Micros(micros)), want);
+            assert_eq!(format_money(MicroUsd(micros)), want);
         }
         for (number, want) in [(9999, "9999"), (12_345, "12k"), (2_500_000, "2.5M")] {
-            assert_eq!(count(number), want);
+            assert_eq!(format_count(number), want);
         }
     }
 }

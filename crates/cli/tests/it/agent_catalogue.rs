@@ -6,27 +6,27 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Output;
 
-use ralph_core::agent::{self, Ended, Outcome, Session, judge};
-use ralph_core::profile::Wire;
-use ralph_testkit::home::Home;
-use ralph_testkit::llm::{Script, Server, Turn};
+use ralph_core::agent::{self, AgentSessionEnd, AgentSessionParams, SessionOutcome, classify_session_end};
+use ralph_core::profile::ProviderProtocol;
+use ralph_testkit::home::TestHome;
+use ralph_testkit::llm::{FakeModelScript, FakeModelServer, ScriptedTurn};
 use serde_json::{Value, json};
 
-use crate::cell::{Cell, must};
-use crate::registries::{Machine, npm};
+use crate::package_registries::{RegistryFixture, npm};
+use crate::secret_search::{SandboxExecProcess, report_not_run};
 
 fn text(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
-fn ralph(home: &Home, args: &[&str]) -> (Option<i32>, String) {
+fn ralph(home: &TestHome, args: &[&str]) -> (Option<i32>, String) {
     let out = home.command(env!("CARGO_BIN_EXE_ralph")).args(args).output().unwrap();
     (out.status.code(), text(&out))
 }
 
 #[test]
-fn what_there_is() {
-    let home = Home::new();
+fn agents_are_listed() {
+    let home = TestHome::new();
     // A program of one's own, alone in its place.
     let bin = home.root().join("own bin");
     fs::create_dir_all(&bin).unwrap();
@@ -57,8 +57,8 @@ fn what_there_is() {
 }
 
 #[test]
-fn what_cannot_be_fetched() {
-    let home = Home::new();
+fn install_errors() {
+    let home = TestHome::new();
     for (args, want) in [
         (&["agent", "install", "codx"] as &[&str], ["there is no agent `codx`", "did you mean `codex`?"]),
         (&["agent", "install", "cursor"], ["`cursor` cannot be fetched by ralph", "cursor.com/cli"]),
@@ -77,8 +77,8 @@ fn what_cannot_be_fetched() {
 /// The real package, from the registry, through a cage, onto the shelf.
 #[test]
 fn codex_is_fetched() {
-    let Some(machine) = Machine::look(npm()) else { return };
-    let home = Home::new();
+    let Some(machine) = RegistryFixture::detect(npm()) else { return };
+    let home = TestHome::new();
     let run = |args: &[&str]| {
         let mut command = machine.ralph();
         let hermetic = home.command("true");
@@ -115,11 +115,11 @@ fn codex_is_fetched() {
 }
 
 /// Where the native program of a package is; `None`, told loudly, where it was not fetched.
-fn program(agent: &str) -> Option<PathBuf> {
+fn native_program(agent: &str) -> Option<PathBuf> {
     let modules = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/npm/node_modules");
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
-    let known = agent::named(agent).unwrap();
-    let pattern = known.native().unwrap().replace("{arch}", arch);
+    let known = agent::by_name(agent).unwrap();
+    let pattern = known.native_program().unwrap().replace("{arch}", arch);
     let place = match pattern.split_once("/*/") {
         None => modules.join(pattern),
         Some((before, after)) => {
@@ -130,27 +130,29 @@ fn program(agent: &str) -> Option<PathBuf> {
     if place.is_file() {
         return Some(place);
     }
-    must(&format!("the real `{agent}` was not tried: it is not in target/peers; run `cargo xtask test`"));
+    report_not_run(&format!("the real `{agent}` was not tried: it is not in target/peers; run `cargo xtask test`"));
     None
 }
 
 /// Starts an agent in a cage exactly as the catalogue says, with a prompt too long for a word of a command line.
 #[track_caller]
-fn works(name: &str, wire: Wire, profile: &str, key: (&str, &str), tool: (&str, Value)) {
-    let Some(program) = program(name) else { return };
+fn check_catalogue_agent(name: &str, wire: ProviderProtocol, profile: &str, key: (&str, &str), tool: (&str, Value)) {
+    let Some(program) = native_program(name) else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let turns = vec![Turn::tool(tool.0, tool.1), Turn::text("It is made.")];
-    let server = runtime.block_on(Server::builder().script(Script::new(turns)).expect_key(key.1).start()).unwrap();
-    let home = Home::new();
-    let version = if wire == Wire::Anthropic { "" } else { "/v1" };
+    let turns = vec![ScriptedTurn::tool(tool.0, tool.1), ScriptedTurn::text("It is made.")];
+    let server = runtime
+        .block_on(FakeModelServer::builder().script(FakeModelScript::new(turns)).expect_key(key.1).start())
+        .unwrap();
+    let home = TestHome::new();
+    let version = if wire == ProviderProtocol::Anthropic { "" } else { "/v1" };
     let (url, variable) = (server.url(), key.0);
     let models = format!(
         "profiles:\n  real:\n    litellm_model: \"{profile}\"\n    base_url: \"{url}{version}\"\n    api_key_env: {variable}\n"
     );
     home.config("models.yaml", &models);
     let prompt = format!("make the file\n{}", "and nothing else ".repeat(16 << 10));
-    let agent = agent::named(name).unwrap();
-    let start = agent.start(&Session {
+    let agent = agent::by_name(name).unwrap();
+    let start = agent.invocation(&AgentSessionParams {
         program: &format!("./{name}"),
         prompt: &prompt,
         prompt_file: "/workspace/prompt.md",
@@ -177,28 +179,28 @@ fn works(name: &str, wire: Wire, profile: &str, key: (&str, &str), tool: (&str, 
     let words: Vec<String> = start.argv.iter().map(|word| format!("'{word}'")).collect();
     writeln!(line, "{} < prompt.md; echo \"ended $?\"; cat made.txt", words.join(" ")).unwrap();
     let args = ["--profile", "real", "--max-cost", "5", "--copy", folder.path().to_str().unwrap()];
-    let mut cell = Cell::start(&home, &[(key.0, key.1.to_owned())], &args, &line);
-    cell.until("the last call", || server.hits() >= 2);
+    let mut cell = SandboxExecProcess::start(&home, &[(key.0, key.1.to_owned())], &args, &line);
+    cell.wait_until("the last call", || server.hits() >= 2);
     cell.await_end();
     let ended = cell.release();
     assert!(ended.stdout.ends_with("ended 0\nmade in a cage\n"), "{ended:?}");
     let mut reader = agent.reader();
     for line in ended.stdout.lines() {
-        reader.line(line);
+        reader.read_line(line);
     }
-    assert_eq!(reader.text(), "It is made.", "{ended:?}");
-    let finished = reader.finished().unwrap();
-    let ended = Ended {
+    assert_eq!(reader.last_text(), "It is made.", "{ended:?}");
+    let finished = reader.session_result().unwrap();
+    let ended = AgentSessionEnd {
         code: Some(0),
         missing: false,
         idle: false,
         timed_out: false,
-        finished: Some(finished),
+        result: Some(finished),
         stderr: &ended.stderr,
         calls: &[],
         now: jiff::Timestamp::UNIX_EPOCH,
     };
-    assert_eq!(judge(&ended), Outcome::Done);
+    assert_eq!(classify_session_end(&ended), SessionOutcome::Done);
     let calls: Vec<_> = server.requests().into_iter().filter(|one| one.method == "POST").collect();
     assert_eq!(calls.len(), 2);
     assert!(calls.iter().all(|call| String::from_utf8_lossy(&call.body).contains("and nothing else and nothing else")));
@@ -211,7 +213,7 @@ fn claude_as_the_catalogue_starts_it() {
         "sk-ant-api03-p4Xq7Lm2Vb9Tz5Kc1RfY8sHd3NpJ6gUa0EoXiQyWtCzVbMnKjHgFdSaPoIuYtReWqLkJh-QwErTyUiAA",
     );
     let tool = ("Bash", json!({"command": "echo made in a cage > made.txt", "description": "make"}));
-    works("claude", Wire::Anthropic, "anthropic/claude-sonnet-4-5", key, tool);
+    check_catalogue_agent("claude", ProviderProtocol::Anthropic, "anthropic/claude-sonnet-4-5", key, tool);
 }
 
 #[test]
@@ -221,5 +223,5 @@ fn codex_as_the_catalogue_starts_it() {
         "sk-proj-m2Yt9Rw4QpN7mKx1LcZ8vBg3JdF6sTa5EuHiXoWyMzCnVbLkPqRsTuVwXyZaBcDeFgHiJkLmNoPqRsTuVwX",
     );
     let tool = ("exec_command", json!({"cmd": "echo made in a cage > made.txt"}));
-    works("codex", Wire::Responses, "openai/gpt-5", key, tool);
+    check_catalogue_agent("codex", ProviderProtocol::Responses, "openai/gpt-5", key, tool);
 }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ralph_core::event::{Answer, Ended, Event, Line, Outcome, Reason};
-use ralph_testkit::llm::{self, Received, Script, Server, Tokens, Turn};
+use ralph_core::event::{ActionOutcome, Event, EventLine, IterationOutcome, ModelCallOutcome, RunStopReason};
+use ralph_testkit::llm::{self, BilledTokens, FakeModelRequest, FakeModelScript, FakeModelServer, ScriptedTurn};
 use serde_json::json;
 
-use crate::agents::{API_KEY, Agent, CLAUDE, CODEX, Key, PROJECT_KEY};
-use crate::stage::{Said, Stage};
+use crate::agent_key_isolation::{API_KEY, CLAUDE, CODEX, LentKey, PROJECT_KEY, RealAgent};
+use crate::repo_fixture::{CliOutput, RepoFixture};
 
 const TASK: &str = "\
 ---
@@ -36,26 +36,31 @@ protected_paths: [\"tests/\"]
 ";
 
 /// A repository with a task for an agent, and a server with what its model says.
-pub(crate) struct World {
-    pub(crate) stage: Stage,
-    server: Server,
-    agent: Agent,
-    pub(crate) key: Key,
+pub(crate) struct AgentRunFixture {
+    pub(crate) stage: RepoFixture,
+    server: FakeModelServer,
+    agent: RealAgent,
+    pub(crate) key: LentKey,
     pub(crate) path: String,
     runtime: tokio::runtime::Runtime,
 }
 
 /// `None`, told loudly, where the real program is not there.
-fn world(agent: Agent, key: Key, turns: Vec<Turn>) -> Option<World> {
-    Some(world_with(&agent.programs()?, agent, key, turns))
+fn fixture(agent: RealAgent, key: LentKey, turns: Vec<ScriptedTurn>) -> Option<AgentRunFixture> {
+    Some(fixture_with(&agent.programs()?, agent, key, turns))
 }
 
 /// The same with a program of the test's own.
-pub(crate) fn world_with(programs: &Path, agent: Agent, key: Key, turns: Vec<Turn>) -> World {
+pub(crate) fn fixture_with(
+    programs: &Path,
+    agent: RealAgent,
+    key: LentKey,
+    turns: Vec<ScriptedTurn>,
+) -> AgentRunFixture {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let builder = Server::builder().script(Script::new(turns)).expect_key(key.value);
+    let builder = FakeModelServer::builder().script(FakeModelScript::new(turns)).expect_key(key.value);
     let server = runtime.block_on(builder.start()).unwrap();
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     stage.repo.write("tests/all.sh", "test -f one.txt && test -f two.txt && test -f three.txt\n");
     stage.repo.write("ralph_task.md", TASK.replace("AGENT", agent.name));
     stage.repo.commit("a task");
@@ -69,11 +74,11 @@ pub(crate) fn world_with(programs: &Path, agent: Agent, key: Key, turns: Vec<Tur
         ),
     );
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-    World { stage, server, agent, key, path, runtime }
+    AgentRunFixture { stage, server, agent, key, path, runtime }
 }
 
-impl World {
-    pub(crate) fn ralph(&self, args: &[&str]) -> Said {
+impl AgentRunFixture {
+    pub(crate) fn ralph(&self, args: &[&str]) -> CliOutput {
         self.stage.ralph_with(&[("PATH", &self.path), (self.key.variable, self.key.value)], args)
     }
 
@@ -84,25 +89,25 @@ impl World {
 
     pub(crate) fn events(&self) -> Vec<Event> {
         let text = std::fs::read_to_string(self.folder().join("events.jsonl")).unwrap();
-        text.lines().map(|line| Line::parse(line).unwrap().event).collect()
+        text.lines().map(|line| EventLine::parse(line).unwrap().event).collect()
     }
 
     /// What the provider asks for.
-    pub(crate) fn bill(&self) -> llm::Bill {
+    pub(crate) fn bill(&self) -> llm::ServerBill {
         self.server.bill()
     }
 
-    pub(crate) fn calls(&self) -> Vec<Received> {
-        let calls = |one: &Received| one.method == "POST" && one.path == self.agent.path;
+    pub(crate) fn calls(&self) -> Vec<FakeModelRequest> {
+        let calls = |one: &FakeModelRequest| one.method == "POST" && one.path == self.agent.path;
         self.server.requests().into_iter().filter(calls).collect()
     }
 
     /// What the events say was paid for each call that was answered.
-    fn paid(&self) -> u64 {
+    fn charged(&self) -> u64 {
         self.events()
             .iter()
             .map(|event| match event {
-                Event::ModelCalled { answer: Answer::Through { .. }, cost, .. } => cost.0,
+                Event::ModelCalled { answer: ModelCallOutcome::Through { .. }, cost, .. } => cost.0,
                 _ => 0,
             })
             .sum()
@@ -110,36 +115,39 @@ impl World {
 }
 
 /// What a model says in one session: a step is done and claimed, then it stops.
-fn step(agent: Agent, n: usize, usage: Tokens) -> [Turn; 2] {
+fn step(agent: RealAgent, n: usize, usage: BilledTokens) -> [ScriptedTurn; 2] {
     let word = ["one", "two", "three"][n];
     let id = n + 1;
     let line = format!(
         "echo {word} > {word}.txt && git add {word}.txt && git commit -qm 'add {word}' && \
          sed -i 's/- \\[ \\] M1.{id}/- [x] M1.{id}/' ralph_task.md"
     );
-    let usage = llm::Usage::Said(usage);
+    let usage = llm::UsageReport::Reported(usage);
     let (name, input) = match agent.name {
         "claude" => ("Bash", json!({"command": line, "description": "one step"})),
         _ => ("exec_command", json!({"cmd": line})),
     };
-    [Turn::Tool { name: name.to_owned(), input, usage }, Turn::Text { text: format!("M1.{id} is done."), usage }]
+    [
+        ScriptedTurn::Tool { name: name.to_owned(), input, usage },
+        ScriptedTurn::Text { text: format!("M1.{id} is done."), usage },
+    ]
 }
 
-fn tokens(n: u64) -> Tokens {
-    Tokens { input: 1_003 + n, cached: 111 * n, output: 41 + 7 * n, ..Tokens::default() }
+fn tokens(n: u64) -> BilledTokens {
+    BilledTokens { input: 1_003 + n, cached: 111 * n, output: 41 + 7 * n, ..BilledTokens::default() }
 }
 
-fn three_steps(agent: Agent) -> (Vec<Turn>, Vec<Tokens>) {
-    let used: Vec<Tokens> = (0..3).map(tokens).collect();
+fn three_steps(agent: RealAgent) -> (Vec<ScriptedTurn>, Vec<BilledTokens>) {
+    let used: Vec<BilledTokens> = (0..3).map(tokens).collect();
     let turns = (0..3).flat_map(|n| step(agent, n, used[n])).collect();
     (turns, used.into_iter().flat_map(|one| [one, one]).collect())
 }
 
 /// Three boxes, three sessions, one proved pull request, and a bill that is the server's.
 #[track_caller]
-fn works(agent: Agent, key: Key) {
+fn check_three_boxes(agent: RealAgent, key: LentKey) {
     let (turns, used) = three_steps(agent);
-    let Some(world) = world(agent, key, turns) else { return };
+    let Some(world) = fixture(agent, key, turns) else { return };
     let said = world.ralph(&["run"]);
     assert_eq!(said.code, 0, "{said}");
     let events = world.events();
@@ -157,9 +165,9 @@ fn works(agent: Agent, key: Key) {
     assert!(events.iter().any(|event| matches!(event, Event::PrOpened { .. })), "{said}");
     assert_eq!(world.calls().len(), 6);
     let (cost, _) = agent.bill(&used);
-    assert_eq!(world.paid(), cost.0, "{said}");
+    assert_eq!(world.charged(), cost.0, "{said}");
     // Each session is a fresh one: nothing of the one before it is in what it sends first.
-    let firsts: Vec<Received> = world.calls().into_iter().step_by(2).collect();
+    let firsts: Vec<FakeModelRequest> = world.calls().into_iter().step_by(2).collect();
     for first in &firsts {
         assert!(!String::from_utf8_lossy(&first.body).contains("is done."), "a session remembers");
     }
@@ -167,34 +175,36 @@ fn works(agent: Agent, key: Key) {
 
 #[test]
 fn claude_does_three_boxes() {
-    works(CLAUDE, API_KEY);
+    check_three_boxes(CLAUDE, API_KEY);
 }
 
 #[test]
 fn codex_does_three_boxes() {
-    works(CODEX, PROJECT_KEY);
+    check_three_boxes(CODEX, PROJECT_KEY);
 }
 
 /// The first session meets trouble of the provider, the run gets over it, and not an iteration is used up.
 #[track_caller]
-fn gets_over(agent: Agent, key: Key, trouble: Turn, times: usize) -> Vec<Event> {
+fn check_provider_recovery(agent: RealAgent, key: LentKey, trouble: ScriptedTurn, times: usize) -> Vec<Event> {
     let (turns, used) = three_steps(agent);
     let turns = std::iter::repeat_n(trouble, times).chain(turns).collect();
-    let Some(world) = world(agent, key, turns) else { return Vec::new() };
+    let Some(world) = fixture(agent, key, turns) else { return Vec::new() };
     let said = world.ralph(&["run"]);
     assert_eq!(said.code, 0, "{said}");
     let events = world.events();
     let iterations = events.iter().filter(|event| matches!(event, Event::IterationStarted { .. })).count();
     assert_eq!(iterations, 3, "{said}");
-    let cut =
-        events.iter().filter(|event| matches!(event, Event::ActionFinished { outcome: Outcome::Cut, .. })).count();
+    let cut = events
+        .iter()
+        .filter(|event| matches!(event, Event::ActionFinished { outcome: ActionOutcome::Cut, .. }))
+        .count();
     assert_eq!(cut, 1, "{said}");
-    assert_eq!(world.paid(), agent.bill(&used).0.0, "refused calls cost nothing: {said}");
+    assert_eq!(world.charged(), agent.bill(&used).0.0, "refused calls cost nothing: {said}");
     events
 }
 
-fn limited() -> Turn {
-    Turn::Error {
+fn rate_limit_turn() -> ScriptedTurn {
+    ScriptedTurn::Error {
         status: 429,
         kind: "rate_limit_error".to_owned(),
         message: "slow down".to_owned(),
@@ -204,11 +214,11 @@ fn limited() -> Turn {
 
 /// Parked until the time the provider named, and gone on by itself.
 #[track_caller]
-fn is_parked(events: &[Event]) {
+fn assert_paused_for_quota(events: &[Event]) {
     if events.is_empty() {
         return;
     }
-    let paused = events.iter().any(|event| matches!(event, Event::Paused { reason: Reason::Quota { .. }, .. }));
+    let paused = events.iter().any(|event| matches!(event, Event::Paused { reason: RunStopReason::Quota { .. }, .. }));
     let resumed = events.iter().any(|event| matches!(event, Event::Resumed { .. }));
     assert!(paused && resumed, "{events:?}");
 }
@@ -216,31 +226,31 @@ fn is_parked(events: &[Event]) {
 #[test]
 fn claude_is_rate_limited() {
     // It tries twice more by itself.
-    is_parked(&gets_over(CLAUDE, API_KEY, limited(), 3));
+    assert_paused_for_quota(&check_provider_recovery(CLAUDE, API_KEY, rate_limit_turn(), 3));
 }
 
 #[test]
 fn codex_is_rate_limited() {
-    is_parked(&gets_over(CODEX, PROJECT_KEY, limited(), 3));
+    assert_paused_for_quota(&check_provider_recovery(CODEX, PROJECT_KEY, rate_limit_turn(), 3));
 }
 
 #[test]
 fn claude_meets_an_overloaded_provider() {
-    gets_over(CLAUDE, API_KEY, Turn::error(529, "overloaded_error", "Overloaded"), 3);
+    check_provider_recovery(CLAUDE, API_KEY, ScriptedTurn::error(529, "overloaded_error", "Overloaded"), 3);
 }
 
 #[test]
 fn codex_meets_an_overloaded_provider() {
     // It tries each request three times, and that three times.
-    gets_over(CODEX, PROJECT_KEY, Turn::error(503, "server_error", "overloaded"), 9);
+    check_provider_recovery(CODEX, PROJECT_KEY, ScriptedTurn::error(503, "server_error", "overloaded"), 9);
 }
 
 /// A key the provider does not take: the run rests with exit 4, says what to do, and goes on when it was done.
 #[track_caller]
-fn is_unauthorised(agent: Agent, key: Key, times: usize) {
+fn check_unauthorised(agent: RealAgent, key: LentKey, times: usize) {
     let (turns, _) = three_steps(agent);
-    let refused = Turn::error(401, "authentication_error", "invalid x-api-key");
-    let Some(world) = world(agent, key, std::iter::repeat_n(refused, times).chain(turns).collect()) else { return };
+    let refused = ScriptedTurn::error(401, "authentication_error", "invalid x-api-key");
+    let Some(world) = fixture(agent, key, std::iter::repeat_n(refused, times).chain(turns).collect()) else { return };
     let said = world.ralph(&["run"]);
     assert_eq!(said.code, 4, "{said}");
     assert!(said.stderr.contains(&format!("ralph secret set {}", key.variable)), "{said}");
@@ -252,70 +262,70 @@ fn is_unauthorised(agent: Agent, key: Key, times: usize) {
 
 #[test]
 fn claude_is_unauthorised() {
-    is_unauthorised(CLAUDE, API_KEY, 3);
+    check_unauthorised(CLAUDE, API_KEY, 3);
 }
 
 #[test]
 fn codex_is_unauthorised() {
-    is_unauthorised(CODEX, PROJECT_KEY, 3);
+    check_unauthorised(CODEX, PROJECT_KEY, 3);
 }
 
 /// A session that comes to a bad end uses its iteration up and proves nothing; the next ones do the work.
 #[track_caller]
-fn survives(agent: Agent, key: Key, bad: Vec<Turn>, config: &str, what: &str) {
+fn check_bad_session(agent: RealAgent, key: LentKey, bad: Vec<ScriptedTurn>, config: &str, what: &str) {
     let (turns, _) = three_steps(agent);
-    let Some(world) = world(agent, key, bad.into_iter().chain(turns).collect()) else { return };
+    let Some(world) = fixture(agent, key, bad.into_iter().chain(turns).collect()) else { return };
     world.stage.config("config.toml", config);
     let said = world.ralph(&["run"]);
     assert_eq!(said.code, 0, "{said}");
     let events = world.events();
-    let finished: Vec<(Ended, usize)> = events
+    let finished: Vec<(IterationOutcome, usize)> = events
         .iter()
         .filter_map(|event| match event {
             Event::IterationFinished { outcome, verified, .. } => Some((*outcome, verified.len())),
             _ => None,
         })
         .collect();
-    assert_eq!(finished.first(), Some(&(Ended::ActionFailed, 0)), "{said}");
+    assert_eq!(finished.first(), Some(&(IterationOutcome::ActionFailed, 0)), "{said}");
     assert_eq!(finished.last().map(|(_, verified)| *verified), Some(3), "{said}");
-    let failed = |event: &Event| matches!(event, Event::ActionFinished { outcome: Outcome::Failed, detail, .. } if detail.contains(what));
+    let failed = |event: &Event| matches!(event, Event::ActionFinished { outcome: ActionOutcome::Failed, detail, .. } if detail.contains(what));
     assert!(events.iter().any(failed), "`{what}` is not told: {said}");
 }
 
-const HUNG: &str = "[agent]\nidle_s = 6\n";
-const LATE: &str = "[agent]\nsession_s = 8\n";
+const IDLE_CONFIG: &str = "[agent]\nidle_s = 6\n";
+const SESSION_LIMIT_CONFIG: &str = "[agent]\nsession_s = 8\n";
 
-fn hangs() -> Vec<Turn> {
-    vec![Turn::text("too late").slow(Duration::from_mins(30), Duration::ZERO)]
+fn hanging_turns() -> Vec<ScriptedTurn> {
+    vec![ScriptedTurn::text("too late").slow(Duration::from_mins(30), Duration::ZERO)]
 }
 
 #[test]
 fn claude_hangs() {
-    survives(CLAUDE, API_KEY, hangs(), HUNG, "said nothing for too long");
+    check_bad_session(CLAUDE, API_KEY, hanging_turns(), IDLE_CONFIG, "said nothing for too long");
 }
 
 #[test]
 fn codex_hangs() {
-    survives(CODEX, PROJECT_KEY, hangs(), LATE, "came to no end in its time");
+    check_bad_session(CODEX, PROJECT_KEY, hanging_turns(), SESSION_LIMIT_CONFIG, "came to no end in its time");
 }
 
 /// The call that kills whoever made it.
-fn kills(agent: Agent) -> Vec<Turn> {
+fn killing_turns(agent: RealAgent) -> Vec<ScriptedTurn> {
     let line = "kill -KILL $(cat /proc/$$/stat | cut -d ' ' -f 4)";
     let (name, input) = match agent.name {
         "claude" => ("Bash", json!({"command": line, "description": "an accident"})),
         _ => ("exec_command", json!({"cmd": line})),
     };
-    vec![Turn::tool(name, input)]
+    vec![ScriptedTurn::tool(name, input)]
 }
 
 #[test]
 fn claude_is_killed() {
-    survives(CLAUDE, API_KEY, kills(CLAUDE), "", "claude failed");
+    check_bad_session(CLAUDE, API_KEY, killing_turns(CLAUDE), "", "claude failed");
 }
 
 /// A stand-in for an agent: it says what it is told to say, in the words of the real one. Returns its own folder.
-pub(crate) fn stand_in(folder: &Path, script: &str) -> PathBuf {
+pub(crate) fn fake_agent(folder: &Path, script: &str) -> PathBuf {
     let folder = folder.join("programs/stand-in");
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("claude");
@@ -334,8 +344,8 @@ pub(crate) const WORK: &str = "for w in one two three; do echo $w > $w.txt; done
 #[test]
 fn done_and_hanging() {
     let folder = tempfile::tempdir().unwrap();
-    let programs = stand_in(folder.path(), &format!("{WORK}\nprintf '%s\\n' '{RESULT}'\nsleep 600 & sleep 600"));
-    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let programs = fake_agent(folder.path(), &format!("{WORK}\nprintf '%s\\n' '{RESULT}'\nsleep 600 & sleep 600"));
+    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
     world.stage.config("config.toml", "[agent]\ngrace_s = 1\n");
     let began = Instant::now();
     let said = world.ralph(&["run"]);
@@ -356,8 +366,8 @@ fn done_and_hanging() {
 fn done_and_nothing_done() {
     let folder = tempfile::tempdir().unwrap();
     let programs =
-        stand_in(folder.path(), &format!("sed -i 's/- \\[ \\]/- [x]/' ralph_task.md\nprintf '%s\\n' '{RESULT}'"));
-    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+        fake_agent(folder.path(), &format!("sed -i 's/- \\[ \\]/- [x]/' ralph_task.md\nprintf '%s\\n' '{RESULT}'"));
+    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
     let said = world.ralph(&["run", "--max-iterations", "2"]);
     assert_eq!(said.code, 3, "{said}");
     assert!(said.stderr.contains("without proof"), "{said}");
@@ -365,10 +375,10 @@ fn done_and_nothing_done() {
 
 /// It crashes every time: the run goes in circles, says so and rests.
 #[test]
-fn crashes() {
+fn agent_crashes_every_time() {
     let folder = tempfile::tempdir().unwrap();
-    let programs = stand_in(folder.path(), "echo 'segmentation fault' >&2\nexit 139");
-    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let programs = fake_agent(folder.path(), "echo 'segmentation fault' >&2\nexit 139");
+    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
     let said = world.ralph(&["run"]);
     assert_eq!(said.code, 5, "{said}");
     assert!(said.stderr.contains("segmentation fault"), "{said}");
@@ -380,9 +390,9 @@ fn its_provider_is_not_trusted() {
     let folder = tempfile::tempdir().unwrap();
     let call = r#"curl -s -H "x-api-key: $ANTHROPIC_API_KEY" -d '{"model":"claude-sonnet-4-5","max_tokens":9,"messages":[]}' "$ANTHROPIC_BASE_URL/v1/messages""#;
     // It would go on asking for ever.
-    let programs = stand_in(folder.path(), &format!("while :; do {call}; sleep 1; done"));
-    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
-    let stranger = world.runtime.block_on(Server::builder().tls(&["localhost"]).start()).unwrap();
+    let programs = fake_agent(folder.path(), &format!("while :; do {call}; sleep 1; done"));
+    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
+    let stranger = world.runtime.block_on(FakeModelServer::builder().tls(&["localhost"]).start()).unwrap();
     let models = format!(
         "profiles:\n  default-cheap:\n    litellm_model: \"anthropic/claude-sonnet-4-5\"\n    \
          base_url: \"{}\"\n    api_key_env: {}\n",
@@ -399,7 +409,7 @@ fn its_provider_is_not_trusted() {
         Event::Paused { reason, .. } => Some(reason),
         _ => None,
     });
-    assert!(matches!(paused, Some(Reason::Provider { .. })), "{paused:?}");
+    assert!(matches!(paused, Some(RunStopReason::Provider { .. })), "{paused:?}");
     assert_eq!(stranger.requests(), []);
 }
 
@@ -407,8 +417,8 @@ fn its_provider_is_not_trusted() {
 #[test]
 fn a_subscription_is_not_lent_to_strangers() {
     let folder = tempfile::tempdir().unwrap();
-    let programs = stand_in(folder.path(), "exit 0");
-    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let programs = fake_agent(folder.path(), "exit 0");
+    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
     world.stage.config("models.yaml", "profiles:\n  default-cheap: {litellm_model: anthropic/claude-sonnet-4-5}\n");
     let token = ["sk-", "ant-oat01-nobodys-at-all"].concat();
     for (variable, base) in [
@@ -431,8 +441,8 @@ fn rewrites_the_task() {
     let folder = tempfile::tempdir().unwrap();
     let work = "for w in one two three; do echo $w > $w.txt; done; git add *.txt; git commit -qm all; \
                 sed -i 's/- \\[ \\]/- [x]/; s/test -f one.txt/true/' ralph_task.md";
-    let programs = stand_in(folder.path(), &format!("{work}\nprintf '%s\\n' '{RESULT}'"));
-    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let programs = fake_agent(folder.path(), &format!("{work}\nprintf '%s\\n' '{RESULT}'"));
+    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
     let said = world.ralph(&["run"]);
     assert_eq!(said.code, 0, "{said}");
     assert!(said.stderr.contains("task_proposal.md"), "{said}");
@@ -442,7 +452,7 @@ fn rewrites_the_task() {
 #[test]
 fn is_not_installed() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = world_with(folder.path(), CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let mut world = fixture_with(folder.path(), CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
     world.path = "/usr/bin:/bin".to_owned();
     let said = world.ralph(&["run"]);
     assert_eq!(said.code, 2, "{said}");
@@ -452,10 +462,10 @@ fn is_not_installed() {
 
 /// An agent that speaks another language than the profile's provider is refused before anything is made.
 #[test]
-fn does_not_fit() {
+fn agent_does_not_fit_provider() {
     let folder = tempfile::tempdir().unwrap();
-    let programs = stand_in(folder.path(), "exit 0");
-    let world = world_with(&programs, CLAUDE, API_KEY, vec![Turn::text("never asked")]);
+    let programs = fake_agent(folder.path(), "exit 0");
+    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
     let said = world.ralph(&["run", "--agent", "codex"]);
     assert_eq!(said.code, 2, "{said}");
     assert!(said.stderr.contains("codex") && said.stderr.contains("hint: "), "{said}");
@@ -471,13 +481,13 @@ fn does_not_fit() {
 fn ralph_is_killed_in_the_middle_of_a_call() {
     let agent = CLAUDE;
     let (turns, used) = three_steps(agent);
-    let look = Turn::Tool {
+    let look = ScriptedTurn::Tool {
         name: "Bash".to_owned(),
         input: json!({"command": "true", "description": "look around"}),
-        usage: llm::Usage::Said(tokens(9)),
+        usage: llm::UsageReport::Reported(tokens(9)),
     };
-    let begin = [look, Turn::text("too late").slow(Duration::from_mins(30), Duration::ZERO)];
-    let Some(world) = world(agent, API_KEY, begin.into_iter().chain(turns).collect()) else { return };
+    let begin = [look, ScriptedTurn::text("too late").slow(Duration::from_mins(30), Duration::ZERO)];
+    let Some(world) = fixture(agent, API_KEY, begin.into_iter().chain(turns).collect()) else { return };
     let mut command = world.stage.command(&["run"]);
     command.envs([("PATH", world.path.as_str()), (world.key.variable, world.key.value)]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -499,27 +509,29 @@ fn ralph_is_killed_in_the_middle_of_a_call() {
         .events()
         .iter()
         .filter_map(|event| match event {
-            Event::ModelCalled { answer: Answer::Through { status, .. }, cost, .. } => Some((*status, cost.0)),
+            Event::ModelCalled { answer: ModelCallOutcome::Through { status, .. }, cost, .. } => {
+                Some((*status, cost.0))
+            }
             _ => None,
         })
         .collect();
     assert_eq!(charged.len(), world.calls().len(), "{charged:?} {said}");
     let lost: Vec<u64> = charged.iter().filter(|(status, _)| status.is_none()).map(|(_, cost)| *cost).collect();
     assert!(matches!(lost.as_slice(), [worst] if *worst > 0), "{charged:?} {said}");
-    let known: Vec<Tokens> = std::iter::once(tokens(9)).chain(used).collect();
-    assert_eq!(world.paid() - lost[0], agent.bill(&known).0.0, "{charged:?} {said}");
+    let known: Vec<BilledTokens> = std::iter::once(tokens(9)).chain(used).collect();
+    assert_eq!(world.charged() - lost[0], agent.bill(&known).0.0, "{charged:?} {said}");
 }
 
 /// The first call leaves too little for a second: the run ends as spent, with exit 3 and the way to give it more.
 #[track_caller]
-fn spends_all(agent: Agent, key: Key, first: Tokens) {
+fn check_budget_spent(agent: RealAgent, key: LentKey, first: BilledTokens) {
     let [work, _] = step(agent, 0, first);
-    let Some(world) = world(agent, key, vec![work, Turn::text("never asked")]) else { return };
+    let Some(world) = fixture(agent, key, vec![work, ScriptedTurn::text("never asked")]) else { return };
     let said = world.ralph(&["run", "--max-cost", "0.50"]);
     assert_eq!(said.code, 3, "{said}");
     assert!(said.stderr.contains("--add-cost"), "{said}");
     assert_eq!(world.calls().len(), 1, "{said}");
-    assert_eq!(world.paid(), agent.bill(&[first]).0.0, "{said}");
+    assert_eq!(world.charged(), agent.bill(&[first]).0.0, "{said}");
     // What it did before is proved and handed over all the same.
     let verified = |event: &Event| matches!(event, Event::IterationFinished { verified, .. } if verified.len() == 1);
     assert!(world.events().iter().any(verified), "{said}");
@@ -527,10 +539,10 @@ fn spends_all(agent: Agent, key: Key, first: Tokens) {
 
 #[test]
 fn claude_spends_all() {
-    spends_all(CLAUDE, API_KEY, Tokens { input: 30_000, output: 26_000, ..Tokens::default() });
+    check_budget_spent(CLAUDE, API_KEY, BilledTokens { input: 30_000, output: 26_000, ..BilledTokens::default() });
 }
 
 #[test]
 fn codex_spends_all() {
-    spends_all(CODEX, PROJECT_KEY, Tokens { input: 14_000, output: 48_000, ..Tokens::default() });
+    check_budget_spent(CODEX, PROJECT_KEY, BilledTokens { input: 14_000, output: 48_000, ..BilledTokens::default() });
 }

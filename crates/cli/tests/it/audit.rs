@@ -4,13 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use insta::assert_snapshot;
-use ralph_core::policy::Mode;
+use ralph_core::policy::PolicyMode;
 use ralph_core::redact::Redactor;
-use ralph_engine::audit::Book;
-use ralph_engine::store::Folder;
-use ralph_proxy::notice::{Decided, Entry, Told, Why};
+use ralph_engine::audit::AuditLog;
+use ralph_engine::store::RunFolder;
+use ralph_proxy::observer::{DecisionReason, EgressDecision, EgressEntry, EgressEvent};
 
-use crate::stage::Stage;
+use crate::repo_fixture::RepoFixture;
 
 /// A script whose first iteration rests and whose second does all the work.
 pub(crate) const SCRIPT: &str = r#"{"format": 1}
@@ -19,39 +19,42 @@ pub(crate) const SCRIPT: &str = r#"{"format": 1}
 "#;
 
 /// A run that waits for a person.
-pub(crate) fn resting() -> Stage {
-    let stage = Stage::ready();
+pub(crate) fn paused_run() -> RepoFixture {
+    let stage = RepoFixture::with_task();
     stage.config("script.jsonl", SCRIPT);
     assert_eq!(stage.ralph(&["run"]).code, 5);
     stage
 }
 
-pub(crate) fn run_folder(stage: &Stage) -> PathBuf {
+pub(crate) fn run_folder(stage: &RepoFixture) -> PathBuf {
     stage.state().join("runs").join(stage.runs().first().expect("a run"))
 }
 
 /// Tells what the way out would tell.
-pub(crate) fn decided(stage: &Stage, hosts: &[(&str, u16, bool)]) {
-    let book = Book::open(&Folder::at(run_folder(stage)), Redactor::new([])).expect("nobody else has it");
+pub(crate) fn record_decisions(stage: &RepoFixture, hosts: &[(&str, u16, bool)]) {
+    let book = AuditLog::open(&RunFolder::at(run_folder(stage)), Redactor::new([])).expect("nobody else has it");
     for (host, port, allowed) in hosts {
-        let why =
-            if *allowed { Why::Rule(Box::new(host.parse().expect("a rule"))) } else { Why::Mode(Mode::Allowlist) };
+        let why = if *allowed {
+            DecisionReason::Rule(Box::new(host.parse().expect("a rule")))
+        } else {
+            DecisionReason::Mode(PolicyMode::Allowlist)
+        };
         let host = (*host).to_owned();
-        let (entry, port, allowed) = (Entry::Connect, *port, *allowed);
-        let decided = Decided { entry, host, port, request: None, allowed, why, address: None };
-        book.write("box", &Told::Decided(decided));
+        let (entry, port, allowed) = (EgressEntry::Connect, *port, *allowed);
+        let decided = EgressDecision { entry, host, port, request: None, allowed, why, address: None };
+        book.write("box", &EgressEvent::Decision(decided));
     }
 }
 
 #[test]
 fn verify() {
-    let stage = resting();
+    let stage = paused_run();
     assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"
     exit 0
     --- stdout
     0 lines, head SHA, not anchored
     ");
-    decided(&stage, &[("x.io", 443, true), ("y.io", 443, false), ("z.io", 80, false)]);
+    record_decisions(&stage, &[("x.io", 443, true), ("y.io", 443, false), ("z.io", 80, false)]);
     assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"
     exit 0
     --- stdout
@@ -122,8 +125,8 @@ fn verify() {
 /// A line that a crash cut off is told, and stays visible after the run went on.
 #[test]
 fn a_torn_line() {
-    let stage = resting();
-    decided(&stage, &[("x.io", 443, true), ("y.io", 443, false)]);
+    let stage = paused_run();
+    record_decisions(&stage, &[("x.io", 443, true), ("y.io", 443, false)]);
     let path = run_folder(&stage).join("audit.jsonl");
     let good = fs::read(&path).expect("a file");
     fs::write(&path, &good[..good.len() - 30]).expect("a file");
@@ -152,7 +155,7 @@ fn the_end_is_vouched_for() {
         (r#"{"type": "run", "command": "false"}"#, &["--max-iterations", "1"], 3, "run-finished"),
         (r#"{"type": "pause", "reason": "a question"}"#, &[], 5, "audit-anchored"),
     ] {
-        let stage = Stage::ready();
+        let stage = RepoFixture::with_task();
         // Proofs have doors of their own, nobody comes to them, and they are closed.
         stage.config("config.toml", "[sandbox.network]\nallowed = ['y.test']\n");
         let answer = format!(

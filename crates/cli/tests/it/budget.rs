@@ -1,19 +1,19 @@
 //! Budgets: what ends a run, what it says then, and that it can go on with exactly what it says.
 
-use ralph_testkit::home::{Home, TASK};
+use ralph_testkit::home::{TASK, TestHome};
 use serde_json::{Value, json};
 
-use crate::home::{BOTH, Ralph, Said, answer, answer_in, honest, write};
+use crate::cli_harness::{BOTH_BOXES, ProcessOutput, RalphHarness, answer, answer_in, honest_actions, write};
 
 /// A home whose task differs in one line.
-fn task(from: &str, to: &str) -> Home {
+fn home_with_task(from: &str, to: &str) -> TestHome {
     let changed = TASK.replace(from, to);
     assert_ne!(changed, TASK);
-    Home::with_task(&changed)
+    TestHome::with_task(&changed)
 }
 
 /// A step that does nothing and is billed as told.
-fn billed(iteration: u32, input: u64, output: u64) -> Value {
+fn billed_step(iteration: u32, input: u64, output: u64) -> Value {
     let mut reply = answer_in(iteration, &[], &[]);
     reply["usage"] = json!({"input": input, "output": output});
     reply
@@ -21,28 +21,28 @@ fn billed(iteration: u32, input: u64, output: u64) -> Value {
 
 /// The command a run that ended prints as its next step, as words.
 #[track_caller]
-fn next_step(said: &Said) -> Vec<String> {
+fn next_step(said: &ProcessOutput) -> Vec<String> {
     let line = said.stderr.lines().find_map(|line| line.trim().strip_prefix("next: ralph ")).expect(&said.stderr);
     line.split_whitespace().map(str::to_owned).collect()
 }
 
 /// A run ends by a budget, prints a command, and that command brings it to success.
 #[track_caller]
-fn ends_and_goes_on(ralph: &Ralph, said: Said, limit: &str, flag: &str) {
-    let said = said.exits(3);
+fn check_budget_and_resume(ralph: &RalphHarness, said: ProcessOutput, limit: &str, flag: &str) {
+    let said = said.expect_exit(3);
     assert!(said.stderr.contains(&format!("failed: budget: {limit}")), "{}", said.stderr);
     assert_eq!(ralph.show()["state"], "failed");
     let next = next_step(&said);
     assert!(next.iter().any(|word| word == flag), "{next:?}");
     let words: Vec<&str> = next.iter().map(String::as_str).collect();
-    let again = ralph.ralph(&words).exits(0);
+    let again = ralph.ralph(&words).expect_exit(0);
     assert_eq!(ralph.show()["state"], "succeeded", "{}", again.stderr);
 }
 
 #[test]
 fn the_last_allowed_iteration_may_succeed() {
-    let ralph = Ralph::new(&[answer(&honest(), &BOTH)]);
-    ralph.ralph(&["run"]).exits(0);
+    let ralph = RalphHarness::new(&[answer(&honest_actions(), &BOTH_BOXES)]);
+    ralph.ralph(&["run"]).expect_exit(0);
     let shown = ralph.show();
     assert_eq!(
         (&shown["state"], &shown["iteration"], &shown["max_iterations"]),
@@ -52,23 +52,23 @@ fn the_last_allowed_iteration_may_succeed() {
 
 #[test]
 fn iterations() {
-    let ralph = Ralph::new(&[answer(&[], &[]), answer(&honest(), &BOTH)]);
+    let ralph = RalphHarness::new(&[answer(&[], &[]), answer(&honest_actions(), &BOTH_BOXES)]);
     let said = ralph.ralph(&["run"]);
-    ends_and_goes_on(&ralph, said, "iterations", "--add-iterations");
+    check_budget_and_resume(&ralph, said, "iterations", "--add-iterations");
     assert_eq!(ralph.events_of("iteration-started").len(), 2);
 }
 
 /// A run that waits for a person after its first iteration.
-fn waiting() -> Ralph {
+fn paused_run() -> RalphHarness {
     let pause = json!({"type": "pause", "reason": "a question"});
-    let home = task("max_iterations: 1", "max_iterations: 5");
-    let ralph = Ralph::at(home, &[answer(&[pause], &[]), answer(&honest(), &BOTH)]);
-    ralph.ralph(&["run"]).exits(5);
+    let home = home_with_task("max_iterations: 1", "max_iterations: 5");
+    let ralph = RalphHarness::with_home(home, &[answer(&[pause], &[]), answer(&honest_actions(), &BOTH_BOXES)]);
+    ralph.ralph(&["run"]).expect_exit(5);
     ralph
 }
 
 /// Makes the first events of the run happen half an hour earlier, so that nobody has to wait for it.
-fn half_an_hour_earlier(ralph: &Ralph, events: usize) {
+fn half_an_hour_earlier(ralph: &RalphHarness, events: usize) {
     let path = ralph.run_folder().join("events.jsonl");
     let mut text = String::new();
     for (n, mut event) in ralph.events().into_iter().enumerate() {
@@ -84,51 +84,53 @@ fn half_an_hour_earlier(ralph: &Ralph, events: usize) {
 
 #[test]
 fn time() {
-    let ralph = waiting();
+    let ralph = paused_run();
     half_an_hour_earlier(&ralph, 1);
     let said = ralph.ralph(&["resume", "@"]);
-    ends_and_goes_on(&ralph, said, "time", "--add-minutes");
+    check_budget_and_resume(&ralph, said, "time", "--add-minutes");
 }
 
 #[test]
 fn paused_time_is_free() {
-    let ralph = waiting();
+    let ralph = paused_run();
     half_an_hour_earlier(&ralph, usize::MAX);
-    ralph.ralph(&["resume", "@"]).exits(0);
+    ralph.ralph(&["resume", "@"]).expect_exit(0);
 }
 
 #[test]
 fn cost() {
-    let home = task("max_iterations: 1", "max_iterations: 5");
-    let ralph = Ralph::at(home, &[billed(1, 999_000, 0), answer_in(2, &honest(), &BOTH)]);
+    let home = home_with_task("max_iterations: 1", "max_iterations: 5");
+    let ralph =
+        RalphHarness::with_home(home, &[billed_step(1, 999_000, 0), answer_in(2, &honest_actions(), &BOTH_BOXES)]);
     let said = ralph.ralph(&["run"]);
     assert_eq!(ralph.events_of("model-called").len(), 1, "the second call could have cost too much: {}", said.stderr);
     assert!(said.stderr.contains("the next call could pass the cost budget, so it was not made"), "{}", said.stderr);
     assert_eq!(ralph.show()["cost_usd"], json!(0.999));
-    ends_and_goes_on(&ralph, said, "cost", "--add-cost");
+    check_budget_and_resume(&ralph, said, "cost", "--add-cost");
 }
 
 #[test]
 fn tokens() {
-    let home = task("max_iterations: 1", "max_iterations: 5\nmax_tokens_total: 10000");
-    let ralph = Ralph::at(home, &[billed(1, 9_000, 900), answer_in(2, &honest(), &BOTH)]);
+    let home = home_with_task("max_iterations: 1", "max_iterations: 5\nmax_tokens_total: 10000");
+    let ralph =
+        RalphHarness::with_home(home, &[billed_step(1, 9_000, 900), answer_in(2, &honest_actions(), &BOTH_BOXES)]);
     let said = ralph.ralph(&["run"]);
     assert_eq!(ralph.events_of("model-called").len(), 1, "{}", said.stderr);
     assert_eq!(ralph.show()["tokens"], json!(9_900));
-    ends_and_goes_on(&ralph, said, "tokens", "--add-tokens");
+    check_budget_and_resume(&ralph, said, "tokens", "--add-tokens");
 }
 
 #[test]
 fn spend_stays_below_the_cap() {
-    let home = Home::with_task(
+    let home = TestHome::with_task(
         &TASK
             .replace("max_iterations: 1", "max_iterations: 50\nmax_consecutive_gutter: 50")
             .replace("max_cost_usd_estimate: 1", "max_cost_usd_estimate: 0.012"),
     );
     let mut reply = answer(&[write("junk.txt", "x\n")], &[]);
     reply["repeat"] = true.into();
-    let ralph = Ralph::at(home, &[reply]);
-    let said = ralph.ralph(&["run"]).exits(3);
+    let ralph = RalphHarness::with_home(home, &[reply]);
+    let said = ralph.ralph(&["run"]).expect_exit(3);
     assert!(said.stderr.contains("budget"), "{}", said.stderr);
     let shown = ralph.show();
     let cost = shown["cost_usd"].as_f64().expect("a number");
@@ -138,9 +140,14 @@ fn spend_stays_below_the_cap() {
 
 #[test]
 fn warnings() {
-    let home = task("max_iterations: 1", "max_iterations: 100");
-    let bills = [billed(1, 400_000, 0), billed(2, 150_000, 0), billed(3, 260_000, 0), billed(4, 150_000, 0)];
-    let ralph = Ralph::at(home, &bills);
+    let home = home_with_task("max_iterations: 1", "max_iterations: 100");
+    let bills = [
+        billed_step(1, 400_000, 0),
+        billed_step(2, 150_000, 0),
+        billed_step(3, 260_000, 0),
+        billed_step(4, 150_000, 0),
+    ];
+    let ralph = RalphHarness::with_home(home, &bills);
     let said = ralph.ralph(&["run"]);
     let warned: Vec<u64> = ralph
         .events_of("budget-warned")
@@ -157,14 +164,14 @@ fn warnings() {
 #[test]
 fn an_unknown_price_needs_a_token_cap() {
     let models = "profiles:\n  lab: {litellm_model: \"openai/never-heard-of\", max_output_tokens: 2048}\n";
-    let home = Home::new();
+    let home = TestHome::new();
     home.config("models.yaml", models);
-    let ralph = Ralph::at(home, &[]);
-    let said = ralph.ralph(&["run"]).exits(2);
+    let ralph = RalphHarness::with_home(home, &[]);
+    let said = ralph.ralph(&["run"]).expect_exit(2);
     assert!(said.stderr.contains("max_tokens_total"), "{}", said.stderr);
     assert!(!ralph.state().join("runs").exists(), "a run was made");
 
-    let home = task("max_iterations: 1", "max_iterations: 1\nmax_tokens_total: 100000");
+    let home = home_with_task("max_iterations: 1", "max_iterations: 1\nmax_tokens_total: 100000");
     home.config("models.yaml", models);
-    Ralph::at(home, &[]).ralph(&["lint"]).exits(0);
+    RalphHarness::with_home(home, &[]).ralph(&["lint"]).expect_exit(0);
 }

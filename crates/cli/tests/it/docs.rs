@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use ralph_core::env;
-use ralph_core::exit::Exit;
-use ralph_core::task::KEYS;
+use ralph_core::exit::RalphExitCode;
+use ralph_core::task::TASK_KEYS;
 
-use crate::stage::Stage;
+use crate::repo_fixture::RepoFixture;
 
 /// Every command by its words, with its whole help.
 fn commands() -> BTreeMap<String, String> {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let mut found = BTreeMap::new();
     let mut open = vec![Vec::<String>::new()];
     while let Some(path) = open.pop() {
@@ -45,7 +45,7 @@ fn every_help_ends_with_two_examples() {
         assert!(lines.len() >= 2, "{name}: {examples}");
         for line in lines {
             assert!(line.starts_with("  ralph "), "{name}: {line}");
-            assert_eq!(wrong(line, &commands), Vec::<String>::new(), "an example of {name}");
+            assert_eq!(wrong_commands(line, &commands), Vec::<String>::new(), "an example of {name}");
         }
         let own = format!("  {name}");
         assert!(name == "ralph" || examples.contains(&own), "{name} shows no example of itself");
@@ -54,7 +54,7 @@ fn every_help_ends_with_two_examples() {
 
 #[test]
 fn shells_and_manuals() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let said = stage.ralph(&["completions", shell]);
         assert!(said.code == 0 && said.stdout.contains("sandbox") && said.stderr.is_empty(), "{shell}");
@@ -95,10 +95,10 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-const MADE: &str = "<!-- Made from the code by the tests of crates/cli; do not edit. -->\n";
+const GENERATED_HEADER: &str = "<!-- Made from the code by the tests of crates/cli; do not edit. -->\n";
 
 fn cli() -> String {
-    let mut page = format!("# Command line\n\n{MADE}");
+    let mut page = format!("# Command line\n\n{GENERATED_HEADER}");
     for (name, help) in commands() {
         let help: Vec<&str> = help.lines().map(str::trim_end).collect();
         write!(page, "\n## {name}\n\n```text\n{}\n```\n", help.join("\n").trim_end()).unwrap();
@@ -107,29 +107,32 @@ fn cli() -> String {
 }
 
 fn exit_codes() -> String {
-    let mut page = format!("# Exit codes\n\n{MADE}\n| code | meaning |\n|---:|---|\n");
-    for exit in Exit::ALL {
+    let mut page = format!("# Exit codes\n\n{GENERATED_HEADER}\n| code | meaning |\n|---:|---|\n");
+    for exit in RalphExitCode::ALL {
         writeln!(page, "| {} | {} |", exit.code(), exit.meaning()).unwrap();
     }
     page
 }
 
 fn environment() -> String {
-    let mut page =
-        format!("# Environment variables\n\n{MADE}\n| variable | meaning | read from `.env` |\n|---|---|---|\n");
+    let mut page = format!(
+        "# Environment variables\n\n{GENERATED_HEADER}\n| variable | meaning | read from `.env` |\n|---|---|---|\n"
+    );
     for var in env::ALL {
-        let dotenv = if env::DOTENV.contains(&var.name) { "yes" } else { "" };
+        let dotenv = if env::DOTENV_NAMES.contains(&var.name) { "yes" } else { "" };
         writeln!(page, "| `{}` | {} | {dotenv} |", var.name, var.meaning.replace('|', "\\|")).unwrap();
     }
     page
 }
 
 fn task_file() -> String {
-    let words = Stage::new().ralph(&["help", "task-file"]).stdout;
+    let words = RepoFixture::new().ralph(&["help", "task-file"]).stdout;
     let words = words.split("Keys, defaults").next().unwrap();
-    let mut page =
-        format!("# Task file\n\n{MADE}\n{}\n\n| key | default | meaning |\n|---|---|---|\n", words.trim_end());
-    for key in KEYS {
+    let mut page = format!(
+        "# Task file\n\n{GENERATED_HEADER}\n{}\n\n| key | default | meaning |\n|---|---|---|\n",
+        words.trim_end()
+    );
+    for key in TASK_KEYS {
         let cell = |text: &str| text.replace('|', "\\|");
         writeln!(page, "| `{}` | {} | {} |", key.name, cell(key.default), cell(key.meaning)).unwrap();
     }
@@ -154,7 +157,9 @@ fn every_command_in_the_sources_exists() {
         let text = text.split("#[cfg(test)]").next().unwrap();
         for literal in literals(text) {
             seen += usize::from(literal.contains("ralph "));
-            problems.extend(wrong(&literal, &commands).into_iter().map(|why| format!("{}: {why}", path.display())));
+            problems.extend(
+                wrong_commands(&literal, &commands).into_iter().map(|why| format!("{}: {why}", path.display())),
+            );
         }
     }
     assert!(seen > 50, "only {seen} literals speak of ralph: the search is broken");
@@ -164,7 +169,7 @@ fn every_command_in_the_sources_exists() {
 #[test]
 fn the_search_finds_wrong_commands() {
     let commands = commands();
-    let found = |text: &str| literals(text).iter().flat_map(|literal| wrong(literal, &commands)).count();
+    let found = |text: &str| literals(text).iter().flat_map(|literal| wrong_commands(literal, &commands)).count();
     for (text, want) in [
         (r#"hint("ralph doktor")"#, 1),
         (r#"hint("run `ralph config shwo`")"#, 1),
@@ -180,7 +185,7 @@ fn the_search_finds_wrong_commands() {
 }
 
 /// Says what is wrong with the commands a text names.
-fn wrong(text: &str, commands: &BTreeMap<String, String>) -> Vec<String> {
+fn wrong_commands(text: &str, commands: &BTreeMap<String, String>) -> Vec<String> {
     let mut problems = Vec::new();
     for (at, _) in text.match_indices("ralph ") {
         if text[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || "-_/.".contains(c)) {

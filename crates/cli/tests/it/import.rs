@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use crate::stage::Stage;
+use crate::repo_fixture::RepoFixture;
 
 const STORIES: &str = r#"{"project": "Shop", "branchName": "ralph/cart", "userStories": [
   {"id": "US-001", "title": "Add to cart", "acceptanceCriteria": ["`npm test -- cart` passes"], "passes": true},
@@ -11,7 +11,7 @@ const STORIES: &str = r#"{"project": "Shop", "branchName": "ralph/cart", "userSt
 
 #[test]
 fn stories() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     stage.repo.write("package.json", r#"{"scripts": {"test": "vitest run"}}"#);
     stage.repo.write("prd.json", STORIES);
     assert_snapshot!(stage.ralph(&["import", "prd.json"]), @"
@@ -44,7 +44,7 @@ fn stories() {
 
 #[test]
 fn pages() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     stage.repo.write("RALPH_TASK.md", "---\ntask: x\ntest_command: \"sh t.sh\"\n---\n# X\n\n1. [x] one\n2. [ ] two\n");
     stage.repo.write("t.sh", "exit 1\n");
     stage.repo.commit("a plan");
@@ -70,7 +70,7 @@ fn pages() {
 
 #[test]
 fn what_cannot_be_imported() {
-    let stage = Stage::ready();
+    let stage = RepoFixture::with_task();
     stage.repo.write("words.md", "Only words.\n");
     stage.repo.write("large.md", "- [ ] x\n".repeat(100_000));
     stage.repo.write("binary.md", "- [ ] \u{0}\n");

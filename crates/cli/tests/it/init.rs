@@ -2,11 +2,11 @@
 
 use insta::assert_snapshot;
 
-use crate::stage::Stage;
+use crate::repo_fixture::RepoFixture;
 
 #[test]
 fn a_task_that_is_there_stays() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     stage.repo.write("Makefile", "test:\n\ttrue\n");
     assert_snapshot!(stage.ralph(&["init"]), @"
     exit 0
@@ -34,7 +34,7 @@ fn a_task_that_is_there_stays() {
 
 #[test]
 fn several_stacks_at_once() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     stage.repo.write("Cargo.toml", "[workspace]\nmembers = [\"crates/*\"]\n");
     stage.repo.write("web/package.json", r#"{"scripts": {"test": "vitest run"}}"#);
     stage.repo.write("web/pnpm-lock.yaml", "");
@@ -65,7 +65,7 @@ fn what_is_written_lints_clean() {
         &[("a/mix.exs", ""), ("b/pom.xml", "")],
     ];
     for files in kinds {
-        let stage = Stage::new();
+        let stage = RepoFixture::new();
         for (path, text) in files {
             stage.repo.write(path, text);
         }
@@ -77,7 +77,7 @@ fn what_is_written_lints_clean() {
             assert_eq!((lint.code, &value["findings"]), (0, &serde_json::json!([])), "{template}: {lint}");
         }
     }
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     assert_snapshot!(stage.ralph(&["init"]), @"
     exit 0
     --- stderr

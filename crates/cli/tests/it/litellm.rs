@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use ralph_testkit::home::Home;
-use ralph_testkit::repo::hermetic;
+use ralph_testkit::home::TestHome;
+use ralph_testkit::repo::hermetic_command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::cell::must;
-use crate::home::{BOTH, Ralph, answer, honest};
+use crate::cli_harness::{BOTH_BOXES, RalphHarness, answer, honest_actions};
+use crate::secret_search::report_not_run;
 
 const MASTER: &str = "sk-master-of-this-test";
 
@@ -23,13 +23,13 @@ const START: Duration = Duration::from_mins(4);
 
 /// A proxy that lives as long as this value.
 #[derive(Debug)]
-struct Proxy {
+struct LiteLlmProxy {
     child: Child,
     port: u16,
     folder: TempDir,
 }
 
-impl Drop for Proxy {
+impl Drop for LiteLlmProxy {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.child.kill();
@@ -37,13 +37,13 @@ impl Drop for Proxy {
     }
 }
 
-impl Proxy {
+impl LiteLlmProxy {
     /// Starts the real one; `None`, told loudly, where it was not fetched.
     fn start() -> Option<Self> {
         let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/litellm");
         let program = peers.join("bin/litellm");
         if !program.is_file() {
-            must("the real LiteLLM proxy was not tried: it is not in target/peers; run `cargo xtask test`");
+            report_not_run("the real LiteLLM proxy was not tried: it is not in target/peers; run `cargo xtask test`");
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -51,17 +51,17 @@ impl Proxy {
         let config = folder.path().join("config.yaml");
         fs::write(&config, models().to_string()).unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
-        let mut command = hermetic(program.to_str().unwrap(), folder.path());
+        let mut command = hermetic_command(program.to_str().unwrap(), folder.path());
         command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_TELEMETRY", "False");
         command.args(["--host", "127.0.0.1", "--port", &port.to_string(), "--num_workers", "1", "--config"]);
         let child = command.arg(&config).stdin(Stdio::null()).stderr(log.try_clone().unwrap()).stdout(log).spawn();
         let mut proxy = Self { child: child.unwrap(), port, folder };
-        proxy.await_life();
+        proxy.wait_until_ready();
         Some(proxy)
     }
 
     #[track_caller]
-    fn await_life(&mut self) {
+    fn wait_until_ready(&mut self) {
         let deadline = Instant::now() + START;
         while !self.ask("GET /health/liveliness", "").is_some_and(|said| said.starts_with("HTTP/1.1 200")) {
             let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
@@ -106,7 +106,7 @@ fn models() -> Value {
         json!({"model_name": name,
             "litellm_params": {"model": model, "api_key": "fake", "mock_response": says}})
     };
-    let work = answer(&honest(), &BOTH)["json"].to_string();
+    let work = answer(&honest_actions(), &BOTH_BOXES)["json"].to_string();
     json!({
         "model_list": [
             offer("zai/glm-4.7", "zai/glm-4.7", &work),
@@ -123,8 +123,8 @@ fn models() -> Value {
 }
 
 /// A home whose profiles all lead to the proxy.
-fn home(proxy: &Proxy) -> Ralph {
-    let home = Home::new();
+fn home_with_proxy(proxy: &LiteLlmProxy) -> RalphHarness {
+    let home = TestHome::new();
     let plain = |model: &str, base: &str| {
         json!({"litellm_model": model, "base_url": format!("{}{base}", proxy.url()), "api_key_env": "LITELLM_PROXY_API_KEY",
             "max_output_tokens": 2048})
@@ -142,17 +142,17 @@ fn home(proxy: &Proxy) -> Ralph {
         "response": plain("openai/mock-codex", "/v1"),
     }});
     home.config("models.yaml", &profiles.to_string());
-    Ralph::at(home, &[])
+    RalphHarness::with_home(home, &[])
 }
 
 #[test]
 fn models_behind_a_real_proxy() {
-    let Some(proxy) = Proxy::start() else { return };
-    let ralph = home(&proxy);
+    let Some(proxy) = LiteLlmProxy::start() else { return };
+    let ralph = home_with_proxy(&proxy);
     let (base, key) = (("LITELLM_PROXY_API_BASE", proxy.url()), ("LITELLM_PROXY_API_KEY", MASTER));
     let ask = |key: &str, names: &[&str], exit: i32| -> Vec<Value> {
         let args = [&["profile", "test", "--json"], names].concat();
-        let said = ralph.ralph_with(&[(base.0, &base.1), ("LITELLM_PROXY_API_KEY", key)], &args).exits(exit);
+        let said = ralph.ralph_with(&[(base.0, &base.1), ("LITELLM_PROXY_API_KEY", key)], &args).expect_exit(exit);
         assert!(!said.stdout.contains(key) && !said.stderr.contains(key), "{}{}", said.stdout, said.stderr);
         let told: Value = serde_json::from_str(&said.stdout).expect(&said.stdout);
         told["tests"].as_array().unwrap().clone()
@@ -185,7 +185,7 @@ fn models_behind_a_real_proxy() {
     }
 
     // A whole run, and its bill.
-    let said = ralph.ralph_with(&[(base.0, &base.1), key], &["run"]).exits(0);
+    let said = ralph.ralph_with(&[(base.0, &base.1), key], &["run"]).expect_exit(0);
     assert!(!said.stderr.contains(MASTER), "{}", said.stderr);
     let calls = ralph.events_of("model-called");
     let shown = ralph.show();

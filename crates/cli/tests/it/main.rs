@@ -4,38 +4,38 @@
 #[cfg(target_os = "linux")]
 mod agent_catalogue;
 #[cfg(target_os = "linux")]
+mod agent_key_isolation;
+#[cfg(target_os = "linux")]
 mod agent_runs;
-#[cfg(target_os = "linux")]
-mod agents;
 mod audit;
+mod baseline;
 mod budget;
-#[cfg(target_os = "linux")]
-mod cage;
-#[cfg(target_os = "linux")]
-mod cell;
+mod cli_harness;
+mod controls;
 mod docs;
 #[cfg(target_os = "linux")]
-mod fallen;
-mod home;
+mod egress_failure;
+mod error_messages;
+mod hostile_model;
 mod import;
 mod init;
 #[cfg(target_os = "linux")]
 mod litellm;
-mod look;
-mod lying;
-mod planted;
+#[cfg(target_os = "linux")]
+mod package_registries;
 mod policy;
 mod profiles;
-mod red_first;
+mod recovery;
 #[cfg(target_os = "linux")]
 mod redteam;
-#[cfg(target_os = "linux")]
-mod registries;
+mod repo_fixture;
 mod resume;
+mod run_output;
+#[cfg(target_os = "linux")]
+mod sandbox_tools;
+mod secret_leaks;
+#[cfg(target_os = "linux")]
+mod secret_search;
 mod secrets;
-mod stage;
-mod steer;
-mod stuck;
-mod surface;
 #[cfg(target_os = "linux")]
 mod watch;

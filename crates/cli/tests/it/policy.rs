@@ -5,19 +5,21 @@ use std::time::Duration;
 
 use insta::assert_snapshot;
 use ralph_core::redact::Redactor;
-use ralph_engine::audit::Book;
-use ralph_engine::store::Folder;
-use ralph_proxy::meter::Refusal;
-use ralph_proxy::notice::{Decided, Entry, Exchanged, Requested, Told, Tunnelled, Why};
+use ralph_engine::audit::AuditLog;
+use ralph_engine::store::RunFolder;
+use ralph_proxy::meter::GatewayRefusal;
+use ralph_proxy::observer::{
+    DecisionReason, EgressDecision, EgressEntry, EgressEvent, EgressExchange, EgressTunnel, RequestSummary,
+};
 use serde_json::Value;
 
-use crate::audit::{decided, resting, run_folder};
-use crate::home::{BOTH, Ralph, answer, honest, run, until};
-use crate::stage::Stage;
+use crate::audit::{paused_run, record_decisions, run_folder};
+use crate::cli_harness::{BOTH_BOXES, RalphHarness, answer, honest_actions, run, wait_until};
+use crate::repo_fixture::RepoFixture;
 
 #[test]
 fn rules_and_their_origin() {
-    let stage = Stage::ready();
+    let stage = RepoFixture::with_task();
     assert_snapshot!(stage.ralph(&["policy", "ls"]), @"
     exit 0
     --- stdout
@@ -43,7 +45,7 @@ fn rules_and_their_origin() {
 
 #[test]
 fn would_it_pass() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     stage
         .config("config.toml", "[sandbox.network]\nallowed = ['go', 'x.io:80', 'GET y.io/a/*']\ndenied = ['*.z.io']\n");
     let test = |args: &[&str]| {
@@ -89,7 +91,7 @@ fn would_it_pass() {
 /// Some addresses are behind a wall that no rule, or none for a name, opens: neither answer promises what is refused.
 #[test]
 fn what_no_rule_opens() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let say = |args: &[&str]| {
         let said = stage.ralph(&[&["policy"], args].concat());
         format!("{} {}", said.code, [said.stdout, said.stderr].concat().trim_end().replace('\n', " | "))
@@ -136,7 +138,7 @@ fn what_no_rule_opens() {
 
 #[test]
 fn the_users_own_file() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let file = || fs::read_to_string(stage.repo.home().join(".config/ralph/config.toml")).unwrap_or_default();
     assert_snapshot!(stage.ralph(&["policy", "allow", "X.io", "pypi"]), @"
     exit 0
@@ -195,7 +197,7 @@ fn the_users_own_file() {
 
 #[test]
 fn a_resting_run() {
-    let stage = resting();
+    let stage = paused_run();
     assert_snapshot!(stage.ralph(&["policy", "ls", "--run", "@"]), @"
     exit 0
     --- stdout
@@ -240,31 +242,31 @@ fn a_resting_run() {
 #[test]
 fn a_live_run() {
     let mut actions = vec![run("until [ -e .ralph/go ]; do sleep 0.01; done")];
-    actions.extend(honest());
-    let ralph = Ralph::new(&[answer(&actions, &BOTH)]);
+    actions.extend(honest_actions());
+    let ralph = RalphHarness::new(&[answer(&actions, &BOTH_BOXES)]);
     let live = ralph.start(&["run"]);
     ralph.await_event("the gate", |event| event["type"] == "action-started");
     // It counts at once, while the command goes on: whoever reads of a refusal need not wait for its end.
-    ralph.ralph(&["policy", "allow", "x.io", "--run", "@"]).exits(0);
+    ralph.ralph(&["policy", "allow", "x.io", "--run", "@"]).expect_exit(0);
     assert!(ralph.events_of("action-finished").is_empty(), "the command still runs");
     fs::write(ralph.workspace().join(".ralph/go"), "").expect("a file");
-    live.wait().exits(0);
+    live.wait().expect_exit(0);
     let applied = ralph.events_of("control-applied");
     let control: Vec<&Value> = applied.iter().map(|event| &event["control"]).collect();
     assert_eq!(control, [&serde_json::json!({"type": "allow-host", "host": "x.io"})]);
-    ralph.ralph(&["policy", "test", "x.io", "--run", "@"]).exits(0);
-    ralph.ralph(&["policy", "allow", "y.io", "--run", "@"]).exits(2);
+    ralph.ralph(&["policy", "test", "x.io", "--run", "@"]).expect_exit(0);
+    ralph.ralph(&["policy", "allow", "y.io", "--run", "@"]).expect_exit(2);
 }
 
 #[test]
 fn the_log() {
-    let stage = resting();
+    let stage = paused_run();
     assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"
     exit 0
     --- stderr
     nobody has come to the doors of run RUN1 yet
     ");
-    decided(
+    record_decisions(
         &stage,
         &[
             ("x.io", 443, true),
@@ -302,18 +304,18 @@ fn the_log() {
 /// A refused request is named, and offered for itself: never with all that its host could be asked for.
 #[test]
 fn the_log_of_requests() {
-    let stage = resting();
-    let book = Book::open(&Folder::at(run_folder(&stage)), Redactor::new([])).expect("nobody else has it");
+    let stage = paused_run();
+    let book = AuditLog::open(&RunFolder::at(run_folder(&stage)), Redactor::new([])).expect("nobody else has it");
     for (method, path) in [("POST", "/o/r/git-receive-pack"), ("POST", "/o/r/git-receive-pack"), ("GET", "/*")] {
         book.write(
             "box",
-            &Told::Decided(Decided {
-                entry: Entry::Connect,
+            &EgressEvent::Decision(EgressDecision {
+                entry: EgressEntry::Connect,
                 host: "github.com".to_owned(),
                 port: 443,
-                request: Some(Requested::new(method, path)),
+                request: Some(RequestSummary::new(method, path)),
                 allowed: false,
-                why: Why::Request,
+                why: DecisionReason::RequestNotAllowed,
                 address: None,
             }),
         );
@@ -330,11 +332,11 @@ fn the_log_of_requests() {
 /// What a route refuses is a refusal like any other, and what its host answers is not.
 #[test]
 fn the_log_of_calls() {
-    let stage = resting();
-    let book = Book::open(&Folder::at(run_folder(&stage)), Redactor::new([])).expect("nobody else has it");
-    let exchanged = |method: &str, path: &str, status, refused: Option<Refusal>| {
-        Told::Exchanged(Exchanged {
-            entry: Entry::Route,
+    let stage = paused_run();
+    let book = AuditLog::open(&RunFolder::at(run_folder(&stage)), Redactor::new([])).expect("nobody else has it");
+    let exchanged = |method: &str, path: &str, status, refused: Option<GatewayRefusal>| {
+        EgressEvent::Exchange(EgressExchange {
+            entry: EgressEntry::Route,
             host: "api.x.io".to_owned(),
             port: 443,
             method: method.to_owned(),
@@ -347,13 +349,16 @@ fn the_log_of_calls() {
             call: None,
         })
     };
-    let endpoint = Refusal::Endpoint("`DELETE /v1/models/x` is not an endpoint of route `main`".to_owned());
+    let endpoint = GatewayRefusal::Endpoint("`DELETE /v1/models/x` is not an endpoint of route `main`".to_owned());
     book.write("box", &exchanged("DELETE", "/v1/models/x", 403, Some(endpoint)));
     book.write("box", &exchanged("GET", "/v1/models", 403, None));
-    book.write("box", &exchanged("GET", "/v1/models", 502, Some(Refusal::Upstream("it does not answer".to_owned()))));
+    book.write(
+        "box",
+        &exchanged("GET", "/v1/models", 502, Some(GatewayRefusal::Upstream("it does not answer".to_owned()))),
+    );
     let tunnelled = |sent, received| {
         let (host, took) = ("pypi.org".to_owned(), Duration::from_secs(1));
-        Told::Tunnelled(Tunnelled { entry: Entry::Connect, host, port: 443, sent, received, took })
+        EgressEvent::Tunnel(EgressTunnel { entry: EgressEntry::Connect, host, port: 443, sent, received, took })
     };
     book.write("box", &tunnelled(1000, 70_000));
     book.write("box", &tunnelled(234, 5));
@@ -376,8 +381,8 @@ fn the_log_of_calls() {
 /// A session remembers nothing, so it is told what the one before was refused, and what that means.
 #[test]
 fn what_was_refused_is_in_the_next_prompt() {
-    let stage = resting();
-    decided(&stage, &[("x.io", 443, true), ("y.io", 443, false), ("y.io", 443, false), ("z.io", 80, false)]);
+    let stage = paused_run();
+    record_decisions(&stage, &[("x.io", 443, true), ("y.io", 443, false), ("y.io", 443, false), ("z.io", 80, false)]);
     assert_eq!(stage.ralph(&["resume", "@"]).code, 0);
     let prompt = |n: &str| {
         fs::read_to_string(run_folder(&stage).join("iterations").join(n).join("prompt.md")).expect("a prompt")
@@ -395,13 +400,13 @@ fn what_was_refused_is_in_the_next_prompt() {
 #[test]
 fn the_log_follows() {
     let gate = "until [ -e .ralph/go ]; do sleep 0.01; done";
-    let ralph = Ralph::new(&[answer(&[vec![run(gate)], honest()].concat(), &BOTH)]);
+    let ralph = RalphHarness::new(&[answer(&[vec![run(gate)], honest_actions()].concat(), &BOTH_BOXES)]);
     let live = ralph.start(&["run"]);
     ralph.await_event("the gate", |event| event["type"] == "action-started");
     let following = ralph.start(&["policy", "log", "-f", "@"]);
-    until("the first words", || !following.stderr().is_empty());
+    wait_until("the first words", || !following.stderr().is_empty());
     // The run itself has the book open; its next line is added here as another process would see it.
-    let line = ralph_core::audit::Chain::begin(&ralph.run_id()).line(ralph_core::audit::Record {
+    let line = ralph_core::audit::AuditChain::begin(&ralph.run_id()).next_line(ralph_core::audit::AuditRecord {
         decision: Some("denied".to_owned()),
         host: Some("y.io".to_owned()),
         port: Some(443),
@@ -411,8 +416,8 @@ fn the_log_follows() {
     });
     fs::write(ralph.run_folder().join("audit.jsonl"), line).expect("a file");
     let seen = || following.stdout().contains("next: ralph policy allow y.io --run ");
-    until("the line", seen);
+    wait_until("the line", seen);
     fs::write(ralph.workspace().join(".ralph/go"), "").expect("a file");
-    live.wait().exits(0);
-    following.wait().exits(0);
+    live.wait().expect_exit(0);
+    following.wait().expect_exit(0);
 }

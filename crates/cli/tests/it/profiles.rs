@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ralph_testkit::model::{Behaviour, Server};
+use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
 use serde_json::{Value, json};
 
-use crate::stage::{Said, Stage};
+use crate::repo_fixture::{CliOutput, RepoFixture};
 
 /// A small price file: two that are sold, one that is free by nature, three that make no sense as a price per token.
 const PRICES: &str = r#"{
@@ -20,12 +20,12 @@ const PRICES: &str = r#"{
   "words": 7
 }"#;
 
-fn kept(stage: &Stage) -> PathBuf {
+fn prices_file(stage: &RepoFixture) -> PathBuf {
     stage.repo.home().join(".config/ralph/prices.json")
 }
 
 #[track_caller]
-fn data(said: &Said) -> Value {
+fn parse_json(said: &CliOutput) -> Value {
     assert_eq!(said.code, 0, "{said}");
     serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error} in {said}"))
 }
@@ -38,7 +38,7 @@ fn row(list: &Value, field: &str, value: &str) -> Value {
 }
 
 #[track_caller]
-fn import(stage: &Stage, text: &str, more: &[&str]) -> Said {
+fn import(stage: &RepoFixture, text: &str, more: &[&str]) -> CliOutput {
     let file = stage.repo.home().join("prices-of-today.json");
     fs::write(&file, text).unwrap();
     stage.ralph(&[&["profile", "prices", "--import", file.to_str().unwrap()], more].concat())
@@ -46,13 +46,13 @@ fn import(stage: &Stage, text: &str, more: &[&str]) -> Said {
 
 #[test]
 fn profiles_are_listed() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     stage.config(
         "models.yaml",
         "profiles:\n  own: {litellm_model: groq/new-one}\n  nowhere: {litellm_model: azure/gpt-5}\n  played: {litellm_model: scripted/a.jsonl}\n",
     );
     let said = stage.ralph_with(&[("ZAI_API_KEY", "not-a-real-key-1")], &["profile", "ls", "--json"]);
-    let listed = data(&said);
+    let listed = parse_json(&said);
     assert_eq!(listed["format"], 1);
     let built_in = "built-in";
     let user = "user HOME/.config/ralph/models.yaml";
@@ -102,7 +102,7 @@ fn profiles_are_listed() {
 #[test]
 fn a_profile_without_a_price_needs_a_cap_of_tokens() {
     const NOT_KNOWN: &str = "the price of profile `mystery` is not known, so the cost cap cannot hold";
-    let stage = Stage::ready();
+    let stage = RepoFixture::with_task();
     let models = std::fs::read_to_string(stage.repo.home().join(".config/ralph/models.yaml")).unwrap();
     stage.config("models.yaml", &format!("{models}  mystery: {{litellm_model: groq/new-one}}\n"));
     let refused = |args: &[&str]| {
@@ -129,12 +129,12 @@ fn a_profile_without_a_price_needs_a_cap_of_tokens() {
 
 #[test]
 fn the_profiles_of_a_stranger_need_trust() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     stage.repo.write(
         "models.yaml",
         "profiles:\n  odd: {litellm_model: openai/gpt-5, base_url: 'https://other.example', api_key_env: PATH}\n  fine: {litellm_model: openai/gpt-5}\n",
     );
-    let listed = data(&stage.ralph(&["profile", "ls", "--json"]));
+    let listed = parse_json(&stage.ralph(&["profile", "ls", "--json"]));
     let odd = row(&listed["profiles"], "name", "odd");
     assert_eq!((&odd["needs_trust"], &odd["key"]), (&json!(true), &json!({"state": "untrusted"})));
     assert_eq!(odd["untrusted"], json!(["base_url", "api_key_env"]));
@@ -144,15 +144,15 @@ fn the_profiles_of_a_stranger_need_trust() {
     assert!(said.stderr.contains(told), "{said}");
 
     assert_eq!(stage.ralph(&["trust", "--yes"]).code, 0);
-    let listed = data(&stage.ralph(&["profile", "ls", "--json"]));
+    let listed = parse_json(&stage.ralph(&["profile", "ls", "--json"]));
     let odd = row(&listed["profiles"], "name", "odd");
     assert_eq!((&odd["needs_trust"], &odd["untrusted"]), (&json!(false), &json!([])));
 }
 
 #[test]
 fn prices_are_shown() {
-    let stage = Stage::new();
-    let all = data(&stage.ralph(&["profile", "prices", "--json"]));
+    let stage = RepoFixture::new();
+    let all = parse_json(&stage.ralph(&["profile", "prices", "--json"]));
     assert_eq!((&all["format"], &all["imported"]), (&json!(1), &Value::Null));
     assert_eq!(row(&all["prices"], "model", "gemini/gemini-2.5-pro")["price"]["above_200k"]["output_per_mtok"], 15.0);
     assert_eq!(row(&all["prices"], "model", "claude-opus-4-5")["price"]["cache_write_long_per_mtok"], 10.0);
@@ -163,7 +163,7 @@ fn prices_are_shown() {
         (&["openai/gpt-5-codex", "glm-5-code"], &["gpt-5-codex", "zai/glm-5-code"]),
     ] {
         let said = stage.ralph(&[&["profile", "prices", "--json"], wanted].concat());
-        let models: Vec<String> = data(&said)["prices"]
+        let models: Vec<String> = parse_json(&said)["prices"]
             .as_array()
             .unwrap()
             .iter()
@@ -172,7 +172,7 @@ fn prices_are_shown() {
         assert_eq!(models, want, "{wanted:?}");
     }
     let said = stage.ralph(&["profile", "prices", "deepseek/deepseek-chat"]);
-    let of = ralph_core::price::Table::shipped_on();
+    let of = ralph_core::price::PriceTable::shipped_on();
     let told = format!("prices are dollars per million tokens; the built-in ones are of {of}\n");
     assert_eq!((said.code, said.stderr), (0, told));
     let lines: Vec<String> =
@@ -196,7 +196,7 @@ fn prices_are_shown() {
 
 #[test]
 fn an_import_counts_from_then_on() {
-    let stage = Stage::ready();
+    let stage = RepoFixture::with_task();
     stage.config("models.yaml", "profiles: {default-cheap: {litellm_model: groq/new-one}}\n");
     let unknown = || {
         let said = stage.ralph(&["lint"]);
@@ -211,19 +211,19 @@ fn an_import_counts_from_then_on() {
          they are in `HOME/.config/ralph/prices.json` and count for every run that starts from now on\n"
     );
     assert!(!unknown());
-    let shown = data(&stage.ralph(&["profile", "prices", "--json"]));
+    let shown = parse_json(&stage.ralph(&["profile", "prices", "--json"]));
     for (model, origin, output) in
         [("gpt-5", "imported", 20.0), ("groq/new-one", "imported", 0.9), ("zai/glm-4.7", "built-in", 2.2)]
     {
         let row = row(&shown["prices"], "model", model);
         assert_eq!((&row["origin"], &row["price"]["output_per_mtok"]), (&json!(origin), &json!(output)), "{model}");
     }
-    let listed = data(&stage.ralph(&["profile", "ls", "--json"]));
+    let listed = parse_json(&stage.ralph(&["profile", "ls", "--json"]));
     assert_eq!(row(&listed["profiles"], "name", "default-cheap")["price"]["cached_input_per_mtok"], 0.15);
 
     // An import replaces the one before, and shows what is asked for.
     let other = PRICES.replace("9e-07", "8e-07").replace("\"gpt-5\"", "\"gpt-5-codex\"");
-    let said = data(&import(&stage, &other, &["new-one", "--json"]));
+    let said = parse_json(&import(&stage, &other, &["new-one", "--json"]));
     assert_eq!(
         said["imported"],
         json!({"models": 3, "skipped": 3, "file": "HOME/.config/ralph/prices.json"}),
@@ -231,7 +231,7 @@ fn an_import_counts_from_then_on() {
     );
     assert_eq!(said["prices"].as_array().map(Vec::len), Some(1));
     assert_eq!(said["prices"][0]["price"]["output_per_mtok"], 0.8);
-    let shown = data(&stage.ralph(&["profile", "prices", "gpt-5", "--json"]));
+    let shown = parse_json(&stage.ralph(&["profile", "prices", "gpt-5", "--json"]));
     assert_eq!(row(&shown["prices"], "model", "gpt-5")["origin"], "built-in");
 
     // What stands in a file from elsewhere is not to drive a terminal.
@@ -242,7 +242,7 @@ fn an_import_counts_from_then_on() {
 
 #[test]
 fn nonsense_is_not_imported() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let empty = PRICES.replace("e-0", "e+0").replace("ollama", "openai");
     let cases = [
         ("", "the price file is not a JSON object, at line 1, column 0"),
@@ -255,7 +255,7 @@ fn nonsense_is_not_imported() {
         if let Some(good) = before {
             assert_eq!(import(&stage, good, &[]).code, 0);
         }
-        let held = fs::read(kept(&stage)).ok();
+        let held = fs::read(prices_file(&stage)).ok();
         for (text, why) in cases {
             let said = import(&stage, text, &[]);
             let refused = "ralph: `HOME/prices-of-today.json` was not imported, and the prices are what they were";
@@ -265,20 +265,20 @@ fn nonsense_is_not_imported() {
                 said.stderr.ends_with("\n\nhint: use LiteLLM's `model_prices_and_context_window.json`\n"),
                 "{said}"
             );
-            assert_eq!(fs::read(kept(&stage)).ok(), held, "{text}");
+            assert_eq!(fs::read(prices_file(&stage)).ok(), held, "{text}");
         }
         for path in ["nothing-here.json", "."] {
             let said = stage.ralph(&["profile", "prices", "--import", path]);
             assert_eq!(said.code, 2, "{said}");
             assert!(said.stderr.contains("was not imported, and the prices are what they were"), "{said}");
-            assert_eq!(fs::read(kept(&stage)).ok(), held, "{path}");
+            assert_eq!(fs::read(prices_file(&stage)).ok(), held, "{path}");
         }
     }
 }
 
 #[test]
 fn damaged_prices_are_told() {
-    let stage = Stage::ready();
+    let stage = RepoFixture::with_task();
     for (text, why) in [
         ("{\"format\": 1, \"mod", "it is no price list of ralph's, at line 1, column 18"),
         ("{\"format\": 9}", "it has format 9, and this ralph reads 1"),
@@ -310,17 +310,17 @@ fn damaged_prices_are_told() {
 }
 
 /// A stage whose profile `lab` asks a server that does this.
-struct Lab {
-    stage: Stage,
-    server: Server,
+struct ProfileFixture {
+    stage: RepoFixture,
+    server: FaultyModelServer,
     _runtime: tokio::runtime::Runtime,
 }
 
-impl Lab {
-    fn new(model: &str, behaviour: Behaviour) -> Self {
+impl ProfileFixture {
+    fn new(model: &str, behaviour: ModelBehaviour) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let server = runtime.block_on(Server::start([behaviour])).unwrap();
-        let stage = Stage::new();
+        let server = runtime.block_on(FaultyModelServer::start([behaviour])).unwrap();
+        let stage = RepoFixture::new();
         let profile = json!({"litellm_model": model, "base_url": server.url(), "api_key_env": "LAB_KEY",
             "price": {"input_per_mtok": 1, "output_per_mtok": 2}, "timeout_s": 1});
         stage.config("models.yaml", &json!({"profiles": {"lab": profile}}).to_string());
@@ -328,7 +328,7 @@ impl Lab {
         Self { stage, server, _runtime: runtime }
     }
 
-    fn test(&self, more: &[&str]) -> Said {
+    fn test(&self, more: &[&str]) -> CliOutput {
         let said = self.stage.ralph_with(&[("LAB_KEY", KEY)], &[&["profile", "test"], more].concat());
         assert!(!said.to_string().contains(KEY), "{said}");
         said
@@ -340,8 +340,8 @@ const KEY: &str = "not-a-real-key-of-anybody";
 #[test]
 fn a_profile_is_tried_out() {
     for model in ["openai/m", "openai/m-codex", "anthropic/m", "gemini/m", "azure/m"] {
-        let lab = Lab::new(model, Behaviour::ok("OK"));
-        let told = data(&lab.test(&["--json"]));
+        let lab = ProfileFixture::new(model, ModelBehaviour::ok("OK"));
+        let told = parse_json(&lab.test(&["--json"]));
         let row = &told["tests"][0];
         assert_eq!(
             (&told["format"], &row["ok"], &row["name"], &row["model"]),
@@ -359,7 +359,7 @@ fn a_profile_is_tried_out() {
         let body = asked[0].body.to_string();
         assert!(body.contains(":16") && body.len() < 400, "a tiny call: {body}");
     }
-    let lab = Lab::new("openai/m", Behaviour::ok("OK"));
+    let lab = ProfileFixture::new("openai/m", ModelBehaviour::ok("OK"));
     let said = lab.test(&["lab"]);
     let lines: Vec<String> =
         said.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
@@ -370,8 +370,8 @@ fn a_profile_is_tried_out() {
 #[test]
 fn what_is_wrong_with_a_profile_is_told() {
     #[track_caller]
-    fn check(behaviour: Behaviour, code: i32, class: &str, hint: &str) {
-        let lab = Lab::new("anthropic/m", behaviour);
+    fn check(behaviour: ModelBehaviour, code: i32, class: &str, hint: &str) {
+        let lab = ProfileFixture::new("anthropic/m", behaviour);
         let said = lab.test(&["--json"]);
         assert_eq!(said.code, code, "{said}");
         let told: Value = serde_json::from_str(&said.stdout).unwrap();
@@ -383,25 +383,25 @@ fn what_is_wrong_with_a_profile_is_told() {
     }
     let again = "that can pass; later: ralph profile test lab";
     let refused = format!("no such key: {KEY}");
-    check(Behaviour::error(401, "authentication_error", &refused), 4, "auth", "ralph secret set LAB_KEY");
-    check(Behaviour::rate_limited("7"), 1, "rate-limited", again);
-    check(Behaviour::overloaded(), 1, "overloaded", again);
-    check(Behaviour::html(502), 1, "server-error", again);
-    check(Behaviour::Hang, 1, "timeout", "raise `timeout_s` in the profile, or lower `max_output_tokens`");
+    check(ModelBehaviour::error(401, "authentication_error", &refused), 4, "auth", "ralph secret set LAB_KEY");
+    check(ModelBehaviour::rate_limited("7"), 1, "rate-limited", again);
+    check(ModelBehaviour::overloaded(), 1, "overloaded", again);
+    check(ModelBehaviour::html(502), 1, "server-error", again);
+    check(ModelBehaviour::Hang, 1, "timeout", "raise `timeout_s` in the profile, or lower `max_output_tokens`");
     check(
-        Behaviour::error(404, "not_found_error", "model: m"),
+        ModelBehaviour::error(404, "not_found_error", "model: m"),
         1,
         "not-found-model",
         "check the model name and `base_url` of the profile in `models.yaml`",
     );
     check(
-        Behaviour::invalid_json(),
+        ModelBehaviour::invalid_json(),
         1,
         "bad-answer",
         "check that the profile's `base_url` is one of its provider's API",
     );
     check(
-        Behaviour::error(402, "billing_error", "pay"),
+        ModelBehaviour::error(402, "billing_error", "pay"),
         1,
         "quota",
         "add credit at the provider, or choose another profile",
@@ -410,7 +410,7 @@ fn what_is_wrong_with_a_profile_is_told() {
 
 #[test]
 fn a_profile_without_a_key_or_a_name_is_not_tried() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     stage.config(
         "models.yaml",
         "profiles:\n  own: {litellm_model: groq/x}\n  cloud: {litellm_model: bedrock/x}\n  sold: {litellm_model: anthropic/x}\n",
@@ -438,7 +438,7 @@ fn a_profile_without_a_key_or_a_name_is_not_tried() {
 /// What stands between a person and the first run is told by `doctor`, each with what to do.
 #[test]
 fn doctor_looks_at_what_is_set_up() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let look = |env: &[(&str, &str)]| {
         let said = stage.ralph_with(env, &["doctor", "--json"]);
         let told: Value = serde_json::from_str(&said.stdout).unwrap();

@@ -2,14 +2,14 @@
 
 use std::process::Stdio;
 
-use ralph_testkit::repo::hermetic;
+use ralph_testkit::repo::hermetic_command;
 use serde_json::Value;
 
 /// Runs the cases of a choice and returns them.
 #[track_caller]
 fn attack(only: &str) -> Vec<Value> {
     let home = tempfile::tempdir().unwrap();
-    let mut command = hermetic(env!("CARGO_BIN_EXE_ralph"), home.path());
+    let mut command = hermetic_command(env!("CARGO_BIN_EXE_ralph"), home.path());
     command.args(["redteam", "--only", only, "--json"]).current_dir(home.path()).stdin(Stdio::null());
     let output = command.output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

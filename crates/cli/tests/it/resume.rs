@@ -5,14 +5,14 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use ralph_testkit::home::{Home, TASK};
-use ralph_testkit::model::{Behaviour, Server};
+use ralph_testkit::home::{TASK, TestHome};
+use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
 use serde_json::{Value, json};
 
-use crate::home::{BOTH, BRANCH, Ralph, answer, answer_in, commit, honest, run, write};
+use crate::cli_harness::{BOTH_BOXES, BRANCH, RalphHarness, answer, answer_in, commit, honest_actions, run, write};
 
-fn roomy() -> Home {
-    Home::with_task(&TASK.replace("max_iterations: 1", "max_iterations: 9"))
+fn home_with_more_iterations() -> TestHome {
+    TestHome::with_task(&TASK.replace("max_iterations: 1", "max_iterations: 9"))
 }
 
 fn pause() -> Value {
@@ -20,26 +20,26 @@ fn pause() -> Value {
 }
 
 /// One box is done and handed over, then the run waits for a person; the rest comes in a later iteration.
-fn half_done(then: u32) -> Ralph {
-    let ralph = Ralph::at(
-        roomy(),
+fn half_done(then: u32) -> RalphHarness {
+    let ralph = RalphHarness::with_home(
+        home_with_more_iterations(),
         &[
             answer_in(1, &[write("one.txt", "1\n"), commit("one")], &["M1.1"]),
             answer_in(2, &[pause()], &[]),
             answer_in(then, &[write("two.txt", "2\n"), commit("two")], &["M1.2"]),
         ],
     );
-    ralph.ralph(&["run"]).exits(5);
+    ralph.ralph(&["run"]).expect_exit(5);
     assert_eq!(ralph.show()["boxes_verified"], 1);
     ralph
 }
 
 #[track_caller]
-fn succeeded(ralph: &Ralph) {
+fn assert_succeeded(ralph: &RalphHarness) {
     let shown = ralph.show();
     assert_eq!((&shown["state"], &shown["boxes_verified"]), (&json!("succeeded"), &json!(2)));
-    assert_eq!(ralph.handed_over("one.txt").as_deref(), Some("1\n"));
-    assert_eq!(ralph.handed_over("two.txt").as_deref(), Some("2\n"));
+    assert_eq!(ralph.branch_file("one.txt").as_deref(), Some("1\n"));
+    assert_eq!(ralph.branch_file("two.txt").as_deref(), Some("2\n"));
 }
 
 #[test]
@@ -47,18 +47,18 @@ fn the_sandbox_is_gone() {
     let ralph = half_done(3);
     let sandbox = ralph.workspace().parent().expect("a sandbox").to_owned();
     fs::remove_dir_all(&sandbox).expect("it was there");
-    let said = ralph.ralph(&["resume", "@"]).exits(1);
+    let said = ralph.ralph(&["resume", "@"]).expect_exit(1);
     let hint = format!("ralph resume --recreate {}", ralph.run_id());
     assert!(said.stderr.contains("is gone") && said.stderr.contains(&format!("hint: {hint}")), "{}", said.stderr);
     let words: Vec<&str> = hint.split(' ').skip(1).collect();
-    ralph.ralph(&words).exits(0);
-    succeeded(&ralph);
+    ralph.ralph(&words).expect_exit(0);
+    assert_succeeded(&ralph);
 }
 
 #[test]
 fn back_to_an_iteration() {
-    let ralph = Ralph::at(
-        roomy(),
+    let ralph = RalphHarness::with_home(
+        home_with_more_iterations(),
         &[
             answer(&[write("one.txt", "1\n"), commit("one")], &["M1.1"]),
             answer(&[write("one.txt", "ruined\n"), write("junk.txt", "x\n"), commit("ruin")], &[]),
@@ -66,21 +66,21 @@ fn back_to_an_iteration() {
             answer(&[write("two.txt", "2\n"), commit("two")], &["M1.2"]),
         ],
     );
-    ralph.ralph(&["run"]).exits(5);
-    let said = ralph.ralph(&["rewind", "@", "7"]).exits(2);
+    ralph.ralph(&["run"]).expect_exit(5);
+    let said = ralph.ralph(&["rewind", "@", "7"]).expect_exit(2);
     assert!(said.stderr.contains("iteration 7"), "{}", said.stderr);
-    ralph.ralph(&["rewind", "@", "1"]).exits(0);
+    ralph.ralph(&["rewind", "@", "1"]).expect_exit(0);
     assert_eq!(fs::read_to_string(ralph.workspace().join("one.txt")).expect("a file"), "1\n");
     assert_eq!(ralph.show()["state"], "paused", "going back does not start a run");
-    ralph.ralph(&["resume", "@"]).exits(0);
-    succeeded(&ralph);
-    assert_eq!(ralph.handed_over("junk.txt"), None);
+    ralph.ralph(&["resume", "@"]).expect_exit(0);
+    assert_succeeded(&ralph);
+    assert_eq!(ralph.branch_file("junk.txt"), None);
 }
 
 #[test]
 fn what_held_is_proved_again_however_often_the_sandbox_is_made_anew() {
-    let ralph = Ralph::at(
-        roomy(),
+    let ralph = RalphHarness::with_home(
+        home_with_more_iterations(),
         &[
             answer_in(1, &[write("one.txt", "1\n"), commit("one")], &["M1.1"]),
             answer_in(2, &[pause()], &[]),
@@ -88,14 +88,14 @@ fn what_held_is_proved_again_however_often_the_sandbox_is_made_anew() {
             answer_in(4, &[write("two.txt", "2\n"), commit("two")], &["M1.2"]),
         ],
     );
-    ralph.ralph(&["run"]).exits(5);
-    ralph.ralph(&["rewind", "@", "1"]).exits(0);
-    ralph.ralph(&["rewind", "@", "1"]).exits(0);
-    ralph.ralph(&["resume", "@", "--recreate"]).exits(0);
+    ralph.ralph(&["run"]).expect_exit(5);
+    ralph.ralph(&["rewind", "@", "1"]).expect_exit(0);
+    ralph.ralph(&["rewind", "@", "1"]).expect_exit(0);
+    ralph.ralph(&["resume", "@", "--recreate"]).expect_exit(0);
     let reclaimed: Vec<Value> = ralph.events_of("sandbox-ready").iter().map(|ready| ready["reclaim"].clone()).collect();
     let held = || json!(["M1.1"]);
     assert_eq!(reclaimed, [json!([]), held(), held(), held(), held()]);
-    succeeded(&ralph);
+    assert_succeeded(&ralph);
 }
 
 #[test]
@@ -105,27 +105,30 @@ fn the_run_folder_is_gone() {
     let sandbox = ralph.show()["sandbox"].as_str().expect("a name").to_owned();
     let id = ralph.run_id();
     fs::remove_dir_all(ralph.run_folder()).expect("it was there");
-    let said = ralph.ralph(&["adopt", &sandbox]).exits(0);
+    let said = ralph.ralph(&["adopt", &sandbox]).expect_exit(0);
     assert!(said.stderr.contains(&format!("next: ralph resume {id}")), "{}", said.stderr);
     let shown = ralph.show();
     assert_eq!((&shown["id"], &shown["recovered"], &shown["iteration"]), (&json!(id), &json!(true), &json!(2)));
     assert!((shown["cost_usd"].as_f64().expect("a number") - cost).abs() < 1e-9, "spend was forgotten");
     assert_eq!(shown["boxes_verified"], 0, "what the sandbox says is only a claim");
-    ralph.ralph(&["resume", &id]).exits(0);
-    succeeded(&ralph);
-    ralph.ralph(&["adopt", &sandbox]).exits(2);
+    ralph.ralph(&["resume", &id]).expect_exit(0);
+    assert_succeeded(&ralph);
+    ralph.ralph(&["adopt", &sandbox]).expect_exit(2);
 }
 
 #[test]
 fn a_dirty_checkout() {
     for include in [false, true] {
-        let ralph = Ralph::at(roomy(), &[answer(&[pause()], &[]), answer(&honest(), &BOTH)]);
+        let ralph = RalphHarness::with_home(
+            home_with_more_iterations(),
+            &[answer(&[pause()], &[]), answer(&honest_actions(), &BOTH_BOXES)],
+        );
         ralph.repo.write("README.md", "# Unfinished\n");
         ralph.repo.write("untracked.txt", "mine\n");
         ralph.repo.write("more/untracked.txt", "mine\n");
-        let before = ralph.outside();
+        let before = ralph.snapshot_outside();
         let args = if include { vec!["run", "--include-dirty"] } else { vec!["run"] };
-        let said = ralph.ralph(&args).exits(5);
+        let said = ralph.ralph(&args).expect_exit(5);
         let told = if include {
             "1 changed files of your checkout were taken along"
         } else {
@@ -137,18 +140,18 @@ fn a_dirty_checkout() {
         assert_eq!(inside("more/untracked.txt"), None);
         let wanted = if include { "# Unfinished\n" } else { "# Counting\n" };
         assert_eq!(inside("README.md").as_deref(), Some(wanted));
-        ralph.ralph(&["resume", "@"]).exits(0);
+        ralph.ralph(&["resume", "@"]).expect_exit(0);
         assert_eq!(ralph.changed_since(&before), Vec::<String>::new());
-        assert_eq!(ralph.handed_over("README.md").as_deref(), Some(wanted));
+        assert_eq!(ralph.branch_file("README.md").as_deref(), Some(wanted));
     }
 }
 
 #[test]
 fn an_uncommitted_task_is_the_first_commit() {
-    let ralph = Ralph::new(&[answer(&honest(), &BOTH)]);
+    let ralph = RalphHarness::new(&[answer(&honest_actions(), &BOTH_BOXES)]);
     ralph.repo.write("ralph_task.md", TASK.replace("shall hold", "must hold"));
-    let before = ralph.outside();
-    ralph.ralph(&["run"]).exits(0);
+    let before = ralph.snapshot_outside();
+    ralph.ralph(&["run"]).expect_exit(0);
     assert_eq!(ralph.changed_since(&before), Vec::<String>::new());
     let commits = ralph.repo.git(["rev-list", "--reverse", &format!("main..{BRANCH}")]);
     let first = commits.lines().next().expect("a commit").to_owned();
@@ -159,18 +162,18 @@ fn an_uncommitted_task_is_the_first_commit() {
 const KEY: &str = "sk-lab-4f9Kq2Zt7Wm1Xc8Vb3Nn6Lp0Rd5Gh";
 
 /// A home whose model is a real server on a local port.
-struct Lab {
-    ralph: Ralph,
-    server: Server,
+struct ProviderFixture {
+    ralph: RalphHarness,
+    server: FaultyModelServer,
     _runtime: tokio::runtime::Runtime,
 }
 
-impl Lab {
-    fn new(behaviours: Vec<Behaviour>) -> Self {
+impl ProviderFixture {
+    fn new(behaviours: Vec<ModelBehaviour>) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads");
-        let server = runtime.block_on(Server::start(behaviours)).expect("a port");
-        let home = Home::new();
+        let server = runtime.block_on(FaultyModelServer::start(behaviours)).expect("a port");
+        let home = TestHome::new();
         home.config(
             "models.yaml",
             &format!(
@@ -179,28 +182,28 @@ impl Lab {
                 server.url()
             ),
         );
-        Self { ralph: Ralph::at(home, &[]), server, _runtime: runtime }
+        Self { ralph: RalphHarness::with_home(home, &[]), server, _runtime: runtime }
     }
 
     /// Runs a command with the key; whatever happens, the key is nowhere afterwards.
     #[track_caller]
-    fn ralph(&self, args: &[&str]) -> crate::home::Said {
+    fn ralph(&self, args: &[&str]) -> crate::cli_harness::ProcessOutput {
         let said = self.ralph.ralph_with(&[("LAB_KEY", KEY)], args);
         assert!(!said.stdout.contains(KEY) && !said.stderr.contains(KEY), "{}{}", said.stdout, said.stderr);
         let mut with_key = Vec::new();
-        holding(&self.ralph.path(), &mut with_key);
-        holding(&self.ralph.repo.path(), &mut with_key);
+        files_with_key(&self.ralph.path(), &mut with_key);
+        files_with_key(&self.ralph.repo.path(), &mut with_key);
         assert_eq!(with_key, Vec::<String>::new(), "the key was written down");
         said
     }
 }
 
-fn holding(folder: &Path, found: &mut Vec<String>) {
+fn files_with_key(folder: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let entry = entry.expect("an entry");
         let kind = entry.file_type().expect("a kind");
         if kind.is_dir() {
-            holding(&entry.path(), found);
+            files_with_key(&entry.path(), found);
         } else if kind.is_file() && String::from_utf8_lossy(&fs::read(entry.path()).expect("a file")).contains(KEY) {
             found.push(entry.path().display().to_string());
         }
@@ -208,35 +211,35 @@ fn holding(folder: &Path, found: &mut Vec<String>) {
 }
 
 /// What the server says when all is well.
-fn fine(actions: &[Value]) -> Behaviour {
-    Behaviour::ok(answer(actions, &BOTH)["json"].to_string())
+fn fine_answer(actions: &[Value]) -> ModelBehaviour {
+    ModelBehaviour::ok(answer(actions, &BOTH_BOXES)["json"].to_string())
 }
 
 #[test]
 fn a_refused_key() {
-    let refused = Behaviour::error(401, "invalid_api_key", &format!("Incorrect API key provided: {KEY}."));
-    let lab = Lab::new(vec![refused, fine(&honest())]);
-    let said = lab.ralph(&["run"]).exits(4);
+    let refused = ModelBehaviour::error(401, "invalid_api_key", &format!("Incorrect API key provided: {KEY}."));
+    let lab = ProviderFixture::new(vec![refused, fine_answer(&honest_actions())]);
+    let said = lab.ralph(&["run"]).expect_exit(4);
     assert!(said.stderr.contains("auth"), "{}", said.stderr);
     assert_eq!(lab.server.requests().len(), 1, "a refused key is not tried again");
-    lab.ralph(&["resume", "@"]).exits(0);
+    lab.ralph(&["resume", "@"]).expect_exit(0);
     assert_eq!(lab.ralph.show()["iteration"], 1, "trouble with the key used up an iteration");
 }
 
 #[test]
 fn no_key_at_all() {
-    let lab = Lab::new(vec![fine(&honest())]);
-    let said = lab.ralph.ralph(&["run"]).exits(4);
+    let lab = ProviderFixture::new(vec![fine_answer(&honest_actions())]);
+    let said = lab.ralph.ralph(&["run"]).expect_exit(4);
     assert!(said.stderr.contains("LAB_KEY"), "{}", said.stderr);
     assert!(!lab.ralph.state().join("runs").exists(), "a run was made");
 }
 
 /// Trouble that passes: the run succeeds in its only iteration.
 #[track_caller]
-fn passes(trouble: Vec<Behaviour>) {
+fn check_recovers(trouble: Vec<ModelBehaviour>) {
     let calls = trouble.len() + 1;
-    let lab = Lab::new(trouble.into_iter().chain([fine(&honest())]).collect());
-    lab.ralph(&["run"]).exits(0);
+    let lab = ProviderFixture::new(trouble.into_iter().chain([fine_answer(&honest_actions())]).collect());
+    lab.ralph(&["run"]).expect_exit(0);
     assert_eq!(lab.server.requests().len(), calls);
     assert_eq!(lab.ralph.show()["iteration"], 1);
     let request = &lab.server.requests()[0];
@@ -249,35 +252,38 @@ fn passes(trouble: Vec<Behaviour>) {
 #[test]
 fn a_limit_with_a_time() {
     let began = std::time::Instant::now();
-    passes(vec![Behaviour::rate_limited("1")]);
+    check_recovers(vec![ModelBehaviour::rate_limited("1")]);
     assert!(began.elapsed() >= Duration::from_secs(1), "the provider asked to wait");
 }
 
 #[test]
 fn a_server_in_trouble() {
-    passes(vec![Behaviour::status(500), Behaviour::html(502)]);
+    check_recovers(vec![ModelBehaviour::status(500), ModelBehaviour::html(502)]);
 }
 
 #[test]
 fn a_server_that_hangs() {
-    passes(vec![Behaviour::Hang, Behaviour::Cut]);
+    check_recovers(vec![ModelBehaviour::Hang, ModelBehaviour::Cut]);
 }
 
 #[test]
 fn a_server_that_stays_in_trouble() {
-    let lab = Lab::new(vec![Behaviour::error(400, "invalid_request_error", "no such thing"), fine(&honest())]);
-    let said = lab.ralph(&["run"]).exits(5);
+    let lab = ProviderFixture::new(vec![
+        ModelBehaviour::error(400, "invalid_request_error", "no such thing"),
+        fine_answer(&honest_actions()),
+    ]);
+    let said = lab.ralph(&["run"]).expect_exit(5);
     assert!(said.stderr.contains("provider trouble"), "{}", said.stderr);
-    lab.ralph(&["resume", "@"]).exits(0);
+    lab.ralph(&["resume", "@"]).expect_exit(0);
     assert_eq!(lab.ralph.show()["iteration"], 1);
 }
 
 #[test]
 fn the_key_is_not_in_the_sandbox() {
     let mut actions = vec![run("env; env > .ralph/env")];
-    actions.extend(honest());
-    let lab = Lab::new(vec![fine(&actions)]);
-    lab.ralph(&["run", "--keep-sandbox"]).exits(0);
+    actions.extend(honest_actions());
+    let lab = ProviderFixture::new(vec![fine_answer(&actions)]);
+    lab.ralph(&["run", "--keep-sandbox"]).expect_exit(0);
     let env = fs::read_to_string(lab.ralph.workspace().join(".ralph/env")).expect("a file");
     assert!(!env.contains("LAB_KEY"), "{env}");
 }

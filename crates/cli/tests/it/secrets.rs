@@ -8,26 +8,26 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use ralph_testkit::model::Behaviour;
+use ralph_testkit::model::ModelBehaviour;
 use serde_json::Value;
 
-use crate::cell::must;
-use crate::stage::{Said, Stage};
+use crate::repo_fixture::{CliOutput, RepoFixture};
+use crate::secret_search::report_not_run;
 
 /// A server that remembers the heads of requests, in lower case.
-struct Server {
+struct KeyCheckServer {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
-impl Server {
+impl KeyCheckServer {
     /// Answers every request alike.
     fn answering(status: &'static str) -> Self {
         Self::start(move |_| status)
     }
 
     /// Answers those that hold a key.
-    fn taking(key: &str) -> Self {
+    fn accepting(key: &str) -> Self {
         let key = key.to_lowercase();
         Self::start(move |head| if head.contains(&key) { "200 OK" } else { "401 Unauthorized" })
     }
@@ -69,22 +69,22 @@ fn serve(mut connection: TcpStream, status: impl Fn(&str) -> &'static str) -> St
     head
 }
 
-fn with_input(stage: &Stage, env: &[(&str, &str)], args: &[&str], input: &str) -> Said {
+fn with_input(stage: &RepoFixture, env: &[(&str, &str)], args: &[&str], input: &str) -> CliOutput {
     let mut command = stage.command(args);
     command.envs(env.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // A command that refuses its arguments does not read.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    stage.said(&child.wait_with_output().unwrap())
+    stage.output_of(&child.wait_with_output().unwrap())
 }
 
-fn file(stage: &Stage, name: &str) -> PathBuf {
+fn secret_file(stage: &RepoFixture, name: &str) -> PathBuf {
     stage.repo.home().join(".config/ralph/secrets").join(name)
 }
 
 /// Stores a value untried, in a file.
-fn keep(stage: &Stage, name: &str, value: &str, more: &[&str]) -> Said {
+fn store_untried(stage: &RepoFixture, name: &str, value: &str, more: &[&str]) -> CliOutput {
     let args = [&["secret", "set", name, "--no-validate", "--source", "file"], more].concat();
     let said = with_input(stage, &[], &args, value);
     assert_eq!(said.code, 0, "{said}");
@@ -92,14 +92,14 @@ fn keep(stage: &Stage, name: &str, value: &str, more: &[&str]) -> Said {
 }
 
 /// Split, so that tools which look for secrets in this repository find none.
-fn shaped(parts: &[&str]) -> String {
+fn join_parts(parts: &[&str]) -> String {
     parts.concat()
 }
 
 #[track_caller]
-fn tried(name: &str, value: &str, base: &str, path: &str, want: &[&str], kind: &str) {
-    let stage = Stage::new();
-    let server = Server::taking(value);
+fn check_tried(name: &str, value: &str, base: &str, path: &str, want: &[&str], kind: &str) {
+    let stage = RepoFixture::new();
+    let server = KeyCheckServer::accepting(value);
     let url = format!("{}{path}", server.url);
     let said = with_input(&stage, &[(base, &url)], &["secret", "set", name], &format!("{value}\n"));
     assert_eq!(said.code, 0, "{said}");
@@ -115,22 +115,22 @@ fn tried(name: &str, value: &str, base: &str, path: &str, want: &[&str], kind: &
         let line = line.replace("VALUE", value).to_lowercase();
         assert!(heads[0].contains(&line), "no `{line}` in {}", heads[0]);
     }
-    assert_eq!(fs::read_to_string(file(&stage, name)).unwrap(), format!("{value}\n"));
+    assert_eq!(fs::read_to_string(secret_file(&stage, name)).unwrap(), format!("{value}\n"));
 }
 
 #[test]
 fn each_kind_is_tried_its_own_way() {
-    let oauth = shaped(&["sk-", "ant-oat01-abcdefgh"]);
+    let oauth = join_parts(&["sk-", "ant-oat01-abcdefgh"]);
     let version = "anthropic-version: 2023-06-01";
-    tried(
+    check_tried(
         "ANTHROPIC_API_KEY",
-        &shaped(&["sk-", "ant-api03-abcdefgh"]),
+        &join_parts(&["sk-", "ant-api03-abcdefgh"]),
         "ANTHROPIC_BASE_URL",
         "",
         &["GET /v1/models HTTP", "x-api-key: VALUE\r\n", version],
         "api-key",
     );
-    tried(
+    check_tried(
         "CLAUDE_CODE_OAUTH_TOKEN",
         &oauth,
         "ANTHROPIC_BASE_URL",
@@ -138,7 +138,7 @@ fn each_kind_is_tried_its_own_way() {
         &["GET /v1/models HTTP", "authorization: bearer VALUE\r\n", "anthropic-beta: oauth-2025-04-20", version],
         "oauth",
     );
-    tried(
+    check_tried(
         "ANTHROPIC_AUTH_TOKEN",
         "gw-token",
         "ANTHROPIC_BASE_URL",
@@ -147,25 +147,25 @@ fn each_kind_is_tried_its_own_way() {
         "gateway",
     );
     let bearer = &["GET /v4/models HTTP", "authorization: bearer VALUE\r\n"];
-    tried("ZAI_API_KEY", "abcdefgh.1", "ZAI_API_BASE", "/v4", bearer, "api-key");
+    check_tried("ZAI_API_KEY", "abcdefgh.1", "ZAI_API_BASE", "/v4", bearer, "api-key");
     let google = &["GET /v1beta/models HTTP", "x-goog-api-key: VALUE\r\n"];
-    tried("GEMINI_API_KEY", "abcdefgh", "GEMINI_API_BASE", "/v1beta", google, "api-key");
+    check_tried("GEMINI_API_KEY", "abcdefgh", "GEMINI_API_BASE", "/v1beta", google, "api-key");
     let github = &["GET /user HTTP", "authorization: bearer VALUE\r\n", "x-github-api-version: 2022-11-28"];
-    tried("GITHUB_PAT", &shaped(&["gh", "p_abcdefgh"]), "GITHUB_API_URL", "", github, "github-pat");
+    check_tried("GITHUB_PAT", &join_parts(&["gh", "p_abcdefgh"]), "GITHUB_API_URL", "", github, "github-pat");
 }
 
 #[test]
 fn keys_of_openrouter_are_asked_after() {
-    let key = shaped(&["sk-", "or-v1-abcdefgh"]);
+    let key = join_parts(&["sk-", "or-v1-abcdefgh"]);
     let wanted = &["GET /api/v1/key HTTP", "authorization: bearer VALUE\r\n"];
-    tried("OPENROUTER_API_KEY", &key, "OPENROUTER_API_BASE", "/api/v1", wanted, "api-key");
+    check_tried("OPENROUTER_API_KEY", &key, "OPENROUTER_API_BASE", "/api/v1", wanted, "api-key");
 }
 
 /// Where everybody is answered, an answer says nothing about the key.
 #[test]
-fn an_open_door_proves_nothing() {
-    let stage = Stage::new();
-    let server = Server::answering("200 OK");
+fn an_open_server_proves_nothing() {
+    let stage = RepoFixture::new();
+    let server = KeyCheckServer::answering("200 OK");
     let host = server.url.trim_start_matches("http://");
     let env = [("OPENAI_BASE_URL", server.url.as_str())];
     let said = with_input(&stage, &env, &["secret", "set", "OPENAI_API_KEY"], "planted-value");
@@ -174,7 +174,7 @@ fn an_open_door_proves_nothing() {
         "`OPENAI_API_KEY` is stored: api-key, file, not tried: {host} has no free call that needs the key, no end known\n"
     );
     assert_eq!(said.stderr, told);
-    assert!(file(&stage, "OPENAI_API_KEY").exists());
+    assert!(secret_file(&stage, "OPENAI_API_KEY").exists());
     let said = with_input(&stage, &env, &["secret", "set", "OPENAI_API_KEY", "--json"], "planted-value");
     let value: Value = serde_json::from_str(&said.stdout).unwrap();
     assert_eq!((&value["tried"], &value["taken_by"]), (&false.into(), &Value::Null), "{said}");
@@ -188,21 +188,21 @@ fn a_refusal_stores_nothing() {
         ("500 Oops", 1, "answered 500, which does not say whether `OPENAI_API_KEY` is good; nothing was stored"),
         ("302 Found", 1, "answered 302, which does not say"),
     ] {
-        let stage = Stage::new();
-        let server = Server::answering(status);
+        let stage = RepoFixture::new();
+        let server = KeyCheckServer::answering(status);
         let env = [("OPENAI_BASE_URL", server.url.as_str())];
         let said = with_input(&stage, &env, &["secret", "set", "OPENAI_API_KEY"], "planted-value");
         assert_eq!(said.code, code, "{said}");
         assert!(said.stderr.contains(told) && !said.stderr.contains("planted-value"), "{said}");
         assert!(said.stderr.contains("\nhint: "), "{said}");
-        assert!(!file(&stage, "OPENAI_API_KEY").exists() && !stage.state().join("secrets.json").exists());
+        assert!(!secret_file(&stage, "OPENAI_API_KEY").exists() && !stage.state().join("secrets.json").exists());
     }
 }
 
 /// Whoever listens on the way would have it.
 #[test]
 fn a_key_is_not_tried_in_the_clear() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let args = ["secret", "set", "MY_GATEWAY", "--kind", "gateway", "--base-url", "http://gw.corp:4000/v1"];
     let said = with_input(&stage, &[], &args, "planted-value");
     assert_eq!(
@@ -211,32 +211,32 @@ fn a_key_is_not_tried_in_the_clear() {
          in the clear\n\nhint: use `https://gw.corp`, or a tunnel: ssh -N -L 4000:localhost:PORT gw.corp, and \
          `http://localhost:4000` as base URL\n"
     );
-    assert!(!file(&stage, "MY_GATEWAY").exists());
+    assert!(!secret_file(&stage, "MY_GATEWAY").exists());
 }
 
 /// It is nobody else's to see, whatever the environment says about where Anthropic's models are.
 #[test]
 fn a_subscription_is_tried_at_its_own_provider_only() {
-    let stage = Stage::new();
-    let (token, gateway) = (shaped(&["sk-", "ant-oat01-nobodys"]), "https://api.z.ai/api/anthropic");
+    let stage = RepoFixture::new();
+    let (token, gateway) = (join_parts(&["sk-", "ant-oat01-nobodys"]), "https://api.z.ai/api/anthropic");
     let set = ["secret", "set", "CLAUDE_CODE_OAUTH_TOKEN"];
     for (env, more) in [(&[("ANTHROPIC_BASE_URL", gateway)][..], &[][..]), (&[], &["--base-url", gateway])] {
         let said = with_input(&stage, env, &[&set[..], more].concat(), &token);
         assert_eq!(said.code, 2, "{said}");
         assert!(said.stderr.contains("`api.z.ai` is not whom it was bought from"), "{said}");
         assert!(said.stderr.contains("ralph secret set ANTHROPIC_AUTH_TOKEN"), "{said}");
-        assert!(!file(&stage, "CLAUDE_CODE_OAUTH_TOKEN").exists());
+        assert!(!secret_file(&stage, "CLAUDE_CODE_OAUTH_TOKEN").exists());
     }
 }
 
 /// Nobody could look for it, so nobody takes it.
 #[test]
 fn a_secret_has_a_length() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let said = with_input(&stage, &[], &["secret", "set", "LITELLM_PROXY_API_KEY", "--no-validate"], "sk-1234");
     assert_eq!(said.code, 2, "{said}");
     assert!(said.stderr.contains("fewer than 8 characters") && said.stderr.contains("LITELLM_MASTER_KEY"), "{said}");
-    assert!(!file(&stage, "LITELLM_PROXY_API_KEY").exists());
+    assert!(!secret_file(&stage, "LITELLM_PROXY_API_KEY").exists());
     for args in
         [&["run", "--lend", "SHORT_TOKEN=x.io"][..], &["sandbox", "exec", "--lend", "SHORT_TOKEN=x.io", "--", "true"]]
     {
@@ -249,7 +249,7 @@ fn a_secret_has_a_length() {
 
 #[test]
 fn agents_without_a_credential_say_why() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     for (agent, told) in [
         ("cursor", "agent `cursor` talks to its maker only"),
         ("custom", "agent `custom` has no credential of its own"),
@@ -262,7 +262,7 @@ fn agents_without_a_credential_say_why() {
 
 #[test]
 fn without_a_network() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     let base = format!("http://{closed}");
     let args = ["secret", "set", "MY_GATEWAY", "--kind", "gateway", "--base-url", &base];
@@ -273,7 +273,7 @@ fn without_a_network() {
         "{said}"
     );
     assert!(said.stderr.contains("store it untried: ralph secret set MY_GATEWAY --no-validate"), "{said}");
-    assert!(!file(&stage, "MY_GATEWAY").exists());
+    assert!(!secret_file(&stage, "MY_GATEWAY").exists());
     let said = with_input(&stage, &[], &["secret", "set", "MY_GATEWAY"], "planted-value");
     assert_eq!(said.code, 2, "{said}");
     assert!(said.stderr.contains("ralph does not know where `MY_GATEWAY` is used"), "{said}");
@@ -283,8 +283,8 @@ fn without_a_network() {
 
 #[test]
 fn a_value_has_no_place_on_the_command_line() {
-    let stage = Stage::new();
-    let value = shaped(&["sk-", "ant-api03-abcdefgh1234"]);
+    let stage = RepoFixture::new();
+    let value = join_parts(&["sk-", "ant-api03-abcdefgh1234"]);
     let assigned = format!("ANTHROPIC_API_KEY={value}");
     for args in [
         vec!["secret", "set", "ANTHROPIC_API_KEY", &value],
@@ -303,7 +303,7 @@ fn a_value_has_no_place_on_the_command_line() {
 
 #[test]
 fn what_is_given_must_be_a_value() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     for (input, told) in [
         ("", "the value of `MY_KEY` cannot be used: nothing was given"),
         ("two words", "it holds blanks or control characters"),
@@ -328,11 +328,11 @@ fn what_is_given_must_be_a_value() {
 
 #[test]
 fn listed_printed_and_forgotten() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let said = stage.ralph(&["secret", "ls"]);
     assert_eq!((said.code, said.stdout.as_str()), (0, ""));
-    keep(&stage, "MY_KEY", "planted-value-1", &["--expires", "90"]);
-    keep(&stage, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value-2", &[]);
+    store_untried(&stage, "MY_KEY", "planted-value-1", &["--expires", "90"]);
+    store_untried(&stage, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value-2", &[]);
     let env = [("GITHUB_PAT", "planted-value-3")];
     let said = stage.ralph_with(&env, &["secret", "ls"]);
     let lines: Vec<&str> = said.stdout.lines().collect();
@@ -367,9 +367,9 @@ fn listed_printed_and_forgotten() {
 
 #[test]
 fn a_file_others_can_read_is_refused() {
-    let stage = Stage::new();
-    keep(&stage, "MY_KEY", "planted-value", &[]);
-    fs::set_permissions(file(&stage, "MY_KEY"), fs::Permissions::from_mode(0o644)).unwrap();
+    let stage = RepoFixture::new();
+    store_untried(&stage, "MY_KEY", "planted-value", &[]);
+    fs::set_permissions(secret_file(&stage, "MY_KEY"), fs::Permissions::from_mode(0o644)).unwrap();
     let said = stage.ralph(&["secret", "get", "MY_KEY"]);
     assert_eq!(
         said.to_string(),
@@ -381,7 +381,7 @@ fn a_file_others_can_read_is_refused() {
 }
 
 /// Moves the end of a secret.
-fn ends(stage: &Stage, name: &str, days: i64) {
+fn set_expiry(stage: &RepoFixture, name: &str, days: i64) {
     let path = stage.state().join("secrets.json");
     let mut value: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let end = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(days * 24 * 60 + 5);
@@ -391,20 +391,20 @@ fn ends(stage: &Stage, name: &str, days: i64) {
 
 #[test]
 fn checks() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let said = stage.ralph(&["secret", "check", "--agent", "claude"]);
     assert_eq!(
         said.to_string(),
         "exit 4\n--- stderr\nralph: there is no credential that `claude` could use\n\nhint: claude setup-token, then ralph secret set CLAUDE_CODE_OAUTH_TOKEN\n"
     );
     assert_eq!(stage.ralph(&["secret", "check"]).code, 4);
-    keep(&stage, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value", &[]);
+    store_untried(&stage, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value", &[]);
     for (days, code, told) in [
         (100, 0, "✓ CLAUDE_CODE_OAUTH_TOKEN: expires in 100 days"),
         (3, 0, "! CLAUDE_CODE_OAUTH_TOKEN: expires in 3 days"),
         (-3, 4, "✗ CLAUDE_CODE_OAUTH_TOKEN: expired 2 days ago"),
     ] {
-        ends(&stage, "CLAUDE_CODE_OAUTH_TOKEN", days);
+        set_expiry(&stage, "CLAUDE_CODE_OAUTH_TOKEN", days);
         for args in [&["secret", "check"][..], &["secret", "check", "--agent", "claude"], &["check-token"]] {
             let said = stage.ralph(args);
             assert_eq!((said.code, said.stdout.as_str()), (code, format!("{told}\n").as_str()), "{args:?} {said}");
@@ -426,8 +426,8 @@ fn checks() {
 /// Nothing is called good that a run could not use.
 #[test]
 fn checks_ask_for_the_value() {
-    let stage = Stage::new();
-    keep(&stage, "MY_KEY", "cmd://false", &[]);
+    let stage = RepoFixture::new();
+    store_untried(&stage, "MY_KEY", "cmd://false", &[]);
     let said = stage.ralph(&["secret", "check"]);
     assert_eq!(
         (said.code, said.stdout.as_str()),
@@ -442,7 +442,7 @@ fn checks_ask_for_the_value() {
     assert_eq!(stage.ralph_with(&env, &["secret", "get", "MY_KEY"]).stdout, "from-environment\n");
     assert_eq!(stage.ralph(&["secret", "rm", "MY_KEY"]).code, 0);
     // The same for the credential of an agent.
-    keep(&stage, "OPENAI_API_KEY", "cmd://false", &[]);
+    store_untried(&stage, "OPENAI_API_KEY", "cmd://false", &[]);
     let said = stage.ralph(&["secret", "check", "--agent", "codex"]);
     assert!(said.code == 4 && said.stdout.starts_with("✗ OPENAI_API_KEY: the command of"), "{said}");
 }
@@ -450,9 +450,9 @@ fn checks_ask_for_the_value() {
 /// What is said to be used is what a run is lent.
 #[test]
 fn an_agents_credential_is_the_one_a_run_takes() {
-    let stage = Stage::new();
-    keep(&stage, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value-1", &[]);
-    keep(&stage, "ANTHROPIC_API_KEY", "planted-value-2", &[]);
+    let stage = RepoFixture::new();
+    store_untried(&stage, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value-1", &[]);
+    store_untried(&stage, "ANTHROPIC_API_KEY", "planted-value-2", &[]);
     let said = stage.ralph(&["secret", "check", "--agent", "claude"]);
     assert_eq!((said.code, said.stdout.as_str()), (0, "✓ ANTHROPIC_API_KEY: no end known\n"), "{said}");
     assert_eq!(said.stderr, "! CLAUDE_CODE_OAUTH_TOKEN is there too; a run takes ANTHROPIC_API_KEY\n");
@@ -472,14 +472,14 @@ fn an_agents_credential_is_the_one_a_run_takes() {
 
 #[test]
 fn a_value_goes_only_into_a_pipe() {
-    let stage = Stage::new();
-    keep(&stage, "MY_KEY", "planted-value", &[]);
+    let stage = RepoFixture::new();
+    store_untried(&stage, "MY_KEY", "planted-value", &[]);
     let path = stage.repo.home().join("leak.txt");
     for out in [fs::File::create(&path).unwrap(), fs::File::create("/dev/null").unwrap()] {
         for args in [&["secret", "get", "MY_KEY", "--json"][..], &["secret", "get", "MY_KEY"]] {
             let mut command = stage.command(args);
             command.stdout(out.try_clone().unwrap()).stderr(Stdio::piped());
-            let said = stage.said(&command.spawn().unwrap().wait_with_output().unwrap());
+            let said = stage.output_of(&command.spawn().unwrap().wait_with_output().unwrap());
             let told = "a secret goes only into a pipe, never to a terminal or into a file";
             // With `--json` that is an object, and stands where the value would.
             assert!(said.code == 2 && (args.contains(&"--json") || said.stderr.contains(told)), "{said}");
@@ -502,8 +502,8 @@ fn a_value_goes_only_into_a_pipe() {
 /// A secret that is lent was used, whether anybody came for it or not.
 #[test]
 fn a_loan_is_a_use() {
-    let stage = Stage::ready();
-    keep(&stage, "LENT_KEY", "planted-value", &[]);
+    let stage = RepoFixture::with_task();
+    store_untried(&stage, "LENT_KEY", "planted-value", &[]);
     let said = stage.ralph(&["run", "--no-baseline", "--lend", "LENT_KEY=git.example.com"]);
     assert_eq!(said.code, 0, "{said}");
     let listed: Value = serde_json::from_str(&stage.ralph(&["secret", "ls", "--json"]).stdout).unwrap();
@@ -516,14 +516,14 @@ fn a_loan_is_a_use() {
 fn a_loan_opens_no_more_than_it_must() {
     #[track_caller]
     fn check(task: &str, config: &str, args: &[&str], want: &[&str], told: bool) {
-        let stage = Stage::ready();
+        let stage = RepoFixture::with_task();
         if !task.is_empty() {
             let text = fs::read_to_string(stage.repo.path().join("ralph_task.md")).unwrap();
             stage.repo.write("ralph_task.md", text.replacen("---\n", &format!("---\n{task}\n"), 1));
             stage.repo.commit("what the task may reach");
         }
         stage.config("config.toml", config);
-        keep(&stage, "LENT_KEY", "planted-value", &[]);
+        store_untried(&stage, "LENT_KEY", "planted-value", &[]);
         let lend = ["run", "--no-baseline", "--lend", "LENT_KEY=git.example.com"];
         let said = stage.ralph(&[&lend, args].concat());
         assert_eq!(said.code, 0, "{said}");
@@ -550,10 +550,10 @@ fn a_loan_opens_no_more_than_it_must() {
 
 #[test]
 fn older_names() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let said = with_input(&stage, &[], &["store-token", "--no-validate", "--source", "file"], "planted-value");
     assert_eq!(said.code, 0, "{said}");
-    assert!(file(&stage, "CLAUDE_CODE_OAUTH_TOKEN").exists());
+    assert!(secret_file(&stage, "CLAUDE_CODE_OAUTH_TOKEN").exists());
     let said = with_input(
         &stage,
         &[],
@@ -588,7 +588,7 @@ esac
 #[cfg(target_os = "linux")]
 #[test]
 fn the_keyring_comes_first() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let bin = stage.repo.home().join("bin");
     fs::create_dir_all(&bin).unwrap();
     let tool = bin.join("secret-tool");
@@ -599,7 +599,7 @@ fn the_keyring_comes_first() {
     let said = with_input(&stage, &env, &["secret", "set", "MY_KEY", "--no-validate"], "planted-value");
     assert_eq!(said.code, 0, "{said}");
     assert!(said.stderr.contains("`MY_KEY` is stored: api-key, keyring, untried"), "{said}");
-    assert!(!file(&stage, "MY_KEY").exists());
+    assert!(!secret_file(&stage, "MY_KEY").exists());
     assert_eq!(stage.ralph_with(&env, &["secret", "get", "MY_KEY"]).stdout, "planted-value\n");
     let calls = fs::read_to_string(bin.join("calls")).unwrap();
     assert!(
@@ -623,14 +623,14 @@ fn the_keyring_comes_first() {
 }
 
 /// Runs a command at a terminal of its own, typing `input`; `None` where there is no `script` program.
-fn at_a_terminal(stage: &Stage, args: &[&str], input: &str) -> Option<(i32, String)> {
+fn at_a_terminal(stage: &RepoFixture, args: &[&str], input: &str) -> Option<(i32, String)> {
     let there = Command::new("script").arg("--version").output().is_ok_and(|out| out.status.success());
     if !there || !cfg!(target_os = "linux") {
         return None;
     }
     let ralph = env!("CARGO_BIN_EXE_ralph");
     let line = format!("'{ralph}' {}", args.join(" "));
-    let mut command = ralph_testkit::repo::hermetic("script", &stage.repo.home());
+    let mut command = ralph_testkit::repo::hermetic_command("script", &stage.repo.home());
     command.current_dir(stage.repo.path()).args(["--quiet", "--return", "--command", &line, "/dev/null"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -653,18 +653,18 @@ fn at_a_terminal(stage: &Stage, args: &[&str], input: &str) -> Option<(i32, Stri
 
 #[test]
 fn what_is_typed_is_not_shown() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let args = ["secret", "set", "MY_KEY", "--no-validate", "--source", "file"];
     // A slip of the hand, taken back.
     let Some((code, shown)) = at_a_terminal(&stage, &args, "wrong\u{15}planted-valuX\u{7f}e\r") else {
-        return must("nothing was typed at a terminal: there is no `script` program to make one with");
+        return report_not_run("nothing was typed at a terminal: there is no `script` program to make one with");
     };
     assert_eq!(code, 0, "{shown}");
     assert!(!shown.contains("plant") && !shown.contains("wrong") && shown.contains("is stored"), "{shown}");
-    assert_eq!(fs::read_to_string(file(&stage, "MY_KEY")).unwrap(), "planted-value\n");
+    assert_eq!(fs::read_to_string(secret_file(&stage, "MY_KEY")).unwrap(), "planted-value\n");
     let (code, shown) = at_a_terminal(&stage, &["secret", "set", "OTHER", "--no-validate"], "plant\u{3}").unwrap();
     assert!(code == 130 && shown.contains("interrupted") && !shown.contains("plant"), "{code} {shown}");
-    assert!(!file(&stage, "OTHER").exists());
+    assert!(!secret_file(&stage, "OTHER").exists());
     let (code, shown) = at_a_terminal(&stage, &["secret", "get", "MY_KEY"], "").unwrap();
     assert!(code == 2 && shown.contains("never to a terminal") && !shown.contains("planted"), "{code} {shown}");
 }
@@ -673,8 +673,8 @@ fn what_is_typed_is_not_shown() {
 fn a_run_uses_what_is_stored() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let done = r#"{"summary": "x", "actions": [{"type": "stop_failure", "reason": "enough"}]}"#;
-    let server = runtime.block_on(ralph_testkit::model::Server::start([Behaviour::ok(done)])).unwrap();
-    let stage = Stage::ready();
+    let server = runtime.block_on(ralph_testkit::model::FaultyModelServer::start([ModelBehaviour::ok(done)])).unwrap();
+    let stage = RepoFixture::with_task();
     let model = format!(
         "profiles:\n  default-cheap: {{litellm_model: \"openai/lab\", base_url: \"{}\", max_output_tokens: 2048, \
          timeout_s: 20, price: {{input_per_mtok: 1, output_per_mtok: 2}}}}\n",
@@ -682,7 +682,7 @@ fn a_run_uses_what_is_stored() {
     );
     stage.config("models.yaml", &model);
     assert_eq!(stage.ralph(&["run", "--no-baseline"]).code, 4, "there is no key yet");
-    keep(&stage, "OPENAI_API_KEY", "stored-value-1", &[]);
+    store_untried(&stage, "OPENAI_API_KEY", "stored-value-1", &[]);
     let said = stage.ralph_with(&[("OPENAI_API_KEY", "environment-value")], &["run", "--no-baseline"]);
     assert!(!said.stderr.contains("stored-value-1"), "{said}");
     let requests = server.requests();
@@ -691,7 +691,7 @@ fn a_run_uses_what_is_stored() {
     let listed: Value = serde_json::from_str(&stage.ralph(&["secret", "ls", "--json"]).stdout).unwrap();
     assert!(listed["secrets"][0]["last_used"].is_string(), "{listed}");
     // One that others can read is not used, and the next command is named.
-    fs::set_permissions(file(&stage, "OPENAI_API_KEY"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(secret_file(&stage, "OPENAI_API_KEY"), fs::Permissions::from_mode(0o640)).unwrap();
     let said = stage.ralph(&["run", "--no-baseline"]);
     assert!(
         said.code == 2 && said.stderr.contains("hint: chmod 600 HOME/.config/ralph/secrets/OPENAI_API_KEY"),
@@ -711,8 +711,8 @@ def ask(url, **headers):
 for n in range(30): ask(f"http://x{n}.example.com/")
 ask(f"http://127.0.0.1:{sys.argv[1]}/", Authorization="Bearer " + os.environ["LENT_KEY"])
 "#;
-    let stage = Stage::new();
-    keep(&stage, "LENT_KEY", "planted-value-1", &[]);
+    let stage = RepoFixture::new();
+    store_untried(&stage, "LENT_KEY", "planted-value-1", &[]);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let lent = ["sandbox", "exec", "--lend", "LENT_KEY=git.example.com", "--allow", "git.example.com"];
@@ -750,7 +750,7 @@ ask(f"http://127.0.0.1:{sys.argv[1]}/", Authorization="Bearer " + os.environ["LE
 /// A rule that denies counts for every sandbox of its user.
 #[test]
 fn what_is_denied_to_runs_is_denied_to_single_commands() {
-    let stage = Stage::new();
+    let stage = RepoFixture::new();
     let line = "python3 -c 'import urllib.request as u\ntry: u.urlopen(\"http://example.com/\")\n\
         except Exception as e: print(getattr(e, \"code\", e))'";
     let exec = ["sandbox", "exec", "--allow", "example.com:80", "--", "sh", "-c", line];

@@ -6,25 +6,25 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ralph_testkit::home::{Home, TASK};
+use ralph_testkit::home::{TASK, TestHome};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::cell::must;
-use crate::home::{BOTH, PATIENCE, Ralph, answer, honest, run};
+use crate::cli_harness::{BOTH_BOXES, RalphHarness, TIMEOUT, answer, honest_actions, run};
+use crate::secret_search::report_not_run;
 
 const SKIPPED: &str = "`ralph watch` was not looked at: there is no `tmux` program to make a terminal with";
 
 /// A terminal with the program in it; it ends when the test lets go of it.
-struct Terminal<'a> {
-    ralph: &'a Ralph,
+struct TmuxTerminal<'a> {
+    ralph: &'a RalphHarness,
     socket: TempDir,
 }
 
-impl<'a> Terminal<'a> {
+impl<'a> TmuxTerminal<'a> {
     /// Opens a terminal with a line for the shell in it, and afterwards says how that ended and how the terminal was
     /// left; `None` where there is no tmux.
-    fn open(ralph: &'a Ralph, (width, height): (u16, u16), line: &str) -> Option<Self> {
+    fn open(ralph: &'a RalphHarness, (width, height): (u16, u16), line: &str) -> Option<Self> {
         if Command::new("tmux").arg("-V").output().is_err() {
             return None;
         }
@@ -58,8 +58,8 @@ impl<'a> Terminal<'a> {
 
     /// Waits until the screen shows something.
     #[track_caller]
-    fn shows(&self, words: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+    fn wait_for(&self, words: &str) -> String {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let screen = self.screen();
             if screen.contains(words) {
@@ -72,15 +72,15 @@ impl<'a> Terminal<'a> {
 
     /// The program has ended, and the terminal takes lines again.
     #[track_caller]
-    fn given_back(&self, code: i32) {
-        let screen = self.shows("icanon");
+    fn assert_terminal_restored(&self, code: i32) {
+        let screen = self.wait_for("icanon");
         assert!(screen.contains(&format!("left with {code}")), "{screen}");
         assert!(!screen.contains("-icanon") && !screen.contains('╭'), "{screen}");
         assert_eq!(self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]).trim(), "0 1");
     }
 
     /// The process that draws.
-    fn watcher(&self) -> Pid {
+    fn watch_pid(&self) -> Pid {
         let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]).trim().to_owned();
         let children = Path::new("/proc").join(&shell).join("task").join(&shell).join("children");
         let child = fs::read_to_string(children).unwrap();
@@ -88,7 +88,7 @@ impl<'a> Terminal<'a> {
     }
 }
 
-impl Drop for Terminal<'_> {
+impl Drop for TmuxTerminal<'_> {
     fn drop(&mut self) {
         let mut command = self.ralph.deref().command("tmux");
         command.arg("-S").arg(self.socket.path().join("socket")).arg("kill-server");
@@ -98,70 +98,70 @@ impl Drop for Terminal<'_> {
 }
 
 /// A run with many short actions, which hurry once the test lets them.
-fn steerable() -> Ralph {
+fn run_with_short_actions() -> RalphHarness {
     let mut actions = vec![run("[ -e .ralph/go ] || sleep 0.1"); 50];
-    actions.extend(honest());
-    let home = Home::with_task(&TASK.replace("max_iterations: 1", "max_iterations: 9"));
-    Ralph::at(home, &[answer(&actions, &BOTH)])
+    actions.extend(honest_actions());
+    let home = TestHome::with_task(&TASK.replace("max_iterations: 1", "max_iterations: 9"));
+    RalphHarness::with_home(home, &[answer(&actions, &BOTH_BOXES)])
 }
 
 #[test]
 fn a_run_is_watched_paused_and_resumed() {
-    let ralph = steerable();
-    ralph.ralph(&["run", "--detach"]).exits(0);
+    let ralph = run_with_short_actions();
+    ralph.ralph(&["run", "--detach"]).expect_exit(0);
     ralph.await_event("an action", |event| event["type"] == "action-started");
     let line = "RALPH_LOG=debug $RALPH watch @ 2> $HOME/remarks || cat $HOME/remarks";
-    let Some(terminal) = Terminal::open(&ralph, (80, 24), line) else {
-        return must(SKIPPED);
+    let Some(terminal) = TmuxTerminal::open(&ralph, (80, 24), line) else {
+        return report_not_run(SKIPPED);
     };
     for words in ["Make the files count", "● running", "▸ [ -e .ralph/go ]", "Boxes 0 of 2 verified", "p pause"] {
-        terminal.shows(words);
+        terminal.wait_for(words);
     }
     terminal.press("p");
     for words in ["‖ paused", "why: a person asked for it", "next: ralph resume", "✓ it is paused", "p resume"] {
-        terminal.shows(words);
+        terminal.wait_for(words);
     }
     ralph.await_event("the pause", |event| event["type"] == "paused");
 
     // A note for a run at rest, with letters that are keys elsewhere.
     terminal.press("n");
     terminal.press("use the abacus, psq");
-    terminal.shows("note: use the abacus, psq");
+    terminal.wait_for("note: use the abacus, psq");
     terminal.press("Enter");
-    terminal.shows("the model reads your note");
+    terminal.wait_for("the model reads your note");
     let note =
         ralph.await_event("the note", |event| event["type"] == "control-applied" && event["control"]["type"] == "note");
     assert_eq!(note["control"]["text"], "use the abacus, psq");
 
     terminal.press("p");
-    terminal.shows("● running");
+    terminal.wait_for("● running");
     fs::write(ralph.workspace().join(".ralph/go"), "").unwrap();
     for words in ["✓ succeeded", "Boxes 2 of 2 verified", "[✓] M1.1", "next: ralph diff"] {
-        terminal.shows(words);
+        terminal.wait_for(words);
     }
     assert_eq!(ralph.events_of("action-finished").len(), 53, "an action was lost or done twice");
 
     // Smaller, and the panels fold away.
     terminal.tmux(&["resize-window", "-x", "40", "-y", "12"]);
-    terminal.shows("── Log");
-    let screen = terminal.shows("✓ succeeded");
+    terminal.wait_for("── Log");
+    let screen = terminal.wait_for("✓ succeeded");
     assert!(!screen.contains('╭'), "{screen}");
     terminal.tmux(&["resize-window", "-x", "120", "-y", "40"]);
-    terminal.shows("Budgets");
+    terminal.wait_for("Budgets");
     terminal.press("q");
-    terminal.given_back(0);
+    terminal.assert_terminal_restored(0);
 }
 
 #[test]
 fn refusals_lost_folders_and_signals() {
-    let ralph = Ralph::new(&[answer(&honest(), &BOTH)]);
-    ralph.ralph(&["run"]).exits(0);
-    let Some(terminal) = Terminal::open(&ralph, (80, 24), "NO_COLOR=1 $RALPH watch @") else {
-        return must(SKIPPED);
+    let ralph = RalphHarness::new(&[answer(&honest_actions(), &BOTH_BOXES)]);
+    ralph.ralph(&["run"]).expect_exit(0);
+    let Some(terminal) = TmuxTerminal::open(&ralph, (80, 24), "NO_COLOR=1 $RALPH watch @") else {
+        return report_not_run(SKIPPED);
     };
-    terminal.shows("✓ succeeded");
+    terminal.wait_for("✓ succeeded");
     terminal.press("r");
-    terminal.shows("it has succeeded");
+    terminal.wait_for("it has succeeded");
     let painted = terminal.tmux(&["capture-pane", "-p", "-e"]);
     let colours = ["\u{1b}[3", "\u{1b}[9", ";3", ";9", "\u{1b}[4"];
     let coloured = painted.match_indices('\u{1b}').map(|(at, _)| painted[at..].split('m').next().unwrap_or_default());
@@ -175,42 +175,42 @@ fn refusals_lost_folders_and_signals() {
     // Somebody removes the run; what was known stays.
     fs::rename(ralph.run_folder(), ralph.state().join("elsewhere")).unwrap();
     for words in ["the folder of the run is gone", "next: ralph ls", "[✓] M1.2"] {
-        terminal.shows(words);
+        terminal.wait_for(words);
     }
     terminal.press("r");
-    terminal.shows("✗ the folder of the run is gone: nothing can be asked of it");
-    kill_process(terminal.watcher(), Signal::TERM).unwrap();
-    terminal.given_back(130);
+    terminal.wait_for("✗ the folder of the run is gone: nothing can be asked of it");
+    kill_process(terminal.watch_pid(), Signal::TERM).unwrap();
+    terminal.assert_terminal_restored(130);
 }
 
 #[test]
 fn suspended_and_back() {
-    let ralph = Ralph::new(&[answer(&honest(), &BOTH)]);
-    ralph.ralph(&["run"]).exits(0);
+    let ralph = RalphHarness::new(&[answer(&honest_actions(), &BOTH_BOXES)]);
+    ralph.ralph(&["run"]).expect_exit(0);
     // A shell that looks after its jobs.
     let line = "set -m; $RALPH watch @; echo it rests; read answer; fg";
-    let Some(terminal) = Terminal::open(&ralph, (80, 24), line) else {
-        return must(SKIPPED);
+    let Some(terminal) = TmuxTerminal::open(&ralph, (80, 24), line) else {
+        return report_not_run(SKIPPED);
     };
-    terminal.shows("✓ succeeded");
+    terminal.wait_for("✓ succeeded");
     terminal.press("C-z");
-    let screen = terminal.shows("it rests");
+    let screen = terminal.wait_for("it rests");
     assert!(!screen.contains('╭'), "{screen}");
     terminal.press("Enter");
-    terminal.shows("✓ succeeded");
+    terminal.wait_for("✓ succeeded");
     terminal.press("C-c");
-    terminal.given_back(130);
+    terminal.assert_terminal_restored(130);
 }
 
 #[test]
 fn without_a_terminal() {
-    let ralph = Ralph::new(&[answer(&honest(), &BOTH)]);
-    ralph.ralph(&["run"]).exits(0);
-    let said = ralph.ralph(&["watch", "@"]).exits(2);
+    let ralph = RalphHarness::new(&[answer(&honest_actions(), &BOTH_BOXES)]);
+    ralph.ralph(&["run"]).expect_exit(0);
+    let said = ralph.ralph(&["watch", "@"]).expect_exit(2);
     assert_eq!(said.stderr, "ralph: `ralph watch` needs a terminal to draw on\n\nhint: ralph logs -f @\n");
     assert_eq!(said.stdout, "");
-    let said = ralph.ralph(&["watch", "@", "--ask"]).exits(2);
+    let said = ralph.ralph(&["watch", "@", "--ask"]).expect_exit(2);
     assert!(said.stderr.contains("there is no control on standard input"), "{}", said.stderr);
-    let said = ralph.ralph(&["watch", "@", "--json"]).exits(2);
+    let said = ralph.ralph(&["watch", "@", "--json"]).expect_exit(2);
     assert!(said.stdout.contains("ralph logs -f @ --json"), "{}", said.stdout);
 }

@@ -6,7 +6,7 @@
 const MAX_OPEN: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found<'a> {
+pub(super) enum ReplyExtraction<'a> {
     /// The only object that can be meant.
     One(&'a str),
     /// An object that begins but never ends.
@@ -19,7 +19,7 @@ pub(super) enum Found<'a> {
 }
 
 /// Finds the object that is meant as the reply.
-pub(super) fn object(text: &str) -> Found<'_> {
+pub(super) fn find_reply_object(text: &str) -> ReplyExtraction<'_> {
     let mut whole = Vec::new();
     let mut open = Vec::new();
     let mut at = 0;
@@ -43,26 +43,26 @@ pub(super) fn object(text: &str) -> Found<'_> {
             // A second answer that was cut off may have been meant to replace the first.
             let cut_after = open.iter().any(|(at, rest)| at > start && names_actions(rest));
             if cut_before || cut_after {
-                Found::Several
-            } else if closes_again(text, start + object.len(), &whole) {
-                Found::Broken
+                ReplyExtraction::Several
+            } else if has_unopened_bracket(text, start + object.len(), &whole) {
+                ReplyExtraction::Broken
             } else {
-                Found::One(object)
+                ReplyExtraction::One(object)
             }
         }
-        (Some(_), Some(_)) => Found::Several,
+        (Some(_), Some(_)) => ReplyExtraction::Several,
         (None, _) => match (open.first(), whole.last()) {
-            (Some((_, rest)), _) => Found::Cut(rest),
+            (Some((_, rest)), _) => ReplyExtraction::Cut(rest),
             // None of the objects is a reply: the last is most probably the answer, and its error the one to name.
-            (None, Some((_, last))) => Found::One(last),
-            (None, None) => Found::None,
+            (None, Some((_, last))) => ReplyExtraction::One(last),
+            (None, None) => ReplyExtraction::None,
         },
     }
 }
 
 /// Says whether a bracket closes after `end` that nothing opened: then a quote that was not escaped ended a string too
 /// early, and the object found is only a part of the one that was meant.
-fn closes_again(text: &str, end: usize, whole: &[(usize, &str)]) -> bool {
+fn has_unopened_bracket(text: &str, end: usize, whole: &[(usize, &str)]) -> bool {
     let mut at = end;
     for (start, object) in whole.iter().filter(|(start, _)| *start >= end) {
         if text.get(at..*start).is_some_and(|gap| gap.contains('}')) {
@@ -102,7 +102,7 @@ fn end_of_object(text: &str) -> Option<usize> {
 }
 
 /// Returns how deep brackets nest, quotes ignored: never less than what a parser would see.
-pub(super) fn depth(text: &str) -> usize {
+pub(super) fn nesting_depth(text: &str) -> usize {
     let mut depth = 0_usize;
     let mut deepest = 0;
     for byte in text.bytes() {
@@ -126,31 +126,31 @@ mod tests {
     fn objects() {
         const REPLY: &str = r#"{"actions": [{"a": "}{"}]}"#;
         for (text, want) in [
-            (REPLY.to_owned(), Found::One(REPLY)),
-            (format!("```json\n{REPLY}\n```"), Found::One(REPLY)),
-            (format!("I'll use {{x}} and \"{{y}}\".\n\n{REPLY}\nDone {{ok}}."), Found::One(REPLY)),
-            (format!("A stray {{ here: {REPLY}"), Found::One(REPLY)),
-            (format!("{REPLY}\n{REPLY}"), Found::Several),
-            (format!("{REPLY}\nor rather\n{{\"actions\": [{{"), Found::Several),
-            (format!("x {}", &REPLY[..REPLY.len() - 1]), Found::Cut(&REPLY[..REPLY.len() - 1])),
+            (REPLY.to_owned(), ReplyExtraction::One(REPLY)),
+            (format!("```json\n{REPLY}\n```"), ReplyExtraction::One(REPLY)),
+            (format!("I'll use {{x}} and \"{{y}}\".\n\n{REPLY}\nDone {{ok}}."), ReplyExtraction::One(REPLY)),
+            (format!("A stray {{ here: {REPLY}"), ReplyExtraction::One(REPLY)),
+            (format!("{REPLY}\n{REPLY}"), ReplyExtraction::Several),
+            (format!("{REPLY}\nor rather\n{{\"actions\": [{{"), ReplyExtraction::Several),
+            (format!("x {}", &REPLY[..REPLY.len() - 1]), ReplyExtraction::Cut(&REPLY[..REPLY.len() - 1])),
             // An answer that was cut off inside a file that looks like an answer.
-            (format!("{{\"actions\": [{{\"content\": \"{REPLY}"), Found::Several),
+            (format!("{{\"actions\": [{{\"content\": \"{REPLY}"), ReplyExtraction::Several),
             // A quote that is not escaped.
-            (r#"{"actions": [{"content": "say "}]}" now"}]}"#.to_owned(), Found::Broken),
-            (format!("{REPLY} {{ok}} }}"), Found::Broken),
-            ("{\"a\": 1} {\"b\": 2}".to_owned(), Found::One("{\"b\": 2}")),
-            ("no braces".to_owned(), Found::None),
-            ("}{".to_owned(), Found::Cut("{")),
-            (String::new(), Found::None),
+            (r#"{"actions": [{"content": "say "}]}" now"}]}"#.to_owned(), ReplyExtraction::Broken),
+            (format!("{REPLY} {{ok}} }}"), ReplyExtraction::Broken),
+            ("{\"a\": 1} {\"b\": 2}".to_owned(), ReplyExtraction::One("{\"b\": 2}")),
+            ("no braces".to_owned(), ReplyExtraction::None),
+            ("}{".to_owned(), ReplyExtraction::Cut("{")),
+            (String::new(), ReplyExtraction::None),
         ] {
-            assert_eq!(object(&text), want, "{text}");
+            assert_eq!(find_reply_object(&text), want, "{text}");
         }
     }
 
     #[test]
     fn depths() {
         for (text, want) in [("", 0), ("{}", 1), ("[[(", 3), ("[] [] {[]}", 2), ("]]][", 1)] {
-            assert_eq!(depth(text), want, "{text}");
+            assert_eq!(nesting_depth(text), want, "{text}");
         }
     }
 }

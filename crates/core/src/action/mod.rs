@@ -7,6 +7,6 @@ mod parse;
 mod path;
 mod reply;
 
-pub use parse::{Invalid, MAX_TEXT, Parsed, parse};
-pub use path::{BadPath, RepoPath, Reserved, Write};
-pub use reply::{Action, Claims, MAX_ACTIONS, Mode, Reply, examples, schema};
+pub use parse::{InvalidReply, MAX_TEXT, ParsedReply, parse};
+pub use path::{BadPath, RepoPath, ReservedPath, WriteAccess};
+pub use reply::{Action, ActionReply, MAX_ACTIONS, PermissionBits, ReplyClaims, example, schema};

@@ -1,4 +1,4 @@
-//! Reads what a model said into a [`Reply`], or says in one or two sentences what is wrong so that it can be asked again.
+//! Reads what a model said into a [`ActionReply`], or says in one or two sentences what is wrong so that it can be asked again.
 //!
 //! Repair is a last resort and never trusted with text that is used byte for byte: repairing drops unknown escapes, so
 //! a repaired command or file would be a different one. An answer that was cut off is never completed by guessing.
@@ -6,9 +6,9 @@
 use serde::Deserialize as _;
 use serde_json::error::Category;
 
-use super::extract::{self, Found};
+use super::extract::{self, ReplyExtraction};
 use super::reply::{
-    Action, MAX_ACTIONS, MAX_CLAIM, MAX_COMMAND, MAX_LIST, MAX_MESSAGE, MAX_PATH, MAX_REASON, MAX_SUMMARY, Reply,
+    Action, ActionReply, MAX_ACTIONS, MAX_CLAIM, MAX_COMMAND, MAX_LIST, MAX_MESSAGE, MAX_PATH, MAX_REASON, MAX_SUMMARY,
 };
 use crate::text;
 
@@ -21,8 +21,8 @@ const MAX_DEPTH: usize = 24;
 
 /// A reply that was understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parsed {
-    pub reply: Reply,
+pub struct ParsedReply {
+    pub reply: ActionReply,
     /// The text was not JSON and was mended; such a reply asks for nothing but to rotate, pause or stop.
     pub repaired: bool,
 }
@@ -30,80 +30,83 @@ pub struct Parsed {
 /// Why a text is not a reply, in words for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Invalid {
+pub struct InvalidReply {
     pub message: String,
 }
 
-impl Invalid {
+impl InvalidReply {
     fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }
     }
 }
 
 /// Reads the text of a model as a reply.
-pub fn parse(text: &str) -> Result<Parsed, Invalid> {
+pub fn parse(text: &str) -> Result<ParsedReply, InvalidReply> {
     if text.len() > MAX_TEXT {
-        return Err(Invalid::new(format!(
+        return Err(InvalidReply::new(format!(
             "the answer has {} bytes, more than the {MAX_TEXT} allowed: do less in one step",
             text.len()
         )));
     }
-    let object = match extract::object(text) {
-        Found::One(object) => object,
-        Found::Cut(rest) => {
-            let why = serde_json::from_str::<Reply>(rest).err().map_or_else(String::new, |err| format!(" ({err})"));
-            return Err(Invalid::new(format!(
+    let object = match extract::find_reply_object(text) {
+        ReplyExtraction::One(object) => object,
+        ReplyExtraction::Cut(rest) => {
+            let why =
+                serde_json::from_str::<ActionReply>(rest).err().map_or_else(String::new, |err| format!(" ({err})"));
+            return Err(InvalidReply::new(format!(
                 "the JSON object is never closed{why}: a quote or bracket is missing, or the answer was cut off because it was too long"
             )));
         }
-        Found::Several => {
-            return Err(Invalid::new("the answer holds more than one reply: answer with exactly one JSON object"));
+        ReplyExtraction::Several => {
+            return Err(InvalidReply::new("the answer holds more than one reply: answer with exactly one JSON object"));
         }
-        Found::Broken => {
-            return Err(Invalid::new(
+        ReplyExtraction::Broken => {
+            return Err(InvalidReply::new(
                 "the JSON object ends before the answer does: a quote inside a string is not escaped, or a bracket is closed twice",
             ));
         }
-        Found::None => return Err(Invalid::new("the answer holds no JSON object: answer with exactly one")),
+        ReplyExtraction::None => {
+            return Err(InvalidReply::new("the answer holds no JSON object: answer with exactly one"));
+        }
     };
-    let error = match serde_json::from_str::<Reply>(object) {
+    let error = match serde_json::from_str::<ActionReply>(object) {
         Ok(reply) => {
             check(&reply)?;
-            return Ok(Parsed { reply, repaired: false });
+            return Ok(ParsedReply { reply, repaired: false });
         }
         Err(error) => error,
     };
     match error.classify() {
-        Category::Data => Err(Invalid::new(explain(object, &error))),
+        Category::Data => Err(InvalidReply::new(explain(object, &error))),
         Category::Syntax | Category::Eof | Category::Io => repair(object, &error),
     }
 }
 
-fn repair(object: &str, error: &serde_json::Error) -> Result<Parsed, Invalid> {
+fn repair(object: &str, error: &serde_json::Error) -> Result<ParsedReply, InvalidReply> {
     let invalid = || {
-        let near = near(object, error.line(), error.column());
-        Invalid::new(format!("the answer is not valid JSON: {error}, near `{near}`"))
+        let near = excerpt_near(object, error.line(), error.column());
+        InvalidReply::new(format!("the answer is not valid JSON: {error}, near `{near}`"))
     };
-    if object.len() > MAX_REPAIR || extract::depth(object) > MAX_DEPTH {
+    if object.len() > MAX_REPAIR || extract::nesting_depth(object) > MAX_DEPTH {
         return Err(invalid());
     }
     let mended = jsonrepair_rs::jsonrepair(object).map_err(|_| invalid())?;
-    let reply: Reply = serde_json::from_str(&mended).map_err(|_| invalid())?;
-    if reply.actions.iter().any(Action::carries_text) {
+    let reply: ActionReply = serde_json::from_str(&mended).map_err(|_| invalid())?;
+    if reply.actions.iter().any(Action::has_verbatim_text) {
         return Err(invalid());
     }
     check(&reply)?;
-    Ok(Parsed { reply, repaired: true })
+    Ok(ParsedReply { reply, repaired: true })
 }
 
 /// Returns the text around a place, for a model that does not count lines.
-fn near(object: &str, line: usize, column: usize) -> String {
+fn excerpt_near(object: &str, line: usize, column: usize) -> String {
     let line_start: usize = object.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let mut start = (line_start + column).saturating_sub(30).min(object.len());
     while !object.is_char_boundary(start) {
         start -= 1;
     }
-    text::plain(text::head(&object[start..], 60)).replace('\n', "⏎")
+    text::strip_control(text::head(&object[start..], 60)).replace('\n', "⏎")
 }
 
 /// Says where in well-formed JSON the wrong field is: the parser itself knows no paths.
@@ -116,15 +119,15 @@ fn explain(object: &str, error: &serde_json::Error) -> String {
         })
     });
     let message = place.unwrap_or_else(|| error.to_string());
-    format!("the answer does not fit the schema: {}", text::plain(text::head(&message, 600)))
+    format!("the answer does not fit the schema: {}", text::strip_control(text::head(&message, 600)))
 }
 
 /// Checks the sizes that the schema states and serde does not know.
-fn check(reply: &Reply) -> Result<(), Invalid> {
-    size("summary", &reply.summary, 0, MAX_SUMMARY)?;
+fn check(reply: &ActionReply) -> Result<(), InvalidReply> {
+    check_size("summary", &reply.summary, 0, MAX_SUMMARY)?;
     if reply.actions.len() > MAX_ACTIONS {
         let n = reply.actions.len();
-        return Err(Invalid::new(format!(
+        return Err(InvalidReply::new(format!(
             "the reply has {n} actions, more than the {MAX_ACTIONS} allowed in one step"
         )));
     }
@@ -132,42 +135,42 @@ fn check(reply: &Reply) -> Result<(), Invalid> {
         let field = |name: &str| format!("actions[{n}].{name}");
         match action {
             Action::Run { command, cwd, timeout_s: _ } => {
-                size(&field("command"), command, 1, MAX_COMMAND)?;
-                size(&field("cwd"), cwd, 1, MAX_PATH)?;
+                check_size(&field("command"), command, 1, MAX_COMMAND)?;
+                check_size(&field("cwd"), cwd, 1, MAX_PATH)?;
             }
             Action::Patch { path, patch } => {
-                size(&field("path"), path, 1, MAX_PATH)?;
-                size(&field("patch"), patch, 1, MAX_TEXT)?;
+                check_size(&field("path"), path, 1, MAX_PATH)?;
+                check_size(&field("patch"), patch, 1, MAX_TEXT)?;
             }
-            Action::Write { path, content: _, append: _, mode: _ } => size(&field("path"), path, 1, MAX_PATH)?,
+            Action::Write { path, content: _, append: _, mode: _ } => check_size(&field("path"), path, 1, MAX_PATH)?,
             Action::Commit { message, paths } => {
-                size(&field("message"), message, 1, MAX_MESSAGE)?;
-                list(&field("paths"), paths, 1, MAX_PATH)?;
+                check_size(&field("message"), message, 1, MAX_MESSAGE)?;
+                check_list(&field("paths"), paths, 1, MAX_PATH)?;
             }
             Action::Rotate { reason }
             | Action::Pause { reason }
             | Action::StopSuccess { reason }
-            | Action::StopFailure { reason } => size(&field("reason"), reason, 0, MAX_REASON)?,
+            | Action::StopFailure { reason } => check_size(&field("reason"), reason, 0, MAX_REASON)?,
         }
     }
-    list("claims.checkboxes_checked", &reply.claims.checkboxes_checked, 0, MAX_CLAIM)?;
-    list("claims.milestones_completed", &reply.claims.milestones_completed, 0, MAX_CLAIM)
+    check_list("claims.checkboxes_checked", &reply.claims.checkboxes_checked, 0, MAX_CLAIM)?;
+    check_list("claims.milestones_completed", &reply.claims.milestones_completed, 0, MAX_CLAIM)
 }
 
-fn list(field: &str, items: &[String], min: usize, max: usize) -> Result<(), Invalid> {
+fn check_list(field: &str, items: &[String], min: usize, max: usize) -> Result<(), InvalidReply> {
     if items.len() > MAX_LIST {
-        return Err(Invalid::new(format!("`{field}` has {} entries, more than {MAX_LIST}", items.len())));
+        return Err(InvalidReply::new(format!("`{field}` has {} entries, more than {MAX_LIST}", items.len())));
     }
-    items.iter().try_for_each(|item| size(field, item, min, max))
+    items.iter().try_for_each(|item| check_size(field, item, min, max))
 }
 
-fn size(field: &str, value: &str, min: usize, max: usize) -> Result<(), Invalid> {
+fn check_size(field: &str, value: &str, min: usize, max: usize) -> Result<(), InvalidReply> {
     let chars = value.chars().count();
     if chars < min {
-        return Err(Invalid::new(format!("`{field}` is empty")));
+        return Err(InvalidReply::new(format!("`{field}` is empty")));
     }
     if chars > max {
-        return Err(Invalid::new(format!("`{field}` has {chars} characters, more than {max}")));
+        return Err(InvalidReply::new(format!("`{field}` has {chars} characters, more than {max}")));
     }
     Ok(())
 }

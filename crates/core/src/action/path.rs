@@ -32,7 +32,7 @@ pub enum BadPath {
 
 /// How the model may write a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Write {
+pub enum WriteAccess {
     Free,
     AppendOnly,
 }
@@ -42,7 +42,7 @@ pub enum Write {
 #[error(
     "`{path}` is kept by ralph; write to `.ralph/progress.md` or `.ralph/notes.md`, or append to `.ralph/guardrails.md`"
 )]
-pub struct Reserved {
+pub struct ReservedPath {
     path: String,
 }
 
@@ -55,12 +55,12 @@ impl RepoPath {
 
     /// Reads the path of a folder, where `.` means the repository itself.
     pub fn parse_dir(text: &str) -> Result<Self, BadPath> {
-        let shown = || text::plain(text::head(text, 120));
+        let shown = || text::strip_control(text::head(text, 120));
         if text.is_empty() {
             return Err(BadPath::Empty);
         }
         if text.len() > MAX_LEN || text.split('/').any(|part| part.len() > MAX_COMPONENT) {
-            return Err(BadPath::TooLong { path: text::plain(text::head(text, 40)) });
+            return Err(BadPath::TooLong { path: text::strip_control(text::head(text, 40)) });
         }
         if text.starts_with('/') {
             return Err(BadPath::Absolute { path: shown() });
@@ -73,7 +73,7 @@ impl RepoPath {
             if part == ".." {
                 return Err(BadPath::Parent { path: shown() });
             }
-            match fold(part).as_str() {
+            match fold_name(part).as_str() {
                 "" => return Err(BadPath::Character { path: shown() }),
                 folded if is_folder(folded, "git") => return Err(BadPath::Git { path: shown() }),
                 _ => parts.push(part),
@@ -102,19 +102,19 @@ impl RepoPath {
     }
 
     /// Says how the model may write the file, if at all.
-    pub fn model_may_write(&self) -> Result<Write, Reserved> {
+    pub fn model_may_write(&self) -> Result<WriteAccess, ReservedPath> {
         // In ralph's folder, what is not known to be the model's is ralph's: short names of files are refused with it.
         match self.in_ralph().as_deref() {
-            None if !self.is_root() => Ok(Write::Free),
-            Some("progress.md" | "notes.md") => Ok(Write::Free),
-            Some("guardrails.md") => Ok(Write::AppendOnly),
-            None | Some(_) => Err(Reserved { path: self.0.clone() }),
+            None if !self.is_root() => Ok(WriteAccess::Free),
+            Some("progress.md" | "notes.md") => Ok(WriteAccess::Free),
+            Some("guardrails.md") => Ok(WriteAccess::AppendOnly),
+            None | Some(_) => Err(ReservedPath { path: self.0.clone() }),
         }
     }
 
     /// Returns the rest of a path in ralph's folder, folded as a case-insensitive file system would.
     fn in_ralph(&self) -> Option<String> {
-        let mut parts = self.0.split('/').map(fold);
+        let mut parts = self.0.split('/').map(fold_name);
         let first = parts.next()?;
         is_folder(&first, "ralph").then(|| parts.collect::<Vec<_>>().join("/"))
     }
@@ -128,7 +128,7 @@ impl fmt::Display for RepoPath {
 
 /// Returns the name that the loosest file system would read: HFS+ ignores some characters, NTFS cuts streams and drops
 /// dots and spaces at the end, both ignore case.
-fn fold(part: &str) -> String {
+fn fold_name(part: &str) -> String {
     let ignored =
         |c: char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
     let kept: String = part.chars().filter(|c| !ignored(*c)).flat_map(char::to_lowercase).collect();
@@ -234,13 +234,13 @@ mod tests {
     #[test]
     fn who_may_write() {
         for (text, state, append_only, write) in [
-            ("src/main.rs", false, false, Some(Write::Free)),
-            ("a/.ralph/format", false, false, Some(Write::Free)),
-            ("ralph/notes.md", false, false, Some(Write::Free)),
-            (".ralph/notes.md", true, false, Some(Write::Free)),
-            (".ralph/progress.md", true, false, Some(Write::Free)),
-            ("./.ralph//guardrails.md", true, true, Some(Write::AppendOnly)),
-            (".RALPH/Guardrails.md.", true, true, Some(Write::AppendOnly)),
+            ("src/main.rs", false, false, Some(WriteAccess::Free)),
+            ("a/.ralph/format", false, false, Some(WriteAccess::Free)),
+            ("ralph/notes.md", false, false, Some(WriteAccess::Free)),
+            (".ralph/notes.md", true, false, Some(WriteAccess::Free)),
+            (".ralph/progress.md", true, false, Some(WriteAccess::Free)),
+            ("./.ralph//guardrails.md", true, true, Some(WriteAccess::AppendOnly)),
+            (".RALPH/Guardrails.md.", true, true, Some(WriteAccess::AppendOnly)),
             (".ralph/errors.log", true, true, None),
             (".ralph/activity.log", true, true, None),
             (".ralph/diagnostics.md", true, true, None),

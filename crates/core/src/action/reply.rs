@@ -24,7 +24,8 @@ const MAX_TIMEOUT_S: u32 = 7_200;
 /// One answer of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Reply {
+#[schemars(rename = "Reply")]
+pub struct ActionReply {
     /// What this step does and why, in one or two sentences.
     #[schemars(length(max = MAX_SUMMARY))]
     pub summary: String,
@@ -33,12 +34,13 @@ pub struct Reply {
     pub actions: Vec<Action>,
     /// What the model believes to be finished; each is proved before it counts.
     #[serde(default)]
-    pub claims: Claims,
+    pub claims: ReplyClaims,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Claims {
+#[schemars(rename = "Claims")]
+pub struct ReplyClaims {
     /// The boxes by their ids, as the prompt lists the open ones: `M1.2`, not what they say.
     #[schemars(length(max = MAX_LIST), inner(length(max = MAX_CLAIM)))]
     pub checkboxes_checked: Vec<String>,
@@ -80,7 +82,7 @@ pub enum Action {
         append: bool,
         /// Octal permission bits such as `755`; unset keeps what the file has.
         #[serde(default)]
-        mode: Option<Mode>,
+        mode: Option<PermissionBits>,
     },
     /// Commit what was done.
     Commit {
@@ -130,7 +132,7 @@ impl Action {
 
     /// Says in one line what the action does.
     pub fn brief(&self) -> String {
-        let line = |text: &str| crate::text::first_line(&crate::text::plain(text), 200).to_owned();
+        let line = |text: &str| crate::text::first_line(&crate::text::strip_control(text), 200).to_owned();
         match self {
             Self::Run { command, .. } => line(command),
             Self::Patch { path, .. } => format!("patch {}", line(path)),
@@ -147,7 +149,7 @@ impl Action {
     }
 
     /// Says whether the action's text is used byte for byte, so that a silent change of one escape would do harm.
-    pub(super) fn carries_text(&self) -> bool {
+    pub(super) fn has_verbatim_text(&self) -> bool {
         match self {
             Self::Run { .. } | Self::Patch { .. } | Self::Write { .. } | Self::Commit { .. } => true,
             Self::Rotate { .. } | Self::Pause { .. } | Self::StopSuccess { .. } | Self::StopFailure { .. } => false,
@@ -159,9 +161,10 @@ impl Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String", extend("pattern" = "^0?[0-7]{3}$"))]
-pub struct Mode(u32);
+#[schemars(rename = "Mode")]
+pub struct PermissionBits(u32);
 
-impl Mode {
+impl PermissionBits {
     pub fn new(bits: u32) -> Option<Self> {
         (bits <= 0o777).then_some(Self(bits))
     }
@@ -171,25 +174,25 @@ impl Mode {
     }
 }
 
-impl TryFrom<String> for Mode {
-    type Error = BadMode;
+impl TryFrom<String> for PermissionBits {
+    type Error = BadPermissionBits;
 
-    fn try_from(text: String) -> Result<Self, BadMode> {
+    fn try_from(text: String) -> Result<Self, BadPermissionBits> {
         let digits = if text.len() == 4 { text.strip_prefix('0').unwrap_or("") } else { &text };
         if digits.len() != 3 || !digits.bytes().all(|byte| (b'0'..=b'7').contains(&byte)) {
-            return Err(BadMode(crate::text::first_line(&text, 20).to_owned()));
+            return Err(BadPermissionBits(crate::text::first_line(&text, 20).to_owned()));
         }
-        u32::from_str_radix(digits, 8).map(Self).map_err(|_| BadMode(text))
+        u32::from_str_radix(digits, 8).map(Self).map_err(|_| BadPermissionBits(text))
     }
 }
 
-impl From<Mode> for String {
-    fn from(mode: Mode) -> Self {
+impl From<PermissionBits> for String {
+    fn from(mode: PermissionBits) -> Self {
         mode.to_string()
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for PermissionBits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:03o}", self.0)
     }
@@ -197,7 +200,7 @@ impl fmt::Display for Mode {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("mode `{0}` is not three octal digits such as \"755\"")]
-pub struct BadMode(String);
+pub struct BadPermissionBits(String);
 
 fn here() -> String {
     ".".to_owned()
@@ -218,13 +221,13 @@ fn clamped<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> 
     Ok(seconds)
 }
 
-/// Returns the JSON Schema of [`Reply`], as shown to the model.
+/// Returns the JSON Schema of [`ActionReply`], as shown to the model.
 pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(Reply).to_value()
+    schemars::schema_for!(ActionReply).to_value()
 }
 
 /// Returns one short valid reply for the prompt.
-pub fn examples() -> &'static str {
+pub fn example() -> &'static str {
     EXAMPLE
 }
 
@@ -260,7 +263,12 @@ pub(super) mod strategies {
             }),
             (word(), word()).prop_map(|(path, patch)| Action::Patch { path, patch }),
             (word(), "(?s).{0,40}", any::<bool>(), proptest::option::of(0_u32..=0o777)).prop_map(
-                |(path, content, append, mode)| Action::Write { path, content, append, mode: mode.and_then(Mode::new) }
+                |(path, content, append, mode)| Action::Write {
+                    path,
+                    content,
+                    append,
+                    mode: mode.and_then(PermissionBits::new)
+                }
             ),
             (word(), proptest::collection::vec(word(), 0..3))
                 .prop_map(|(message, paths)| Action::Commit { message, paths }),
@@ -271,13 +279,13 @@ pub(super) mod strategies {
         ]
     }
 
-    pub(in super::super) fn reply() -> impl Strategy<Value = Reply> {
+    pub(in super::super) fn reply() -> impl Strategy<Value = ActionReply> {
         let list = || proptest::collection::vec(word(), 0..3);
         (word(), proptest::collection::vec(action(), 0..6), list(), list()).prop_map(
-            |(summary, actions, checkboxes_checked, milestones_completed)| Reply {
+            |(summary, actions, checkboxes_checked, milestones_completed)| ActionReply {
                 summary,
                 actions,
-                claims: Claims { checkboxes_checked, milestones_completed },
+                claims: ReplyClaims { checkboxes_checked, milestones_completed },
             },
         )
     }

@@ -1,14 +1,14 @@
 //! aider. Its options were read in its source; the program was not run.
 
-use super::contract::{Agent, Guarantee, Package, Session, Start, Tested};
-use super::plain::Plain;
-use super::said::Reader;
-use crate::profile::Wire;
+use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::output_event::AgentOutputReader;
+use super::plain_text::PlainTextReader;
+use crate::profile::ProviderProtocol;
 
 #[derive(Debug)]
-pub(super) struct Aider;
+pub(super) struct AiderAgent;
 
-impl Agent for Aider {
+impl Agent for AiderAgent {
     fn name(&self) -> &'static str {
         "aider"
     }
@@ -17,28 +17,28 @@ impl Agent for Aider {
         "aider"
     }
 
-    fn package(&self) -> Option<Package> {
-        Some(Package::Pip("aider-chat"))
+    fn package(&self) -> Option<AgentPackage> {
+        Some(AgentPackage::Pip("aider-chat"))
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Guarantee::BaseUrl
+    fn guarantee(&self) -> CredentialGuarantee {
+        CredentialGuarantee::BaseUrl
     }
 
-    fn wires(&self) -> &'static [Wire] {
-        &[Wire::Chat, Wire::Anthropic]
+    fn wires(&self) -> &'static [ProviderProtocol] {
+        &[ProviderProtocol::Chat, ProviderProtocol::Anthropic]
     }
 
-    fn tested(&self) -> Tested {
-        Tested::Documentation
+    fn test_level(&self) -> AgentTestLevel {
+        AgentTestLevel::Documentation
     }
 
-    fn start(&self, session: &Session<'_>) -> Start {
+    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
         // Its models have LiteLLM's names: the provider says which protocol is spoken.
-        let provider = if session.wire == Wire::Anthropic { "anthropic" } else { "openai" };
+        let provider = if session.wire == ProviderProtocol::Anthropic { "anthropic" } else { "openai" };
         let model = format!("{provider}/{}", session.model);
         let at = |name: &str| format!("{}/{name}", session.folder.trim_end_matches('/'));
-        let start = Start::new(&[
+        let start = AgentInvocation::new(&[
             session.program,
             "--message-file",
             session.prompt_file,
@@ -62,17 +62,21 @@ impl Agent for Aider {
             &model,
         ]);
         match session.wire {
-            Wire::Anthropic => start
+            ProviderProtocol::Anthropic => start
                 .env("ANTHROPIC_API_BASE", session.base_url)
                 .env("ANTHROPIC_BASE_URL", session.base_url)
                 .env("ANTHROPIC_API_KEY", session.key),
-            Wire::Chat | Wire::Responses | Wire::Gemini | Wire::Azure | Wire::Scripted => {
+            ProviderProtocol::Chat
+            | ProviderProtocol::Responses
+            | ProviderProtocol::Gemini
+            | ProviderProtocol::Azure
+            | ProviderProtocol::Scripted => {
                 start.env("OPENAI_API_BASE", session.base_url).env("OPENAI_API_KEY", session.key)
             }
         }
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
-        Box::new(Plain::default())
+    fn reader(&self) -> Box<dyn AgentOutputReader> {
+        Box::new(PlainTextReader::default())
     }
 }

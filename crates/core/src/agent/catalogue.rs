@@ -1,22 +1,32 @@
 //! Every agent that is built in.
 
-use super::aider::Aider;
-use super::claude::Claude;
-use super::codex::Codex;
+use super::aider::AiderAgent;
+use super::claude::ClaudeAgent;
+use super::codex::CodexAgent;
 use super::contract::Agent;
-use super::copilot::Copilot;
-use super::cursor::Cursor;
-use super::gemini::Gemini;
-use super::goose::Goose;
-use super::opencode::Opencode;
-use super::qwen::Qwen;
+use super::copilot::CopilotAgent;
+use super::cursor::CursorAgent;
+use super::gemini::GeminiAgent;
+use super::goose::GooseAgent;
+use super::opencode::OpencodeAgent;
+use super::qwen::QwenAgent;
 
 /// Returns every agent that is built in.
 pub fn all() -> &'static [&'static dyn Agent] {
-    &[&Claude, &Codex, &Gemini, &Opencode, &Cursor, &Qwen, &Copilot, &Aider, &Goose]
+    &[
+        &ClaudeAgent,
+        &CodexAgent,
+        &GeminiAgent,
+        &OpencodeAgent,
+        &CursorAgent,
+        &QwenAgent,
+        &CopilotAgent,
+        &AiderAgent,
+        &GooseAgent,
+    ]
 }
 
 /// Returns the built-in agent of a name. `custom` is none of them: it is made by [`super::Custom::new`].
-pub fn named(name: &str) -> Option<&'static dyn Agent> {
+pub fn by_name(name: &str) -> Option<&'static dyn Agent> {
     all().iter().copied().find(|agent| agent.name() == name)
 }

@@ -1,15 +1,15 @@
 //! Claude Code. Verified with the real program.
 
-use super::contract::{Agent, Guarantee, Package, Session, Start, Tested};
-use super::messages::Messages;
-use super::said::Reader;
+use super::claude_stream::ClaudeStreamReader;
+use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::output_event::AgentOutputReader;
 use crate::env::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
-use crate::profile::Wire;
+use crate::profile::ProviderProtocol;
 
 #[derive(Debug)]
-pub(super) struct Claude;
+pub(super) struct ClaudeAgent;
 
-impl Agent for Claude {
+impl Agent for ClaudeAgent {
     fn name(&self) -> &'static str {
         "claude"
     }
@@ -18,34 +18,34 @@ impl Agent for Claude {
         "claude"
     }
 
-    fn package(&self) -> Option<Package> {
-        Some(Package::Npm("@anthropic-ai/claude-code"))
+    fn package(&self) -> Option<AgentPackage> {
+        Some(AgentPackage::Npm("@anthropic-ai/claude-code"))
     }
 
-    fn native(&self) -> Option<&'static str> {
+    fn native_program(&self) -> Option<&'static str> {
         Some("@anthropic-ai/claude-code-linux-{arch}/claude")
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Guarantee::BaseUrl
+    fn guarantee(&self) -> CredentialGuarantee {
+        CredentialGuarantee::BaseUrl
     }
 
-    fn wires(&self) -> &'static [Wire] {
-        &[Wire::Anthropic]
+    fn wires(&self) -> &'static [ProviderProtocol] {
+        &[ProviderProtocol::Anthropic]
     }
 
-    fn tested(&self) -> Tested {
-        Tested::Real("2.1.197")
+    fn test_level(&self) -> AgentTestLevel {
+        AgentTestLevel::Real("2.1.197")
     }
 
-    fn start(&self, session: &Session<'_>) -> Start {
+    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
         let key = match session.key_variable {
             // The header it sends, and what it says of itself there, depend on the variable.
             CLAUDE_CODE_OAUTH_TOKEN => CLAUDE_CODE_OAUTH_TOKEN,
             ANTHROPIC_AUTH_TOKEN => ANTHROPIC_AUTH_TOKEN,
             _ => "ANTHROPIC_API_KEY",
         };
-        let mut start = Start::new(&[
+        let mut start = AgentInvocation::new(&[
             session.program,
             "--print",
             "--output-format",
@@ -78,7 +78,7 @@ impl Agent for Claude {
         start
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
-        Box::new(Messages::default())
+    fn reader(&self) -> Box<dyn AgentOutputReader> {
+        Box::new(ClaudeStreamReader::default())
     }
 }

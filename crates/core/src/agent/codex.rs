@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use super::contract::{Agent, Guarantee, Package, Session, Start, Tested};
-use super::ear::{self, Ear, count_at, str_at};
-use super::said::{Finished, Reader, Said};
-use super::words;
-use crate::price::Usage;
-use crate::profile::Wire;
+use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::error_phrases;
+use super::output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
+use super::stream_state::{self, AgentStreamState, count_at, str_at};
+use crate::price::TokenUsage;
+use crate::profile::ProviderProtocol;
 
 #[derive(Debug)]
-pub(super) struct Codex;
+pub(super) struct CodexAgent;
 
-impl Agent for Codex {
+impl Agent for CodexAgent {
     fn name(&self) -> &'static str {
         "codex"
     }
@@ -21,28 +21,28 @@ impl Agent for Codex {
         "codex"
     }
 
-    fn package(&self) -> Option<Package> {
-        Some(Package::Npm("@openai/codex"))
+    fn package(&self) -> Option<AgentPackage> {
+        Some(AgentPackage::Npm("@openai/codex"))
     }
 
-    fn native(&self) -> Option<&'static str> {
+    fn native_program(&self) -> Option<&'static str> {
         Some("@openai/codex-linux-{arch}/vendor/*/bin/codex")
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Guarantee::BaseUrl
+    fn guarantee(&self) -> CredentialGuarantee {
+        CredentialGuarantee::BaseUrl
     }
 
-    fn wires(&self) -> &'static [Wire] {
-        &[Wire::Responses]
+    fn wires(&self) -> &'static [ProviderProtocol] {
+        &[ProviderProtocol::Responses]
     }
 
-    fn tested(&self) -> Tested {
-        Tested::Real("0.166.0")
+    fn test_level(&self) -> AgentTestLevel {
+        AgentTestLevel::Real("0.166.0")
     }
 
-    fn start(&self, session: &Session<'_>) -> Start {
-        Start::new(&[
+    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
+        AgentInvocation::new(&[
             session.program,
             "exec",
             "--json",
@@ -58,13 +58,13 @@ impl Agent for Codex {
         .stdin(session.prompt)
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
-        Box::new(Turns::default())
+    fn reader(&self) -> Box<dyn AgentOutputReader> {
+        Box::new(CodexStreamReader::default())
     }
 }
 
 /// A provider of its own: the built-in one tries another transport for a while before it asks.
-fn settings(session: &Session<'_>) -> String {
+fn settings(session: &AgentSessionParams<'_>) -> String {
     let text = |text: &str| toml::Value::String(text.to_owned());
     let provider = toml::Table::from_iter([
         ("name".to_owned(), text("lent")),
@@ -88,21 +88,21 @@ fn settings(session: &Session<'_>) -> String {
 
 /// Reads `codex exec --json`: items within a turn.
 #[derive(Debug, Default)]
-struct Turns {
-    ear: Ear,
+struct CodexStreamReader {
+    state: AgentStreamState,
     /// What it said went wrong last; it ends without a result when it cannot even begin.
     last_error: Option<String>,
 }
 
-impl Reader for Turns {
-    fn line(&mut self, line: &str) -> Vec<Said> {
-        let Some(event) = ear::object(line) else { return Vec::new() };
+impl AgentOutputReader for CodexStreamReader {
+    fn read_line(&mut self, line: &str) -> Vec<AgentOutputEvent> {
+        let Some(event) = stream_state::json_object(line) else { return Vec::new() };
         let said = match str_at(&event, "/type") {
             "item.started" => self.started(&event),
             "item.completed" => self.completed(&event),
             "turn.completed" => {
-                let text = self.ear.words();
-                self.ear.finish(Finished { ok: true, text, usage: usage(&event), ..Finished::default() });
+                let text = self.state.last_text();
+                self.state.finish(AgentResult { ok: true, text, usage: usage(&event), ..AgentResult::default() });
                 None
             }
             "turn.failed" => {
@@ -115,54 +115,57 @@ impl Reader for Turns {
         said.into_iter().collect()
     }
 
-    fn finished(&self) -> Option<&Finished> {
-        self.ear.finished.as_ref()
+    fn session_result(&self) -> Option<&AgentResult> {
+        self.state.result.as_ref()
     }
 
-    fn text(&self) -> String {
-        self.ear.words()
+    fn last_text(&self) -> String {
+        self.state.last_text()
     }
 }
 
-impl Turns {
-    fn started(&mut self, event: &Value) -> Option<Said> {
+impl CodexStreamReader {
+    fn started(&mut self, event: &Value) -> Option<AgentOutputEvent> {
         let item = event.get("item")?;
         let (name, brief) = tool(item)?;
-        Some(self.ear.tool(str_at(item, "/id"), &name, &brief))
+        Some(self.state.tool_started(str_at(item, "/id"), &name, &brief))
     }
 
-    fn completed(&mut self, event: &Value) -> Option<Said> {
+    fn completed(&mut self, event: &Value) -> Option<AgentOutputEvent> {
         let item = event.get("item")?;
         let id = str_at(item, "/id");
         match str_at(item, "/type") {
-            "agent_message" => self.ear.text(str_at(item, "/text")),
+            "agent_message" => self.state.record_text(str_at(item, "/text")),
             // Not fatal: what ends the session is a failed turn.
-            "error" => Some(ear::trouble(str_at(item, "/message"))),
+            "error" => Some(stream_state::warning(str_at(item, "/message"))),
             _ => {
                 tool(item)?;
                 let code = item.get("exit_code").and_then(Value::as_i64);
                 let failed = code.is_some_and(|code| code != 0)
                     || str_at(item, "/status") == "failed"
                     || item.get("error").is_some_and(|error| !error.is_null());
-                Some(self.ear.tool_done(id, !failed, str_at(item, "/aggregated_output")))
+                Some(self.state.tool_finished(id, !failed, str_at(item, "/aggregated_output")))
             }
         }
     }
 
-    fn error(&mut self, message: &str) -> Said {
-        self.last_error = Some(ear::one_line(message));
+    fn error(&mut self, message: &str) -> AgentOutputEvent {
+        self.last_error = Some(stream_state::one_line(message));
         let again = message.starts_with("Reconnecting") || message.contains("retrying");
         if again {
-            Said::Retry { status: words::status(message), why: ear::one_line(message) }
+            AgentOutputEvent::Retry {
+                status: error_phrases::quoted_status(message),
+                why: stream_state::one_line(message),
+            }
         } else {
-            ear::trouble(message)
+            stream_state::warning(message)
         }
     }
 
     fn fail(&mut self, message: &str) {
         let why = if message.is_empty() { self.last_error.clone().unwrap_or_default() } else { message.to_owned() };
-        let status = words::status(&why);
-        self.ear.finish(Finished { ok: false, status, why: Some(why), ..Finished::default() });
+        let status = error_phrases::quoted_status(&why);
+        self.state.finish(AgentResult { ok: false, status, why: Some(why), ..AgentResult::default() });
     }
 }
 
@@ -180,16 +183,16 @@ fn tool(item: &Value) -> Option<(String, String)> {
 }
 
 /// Its input includes what was read from a cache, and what was written to one.
-fn usage(event: &Value) -> Option<Usage> {
+fn usage(event: &Value) -> Option<TokenUsage> {
     let usage = event.get("usage").filter(|usage| usage.is_object())?;
     let cached_input = count_at(usage, "/cached_input_tokens");
     let cache_write = count_at(usage, "/cache_write_input_tokens");
-    Some(Usage {
+    Some(TokenUsage {
         input: count_at(usage, "/input_tokens").saturating_sub(cached_input).saturating_sub(cache_write),
         cached_input,
         cache_write,
         output: count_at(usage, "/output_tokens"),
         reasoning: count_at(usage, "/reasoning_output_tokens"),
-        ..Usage::default()
+        ..TokenUsage::default()
     })
 }

@@ -2,45 +2,45 @@
 
 use std::fmt;
 
-use super::said::Reader;
-use crate::profile::Wire;
+use super::output_event::AgentOutputReader;
+use crate::profile::ProviderProtocol;
 
 /// A coding agent with a command line. One file each; everything in it is plain data and pure functions.
 pub trait Agent: fmt::Debug + Send + Sync {
     fn name(&self) -> &str;
     /// Its program, as it is called on `PATH`.
     fn program(&self) -> &str;
-    /// The package it is fetched as; `None` where ralph cannot fetch it, and [`Agent::by_hand`] says what to do.
-    fn package(&self) -> Option<Package>;
+    /// The package it is fetched as; `None` where ralph cannot fetch it, and [`Agent::install_hint`] says what to do.
+    fn package(&self) -> Option<AgentPackage>;
     /// How a person gets it where there is no package.
-    fn by_hand(&self) -> &'static str {
+    fn install_hint(&self) -> &'static str {
         ""
     }
     /// The program within its package's `node_modules` that needs no installation script, with `{arch}` for the
     /// processor and `*` for one part of the path; `None` where it is what `.bin` names.
-    fn native(&self) -> Option<&'static str> {
+    fn native_program(&self) -> Option<&'static str> {
         None
     }
     /// What keeps the real credential away from it.
-    fn guarantee(&self) -> Guarantee;
+    fn guarantee(&self) -> CredentialGuarantee;
     /// The protocols of providers it can be pointed at, the best first. Empty where it only talks to its maker.
-    fn wires(&self) -> &[Wire];
+    fn wires(&self) -> &[ProviderProtocol];
     /// How what is written here was tried.
-    fn tested(&self) -> Tested;
+    fn test_level(&self) -> AgentTestLevel;
     /// Returns what starts one session without a person.
-    fn start(&self, session: &Session<'_>) -> Start;
+    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation;
     /// Returns a reader of what one session prints on standard output.
-    fn reader(&self) -> Box<dyn Reader>;
+    fn reader(&self) -> Box<dyn AgentOutputReader>;
 }
 
 /// A package of a registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Package {
+pub enum AgentPackage {
     Npm(&'static str),
     Pip(&'static str),
 }
 
-impl Package {
+impl AgentPackage {
     /// Returns the name within its registry.
     pub fn name(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl Package {
     }
 }
 
-impl fmt::Display for Package {
+impl fmt::Display for AgentPackage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.preset(), self.name())
     }
@@ -65,7 +65,7 @@ impl fmt::Display for Package {
 
 /// What keeps the real credential away from an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guarantee {
+pub enum CredentialGuarantee {
     /// It is pointed at a route of the door and holds a stand-in.
     BaseUrl,
     /// It calls its maker; the door looks into the connection and exchanges the stand-in.
@@ -74,7 +74,7 @@ pub enum Guarantee {
     OneShotSecret,
 }
 
-impl Guarantee {
+impl CredentialGuarantee {
     /// Returns the word for machines.
     pub fn name(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ impl Guarantee {
     }
 
     /// Returns what it means for whoever lends a key.
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Self::BaseUrl => "holds a stand-in; every call is metered before it is made",
             Self::Interception => "holds a stand-in; its calls are seen, but only its maker knows what they cost",
@@ -96,7 +96,7 @@ impl Guarantee {
 
 /// How an agent's file was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tested {
+pub enum AgentTestLevel {
     /// With the real program of this version, against a scripted model.
     Real(&'static str),
     /// Started by hand once, as this version; what it printed then is what is read in tests.
@@ -107,7 +107,7 @@ pub enum Tested {
 
 /// What one session is started with.
 #[derive(Debug, Clone, Copy)]
-pub struct Session<'a> {
+pub struct AgentSessionParams<'a> {
     /// The program as it is found inside.
     pub program: &'a str,
     pub prompt: &'a str,
@@ -122,26 +122,27 @@ pub struct Session<'a> {
     pub key: &'a str,
     /// The name of the variable or secret that the stand-in stands for.
     pub key_variable: &'a str,
-    pub wire: Wire,
+    pub wire: ProviderProtocol,
 }
 
 /// What starts a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Start {
+pub struct AgentInvocation {
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
-    /// Files to write before, by their path below [`Session::folder`].
+    /// Files to write before, by their path below [`AgentSessionParams::folder`].
     pub files: Vec<(String, String)>,
     pub stdin: Option<String>,
 }
 
 /// One word of a command line holds at most 128 KiB on Linux; some room is left for what stands before it.
-const WORD: usize = 96 << 10;
+const MAX_ARGUMENT_BYTES: usize = 96 << 10;
 
-impl Session<'_> {
+impl AgentSessionParams<'_> {
     /// Returns the prompt where it has to be a word of the command line: itself, or where to read it.
-    pub(super) fn word(&self) -> String {
-        let fits = self.prompt.len() <= WORD && !self.prompt.contains('\0') && !self.prompt.starts_with('-');
+    pub(super) fn prompt_argument(&self) -> String {
+        let fits =
+            self.prompt.len() <= MAX_ARGUMENT_BYTES && !self.prompt.contains('\0') && !self.prompt.starts_with('-');
         if fits {
             return self.prompt.to_owned();
         }
@@ -149,7 +150,7 @@ impl Session<'_> {
     }
 }
 
-impl Start {
+impl AgentInvocation {
     pub(super) fn new(argv: &[&str]) -> Self {
         Self { argv: argv.iter().map(|word| (*word).to_owned()).collect(), ..Self::default() }
     }

@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-use super::contract::{Agent, Guarantee, Package, Session, Start, Tested};
-use super::ear::{self, Ear, str_at};
-use super::said::{Finished, Reader, Said};
-use super::words;
-use crate::profile::Wire;
+use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::error_phrases;
+use super::output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
+use super::stream_state::{self, AgentStreamState, str_at};
+use crate::profile::ProviderProtocol;
 
 #[derive(Debug)]
-pub(super) struct Copilot;
+pub(super) struct CopilotAgent;
 
-impl Agent for Copilot {
+impl Agent for CopilotAgent {
     fn name(&self) -> &'static str {
         "copilot"
     }
@@ -20,67 +20,75 @@ impl Agent for Copilot {
         "copilot"
     }
 
-    fn package(&self) -> Option<Package> {
-        Some(Package::Npm("@github/copilot"))
+    fn package(&self) -> Option<AgentPackage> {
+        Some(AgentPackage::Npm("@github/copilot"))
     }
 
-    fn native(&self) -> Option<&'static str> {
+    fn native_program(&self) -> Option<&'static str> {
         Some("@github/copilot-linux-{arch}/copilot")
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Guarantee::BaseUrl
+    fn guarantee(&self) -> CredentialGuarantee {
+        CredentialGuarantee::BaseUrl
     }
 
-    fn wires(&self) -> &'static [Wire] {
-        &[Wire::Chat, Wire::Responses, Wire::Anthropic]
+    fn wires(&self) -> &'static [ProviderProtocol] {
+        &[ProviderProtocol::Chat, ProviderProtocol::Responses, ProviderProtocol::Anthropic]
     }
 
-    fn tested(&self) -> Tested {
-        Tested::Recorded("1.0.102")
+    fn test_level(&self) -> AgentTestLevel {
+        AgentTestLevel::Recorded("1.0.102")
     }
 
-    fn start(&self, session: &Session<'_>) -> Start {
+    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
         let (kind, wire) = match session.wire {
-            Wire::Anthropic => ("anthropic", None),
-            Wire::Responses => ("openai", Some("responses")),
-            Wire::Chat | Wire::Gemini | Wire::Azure | Wire::Scripted => ("openai", Some("completions")),
+            ProviderProtocol::Anthropic => ("anthropic", None),
+            ProviderProtocol::Responses => ("openai", Some("responses")),
+            ProviderProtocol::Chat
+            | ProviderProtocol::Gemini
+            | ProviderProtocol::Azure
+            | ProviderProtocol::Scripted => ("openai", Some("completions")),
         };
-        let mut start = Start::new(&[session.program, "--allow-all", "--no-color", "--output-format", "json"])
-            .env("COPILOT_OFFLINE", "true")
-            .env("COPILOT_AUTO_UPDATE", "false")
-            .env("COPILOT_HOME", session.folder)
-            .env("COPILOT_PROVIDER_TYPE", kind)
-            .env("COPILOT_PROVIDER_BASE_URL", session.base_url)
-            .env("COPILOT_PROVIDER_API_KEY", session.key)
-            .env("COPILOT_MODEL", session.model)
-            .stdin(session.prompt);
+        let mut start =
+            AgentInvocation::new(&[session.program, "--allow-all", "--no-color", "--output-format", "json"])
+                .env("COPILOT_OFFLINE", "true")
+                .env("COPILOT_AUTO_UPDATE", "false")
+                .env("COPILOT_HOME", session.folder)
+                .env("COPILOT_PROVIDER_TYPE", kind)
+                .env("COPILOT_PROVIDER_BASE_URL", session.base_url)
+                .env("COPILOT_PROVIDER_API_KEY", session.key)
+                .env("COPILOT_MODEL", session.model)
+                .stdin(session.prompt);
         if let Some(wire) = wire {
             start = start.env("COPILOT_PROVIDER_WIRE_API", wire);
         }
         start
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
-        Box::new(Stream::default())
+    fn reader(&self) -> Box<dyn AgentOutputReader> {
+        Box::new(CopilotStreamReader::default())
     }
 }
 
 /// Reads `--output-format json`.
 #[derive(Debug, Default)]
-struct Stream {
-    ear: Ear,
+struct CopilotStreamReader {
+    state: AgentStreamState,
     last_error: Option<(Option<u16>, String)>,
 }
 
-impl Reader for Stream {
-    fn line(&mut self, line: &str) -> Vec<Said> {
-        let Some(event) = ear::object(line) else { return Vec::new() };
+impl AgentOutputReader for CopilotStreamReader {
+    fn read_line(&mut self, line: &str) -> Vec<AgentOutputEvent> {
+        let Some(event) = stream_state::json_object(line) else { return Vec::new() };
         let said = match str_at(&event, "/type") {
-            "assistant.message" => self.ear.text(str_at(&event, "/data/content")),
+            "assistant.message" => self.state.record_text(str_at(&event, "/data/content")),
             "tool.execution_start" => {
-                let brief = event.pointer("/data/arguments").map(ear::brief).unwrap_or_default();
-                Some(self.ear.tool(str_at(&event, "/data/toolCallId"), str_at(&event, "/data/toolName"), &brief))
+                let brief = event.pointer("/data/arguments").map(stream_state::summarize_arguments).unwrap_or_default();
+                Some(self.state.tool_started(
+                    str_at(&event, "/data/toolCallId"),
+                    str_at(&event, "/data/toolName"),
+                    &brief,
+                ))
             }
             "tool.execution_complete" => {
                 let code = event.pointer("/data/shellExecution/exitCode").and_then(Value::as_i64);
@@ -88,10 +96,10 @@ impl Reader for Stream {
                 let ok = went && code.is_none_or(|code| code == 0);
                 let places = ["/data/result/content", "/data/error/message"];
                 let brief = places.iter().map(|place| str_at(&event, place)).find(|text| !text.is_empty());
-                Some(self.ear.tool_done(str_at(&event, "/data/toolCallId"), ok, brief.unwrap_or_default()))
+                Some(self.state.tool_finished(str_at(&event, "/data/toolCallId"), ok, brief.unwrap_or_default()))
             }
             "session.error" => Some(self.error(&event)),
-            "session.warning" => Some(ear::trouble(str_at(&event, "/data/message"))),
+            "session.warning" => Some(stream_state::warning(str_at(&event, "/data/message"))),
             "result" => {
                 self.result(&event);
                 None
@@ -101,21 +109,22 @@ impl Reader for Stream {
         said.into_iter().collect()
     }
 
-    fn finished(&self) -> Option<&Finished> {
-        self.ear.finished.as_ref()
+    fn session_result(&self) -> Option<&AgentResult> {
+        self.state.result.as_ref()
     }
 
-    fn text(&self) -> String {
-        self.ear.words()
+    fn last_text(&self) -> String {
+        self.state.last_text()
     }
 }
 
-impl Stream {
-    fn error(&mut self, event: &Value) -> Said {
+impl CopilotStreamReader {
+    fn error(&mut self, event: &Value) -> AgentOutputEvent {
         let message = str_at(event, "/data/message");
-        let status = ear::status_at(event, "/data/statusCode").or_else(|| words::status(message));
-        self.last_error = Some((status, ear::one_line(message)));
-        ear::trouble(message)
+        let status =
+            stream_state::status_at(event, "/data/statusCode").or_else(|| error_phrases::quoted_status(message));
+        self.last_error = Some((status, stream_state::one_line(message)));
+        stream_state::warning(message)
     }
 
     /// With a provider of one's own it counts no tokens.
@@ -125,7 +134,7 @@ impl Stream {
             Some((status, why)) => (status, Some(why)),
             None => (None, None),
         };
-        let text = self.ear.words();
-        self.ear.finish(Finished { ok, text, usage: None, cost: None, status, why });
+        let text = self.state.last_text();
+        self.state.finish(AgentResult { ok, text, usage: None, cost: None, status, why });
     }
 }

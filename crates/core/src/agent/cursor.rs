@@ -3,15 +3,15 @@
 //! It talks to its maker only and cannot be pointed elsewhere. Its key is exchanged at the start for a token that it
 //! keeps, so a stand-in protects the key and not the token, and nobody but the maker counts what it costs.
 
-use super::contract::{Agent, Guarantee, Package, Session, Start, Tested};
-use super::messages::Messages;
-use super::said::Reader;
-use crate::profile::Wire;
+use super::claude_stream::ClaudeStreamReader;
+use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::output_event::AgentOutputReader;
+use crate::profile::ProviderProtocol;
 
 #[derive(Debug)]
-pub(super) struct Cursor;
+pub(super) struct CursorAgent;
 
-impl Agent for Cursor {
+impl Agent for CursorAgent {
     fn name(&self) -> &'static str {
         "cursor"
     }
@@ -20,29 +20,29 @@ impl Agent for Cursor {
         "cursor-agent"
     }
 
-    fn package(&self) -> Option<Package> {
+    fn package(&self) -> Option<AgentPackage> {
         None
     }
 
-    fn by_hand(&self) -> &'static str {
+    fn install_hint(&self) -> &'static str {
         "install it from cursor.com/cli; the npm package of that name is somebody else's"
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Guarantee::OneShotSecret
+    fn guarantee(&self) -> CredentialGuarantee {
+        CredentialGuarantee::OneShotSecret
     }
 
-    fn wires(&self) -> &'static [Wire] {
+    fn wires(&self) -> &'static [ProviderProtocol] {
         &[]
     }
 
-    fn tested(&self) -> Tested {
-        Tested::Documentation
+    fn test_level(&self) -> AgentTestLevel {
+        AgentTestLevel::Documentation
     }
 
-    fn start(&self, session: &Session<'_>) -> Start {
-        let word = session.word();
-        Start::new(&[
+    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
+        let word = session.prompt_argument();
+        AgentInvocation::new(&[
             session.program,
             "--print",
             "--force",
@@ -57,7 +57,7 @@ impl Agent for Cursor {
         .env("CURSOR_CONFIG_DIR", session.folder)
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
-        Box::new(Messages::default())
+    fn reader(&self) -> Box<dyn AgentOutputReader> {
+        Box::new(ClaudeStreamReader::default())
     }
 }

@@ -1,13 +1,13 @@
 //! An agent that only the user knows: a command line from the host's own configuration.
 
-use super::contract::{Agent, Guarantee, Package, Session, Start, Tested};
-use super::plain::Plain;
-use super::said::Reader;
-use crate::profile::Wire;
+use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::output_event::AgentOutputReader;
+use super::plain_text::PlainTextReader;
+use crate::profile::ProviderProtocol;
 
 /// A command line with places for what a session is started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Custom {
+pub struct CustomAgent {
     template: Vec<String>,
 }
 
@@ -29,8 +29,8 @@ impl BadTemplate {
                 "write a program and its words, for example `[\"my-agent\", \"--model\", \"{model}\"]`".to_owned()
             }
             Self::Place { place } => {
-                let meant = crate::text::did_you_mean(place, PLACES);
-                let all = PLACES.map(|place| format!("{{{place}}}")).join(", ");
+                let meant = crate::text::did_you_mean(place, PLACEHOLDERS);
+                let all = PLACEHOLDERS.map(|place| format!("{{{place}}}")).join(", ");
                 meant.map_or_else(|| format!("the places are {all}"), |meant| format!("did you mean `{{{meant}}}`?"))
             }
         })
@@ -38,30 +38,30 @@ impl BadTemplate {
 }
 
 /// What a word of the command line may name. The key is not among them: a command line can be seen by others.
-const PLACES: [&str; 5] = ["prompt", "prompt_file", "folder", "model", "base_url"];
+const PLACEHOLDERS: [&str; 5] = ["prompt", "prompt_file", "folder", "model", "base_url"];
 
-impl Custom {
+impl CustomAgent {
     /// Takes a program and its words. Without a place for the prompt it comes on standard input.
     pub fn new(template: &[String]) -> Result<Self, BadTemplate> {
         let program = template.first().ok_or(BadTemplate::Empty)?;
         if program.is_empty() || program.contains(['{', '}', '\0']) || program.starts_with('-') {
-            let word = crate::text::plain(crate::text::first_line(program, 40));
+            let word = crate::text::strip_control(crate::text::first_line(program, 40));
             return Err(BadTemplate::Program { word });
         }
         for word in template {
-            if let Some(place) = places(word).find(|place| !PLACES.contains(place)) {
+            if let Some(place) = placeholders(word).find(|place| !PLACEHOLDERS.contains(place)) {
                 return Err(BadTemplate::Place { place: place.to_owned() });
             }
         }
         Ok(Self { template: template.to_vec() })
     }
 
-    fn names(&self, place: &str) -> bool {
-        self.template.iter().any(|word| places(word).any(|one| one == place))
+    fn uses_placeholder(&self, place: &str) -> bool {
+        self.template.iter().any(|word| placeholders(word).any(|one| one == place))
     }
 }
 
-impl Agent for Custom {
+impl Agent for CustomAgent {
     fn name(&self) -> &'static str {
         "custom"
     }
@@ -70,49 +70,60 @@ impl Agent for Custom {
         self.template.first().map_or("", String::as_str)
     }
 
-    fn package(&self) -> Option<Package> {
+    fn package(&self) -> Option<AgentPackage> {
         None
     }
 
-    fn by_hand(&self) -> &'static str {
+    fn install_hint(&self) -> &'static str {
         "it is yours: put its program on PATH"
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Guarantee::BaseUrl
+    fn guarantee(&self) -> CredentialGuarantee {
+        CredentialGuarantee::BaseUrl
     }
 
-    fn wires(&self) -> &'static [Wire] {
-        &[Wire::Chat, Wire::Responses, Wire::Anthropic, Wire::Gemini]
+    fn wires(&self) -> &'static [ProviderProtocol] {
+        &[ProviderProtocol::Chat, ProviderProtocol::Responses, ProviderProtocol::Anthropic, ProviderProtocol::Gemini]
     }
 
-    fn tested(&self) -> Tested {
-        Tested::Documentation
+    fn test_level(&self) -> AgentTestLevel {
+        AgentTestLevel::Documentation
     }
 
-    fn start(&self, session: &Session<'_>) -> Start {
-        let words = self.template.iter().skip(1).map(|word| filled(word, session));
+    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
+        let words = self.template.iter().skip(1).map(|word| fill_placeholders(word, session));
         let argv = std::iter::once(session.program.to_owned()).chain(words).collect();
-        let mut start = Start { argv, ..Start::default() };
+        let mut start = AgentInvocation { argv, ..AgentInvocation::default() };
         start = match session.wire {
-            Wire::Anthropic => start.env("ANTHROPIC_BASE_URL", session.base_url).env("ANTHROPIC_API_KEY", session.key),
-            Wire::Gemini => start.env("GOOGLE_GEMINI_BASE_URL", session.base_url).env("GEMINI_API_KEY", session.key),
-            Wire::Chat | Wire::Responses | Wire::Azure | Wire::Scripted => start
+            ProviderProtocol::Anthropic => {
+                start.env("ANTHROPIC_BASE_URL", session.base_url).env("ANTHROPIC_API_KEY", session.key)
+            }
+            ProviderProtocol::Gemini => {
+                start.env("GOOGLE_GEMINI_BASE_URL", session.base_url).env("GEMINI_API_KEY", session.key)
+            }
+            ProviderProtocol::Chat
+            | ProviderProtocol::Responses
+            | ProviderProtocol::Azure
+            | ProviderProtocol::Scripted => start
                 .env("OPENAI_BASE_URL", session.base_url)
                 .env("OPENAI_API_BASE", session.base_url)
                 .env("OPENAI_API_KEY", session.key),
         };
         start = start.env("RALPH_AGENT_MODEL", session.model).env("RALPH_AGENT_PROMPT", session.prompt_file);
-        if self.names("prompt") || self.names("prompt_file") { start } else { start.stdin(session.prompt) }
+        if self.uses_placeholder("prompt") || self.uses_placeholder("prompt_file") {
+            start
+        } else {
+            start.stdin(session.prompt)
+        }
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
-        Box::new(Plain::default())
+    fn reader(&self) -> Box<dyn AgentOutputReader> {
+        Box::new(PlainTextReader::default())
     }
 }
 
 /// Returns the places a word names: lower-case names in braces. Other braces are only braces.
-fn places(word: &str) -> impl Iterator<Item = &str> {
+fn placeholders(word: &str) -> impl Iterator<Item = &str> {
     word.split('{')
         .skip(1)
         .filter_map(|rest| rest.split_once('}'))
@@ -125,19 +136,19 @@ fn is_name(place: &str) -> bool {
 }
 
 /// Fills a word in one pass, so that what is put in is not looked at again.
-fn filled(word: &str, session: &Session<'_>) -> String {
+fn fill_placeholders(word: &str, session: &AgentSessionParams<'_>) -> String {
     let mut out = String::new();
     let mut rest = word;
     while let Some((before, after)) = rest.split_once('{') {
         out.push_str(before);
-        let place = after.split_once('}').filter(|(place, _)| PLACES.contains(place));
+        let place = after.split_once('}').filter(|(place, _)| PLACEHOLDERS.contains(place));
         let Some((place, after_place)) = place else {
             out.push('{');
             rest = after;
             continue;
         };
         match place {
-            "prompt" => out.push_str(&session.word()),
+            "prompt" => out.push_str(&session.prompt_argument()),
             "prompt_file" => out.push_str(session.prompt_file),
             "folder" => out.push_str(session.folder),
             "model" => out.push_str(session.model),
@@ -156,8 +167,8 @@ mod tests {
     #[track_caller]
     fn check(template: &[&str], prompt: &str, want: Result<(&[&str], Option<&str>), &str>) {
         let template: Vec<String> = template.iter().map(|word| (*word).to_owned()).collect();
-        let got = Custom::new(&template).map(|custom| {
-            let session = Session {
+        let got = CustomAgent::new(&template).map(|custom| {
+            let session = AgentSessionParams {
                 program: "/opt/a",
                 prompt,
                 prompt_file: "/x/prompt.md",
@@ -166,9 +177,9 @@ mod tests {
                 base_url: "http://d",
                 key: "k",
                 key_variable: "K",
-                wire: Wire::Chat,
+                wire: ProviderProtocol::Chat,
             };
-            let start = custom.start(&session);
+            let start = custom.invocation(&session);
             (start.argv, start.stdin)
         });
         let got = got.map_err(|error| format!("{error} | {}", error.hint().unwrap_or_default()));

@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::contract::{Agent, Guarantee, Package, Session, Start, Tested};
-use super::ear::{self, Ear, count_at, str_at};
-use super::said::{Finished, Reader, Said};
-use super::words;
-use crate::price::Usage;
-use crate::profile::Wire;
+use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::error_phrases;
+use super::output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
+use super::stream_state::{self, AgentStreamState, count_at, str_at};
+use crate::price::TokenUsage;
+use crate::profile::ProviderProtocol;
 
 #[derive(Debug)]
-pub(super) struct Gemini;
+pub(super) struct GeminiAgent;
 
-impl Agent for Gemini {
+impl Agent for GeminiAgent {
     fn name(&self) -> &'static str {
         "gemini"
     }
@@ -21,30 +21,30 @@ impl Agent for Gemini {
         "gemini"
     }
 
-    fn package(&self) -> Option<Package> {
-        Some(Package::Npm("@google/gemini-cli"))
+    fn package(&self) -> Option<AgentPackage> {
+        Some(AgentPackage::Npm("@google/gemini-cli"))
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Guarantee::BaseUrl
+    fn guarantee(&self) -> CredentialGuarantee {
+        CredentialGuarantee::BaseUrl
     }
 
-    fn wires(&self) -> &'static [Wire] {
-        &[Wire::Gemini]
+    fn wires(&self) -> &'static [ProviderProtocol] {
+        &[ProviderProtocol::Gemini]
     }
 
-    fn tested(&self) -> Tested {
-        Tested::Recorded("0.61.0")
+    fn test_level(&self) -> AgentTestLevel {
+        AgentTestLevel::Recorded("0.61.0")
     }
 
-    fn start(&self, session: &Session<'_>) -> Start {
+    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
         let settings = json!({
             "security": {"auth": {"selectedType": "gemini-api-key"}},
             "general": {"enableAutoUpdate": false, "maxAttempts": 3},
             "privacy": {"usageStatisticsEnabled": false},
             "telemetry": {"enabled": false},
         });
-        Start::new(&[
+        AgentInvocation::new(&[
             session.program,
             "--yolo",
             "--skip-trust",
@@ -61,80 +61,80 @@ impl Agent for Gemini {
         .stdin(session.prompt)
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
-        Box::new(Stream::default())
+    fn reader(&self) -> Box<dyn AgentOutputReader> {
+        Box::new(GeminiStreamReader::default())
     }
 }
 
 /// Reads `--output-format stream-json`. Texts come in pieces, so they are told when something else follows.
 #[derive(Debug, Default)]
-struct Stream {
-    ear: Ear,
+struct GeminiStreamReader {
+    state: AgentStreamState,
     text: String,
 }
 
-impl Reader for Stream {
-    fn line(&mut self, line: &str) -> Vec<Said> {
-        let Some(event) = ear::object(line) else { return Vec::new() };
+impl AgentOutputReader for GeminiStreamReader {
+    fn read_line(&mut self, line: &str) -> Vec<AgentOutputEvent> {
+        let Some(event) = stream_state::json_object(line) else { return Vec::new() };
         let kind = str_at(&event, "/type");
         if kind == "message" {
             let mine = str_at(&event, "/role") == "assistant";
-            ear::add(&mut self.text, if mine { str_at(&event, "/content") } else { "" });
+            stream_state::append_bounded(&mut self.text, if mine { str_at(&event, "/content") } else { "" });
             return Vec::new();
         }
         let text = std::mem::take(&mut self.text);
-        let mut said: Vec<Said> = self.ear.text(&text).into_iter().collect();
+        let mut said: Vec<AgentOutputEvent> = self.state.record_text(&text).into_iter().collect();
         let id = str_at(&event, "/tool_id");
         match kind {
             "tool_use" => {
-                let brief = event.get("parameters").map(ear::brief).unwrap_or_default();
-                said.push(self.ear.tool(id, str_at(&event, "/tool_name"), &brief));
+                let brief = event.get("parameters").map(stream_state::summarize_arguments).unwrap_or_default();
+                said.push(self.state.tool_started(id, str_at(&event, "/tool_name"), &brief));
             }
             "tool_result" => {
                 let ok = str_at(&event, "/status") == "success";
                 let places = ["/output", "/error/message"];
                 let brief = places.iter().map(|place| str_at(&event, place)).find(|text| !text.is_empty());
-                said.push(self.ear.tool_done(id, ok, brief.unwrap_or_default()));
+                said.push(self.state.tool_finished(id, ok, brief.unwrap_or_default()));
             }
-            "error" => said.push(ear::trouble(str_at(&event, "/message"))),
-            "result" => self.ear.finish(finished(&event, self.ear.words())),
+            "error" => said.push(stream_state::warning(str_at(&event, "/message"))),
+            "result" => self.state.finish(parse_result(&event, self.state.last_text())),
             _ => (),
         }
         said
     }
 
-    fn finished(&self) -> Option<&Finished> {
-        self.ear.finished.as_ref()
+    fn session_result(&self) -> Option<&AgentResult> {
+        self.state.result.as_ref()
     }
 
-    fn text(&self) -> String {
-        self.ear.words()
+    fn last_text(&self) -> String {
+        self.state.last_text()
     }
 }
 
-fn finished(event: &Value, text: String) -> Finished {
+fn parse_result(event: &Value, text: String) -> AgentResult {
     let ok = str_at(event, "/status") == "success";
     let why = (!ok).then(|| str_at(event, "/error/message").to_owned());
-    Finished {
+    AgentResult {
         ok,
         text,
-        usage: event.get("stats").filter(|stats| stats.is_object()).map(usage),
+        usage: event.get("stats").filter(|stats| stats.is_object()).map(parse_usage),
         cost: None,
-        status: why.as_deref().and_then(words::status),
+        status: why.as_deref().and_then(error_phrases::quoted_status),
         why,
     }
 }
 
 /// Its input includes what was read from a cache, and its total what was thought.
-fn usage(stats: &Value) -> Usage {
+fn parse_usage(stats: &Value) -> TokenUsage {
     let (input, cached, output) =
         (count_at(stats, "/input_tokens"), count_at(stats, "/cached"), count_at(stats, "/output_tokens"));
     let reasoning = count_at(stats, "/total_tokens").saturating_sub(input).saturating_sub(output);
-    Usage {
+    TokenUsage {
         input: input.saturating_sub(cached),
         cached_input: cached,
         output: output.saturating_add(reasoning),
         reasoning,
-        ..Usage::default()
+        ..TokenUsage::default()
     }
 }

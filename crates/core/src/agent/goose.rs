@@ -1,14 +1,14 @@
 //! goose. Written from its documentation; the program was not run.
 
-use super::contract::{Agent, Guarantee, Package, Session, Start, Tested};
-use super::plain::Plain;
-use super::said::Reader;
-use crate::profile::Wire;
+use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::output_event::AgentOutputReader;
+use super::plain_text::PlainTextReader;
+use crate::profile::ProviderProtocol;
 
 #[derive(Debug)]
-pub(super) struct Goose;
+pub(super) struct GooseAgent;
 
-impl Agent for Goose {
+impl Agent for GooseAgent {
     fn name(&self) -> &'static str {
         "goose"
     }
@@ -17,29 +17,29 @@ impl Agent for Goose {
         "goose"
     }
 
-    fn package(&self) -> Option<Package> {
+    fn package(&self) -> Option<AgentPackage> {
         None
     }
 
-    fn by_hand(&self) -> &'static str {
+    fn install_hint(&self) -> &'static str {
         "download its release from github.com/block/goose and put `goose` on PATH"
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Guarantee::BaseUrl
+    fn guarantee(&self) -> CredentialGuarantee {
+        CredentialGuarantee::BaseUrl
     }
 
-    fn wires(&self) -> &'static [Wire] {
-        &[Wire::Chat, Wire::Anthropic]
+    fn wires(&self) -> &'static [ProviderProtocol] {
+        &[ProviderProtocol::Chat, ProviderProtocol::Anthropic]
     }
 
-    fn tested(&self) -> Tested {
-        Tested::Documentation
+    fn test_level(&self) -> AgentTestLevel {
+        AgentTestLevel::Documentation
     }
 
-    fn start(&self, session: &Session<'_>) -> Start {
-        let provider = if session.wire == Wire::Anthropic { "anthropic" } else { "openai" };
-        let start = Start::new(&[
+    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
+        let provider = if session.wire == ProviderProtocol::Anthropic { "anthropic" } else { "openai" };
+        let start = AgentInvocation::new(&[
             session.program,
             "run",
             "--instructions",
@@ -57,10 +57,16 @@ impl Agent for Goose {
         .env("GOOSE_DISABLE_KEYRING", "1")
         .env("XDG_CONFIG_HOME", session.folder);
         match session.wire {
-            Wire::Anthropic => start.env("ANTHROPIC_HOST", session.base_url).env("ANTHROPIC_API_KEY", session.key),
-            Wire::Chat | Wire::Responses | Wire::Gemini | Wire::Azure | Wire::Scripted => {
+            ProviderProtocol::Anthropic => {
+                start.env("ANTHROPIC_HOST", session.base_url).env("ANTHROPIC_API_KEY", session.key)
+            }
+            ProviderProtocol::Chat
+            | ProviderProtocol::Responses
+            | ProviderProtocol::Gemini
+            | ProviderProtocol::Azure
+            | ProviderProtocol::Scripted => {
                 // It wants the bare host, and the rest as a path.
-                let (host, path) = split(session.base_url);
+                let (host, path) = split_base_url(session.base_url);
                 start
                     .env("OPENAI_HOST", host)
                     .env("OPENAI_BASE_PATH", &format!("{path}chat/completions"))
@@ -69,13 +75,13 @@ impl Agent for Goose {
         }
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
-        Box::new(Plain::default())
+    fn reader(&self) -> Box<dyn AgentOutputReader> {
+        Box::new(PlainTextReader::default())
     }
 }
 
 /// Splits a URL into its host with the scheme, and its path with a slash at the end and none at the start.
-fn split(url: &str) -> (&str, String) {
+fn split_base_url(url: &str) -> (&str, String) {
     let after = url.find("://").map_or(0, |at| at + 3);
     let slash = url.get(after..).and_then(|rest| rest.find('/')).map(|at| at + after);
     let (host, path) = slash.and_then(|at| url.split_at_checked(at)).unwrap_or((url, ""));

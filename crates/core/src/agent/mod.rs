@@ -5,29 +5,29 @@
 mod aider;
 mod catalogue;
 mod claude;
+mod claude_stream;
 mod codex;
 mod contract;
 mod copilot;
 mod cursor;
 mod custom;
-mod ear;
+mod error_phrases;
 mod gemini;
 mod goose;
-mod judge;
-mod lines;
-mod messages;
+mod line_splitter;
 mod opencode;
-mod plain;
+mod output_event;
+mod plain_text;
 mod qwen;
-mod said;
-mod words;
+mod session_outcome;
+mod stream_state;
 
-pub use catalogue::{all, named};
-pub use contract::{Agent, Guarantee, Package, Session, Start, Tested};
-pub use custom::{BadTemplate, Custom};
-pub use judge::{Ended, Outcome, Seen, hopeless, judge};
-pub use lines::Lines;
-pub use said::{Finished, Reader, Said};
+pub use catalogue::{all, by_name};
+pub use contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+pub use custom::{BadTemplate, CustomAgent};
+pub use line_splitter::LineSplitter;
+pub use output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
+pub use session_outcome::{AgentSessionEnd, ObservedModelCall, SessionOutcome, classify_session_end, should_abort};
 
 #[cfg(test)]
 mod tests;

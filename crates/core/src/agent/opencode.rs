@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::contract::{Agent, Guarantee, Package, Session, Start, Tested};
-use super::ear::{self, Ear, count_at, str_at};
-use super::said::{Finished, Reader, Said};
-use super::words;
-use crate::money::Micros;
-use crate::price::Usage;
-use crate::profile::Wire;
+use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::error_phrases;
+use super::output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
+use super::stream_state::{self, AgentStreamState, count_at, str_at};
+use crate::money::MicroUsd;
+use crate::price::TokenUsage;
+use crate::profile::ProviderProtocol;
 
 #[derive(Debug)]
-pub(super) struct Opencode;
+pub(super) struct OpencodeAgent;
 
-impl Agent for Opencode {
+impl Agent for OpencodeAgent {
     fn name(&self) -> &'static str {
         "opencode"
     }
@@ -22,30 +22,30 @@ impl Agent for Opencode {
         "opencode"
     }
 
-    fn package(&self) -> Option<Package> {
-        Some(Package::Npm("opencode-ai"))
+    fn package(&self) -> Option<AgentPackage> {
+        Some(AgentPackage::Npm("opencode-ai"))
     }
 
-    fn native(&self) -> Option<&'static str> {
+    fn native_program(&self) -> Option<&'static str> {
         Some("opencode-linux-{arch}/bin/opencode")
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Guarantee::BaseUrl
+    fn guarantee(&self) -> CredentialGuarantee {
+        CredentialGuarantee::BaseUrl
     }
 
-    fn wires(&self) -> &'static [Wire] {
-        &[Wire::Chat, Wire::Anthropic, Wire::Responses, Wire::Gemini]
+    fn wires(&self) -> &'static [ProviderProtocol] {
+        &[ProviderProtocol::Chat, ProviderProtocol::Anthropic, ProviderProtocol::Responses, ProviderProtocol::Gemini]
     }
 
-    fn tested(&self) -> Tested {
-        Tested::Recorded("1.18.33")
+    fn test_level(&self) -> AgentTestLevel {
+        AgentTestLevel::Recorded("1.18.33")
     }
 
-    fn start(&self, session: &Session<'_>) -> Start {
+    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
         let model = format!("lent/{}", session.model);
         let at = |name: &str| format!("{}/{name}", session.folder.trim_end_matches('/'));
-        Start::new(&[session.program, "run", "--format", "json", "--auto", "--pure", "--model", &model])
+        AgentInvocation::new(&[session.program, "run", "--format", "json", "--auto", "--pure", "--model", &model])
             .env("OPENCODE_CONFIG", &at("opencode.json"))
             .env("OPENCODE_DISABLE_AUTOUPDATE", "1")
             // Lists of models and language servers are fetched otherwise, and there is no way out for that.
@@ -60,19 +60,21 @@ impl Agent for Opencode {
             .stdin(session.prompt)
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
-        Box::new(Steps::default())
+    fn reader(&self) -> Box<dyn AgentOutputReader> {
+        Box::new(OpencodeStreamReader::default())
     }
 }
 
-fn settings(session: &Session<'_>, model: &str) -> String {
+fn settings(session: &AgentSessionParams<'_>, model: &str) -> String {
     let base = session.base_url.trim_end_matches('/');
     // Each library adds its own path, and expects the version before it.
     let (library, base_url) = match session.wire {
-        Wire::Anthropic => ("@ai-sdk/anthropic", format!("{base}/v1")),
-        Wire::Gemini => ("@ai-sdk/google", format!("{base}/v1beta")),
-        Wire::Responses => ("@ai-sdk/openai", base.to_owned()),
-        Wire::Chat | Wire::Azure | Wire::Scripted => ("@ai-sdk/openai-compatible", base.to_owned()),
+        ProviderProtocol::Anthropic => ("@ai-sdk/anthropic", format!("{base}/v1")),
+        ProviderProtocol::Gemini => ("@ai-sdk/google", format!("{base}/v1beta")),
+        ProviderProtocol::Responses => ("@ai-sdk/openai", base.to_owned()),
+        ProviderProtocol::Chat | ProviderProtocol::Azure | ProviderProtocol::Scripted => {
+            ("@ai-sdk/openai-compatible", base.to_owned())
+        }
     };
     let options = json!({"baseURL": base_url, "apiKey": "{env:RALPH_AGENT_KEY}"});
     let models = json!({session.model: {"name": session.model}});
@@ -89,17 +91,17 @@ fn settings(session: &Session<'_>, model: &str) -> String {
 
 /// Reads `run --format json`: the parts of each step. There is no result; the step that asks for nothing is the last.
 #[derive(Debug, Default)]
-struct Steps {
-    ear: Ear,
-    usage: Usage,
-    cost: Option<Micros>,
+struct OpencodeStreamReader {
+    state: AgentStreamState,
+    usage: TokenUsage,
+    cost: Option<MicroUsd>,
 }
 
-impl Reader for Steps {
-    fn line(&mut self, line: &str) -> Vec<Said> {
-        let Some(event) = ear::object(line) else { return Vec::new() };
+impl AgentOutputReader for OpencodeStreamReader {
+    fn read_line(&mut self, line: &str) -> Vec<AgentOutputEvent> {
+        let Some(event) = stream_state::json_object(line) else { return Vec::new() };
         match str_at(&event, "/type") {
-            "text" => self.ear.text(str_at(&event, "/part/text")).into_iter().collect(),
+            "text" => self.state.record_text(str_at(&event, "/part/text")).into_iter().collect(),
             "tool_use" => self.tool(&event),
             "step_finish" => {
                 self.step(&event);
@@ -113,57 +115,58 @@ impl Reader for Steps {
         }
     }
 
-    fn finished(&self) -> Option<&Finished> {
-        self.ear.finished.as_ref()
+    fn session_result(&self) -> Option<&AgentResult> {
+        self.state.result.as_ref()
     }
 
-    fn text(&self) -> String {
-        self.ear.words()
+    fn last_text(&self) -> String {
+        self.state.last_text()
     }
 }
 
-impl Steps {
+impl OpencodeStreamReader {
     /// A tool is told when it has ended, so both ends come at once.
-    fn tool(&mut self, event: &Value) -> Vec<Said> {
+    fn tool(&mut self, event: &Value) -> Vec<AgentOutputEvent> {
         let (id, state) = (str_at(event, "/part/callID"), event.pointer("/part/state").unwrap_or(&Value::Null));
-        let brief = state.get("input").map(ear::brief).unwrap_or_default();
-        let begun = self.ear.tool(id, str_at(event, "/part/tool"), &brief);
+        let brief = state.get("input").map(stream_state::summarize_arguments).unwrap_or_default();
+        let begun = self.state.tool_started(id, str_at(event, "/part/tool"), &brief);
         let code = state.pointer("/metadata/exit").and_then(Value::as_i64);
         let ok = str_at(state, "/status") == "completed" && code.is_none_or(|code| code == 0);
         let told = ["/output", "/error"].iter().map(|place| str_at(state, place)).find(|text| !text.is_empty());
-        vec![begun, self.ear.tool_done(id, ok, told.unwrap_or_default())]
+        vec![begun, self.state.tool_finished(id, ok, told.unwrap_or_default())]
     }
 
     fn step(&mut self, event: &Value) {
         let Some(part) = event.get("part") else { return };
         let reasoning = count_at(part, "/tokens/reasoning");
-        self.usage += Usage {
+        self.usage += TokenUsage {
             input: count_at(part, "/tokens/input"),
             cached_input: count_at(part, "/tokens/cache/read"),
             cache_write: count_at(part, "/tokens/cache/write"),
             output: count_at(part, "/tokens/output").saturating_add(reasoning),
             reasoning,
-            ..Usage::default()
+            ..TokenUsage::default()
         };
         if let Some(cost) = part.get("cost").and_then(Value::as_f64) {
-            *self.cost.get_or_insert_default() += Micros::from_usd(cost);
+            *self.cost.get_or_insert_default() += MicroUsd::from_usd(cost);
         }
         // A step that ends with calls of tools is followed by another.
         let ended = matches!(str_at(part, "/reason"), "stop" | "length" | "content-filter");
         let ok = str_at(part, "/reason") == "stop";
-        if ended && self.ear.finished.as_ref().is_none_or(|finished| finished.ok) {
+        if ended && self.state.result.as_ref().is_none_or(|finished| finished.ok) {
             let why = (!ok).then(|| format!("its last step ended with `{}`", str_at(part, "/reason")));
-            let text = self.ear.words();
-            self.ear.finish(Finished { ok, text, usage: Some(self.usage), cost: self.cost, status: None, why });
+            let text = self.state.last_text();
+            self.state.finish(AgentResult { ok, text, usage: Some(self.usage), cost: self.cost, status: None, why });
         }
     }
 
     fn fail(&mut self, event: &Value) {
         let places = ["/error/data/message", "/error/message", "/error/name", "/message"];
         let why = places.iter().map(|place| str_at(event, place)).find(|text| !text.is_empty()).unwrap_or_default();
-        let status = ear::status_at(event, "/error/data/statusCode").or_else(|| words::status(why));
-        let usage = (self.usage != Usage::default()).then_some(self.usage);
+        let status =
+            stream_state::status_at(event, "/error/data/statusCode").or_else(|| error_phrases::quoted_status(why));
+        let usage = (self.usage != TokenUsage::default()).then_some(self.usage);
         let why = Some(why.to_owned());
-        self.ear.finish(Finished { ok: false, text: String::new(), usage, cost: self.cost, status, why });
+        self.state.finish(AgentResult { ok: false, text: String::new(), usage, cost: self.cost, status, why });
     }
 }

@@ -2,15 +2,15 @@
 
 use serde_json::json;
 
-use super::contract::{Agent, Guarantee, Package, Session, Start, Tested};
-use super::messages::Messages;
-use super::said::Reader;
-use crate::profile::Wire;
+use super::claude_stream::ClaudeStreamReader;
+use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::output_event::AgentOutputReader;
+use crate::profile::ProviderProtocol;
 
 #[derive(Debug)]
-pub(super) struct Qwen;
+pub(super) struct QwenAgent;
 
-impl Agent for Qwen {
+impl Agent for QwenAgent {
     fn name(&self) -> &'static str {
         "qwen"
     }
@@ -19,30 +19,30 @@ impl Agent for Qwen {
         "qwen"
     }
 
-    fn package(&self) -> Option<Package> {
-        Some(Package::Npm("@qwen-code/qwen-code"))
+    fn package(&self) -> Option<AgentPackage> {
+        Some(AgentPackage::Npm("@qwen-code/qwen-code"))
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Guarantee::BaseUrl
+    fn guarantee(&self) -> CredentialGuarantee {
+        CredentialGuarantee::BaseUrl
     }
 
-    fn wires(&self) -> &'static [Wire] {
-        &[Wire::Chat]
+    fn wires(&self) -> &'static [ProviderProtocol] {
+        &[ProviderProtocol::Chat]
     }
 
-    fn tested(&self) -> Tested {
-        Tested::Recorded("0.15.10")
+    fn test_level(&self) -> AgentTestLevel {
+        AgentTestLevel::Recorded("0.15.10")
     }
 
-    fn start(&self, session: &Session<'_>) -> Start {
+    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
         let settings = json!({
             "general": {"enableAutoUpdate": false, "disableAutoUpdate": true},
             "privacy": {"usageStatisticsEnabled": false},
             "telemetry": {"enabled": false},
             "model": {"generationConfig": {"maxRetries": 2}},
         });
-        Start::new(&[session.program, "--yolo", "--auth-type", "openai", "--output-format", "stream-json"])
+        AgentInvocation::new(&[session.program, "--yolo", "--auth-type", "openai", "--output-format", "stream-json"])
             .env("OPENAI_BASE_URL", session.base_url)
             .env("OPENAI_API_KEY", session.key)
             .env("OPENAI_MODEL", session.model)
@@ -52,7 +52,7 @@ impl Agent for Qwen {
             .stdin(session.prompt)
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
-        Box::new(Messages::default())
+    fn reader(&self) -> Box<dyn AgentOutputReader> {
+        Box::new(ClaudeStreamReader::default())
     }
 }

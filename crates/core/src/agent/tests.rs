@@ -6,17 +6,17 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
-use crate::profile::Wire;
+use crate::profile::ProviderProtocol;
 
-fn session(wire: Wire) -> Session<'static> {
-    Session {
+fn session(wire: ProviderProtocol) -> AgentSessionParams<'static> {
+    AgentSessionParams {
         program: "/opt/program",
         prompt: "do one step",
         prompt_file: "/x/prompt.md",
         folder: "/x/private",
         model: "the-model",
         base_url: match wire {
-            Wire::Anthropic | Wire::Gemini => "http://127.0.0.1:3128/r/lent",
+            ProviderProtocol::Anthropic | ProviderProtocol::Gemini => "http://127.0.0.1:3128/r/lent",
             _ => "http://127.0.0.1:3128/r/lent/v1",
         },
         key: "stand-in",
@@ -29,9 +29,9 @@ fn session(wire: Wire) -> Session<'static> {
 fn starts() -> String {
     let mut out = String::new();
     for agent in all() {
-        let wires = if agent.wires().is_empty() { &[Wire::Chat] } else { agent.wires() };
+        let wires = if agent.wires().is_empty() { &[ProviderProtocol::Chat] } else { agent.wires() };
         for wire in wires {
-            let start = agent.start(&session(*wire));
+            let start = agent.invocation(&session(*wire));
             writeln!(out, "== {} {wire:?}", agent.name()).unwrap();
             writeln!(out, "{}", start.argv.join(" ")).unwrap();
             for (name, value) in &start.env {
@@ -64,24 +64,24 @@ fn every_agent_is_whole() {
     let known = crate::text::did_you_mean("claud", names.iter().copied());
     assert_eq!(known, Some("claude"));
     for agent in all() {
-        assert_eq!(named(agent.name()).map(Agent::name), Some(agent.name()));
-        let told = !agent.by_hand().is_empty();
+        assert_eq!(by_name(agent.name()).map(Agent::name), Some(agent.name()));
+        let told = !agent.install_hint().is_empty();
         assert_eq!(agent.package().is_none(), told, "{}: one way to get it, and only one", agent.name());
         // Only one whose maker is the only one it talks to goes without a route.
-        assert_eq!(agent.guarantee() == Guarantee::BaseUrl, !agent.wires().is_empty(), "{}", agent.name());
-        let start = agent.start(&session(agent.wires().first().copied().unwrap_or(Wire::Chat)));
+        assert_eq!(agent.guarantee() == CredentialGuarantee::BaseUrl, !agent.wires().is_empty(), "{}", agent.name());
+        let start = agent.invocation(&session(agent.wires().first().copied().unwrap_or(ProviderProtocol::Chat)));
         let all = format!("{start:?}");
         assert_eq!(start.argv.first().map(String::as_str), Some("/opt/program"));
         assert!(all.contains("stand-in") && all.contains("the-model"), "{}", agent.name());
         assert!(!start.argv.iter().any(|word| word.contains("stand-in")), "{}: a key on a command line", agent.name());
         // A prompt of any size fits.
         let long = "x".repeat(1 << 20);
-        let start = agent.start(&Session { prompt: &long, ..session(Wire::Chat) });
+        let start = agent.invocation(&AgentSessionParams { prompt: &long, ..session(ProviderProtocol::Chat) });
         assert!(start.argv.iter().all(|word| word.len() < 1 << 16), "{}", agent.name());
         let told = format!("{:?}", start.argv);
         assert!(start.stdin.as_ref() == Some(&long) || told.contains("/x/prompt.md"), "{}", agent.name());
     }
-    assert!(named("custom").is_none() && named("").is_none());
+    assert!(by_name("custom").is_none() && by_name("").is_none());
 }
 
 #[test]
@@ -92,7 +92,9 @@ fn the_variable_of_a_key_says_how_it_is_sent() {
         ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN"),
         ("ZAI_API_KEY", "ANTHROPIC_API_KEY"),
     ] {
-        let start = named("claude").unwrap().start(&Session { key_variable: variable, ..session(Wire::Anthropic) });
+        let start = by_name("claude")
+            .unwrap()
+            .invocation(&AgentSessionParams { key_variable: variable, ..session(ProviderProtocol::Anthropic) });
         let holders: Vec<_> = start.env.iter().filter(|(_, value)| value == "stand-in").map(|(name, _)| name).collect();
         assert_eq!(holders, [want], "{variable}");
     }
@@ -100,21 +102,23 @@ fn the_variable_of_a_key_says_how_it_is_sent() {
 
 /// Reads a recorded session and writes down what it said, how it finished, and what that means to whoever saw no call.
 fn heard(agent: &str, code: i32, stream: &str) -> String {
-    let mut reader = named(agent).unwrap().reader();
+    let mut reader = by_name(agent).unwrap().reader();
     let mut out = String::new();
     for line in stream.lines() {
-        for said in reader.line(line) {
+        for said in reader.read_line(line) {
             let line = match said {
-                Said::Text(text) => format!("says {text}"),
-                Said::Tool { name, brief } => format!("{name}: {brief}"),
-                Said::ToolDone { name, ok, brief } => format!("{name} {}: {brief}", if ok { "ok" } else { "failed" }),
-                Said::Retry { status, why } => format!("again {status:?} {why}"),
-                Said::Trouble(why) => format!("trouble {why}"),
+                AgentOutputEvent::Text(text) => format!("says {text}"),
+                AgentOutputEvent::Tool { name, brief } => format!("{name}: {brief}"),
+                AgentOutputEvent::ToolDone { name, ok, brief } => {
+                    format!("{name} {}: {brief}", if ok { "ok" } else { "failed" })
+                }
+                AgentOutputEvent::Retry { status, why } => format!("again {status:?} {why}"),
+                AgentOutputEvent::Warning(why) => format!("trouble {why}"),
             };
             writeln!(out, "{line}").unwrap();
         }
     }
-    let finished = reader.finished().unwrap();
+    let finished = reader.session_result().unwrap();
     writeln!(
         out,
         "ok {} tokens {:?} status {:?}",
@@ -123,17 +127,17 @@ fn heard(agent: &str, code: i32, stream: &str) -> String {
         finished.status
     )
     .unwrap();
-    let ended = Ended {
+    let ended = AgentSessionEnd {
         code: Some(code),
         missing: false,
         idle: false,
         timed_out: false,
-        finished: reader.finished(),
+        result: reader.session_result(),
         stderr: "",
         calls: &[],
         now: Timestamp::UNIX_EPOCH,
     };
-    write!(out, "{:?}", judge(&ended)).unwrap();
+    write!(out, "{:?}", classify_session_end(&ended)).unwrap();
     out
 }
 
@@ -341,16 +345,16 @@ proptest! {
         for agent in all() {
             let mut reader = agent.reader();
             for line in &lines {
-                for said in reader.line(line) {
+                for said in reader.read_line(line) {
                     let text = format!("{said:?}");
                     prop_assert!(text.len() < 128 << 10 && !text.contains("\\u{1b}"), "{}", agent.name());
                 }
             }
-            prop_assert!(reader.text().len() <= 32 << 10);
-            let finished = reader.finished().cloned();
-            let ended = Ended { code: Some(0), missing: false, idle: false, timed_out: false, finished: finished.as_ref(),
+            prop_assert!(reader.last_text().len() <= 32 << 10);
+            let finished = reader.session_result().cloned();
+            let ended = AgentSessionEnd { code: Some(0), missing: false, idle: false, timed_out: false, result: finished.as_ref(),
                 stderr: lines.first().map_or("", String::as_str), calls: &[], now: Timestamp::UNIX_EPOCH };
-            judge(&ended);
+            classify_session_end(&ended);
         }
     }
 }

@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::flood::Flood;
-use super::record::{FORMAT, Kind, Record};
-use crate::hash::{Hasher, sha256};
+use super::record::{AuditRecord, AuditRecordKind, FORMAT};
+use super::record_cap::AuditRecordCaps;
+use crate::hash::{Sha256Hasher, sha256};
 
 /// How far a file goes: all of it hangs on this hash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Head {
+pub struct AuditHead {
     /// How many records there are.
     pub lines: u64,
     /// The hash of the last line; of the run's id while there is none.
@@ -23,28 +23,28 @@ pub fn genesis(run: &str) -> String {
 
 /// The end of a file: what the next line continues.
 #[derive(Debug, Clone)]
-pub struct Chain {
-    head: Head,
+pub struct AuditChain {
+    head: AuditHead,
     at: Timestamp,
     /// The last line, hashed so far.
-    last: Hasher,
+    last: Sha256Hasher,
 }
 
 /// Bytes behind the last record that are none, from the newline before them to the one after them.
 #[derive(Debug, Clone)]
-pub struct Damage {
+pub struct AuditDamage {
     /// Of the last record's line and all of it.
-    hash: Hasher,
+    hash: Sha256Hasher,
     bytes: u64,
 }
 
-impl Damage {
+impl AuditDamage {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Adds a line that is no record, without its newline.
-    pub(super) fn add(damage: Option<Self>, chain: &Chain, line: &[u8]) -> Self {
+    pub(super) fn add(damage: Option<Self>, chain: &AuditChain, line: &[u8]) -> Self {
         let newline = u64::from(damage.is_some());
         let mut damage = damage.unwrap_or_else(|| Self { hash: chain.last.clone(), bytes: 0 });
         damage.hash.update(b"\n");
@@ -59,38 +59,38 @@ impl Damage {
     }
 }
 
-impl Chain {
+impl AuditChain {
     /// Begins the file of a run.
     pub fn begin(run: &str) -> Self {
-        let mut last = Hasher::default();
+        let mut last = Sha256Hasher::default();
         last.update(run.as_bytes());
-        Self { head: Head { lines: 0, hash: genesis(run) }, at: Timestamp::MIN, last }
+        Self { head: AuditHead { lines: 0, hash: genesis(run) }, at: Timestamp::MIN, last }
     }
 
-    pub fn head(&self) -> &Head {
+    pub fn head(&self) -> &AuditHead {
         &self.head
     }
 
     /// Gives a record its place and returns its line, newline included. The chain goes on from there once
-    /// [`Chain::follow`] is told that the line was written.
-    pub fn line(&self, record: Record) -> String {
+    /// [`AuditChain::advance`] is told that the line was written.
+    pub fn next_line(&self, record: AuditRecord) -> String {
         self.line_after(record, self.head.hash.clone())
     }
 
     /// Returns the line of a `damaged` record. What it tells of is hashed together with the line before, so that it can
     /// no more be changed than a record.
-    pub fn damaged(&self, damage: Option<&Damage>, at: Timestamp, reason: &str) -> String {
-        let record = Record {
-            kind: Kind::Damaged,
+    pub fn damaged_line(&self, damage: Option<&AuditDamage>, at: Timestamp, reason: &str) -> String {
+        let record = AuditRecord {
+            kind: AuditRecordKind::Damaged,
             at,
             reason: Some(reason.to_owned()),
-            bytes: Some(damage.map_or(0, Damage::bytes)),
-            ..Record::default()
+            bytes: Some(damage.map_or(0, AuditDamage::bytes)),
+            ..AuditRecord::default()
         };
-        self.line_after(record, damage.map_or_else(|| self.head.hash.clone(), Damage::hash))
+        self.line_after(record, damage.map_or_else(|| self.head.hash.clone(), AuditDamage::hash))
     }
 
-    fn line_after(&self, mut record: Record, prev: String) -> String {
+    fn line_after(&self, mut record: AuditRecord, prev: String) -> String {
         record.seq = self.head.lines.saturating_add(1);
         record.format = (record.seq == 1).then_some(FORMAT);
         // The clock may be set back; the order of the file stays the order of time.
@@ -102,10 +102,10 @@ impl Chain {
     }
 
     /// Goes on behind a line that stands in the file as record `seq`, given without its newline.
-    pub fn follow(&mut self, line: &[u8], seq: u64, at: Timestamp) {
-        self.head = Head { lines: seq, hash: sha256(line) };
+    pub fn advance(&mut self, line: &[u8], seq: u64, at: Timestamp) {
+        self.head = AuditHead { lines: seq, hash: sha256(line) };
         self.at = self.at.max(at);
-        self.last = Hasher::default();
+        self.last = Sha256Hasher::default();
         self.last.update(line);
     }
 }
@@ -114,57 +114,63 @@ impl Chain {
 ///
 /// It is not judged here: one that somebody changed goes on from its last record, and [`super::Verify`] tells.
 #[derive(Debug)]
-pub struct Open {
-    chain: Chain,
-    damage: Option<Damage>,
+pub struct AuditScanner {
+    chain: AuditChain,
+    damage: Option<AuditDamage>,
     ended: bool,
-    flood: Flood,
-    left: u64,
+    caps: AuditRecordCaps,
+    bytes_sent: u64,
 }
 
 /// Where a file that is gone on with ends.
 #[derive(Debug)]
-pub struct Found {
-    pub chain: Chain,
+pub struct AuditFileEnd {
+    pub chain: AuditChain,
     /// What stands behind the last record and is none.
-    pub damage: Option<Damage>,
+    pub damage: Option<AuditDamage>,
     /// The file ends with a newline, or is empty.
     pub ended: bool,
     /// How many records of a kind there are.
-    pub flood: Flood,
+    pub caps: AuditRecordCaps,
     /// How many bytes left by all of them.
-    pub left: u64,
+    pub bytes_sent: u64,
 }
 
-impl Open {
+impl AuditScanner {
     pub fn new(run: &str) -> Self {
-        Self { chain: Chain::begin(run), damage: None, ended: true, flood: Flood::default(), left: 0 }
+        Self {
+            chain: AuditChain::begin(run),
+            damage: None,
+            ended: true,
+            caps: AuditRecordCaps::default(),
+            bytes_sent: 0,
+        }
     }
 
     /// Takes the next line, newline included; the last one may be without.
-    pub fn line(&mut self, line: &[u8]) {
+    pub fn read_line(&mut self, line: &[u8]) {
         let text = line.strip_suffix(b"\n");
         self.ended = text.is_some();
         let text = text.unwrap_or(line);
         // A line that lacks only its newline is whole when it continues the chain.
-        let continues = |record: &Record| {
+        let continues = |record: &AuditRecord| {
             let seq = self.chain.head.lines.checked_add(1);
             Some(record.seq) == seq && record.prev == self.chain.head.hash
         };
-        let whole = |record: &Record| self.ended || continues(record);
-        match Record::parse(text).filter(whole) {
+        let whole = |record: &AuditRecord| self.ended || continues(record);
+        match AuditRecord::parse(text).filter(whole) {
             Some(record) => {
                 self.damage = None;
-                self.flood.stands(&record);
-                self.left = self.left.saturating_add(record.left());
-                self.chain.follow(text, record.seq, record.at);
+                self.caps.count_written(&record);
+                self.bytes_sent = self.bytes_sent.saturating_add(record.unpaid_bytes_sent());
+                self.chain.advance(text, record.seq, record.at);
             }
-            None => self.damage = Some(Damage::add(self.damage.take(), &self.chain, text)),
+            None => self.damage = Some(AuditDamage::add(self.damage.take(), &self.chain, text)),
         }
     }
 
-    pub fn end(self) -> Found {
-        let Self { chain, damage, ended, flood, left } = self;
-        Found { chain, damage, ended, flood, left }
+    pub fn finish(self) -> AuditFileEnd {
+        let Self { chain, damage, ended, caps: flood, bytes_sent: left } = self;
+        AuditFileEnd { chain, damage, ended, caps: flood, bytes_sent: left }
     }
 }

@@ -4,11 +4,11 @@
 //! here: the engine keeps the file and anchors the head of its chain in the run's events.
 
 mod chain;
-mod flood;
 mod record;
+mod record_cap;
 mod verify;
 
-pub use chain::{Chain, Damage, Found, Head, Open, genesis};
-pub use flood::{ALARMS, Class, DENIED, Flood, LENT, OTHERS};
-pub use record::{FORMAT, Kind, Record};
-pub use verify::{Anchor, Fault, Report, Verify};
+pub use chain::{AuditChain, AuditDamage, AuditFileEnd, AuditHead, AuditScanner, genesis};
+pub use record::{AuditRecord, AuditRecordKind, FORMAT};
+pub use record_cap::{AuditRecordCaps, AuditRecordClass, MAX_ALARMS, MAX_CREDENTIAL_USES, MAX_DENIED, MAX_OTHERS};
+pub use verify::{AuditAnchor, AuditFault, AuditVerification, AuditVerifier};

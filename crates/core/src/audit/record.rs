@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::money::Micros;
-use crate::price::Usage;
+use crate::money::MicroUsd;
+use crate::price::TokenUsage;
 
 /// The number of the format that `audit.jsonl` is written in; its first line says it.
 pub const FORMAT: u32 = 1;
@@ -15,7 +15,7 @@ pub const FORMAT: u32 = 1;
 /// What a record tells of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum AuditRecordKind {
     /// A connection or a name was allowed or refused.
     #[default]
     Decision,
@@ -39,7 +39,7 @@ pub enum Kind {
     Damaged,
 }
 
-impl Kind {
+impl AuditRecordKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Decision => "decision",
@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for AuditRecordKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -64,7 +64,7 @@ impl fmt::Display for Kind {
 
 /// What is written down of one thing that happened at the doors of a run. The chain gives it its place.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct AuditRecord {
     /// The place in the file, from 1.
     pub seq: u64,
     /// Only in the first record.
@@ -73,7 +73,7 @@ pub struct Record {
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sandbox: String,
-    pub kind: Kind,
+    pub kind: AuditRecordKind,
     /// The way by which a connection asked to leave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
@@ -108,10 +108,10 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<Usage>,
+    pub tokens: Option<TokenUsage>,
     /// Micro-dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<Micros>,
+    pub cost: Option<MicroUsd>,
     /// What the cost was worked out from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charge: Option<String>,
@@ -132,10 +132,11 @@ pub struct Record {
     pub prev: String,
 }
 
-impl Record {
+impl AuditRecord {
     /// Says whether it tells of a refusal.
     pub fn is_denial(&self) -> bool {
-        matches!(self.kind, Kind::Decision | Kind::Exchange) && self.decision.as_deref() == Some("denied")
+        matches!(self.kind, AuditRecordKind::Decision | AuditRecordKind::Exchange)
+            && self.decision.as_deref() == Some("denied")
     }
 
     /// Says whether it tells of a call that was charged for: one that the provider refused, or was never sent, is not.
@@ -144,7 +145,7 @@ impl Record {
     }
 
     /// Returns how many bytes left that nobody paid for: the audit's half of what a run has sent out.
-    pub fn left(&self) -> u64 {
+    pub fn unpaid_bytes_sent(&self) -> u64 {
         if self.tokens.is_some() { 0 } else { self.sent.unwrap_or(0) }
     }
 

@@ -3,10 +3,13 @@
 use jiff::Timestamp;
 use proptest::prelude::*;
 
-use super::super::{ALARMS, Chain, Class, DENIED, Flood, LENT, OTHERS, Open};
+use super::super::{
+    AuditChain, AuditRecordCaps, AuditRecordClass, AuditScanner, MAX_ALARMS, MAX_CREDENTIAL_USES, MAX_DENIED,
+    MAX_OTHERS,
+};
 use super::*;
-use crate::money::Micros;
-use crate::price::Usage;
+use crate::money::MicroUsd;
+use crate::price::TokenUsage;
 
 const RUN: &str = "01k3v7r2m9abcdef";
 
@@ -15,12 +18,12 @@ fn at(second: i64) -> Timestamp {
 }
 
 /// A record with every field filled.
-fn full(n: u64) -> Record {
+fn full(n: u64) -> AuditRecord {
     let text = |word: &str| Some(format!("{word}-{n}"));
-    Record {
+    AuditRecord {
         at: at(i64::try_from(n).unwrap()),
         sandbox: "box".to_owned(),
-        kind: Kind::Exchange,
+        kind: AuditRecordKind::Exchange,
         entry: text("route"),
         decision: text("allowed"),
         reason: text("rule"),
@@ -33,52 +36,59 @@ fn full(n: u64) -> Record {
         status: Some(200),
         sent: Some(10 + n),
         received: Some(20 + n),
-        tokens: Some(Usage { input: n, cached_input: 1, cache_write: 2, output: 3, reasoning: 4, ..Usage::default() }),
-        cost: Some(Micros(77)),
+        tokens: Some(TokenUsage {
+            input: n,
+            cached_input: 1,
+            cache_write: 2,
+            output: 3,
+            reasoning: 4,
+            ..TokenUsage::default()
+        }),
+        cost: Some(MicroUsd(77)),
         charge: text("reported"),
         credential: text("anthropic"),
         route: text("anthropic"),
         model: text("m"),
         count: Some(1),
         bytes: Some(2),
-        ..Record::default()
+        ..AuditRecord::default()
     }
 }
 
-fn denied(host: &str) -> Record {
-    Record { decision: Some("denied".to_owned()), host: Some(host.to_owned()), ..Record::default() }
+fn denied(host: &str) -> AuditRecord {
+    AuditRecord { decision: Some("denied".to_owned()), host: Some(host.to_owned()), ..AuditRecord::default() }
 }
 
-fn write(chain: &mut Chain, record: Record) -> String {
-    let line = chain.line(record);
-    let record = Record::parse(line.trim_end().as_bytes()).unwrap();
-    chain.follow(line.trim_end().as_bytes(), record.seq, record.at);
+fn write(chain: &mut AuditChain, record: AuditRecord) -> String {
+    let line = chain.next_line(record);
+    let record = AuditRecord::parse(line.trim_end().as_bytes()).unwrap();
+    chain.advance(line.trim_end().as_bytes(), record.seq, record.at);
     line
 }
 
 /// A file of so many records, and its anchor.
-fn file(run: &str, lines: u64) -> (Vec<String>, Anchor) {
-    let mut chain = Chain::begin(run);
+fn file(run: &str, lines: u64) -> (Vec<String>, AuditAnchor) {
+    let mut chain = AuditChain::begin(run);
     let written = (1..=lines).map(|n| write(&mut chain, full(n))).collect();
-    (written, Anchor { event: 9, head: chain.head().clone() })
+    (written, AuditAnchor { event: 9, head: chain.head().clone() })
 }
 
-fn judge(text: &[u8], anchors: &[Anchor]) -> Result<Report, Fault> {
-    let mut verify = Verify::new(RUN, anchors.iter().cloned());
+fn verify_file(text: &[u8], anchors: &[AuditAnchor]) -> Result<AuditVerification, AuditFault> {
+    let mut verify = AuditVerifier::new(RUN, anchors.iter().cloned());
     for line in text.split_inclusive(|byte| *byte == b'\n') {
-        if !verify.line(line) {
+        if !verify.read_line(line) {
             break;
         }
     }
-    verify.end()
+    verify.finish()
 }
 
 #[track_caller]
-fn check(lines: &[String], anchors: &[Anchor], want: &str) {
-    let told = match judge(lines.concat().as_bytes(), anchors) {
+fn check(lines: &[String], anchors: &[AuditAnchor], want: &str) {
+    let told = match verify_file(lines.concat().as_bytes(), anchors) {
         Ok(report) => format!("{} lines, {} unanchored", report.head.lines, report.unanchored()),
         Err(fault) => {
-            assert!(!fault.word().is_empty() && fault.hint(RUN).is_some());
+            assert!(!fault.as_str().is_empty() && fault.hint(RUN).is_some());
             fault.to_string()
         }
     };
@@ -110,11 +120,11 @@ fn every_byte_counts() {
         for at in 0..lines[place].len() - 1 {
             let mut bytes: Vec<Vec<u8>> = lines.iter().map(|line| line.clone().into_bytes()).collect();
             bytes[place][at] ^= 1;
-            let fault = judge(&bytes.concat(), std::slice::from_ref(&anchor)).expect_err("a byte was changed");
+            let fault = verify_file(&bytes.concat(), std::slice::from_ref(&anchor)).expect_err("a byte was changed");
             let line = place as u64 + 1;
             // Its last line can only be told by the anchor, and a newline more makes two lines of one.
             let near = fault.line().is_none_or(|found| found == line || found == line + 1);
-            assert!(near && !matches!(fault, Fault::Short { .. }), "line {line} byte {at}: {fault}");
+            assert!(near && !matches!(fault, AuditFault::Short { .. }), "line {line} byte {at}: {fault}");
         }
     }
 }
@@ -177,19 +187,19 @@ fn tampering() {
     check(&torn, anchors, "line 6 is torn: it ends after 40 bytes without a newline");
 
     // Lines that somebody made up.
-    let forged = |prev: &str| Record { seq: 7, prev: prev.to_owned(), ..full(7) }.to_json() + "\n";
+    let forged = |prev: &str| AuditRecord { seq: 7, prev: prev.to_owned(), ..full(7) }.to_json() + "\n";
     check(&with(&|lines| lines.push(forged("00"))), anchors, "line 7 was changed");
     check(&with(&|lines| lines.push(forged(&anchor.head.hash))), anchors, "7 lines, 1 unanchored");
 
     // All of it written anew, with a chain that holds.
-    let mut chain = Chain::begin(RUN);
+    let mut chain = AuditChain::begin(RUN);
     let anew: Vec<String> = (1..=6).map(|n| write(&mut chain, full(n + 1))).collect();
     check(&anew, anchors, "line 6 is not the one that event 9 anchored: it or what stands before it was written anew");
     check(&anew, &[], "6 lines, 6 unanchored");
     let (other, _) = file("01k3v7r2m9zzzzzz", 6);
     check(&other, anchors, "line 1 begins the file of another run, or was changed");
     // More anchors tell earlier where it begins.
-    let early = Anchor { event: 4, head: file(RUN, 2).1.head };
+    let early = AuditAnchor { event: 4, head: file(RUN, 2).1.head };
     check(
         &anew,
         &[early, anchor.clone()],
@@ -199,19 +209,19 @@ fn tampering() {
 
 /// Opens a file as a resumed run does, and goes on with one more record.
 fn resumed(text: &str) -> String {
-    let mut open = Open::new(RUN);
+    let mut open = AuditScanner::new(RUN);
     for line in text.as_bytes().split_inclusive(|byte| *byte == b'\n') {
-        open.line(line);
+        open.read_line(line);
     }
-    let mut found = open.end();
+    let mut found = open.finish();
     let mut out = text.to_owned();
     if !found.ended {
         out.push('\n');
     }
     if found.damage.is_some() || !found.ended {
-        let line = found.chain.damaged(found.damage.as_ref(), at(50), "cut off");
-        let record = Record::parse(line.trim_end().as_bytes()).unwrap();
-        found.chain.follow(line.trim_end().as_bytes(), record.seq, record.at);
+        let line = found.chain.damaged_line(found.damage.as_ref(), at(50), "cut off");
+        let record = AuditRecord::parse(line.trim_end().as_bytes()).unwrap();
+        found.chain.advance(line.trim_end().as_bytes(), record.seq, record.at);
         out.push_str(&line);
     }
     out.push_str(&write(&mut found.chain, full(60)));
@@ -223,95 +233,129 @@ fn a_torn_line_is_marked_and_the_chain_goes_on() {
     let (lines, anchor) = file(RUN, 3);
     let whole = lines.concat();
     let before = lines[..2].concat();
-    let anchors = [Anchor { event: 3, head: file(RUN, 2).1.head }];
+    let anchors = [AuditAnchor { event: 3, head: file(RUN, 2).1.head }];
     // Wherever the line is cut: nothing of it, all of it but the newline, and in between.
     for cut in before.len()..=whole.len() {
         let text = resumed(&whole[..cut]);
-        let report = judge(text.as_bytes(), &anchors).unwrap_or_else(|fault| panic!("cut at {cut}: {fault}\n{text}"));
+        let report =
+            verify_file(text.as_bytes(), &anchors).unwrap_or_else(|fault| panic!("cut at {cut}: {fault}\n{text}"));
         let clean = cut == before.len() || cut == whole.len();
         assert_eq!(report.damaged, u64::from(!clean), "cut at {cut}");
         let marker = text.lines().find(|line| line.contains("\"kind\":\"damaged\""));
-        let bytes = marker.and_then(|line| Record::parse(line.as_bytes()).unwrap().bytes);
+        let bytes = marker.and_then(|line| AuditRecord::parse(line.as_bytes()).unwrap().bytes);
         let want = if cut + 1 == whole.len() { 0 } else { (cut - before.len()) as u64 };
         assert_eq!(bytes, (!clean).then_some(want), "cut at {cut}");
         // And once more, when marking it was cut off as well.
         let again = resumed(&text[..text.len() - 300]);
-        assert_eq!(judge(again.as_bytes(), &anchors).map(|report| report.damaged >= 1), Ok(true), "{again}");
+        assert_eq!(verify_file(again.as_bytes(), &anchors).map(|report| report.damaged >= 1), Ok(true), "{again}");
     }
     // The first line of all.
     let text = resumed(&whole[..17]);
-    assert_eq!(judge(text.as_bytes(), &[]).map(|report| (report.head.lines, report.damaged)), Ok((2, 1)));
+    assert_eq!(verify_file(text.as_bytes(), &[]).map(|report| (report.head.lines, report.damaged)), Ok((2, 1)));
     // What was cut off is part of the chain.
     let text = resumed(&whole[..whole.len() - 50]);
     let changed = text.replacen("allowed-3", "allowed-4", 1);
-    assert_eq!(judge(changed.as_bytes(), &anchors), Err(Fault::Unreadable { line: 3 }));
+    assert_eq!(verify_file(changed.as_bytes(), &anchors), Err(AuditFault::Unreadable { line: 3 }));
     // A marker does not excuse a file that lacks what was anchored.
-    assert_eq!(judge(text.as_bytes(), std::slice::from_ref(&anchor)).map_err(|fault| fault.word()), Err("rewritten"));
+    assert_eq!(
+        verify_file(text.as_bytes(), std::slice::from_ref(&anchor)).map_err(|fault| fault.as_str()),
+        Err("rewritten")
+    );
 }
 
 /// A credential that was put into a request which nobody pays for.
-fn lent() -> Record {
-    Record { tokens: None, cost: None, charge: None, decision: Some("allowed".to_owned()), ..full(1) }
+fn credential_use() -> AuditRecord {
+    AuditRecord { tokens: None, cost: None, charge: None, decision: Some("allowed".to_owned()), ..full(1) }
 }
 
-fn alarm() -> Record {
-    Record { kind: Kind::Alarm, credential: Some("KEY".to_owned()), ..Record::default() }
+fn alarm() -> AuditRecord {
+    AuditRecord { kind: AuditRecordKind::Alarm, credential: Some("KEY".to_owned()), ..AuditRecord::default() }
 }
 
-fn tunnel() -> Record {
-    Record { kind: Kind::Tunnel, ..Record::default() }
+fn tunnel() -> AuditRecord {
+    AuditRecord { kind: AuditRecordKind::Tunnel, ..AuditRecord::default() }
 }
 
 /// A call that the provider refused, or that was never sent.
-fn for_nothing() -> Record {
-    Record { charge: Some("nothing".to_owned()), cost: Some(Micros::ZERO), ..full(1) }
+fn unpaid_call() -> AuditRecord {
+    AuditRecord { charge: Some("nothing".to_owned()), cost: Some(MicroUsd::ZERO), ..full(1) }
 }
 
 #[test]
-fn floods_are_counted() {
-    let mut flood = Flood::after([(Class::Denied, DENIED - 1)]);
-    assert!(flood.admits(&denied("a.io")) && !flood.is_due());
+fn records_over_the_cap_are_counted() {
+    let mut flood = AuditRecordCaps::with_written([(AuditRecordClass::Denied, MAX_DENIED - 1)]);
+    assert!(flood.admit(&denied("a.io")) && !flood.has_unreported());
     for _ in 0..3 {
-        assert!(!flood.admits(&denied("a.io")));
+        assert!(!flood.admit(&denied("a.io")));
     }
-    assert!(flood.admits(&Record { decision: Some("allowed".to_owned()), ..Record::default() }));
-    let told: Vec<(Kind, Option<u64>)> = flood.tell().iter().map(|record| (record.kind, record.count)).collect();
-    assert_eq!(told, [(Kind::Skipped, Some(3))]);
-    assert!(!flood.is_due() && flood.tell().is_empty());
+    assert!(flood.admit(&AuditRecord { decision: Some("allowed".to_owned()), ..AuditRecord::default() }));
+    let told: Vec<(AuditRecordKind, Option<u64>)> =
+        flood.take_skipped_records().iter().map(|record| (record.kind, record.count)).collect();
+    assert_eq!(told, [(AuditRecordKind::Skipped, Some(3))]);
+    assert!(!flood.has_unreported() && flood.take_skipped_records().is_empty());
 }
 
 /// Whatever is full, what matters more is written.
 #[test]
-fn no_flood_hides_another() {
-    let all: [(Class, u64, &dyn Fn() -> Record, &str); 4] = [
-        (Class::Denied, DENIED, &|| denied("a.io"), "refusals after the first 100000 of the run are only counted"),
-        (Class::Lent, LENT, &lent, "uses of credentials after the first 100000 of the run are only counted"),
-        (Class::Alarm, ALARMS, &alarm, "alarms after the first 10000 of the run are only counted"),
-        (Class::Other, OTHERS, &for_nothing, "records after the first 1000000 of the run are only counted"),
+fn no_class_hides_another() {
+    let all: [(AuditRecordClass, u64, &dyn Fn() -> AuditRecord, &str); 4] = [
+        (
+            AuditRecordClass::Denied,
+            MAX_DENIED,
+            &|| denied("a.io"),
+            "refusals after the first 100000 of the run are only counted",
+        ),
+        (
+            AuditRecordClass::CredentialUse,
+            MAX_CREDENTIAL_USES,
+            &credential_use,
+            "uses of credentials after the first 100000 of the run are only counted",
+        ),
+        (AuditRecordClass::Alarm, MAX_ALARMS, &alarm, "alarms after the first 10000 of the run are only counted"),
+        (
+            AuditRecordClass::Other,
+            MAX_OTHERS,
+            &unpaid_call,
+            "records after the first 1000000 of the run are only counted",
+        ),
     ];
     for (full_up, most, _, words) in all {
-        let mut flood = Flood::after([(full_up, most)]);
+        let mut flood = AuditRecordCaps::with_written([(full_up, most)]);
         for (class, _, record, _) in all {
-            assert_eq!(flood.admits(&record()), class != full_up, "{class:?} when {full_up:?} is full");
+            assert_eq!(flood.admit(&record()), class != full_up, "{class:?} when {full_up:?} is full");
         }
-        let told: Vec<_> = flood.tell().into_iter().map(|record| (record.count, record.reason)).collect();
+        let told: Vec<_> =
+            flood.take_skipped_records().into_iter().map(|record| (record.count, record.reason)).collect();
         assert_eq!(told, [(Some(1), Some(words.to_owned()))]);
-        assert!(flood.admits(&full(1)), "what was paid for is always written");
-        assert!(flood.admits(&Record { kind: Kind::Alarm, ..Record::default() }), "of these there is one of a kind");
+        assert!(flood.admit(&full(1)), "what was paid for is always written");
+        assert!(
+            flood.admit(&AuditRecord { kind: AuditRecordKind::Alarm, ..AuditRecord::default() }),
+            "of these there is one of a kind"
+        );
     }
 }
 
 /// A file that is gone on with is counted as it was when it was written.
 #[test]
 fn a_file_is_counted_as_it_was_written() {
-    let mut chain = Chain::begin(RUN);
-    let (mut open, mut written) = (Open::new(RUN), Flood::default());
-    for record in [denied("a.io"), lent(), lent(), alarm(), tunnel(), for_nothing(), full(1), full(2)] {
-        assert!(written.admits(&record));
-        open.line(write(&mut chain, record).as_bytes());
+    let mut chain = AuditChain::begin(RUN);
+    let (mut open, mut written) = (AuditScanner::new(RUN), AuditRecordCaps::default());
+    for record in
+        [denied("a.io"), credential_use(), credential_use(), alarm(), tunnel(), unpaid_call(), full(1), full(2)]
+    {
+        assert!(written.admit(&record));
+        open.read_line(write(&mut chain, record).as_bytes());
     }
-    assert_eq!(open.end().flood, written);
-    assert_eq!(written, Flood::after([(Class::Denied, 1), (Class::Lent, 2), (Class::Alarm, 1), (Class::Other, 2)]));
+    assert_eq!(open.finish().caps, written);
+    assert_eq!(
+        written,
+        AuditRecordCaps::with_written([
+            (AuditRecordClass::Denied, 1),
+            (AuditRecordClass::CredentialUse, 2),
+            (AuditRecordClass::Alarm, 1),
+            (AuditRecordClass::Other, 2)
+        ])
+    );
 }
 
 proptest! {
@@ -320,19 +364,19 @@ proptest! {
     fn hostile_text_is_one_plain_line(
         text in "(?s).{0,60}", host in "\\PC{0,40}|[\\x00-\\x1f\\x7f\u{80}-\u{9f}\u{202e}\u{2028}\"\\\\]{0,20}"
     ) {
-        let record = Record { host: Some(host), path: Some(text.clone()), reason: Some(text), ..full(1) };
-        let mut chain = Chain::begin(RUN);
+        let record = AuditRecord { host: Some(host), path: Some(text.clone()), reason: Some(text), ..full(1) };
+        let mut chain = AuditChain::begin(RUN);
         let first = write(&mut chain, record.clone());
         let second = write(&mut chain, full(2));
         prop_assert!(first.ends_with('\n') && first.trim_end().bytes().all(|byte| (b' '..=b'~').contains(&byte)));
-        let read = Record::parse(first.trim_end().as_bytes()).unwrap();
-        prop_assert_eq!(&read, &Record { seq: 1, format: Some(1), prev: read.prev.clone(), ..record });
-        prop_assert_eq!(judge((first + &second).as_bytes(), &[]).unwrap().head.lines, 2);
+        let read = AuditRecord::parse(first.trim_end().as_bytes()).unwrap();
+        prop_assert_eq!(&read, &AuditRecord { seq: 1, format: Some(1), prev: read.prev.clone(), ..record });
+        prop_assert_eq!(verify_file((first + &second).as_bytes(), &[]).unwrap().head.lines, 2);
     }
 
     #[test]
     fn hostile_files_never_panic(text in "(?s).{0,80}|(\\{\"seq\":[0-9]{1,20},\"at\":\"2026-01-02T03:04:05Z\",\"kind\":\"(damaged|decision)\",\"prev\":\"\"\\}\n){0,4}") {
-        let _ = judge(text.as_bytes(), &[Anchor { event: 1, head: Head { lines: 1, hash: String::new() } }]);
+        let _ = verify_file(text.as_bytes(), &[AuditAnchor { event: 1, head: AuditHead { lines: 1, hash: String::new() } }]);
         let text = resumed(&text);
         prop_assert!(text.ends_with('\n'));
     }

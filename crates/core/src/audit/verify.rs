@@ -5,21 +5,21 @@
 
 use std::collections::BTreeMap;
 
-use super::chain::{Chain, Damage, Head};
-use super::record::{FORMAT, Kind, Record};
+use super::chain::{AuditChain, AuditDamage, AuditHead};
+use super::record::{AuditRecord, AuditRecordKind, FORMAT};
 use crate::hash::sha256;
 
 /// A head of the chain that an event holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Anchor {
+pub struct AuditAnchor {
     /// The number of the event.
     pub event: u64,
-    pub head: Head,
+    pub head: AuditHead,
 }
 
 /// The first thing that is wrong with a file. Lines are counted as an editor counts them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum AuditFault {
     #[error("line {line} was changed")]
     Changed { line: u64 },
     #[error("line {line} is no record")]
@@ -42,9 +42,9 @@ pub enum Fault {
     Newer { found: u32 },
 }
 
-impl Fault {
+impl AuditFault {
     /// Returns the word programs know it by.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Changed { .. } => "changed",
             Self::Unreadable { .. } => "unreadable",
@@ -89,17 +89,17 @@ fn records(first: u64, last: u64) -> String {
 
 /// What a file without a fault says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    pub head: Head,
+pub struct AuditVerification {
+    pub head: AuditHead,
     /// The last anchor the file was held against.
-    pub anchor: Option<Anchor>,
+    pub anchor: Option<AuditAnchor>,
     /// How many places a crash or a full disk spoilt, each followed by a record that says so.
     pub damaged: u64,
     /// How many things were counted and not written one by one.
     pub skipped: u64,
 }
 
-impl Report {
+impl AuditVerification {
     /// Returns how many records came after the last anchor: nothing vouches for them yet.
     pub fn unanchored(&self) -> u64 {
         self.head.lines - self.anchor.as_ref().map_or(0, |anchor| anchor.head.lines.min(self.head.lines))
@@ -108,38 +108,38 @@ impl Report {
 
 /// Reads a file line by line and stops at the first fault.
 #[derive(Debug)]
-pub struct Verify {
-    chain: Chain,
-    anchors: BTreeMap<u64, Anchor>,
+pub struct AuditVerifier {
+    chain: AuditChain,
+    anchors: BTreeMap<u64, AuditAnchor>,
     /// How many lines were read.
     line: u64,
     /// The line of the last record.
     last: u64,
-    damage: Option<(Damage, u64)>,
+    damage: Option<(AuditDamage, u64)>,
     /// A line that does not continue the one before; the next one may tell which of the two was changed.
-    suspect: Option<Suspect>,
-    fault: Option<Fault>,
+    suspect: Option<SuspectLine>,
+    fault: Option<AuditFault>,
     damaged: u64,
     skipped: u64,
 }
 
 #[derive(Debug)]
-enum Suspect {
+enum SuspectLine {
     /// The place is right and the hash is not.
     Link { line: u64, before: u64, seq: u64, hash: String },
     /// Another record stands where this one belongs; it may still come.
     Place { line: u64, seq: u64, wanted: u64 },
 }
 
-impl Verify {
-    pub fn new(run: &str, anchors: impl IntoIterator<Item = Anchor>) -> Self {
+impl AuditVerifier {
+    pub fn new(run: &str, anchors: impl IntoIterator<Item = AuditAnchor>) -> Self {
         // A file that was cut and gone on with is anchored at one place twice; the first time counts.
         let mut places = BTreeMap::new();
         for anchor in anchors {
             places.entry(anchor.head.lines).or_insert(anchor);
         }
         Self {
-            chain: Chain::begin(run),
+            chain: AuditChain::begin(run),
             anchors: places,
             line: 0,
             last: 0,
@@ -152,38 +152,42 @@ impl Verify {
     }
 
     /// Takes the next line, newline included; the last one may be without. Returns false once nothing more is needed.
-    pub fn line(&mut self, line: &[u8]) -> bool {
+    pub fn read_line(&mut self, line: &[u8]) -> bool {
         if self.fault.is_some() {
             return false;
         }
         self.line += 1;
         if let Some(suspect) = self.suspect.take() {
-            self.settle(suspect, line);
+            self.resolve_suspect(suspect, line);
         } else if let Some(text) = line.strip_suffix(b"\n") {
-            self.judge(text);
+            self.check_record(text);
         } else {
-            self.fault = Some(self.unvouched().unwrap_or(Fault::Torn { line: self.line, bytes: line.len() as u64 }));
+            self.fault =
+                Some(self.take_open_fault().unwrap_or(AuditFault::Torn { line: self.line, bytes: line.len() as u64 }));
         }
         self.fault.is_none()
     }
 
-    fn judge(&mut self, text: &[u8]) {
+    fn check_record(&mut self, text: &[u8]) {
         let line = self.line;
-        let Some(record) = Record::parse(text) else {
+        let Some(record) = AuditRecord::parse(text) else {
             let first = self.damage.as_ref().map_or(line, |(_, first)| *first);
             let damage = self.damage.take().map(|(damage, _)| damage);
-            self.damage = Some((Damage::add(damage, &self.chain, text), first));
+            self.damage = Some((AuditDamage::add(damage, &self.chain, text), first));
             return;
         };
         if let Some(found) = record.format.filter(|format| *format > FORMAT) {
-            self.fault = Some(Fault::Newer { found });
+            self.fault = Some(AuditFault::Newer { found });
             return;
         }
         let mut prev = self.chain.head().hash.clone();
         if let Some((damage, first)) = self.damage.take() {
             // Only a record that owns up to what stands before it makes that anything but a changed line.
-            if record.kind != Kind::Damaged || record.bytes != Some(damage.bytes()) || record.prev != damage.hash() {
-                self.fault = Some(Fault::Unreadable { line: first });
+            if record.kind != AuditRecordKind::Damaged
+                || record.bytes != Some(damage.bytes())
+                || record.prev != damage.hash()
+            {
+                self.fault = Some(AuditFault::Unreadable { line: first });
                 return;
             }
             prev = damage.hash();
@@ -193,82 +197,82 @@ impl Verify {
         match (record.seq == wanted, record.prev == prev) {
             (true, true) => self.accept(text, &record),
             // Its neighbour vouches for the place, so the number is what was changed.
-            (false, true) => self.fault = Some(Fault::Changed { line }),
+            (false, true) => self.fault = Some(AuditFault::Changed { line }),
             (true, false) => {
-                self.suspect = Some(Suspect::Link { line, before: self.last, seq: record.seq, hash });
+                self.suspect = Some(SuspectLine::Link { line, before: self.last, seq: record.seq, hash });
             }
             (false, false) if record.seq < wanted => {
-                self.fault = Some(Fault::Repeated { line, seq: record.seq });
+                self.fault = Some(AuditFault::Repeated { line, seq: record.seq });
             }
-            (false, false) => self.suspect = Some(Suspect::Place { line, seq: record.seq, wanted }),
+            (false, false) => self.suspect = Some(SuspectLine::Place { line, seq: record.seq, wanted }),
         }
     }
 
-    fn accept(&mut self, text: &[u8], record: &Record) {
-        self.chain.follow(text, record.seq, record.at);
+    fn accept(&mut self, text: &[u8], record: &AuditRecord) {
+        self.chain.advance(text, record.seq, record.at);
         self.last = self.line;
-        self.damaged += u64::from(record.kind == Kind::Damaged);
+        self.damaged += u64::from(record.kind == AuditRecordKind::Damaged);
         self.skipped = self.skipped.saturating_add(record.count.unwrap_or(0));
         if let Some(anchor) = self.anchors.get(&record.seq)
             && anchor.head != *self.chain.head()
         {
-            self.fault = Some(Fault::Rewritten { line: self.line, event: anchor.event });
+            self.fault = Some(AuditFault::Rewritten { line: self.line, event: anchor.event });
         }
     }
 
-    fn settle(&mut self, suspect: Suspect, line: &[u8]) {
-        let record = Record::parse(line.strip_suffix(b"\n").unwrap_or(line));
+    fn resolve_suspect(&mut self, suspect: SuspectLine, line: &[u8]) {
+        let record = AuditRecord::parse(line.strip_suffix(b"\n").unwrap_or(line));
         match suspect {
-            Suspect::Link { line, before, seq, hash } => {
+            SuspectLine::Link { line, before, seq, hash } => {
                 let vouched = record.is_some_and(|record| record.prev == hash);
-                self.fault = Some(self.changed(line, before, seq, &hash, vouched));
+                self.fault = Some(self.changed_line(line, before, seq, &hash, vouched));
             }
-            Suspect::Place { line, seq, wanted } if record.is_some_and(|record| record.seq == wanted) => {
-                self.fault = Some(Fault::Moved { line, seq, wanted });
+            SuspectLine::Place { line, seq, wanted } if record.is_some_and(|record| record.seq == wanted) => {
+                self.fault = Some(AuditFault::Moved { line, seq, wanted });
             }
-            suspect @ Suspect::Place { .. } => self.suspect = Some(suspect),
+            suspect @ SuspectLine::Place { .. } => self.suspect = Some(suspect),
         }
     }
 
     /// Says which of two neighbours was changed: this line, or the one before it, whose hash this line names.
-    fn changed(&self, line: u64, before: u64, seq: u64, hash: &str, vouched: bool) -> Fault {
+    fn changed_line(&self, line: u64, before: u64, seq: u64, hash: &str, vouched: bool) -> AuditFault {
         let holds = |seq: u64, hash: &str| self.anchors.get(&seq).is_some_and(|anchor| anchor.head.hash == hash);
         let head = self.chain.head();
         let intact = !holds(head.lines, &head.hash) && (vouched || holds(seq, hash));
         match before {
-            0 if intact => Fault::Stranger { line },
-            before if intact => Fault::Changed { line: before },
-            _ => Fault::Changed { line },
+            0 if intact => AuditFault::Stranger { line },
+            before if intact => AuditFault::Changed { line: before },
+            _ => AuditFault::Changed { line },
         }
     }
 
     /// Takes what is left open at the end of the file.
-    fn unvouched(&mut self) -> Option<Fault> {
+    fn take_open_fault(&mut self) -> Option<AuditFault> {
         match self.suspect.take() {
-            Some(Suspect::Link { line, before, seq, hash }) => {
-                return Some(self.changed(line, before, seq, &hash, false));
+            Some(SuspectLine::Link { line, before, seq, hash }) => {
+                return Some(self.changed_line(line, before, seq, &hash, false));
             }
-            Some(Suspect::Place { line, seq, wanted }) => {
-                return Some(Fault::Missing { line, first: wanted, last: seq - 1 });
+            Some(SuspectLine::Place { line, seq, wanted }) => {
+                return Some(AuditFault::Missing { line, first: wanted, last: seq - 1 });
             }
             None => (),
         }
-        self.damage.take().map(|(_, first)| Fault::Unreadable { line: first })
+        self.damage.take().map(|(_, first)| AuditFault::Unreadable { line: first })
     }
 
     /// Returns the first fault, or what the file says.
-    pub fn end(mut self) -> Result<Report, Fault> {
-        if let Some(fault) = self.fault.take().or_else(|| self.unvouched()) {
+    pub fn finish(mut self) -> Result<AuditVerification, AuditFault> {
+        if let Some(fault) = self.fault.take().or_else(|| self.take_open_fault()) {
             return Err(fault);
         }
         let head = self.chain.head().clone();
         let anchor = self.anchors.into_values().next_back();
-        if let Some(Anchor { event, head: anchored }) = &anchor
+        if let Some(AuditAnchor { event, head: anchored }) = &anchor
             && anchored.lines > head.lines
         {
-            return Err(Fault::Short { lines: head.lines, anchored: anchored.lines, event: *event });
+            return Err(AuditFault::Short { lines: head.lines, anchored: anchored.lines, event: *event });
         }
-        Ok(Report { head, anchor, damaged: self.damaged, skipped: self.skipped })
+        Ok(AuditVerification { head, anchor, damaged: self.damaged, skipped: self.skipped })
     }
 }
 

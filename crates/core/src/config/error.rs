@@ -1,6 +1,6 @@
 //! What can be wrong with a config, and what to do about it.
 
-use super::origin::Origin;
+use super::origin::ConfigOrigin;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -9,25 +9,25 @@ pub enum Error {
     #[error("{file}:{line}:{column}: {message}")]
     Syntax { file: String, line: usize, column: usize, message: String },
     #[error("{}", value(origin, key, problem))]
-    Value { origin: Origin, key: String, problem: String, hint: Option<String> },
+    Value { origin: ConfigOrigin, key: String, problem: String, hint: Option<String> },
     #[error(transparent)]
-    Widens(Box<Widens>),
+    Widens(Box<ConfigWidening>),
 }
 
 /// A checkout that asks for more than the user allows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{by} asks for `{key} = {asked}`, but {limit_by} allows {limit}")]
-pub struct Widens {
+pub struct ConfigWidening {
     pub key: &'static str,
     pub asked: String,
-    pub by: Origin,
+    pub by: ConfigOrigin,
     pub limit: String,
-    pub limit_by: Origin,
+    pub limit_by: ConfigOrigin,
     /// The flag that would allow it for one run; `None` where only the user's file can.
     pub flag: Option<String>,
 }
 
-impl Widens {
+impl ConfigWidening {
     fn hint(&self) -> String {
         if let Some(flag) = &self.flag {
             return format!("to allow it for this run, add `{flag}`");
@@ -38,15 +38,15 @@ impl Widens {
 }
 
 /// A variable is its own key and is not named twice.
-fn value(origin: &Origin, key: &str, problem: &str) -> String {
+fn value(origin: &ConfigOrigin, key: &str, problem: &str) -> String {
     match origin {
-        Origin::Env(name) if name == key => format!("the environment variable `{key}` {problem}"),
+        ConfigOrigin::Env(name) if name == key => format!("the environment variable `{key}` {problem}"),
         _ => format!("{origin}: `{key}` {problem}"),
     }
 }
 
-impl From<Widens> for Error {
-    fn from(widens: Widens) -> Self {
+impl From<ConfigWidening> for Error {
+    fn from(widens: ConfigWidening) -> Self {
         Self::Widens(Box::new(widens))
     }
 }

@@ -1,18 +1,18 @@
 //! One layer: what somebody said, and who.
 
-use super::origin::Origin;
-use super::values::Values;
+use super::origin::ConfigOrigin;
+use super::values::ConfigValues;
 
 /// What one origin said.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Layer {
-    pub origin: Origin,
-    pub values: Values,
+pub struct ConfigLayer {
+    pub origin: ConfigOrigin,
+    pub values: ConfigValues,
 }
 
-impl Layer {
+impl ConfigLayer {
     /// Makes the layer of the command line. Its `allowed` hosts are added to the policy; everything else replaces.
-    pub fn flags(values: Values) -> Self {
-        Self { origin: Origin::Flag, values }
+    pub fn flags(values: ConfigValues) -> Self {
+        Self { origin: ConfigOrigin::Flag, values }
     }
 }

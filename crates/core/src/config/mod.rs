@@ -3,7 +3,6 @@
 //! A task and a project come with a checkout, so they may only narrow what the user allows; [`resolve`] refuses the
 //! rest and names the flag that would allow it. Files are read by the caller, from the base commit.
 
-mod ask;
 mod error;
 mod layer;
 mod network;
@@ -13,19 +12,23 @@ mod resolve;
 mod resolved;
 mod show;
 mod stack;
+mod task_options;
 mod units;
 mod values;
 
-pub use ask::TaskAsk;
-pub use error::{Error, Widens};
-pub use layer::Layer;
-pub use origin::{Origin, Resolved};
+pub use error::{ConfigWidening, Error};
+pub use layer::ConfigLayer;
+pub use origin::{ConfigOrigin, ResolvedValue};
 pub use read::{env_layers, parse_agent_loop, parse_toml};
 pub use resolve::resolve;
-pub use resolved::{Agent, Budget, Check, Config, Egress, Git, Lint, Models, Network, Resources, Sandbox};
-pub use show::{Row, rows, schema};
-pub use units::{Backend, Cpus, Enforcement, NotAUnit, Size, Toolchains, UnknownBackend};
+pub use resolved::{
+    AgentConfig, BudgetConfig, CheckConfig, Config, EgressConfig, GitConfig, LintConfig, ModelConfig, NetworkConfig,
+    ResourceConfig, SandboxConfig,
+};
+pub use show::{ConfigRow, rows, schema};
+pub use task_options::TaskOptions;
+pub use units::{BackendKind, ByteSize, CpuCount, InvalidUnit, NetworkEnforcement, ToolchainSelection, UnknownBackend};
 pub use values::{
-    AgentValues, BudgetValues, CheckValues, EgressValues, GitValues, LintValues, ModelValues, NetworkValues,
-    ResourceValues, SandboxValues, Values,
+    AgentValues, BudgetValues, CheckValues, ConfigValues, EgressValues, GitValues, LintValues, ModelValues,
+    NetworkValues, ResourceValues, SandboxValues,
 };

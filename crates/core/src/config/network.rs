@@ -1,126 +1,135 @@
 //! The network policy out of its layers. Unlike other options it is not replaced but narrowed, step by step.
 
-use super::error::{Error, Widens};
-use super::layer::Layer;
-use super::origin::{Origin, Resolved};
-use super::resolved::Network;
-use super::stack::Stack;
-use super::units::Enforcement;
+use super::error::{ConfigWidening, Error};
+use super::layer::ConfigLayer;
+use super::origin::{ConfigOrigin, ResolvedValue};
+use super::resolved::NetworkConfig;
+use super::stack::ConfigStack;
+use super::units::NetworkEnforcement;
 use super::values::NetworkValues;
-use crate::policy::{Mode, Policy, Rule, Widening, narrow, shorten};
+use crate::policy::{Policy, PolicyMode, PolicyRule, PolicyWidening, narrow, shorten};
 
 /// Starts from what the user allows (nothing, if the user says nothing), adds the hosts of the command line, and lets
 /// project and task take away. A policy named on the command line settles the question.
-pub(super) fn resolve(stack: &Stack<'_>, enforcement: Resolved<Enforcement>) -> Result<Network, Error> {
-    let mut network = Network {
-        policy: Resolved::built_in(Mode::Deny),
-        allowed: Resolved::built_in(Vec::new()),
-        denied: Resolved::built_in(Vec::new()),
+pub(super) fn resolve(
+    stack: &ConfigStack<'_>,
+    enforcement: ResolvedValue<NetworkEnforcement>,
+) -> Result<NetworkConfig, Error> {
+    let mut network = NetworkConfig {
+        policy: ResolvedValue::built_in(PolicyMode::Deny),
+        allowed: ResolvedValue::built_in(Vec::new()),
+        denied: ResolvedValue::built_in(Vec::new()),
         enforcement,
     };
-    let trusted = |layer: &&Layer| layer.origin.is_trusted();
+    let trusted = |layer: &&ConfigLayer| layer.origin.is_trusted();
     for layer in stack.lowest_first().filter(trusted) {
-        grant(&mut network, &layer.values.sandbox.network, &layer.origin);
+        apply_trusted(&mut network, &layer.values.sandbox.network, &layer.origin);
     }
     let settled = stack
         .lowest_first()
         .any(|layer| layer.origin.rank() > task_rank() && layer.values.sandbox.network.policy.is_some());
     // Deny rules add up, so those of the command line are already in; its hosts survive every narrowing.
-    let kept: Vec<Rule> = stack
+    let kept: Vec<PolicyRule> = stack
         .lowest_first()
-        .filter(|layer| layer.origin == Origin::Flag)
+        .filter(|layer| layer.origin == ConfigOrigin::Flag)
         .flat_map(|layer| layer.values.sandbox.network.allowed.iter().flatten().cloned())
         .collect();
     for layer in stack.lowest_first().filter(|layer| !layer.origin.is_trusted()) {
-        take(&mut network, &layer.values.sandbox.network, &layer.origin, settled)?;
+        apply_untrusted(&mut network, &layer.values.sandbox.network, &layer.origin, settled)?;
     }
-    if !settled && !kept.is_empty() && network.policy.value != Mode::Open {
-        network.policy = raised(network.policy);
-        network.allowed.origin = Origin::Flag;
+    if !settled && !kept.is_empty() && network.policy.value != PolicyMode::Open {
+        network.policy = raised_to_allowlist(network.policy);
+        network.allowed.origin = ConfigOrigin::Flag;
     }
-    if network.policy.value != Mode::Deny {
-        add(&mut network.allowed.value, &kept);
+    if network.policy.value != PolicyMode::Deny {
+        add_rules(&mut network.allowed.value, &kept);
     }
     Ok(network)
 }
 
 fn task_rank() -> u8 {
-    Origin::Task(String::new()).rank()
+    ConfigOrigin::Task(String::new()).rank()
 }
 
 /// The user speaks: a file's list replaces, the command line's list adds.
-fn grant(network: &mut Network, said: &NetworkValues, origin: &Origin) {
+fn apply_trusted(network: &mut NetworkConfig, said: &NetworkValues, origin: &ConfigOrigin) {
     if let Some(rules) = &said.allowed {
-        if *origin == Origin::Flag {
-            add(&mut network.allowed.value, rules);
+        if *origin == ConfigOrigin::Flag {
+            add_rules(&mut network.allowed.value, rules);
         } else {
             network.allowed.value.clone_from(rules);
         }
         network.allowed.origin = origin.clone();
-        if said.policy.is_none() && network.policy.value == Mode::Deny && !rules.is_empty() {
+        if said.policy.is_none() && network.policy.value == PolicyMode::Deny && !rules.is_empty() {
             // Hosts without a policy can only mean an allowlist.
-            network.policy = Resolved { value: Mode::Allowlist, origin: origin.clone() };
+            network.policy = ResolvedValue { value: PolicyMode::Allowlist, origin: origin.clone() };
         }
     }
     if let Some(mode) = said.policy {
-        network.policy = Resolved { value: mode, origin: origin.clone() };
+        network.policy = ResolvedValue { value: mode, origin: origin.clone() };
     }
     if let Some(rules) = &said.denied {
-        add(&mut network.denied.value, rules);
+        add_rules(&mut network.denied.value, rules);
         network.denied.origin = origin.clone();
     }
 }
 
 /// A checkout speaks: it may take away.
-fn take(network: &mut Network, said: &NetworkValues, origin: &Origin, settled: bool) -> Result<(), Error> {
+fn apply_untrusted(
+    network: &mut NetworkConfig,
+    said: &NetworkValues,
+    origin: &ConfigOrigin,
+    settled: bool,
+) -> Result<(), Error> {
     if let Some(rules) = &said.denied {
-        add(&mut network.denied.value, rules);
+        add_rules(&mut network.denied.value, rules);
         network.denied.origin = origin.clone();
     }
     let mode = match (said.policy, &said.allowed) {
         _ if settled => return Ok(()),
         (Some(mode), _) => mode,
-        (None, Some(_)) => Mode::Allowlist,
+        (None, Some(_)) => PolicyMode::Allowlist,
         (None, None) => return Ok(()),
     };
     let limit = network.policy();
     // An allowlist without a list means the one that stands.
     let asked = match &said.allowed {
         Some(rules) => rules.clone(),
-        None if mode == Mode::Allowlist && limit.mode == Mode::Allowlist => limit.allow.clone(),
+        None if mode == PolicyMode::Allowlist && limit.mode == PolicyMode::Allowlist => limit.allow.clone(),
         None => Vec::new(),
     };
     let ask = Policy { mode, allow: asked, deny: Vec::new() };
-    let narrowed = narrow(&limit, &ask).map_err(|widening| refused(widening, network, origin))?;
-    network.policy = Resolved { value: narrowed.mode, origin: origin.clone() };
-    network.allowed = Resolved { value: narrowed.allow, origin: origin.clone() };
+    let narrowed = narrow(&limit, &ask).map_err(|widening| widening_error(widening, network, origin))?;
+    network.policy = ResolvedValue { value: narrowed.mode, origin: origin.clone() };
+    network.allowed = ResolvedValue { value: narrowed.allow, origin: origin.clone() };
     Ok(())
 }
 
-fn refused(widening: Widening, network: &Network, by: &Origin) -> Error {
+fn widening_error(widening: PolicyWidening, network: &NetworkConfig, by: &ConfigOrigin) -> Error {
     let (key, asked, limit, limit_by, flag) = match widening {
-        Widening::Mode { asked, limit } => (
+        PolicyWidening::Mode { asked, limit } => (
             "sandbox.network.policy",
             asked.to_string(),
             format!("only {limit}"),
             &network.policy.origin,
             Some(format!("--network {asked}")),
         ),
-        Widening::NotAllowed { rules } => {
+        PolicyWidening::NotAllowed { rules } => {
             // The list that lacks the hosts, or the policy that makes every list moot.
-            let by = if network.policy.value == Mode::Deny { &network.policy.origin } else { &network.allowed.origin };
+            let by =
+                if network.policy.value == PolicyMode::Deny { &network.policy.origin } else { &network.allowed.origin };
             let hosts = shorten(&rules);
             let flags: Vec<String> = hosts.iter().map(|host| format!("--allow-host {}", quoted(host))).collect();
             let limit = "no such host".to_owned();
             ("sandbox.network.allowed", hosts.join(", "), limit, by, Some(flags.join(" ")))
         }
         // A deny rule is a decision: no flag overrules it.
-        Widening::Denied { rule, by } => {
+        PolicyWidening::Denied { rule, by } => {
             let limit = format!("nothing under `{by}`");
             ("sandbox.network.denied", rule.to_string(), limit, &network.denied.origin, None)
         }
     };
-    Widens { key, asked, by: by.clone(), limit, limit_by: limit_by.clone(), flag }.into()
+    ConfigWidening { key, asked, by: by.clone(), limit, limit_by: limit_by.clone(), flag }.into()
 }
 
 /// Makes a rule one word of a shell.
@@ -128,14 +137,14 @@ fn quoted(rule: &str) -> String {
     if rule.contains([' ', '*', '[']) { format!("'{rule}'") } else { rule.to_owned() }
 }
 
-fn raised(mode: Resolved<Mode>) -> Resolved<Mode> {
+fn raised_to_allowlist(mode: ResolvedValue<PolicyMode>) -> ResolvedValue<PolicyMode> {
     match mode.value {
-        Mode::Deny => Resolved { value: Mode::Allowlist, origin: Origin::Flag },
-        Mode::Allowlist | Mode::Open => mode,
+        PolicyMode::Deny => ResolvedValue { value: PolicyMode::Allowlist, origin: ConfigOrigin::Flag },
+        PolicyMode::Allowlist | PolicyMode::Open => mode,
     }
 }
 
-fn add(rules: &mut Vec<Rule>, more: &[Rule]) {
+fn add_rules(rules: &mut Vec<PolicyRule>, more: &[PolicyRule]) {
     for rule in more {
         if !rules.contains(rule) {
             rules.push(rule.clone());
@@ -145,28 +154,28 @@ fn add(rules: &mut Vec<Rule>, more: &[Rule]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Backend, Layer, Origin, parse_toml, resolve};
+    use super::super::{BackendKind, ConfigLayer, ConfigOrigin, parse_toml, resolve};
     use crate::policy::shorten;
 
-    fn user(text: &str) -> Layer {
-        parse_toml(&format!("[sandbox.network]\n{text}"), Origin::User("u".into())).expect("a user's file")
+    fn user(text: &str) -> ConfigLayer {
+        parse_toml(&format!("[sandbox.network]\n{text}"), ConfigOrigin::User("u".into())).expect("a user's file")
     }
 
-    fn project(text: &str) -> Layer {
-        parse_toml(&format!("[sandbox.network]\n{text}"), Origin::Project("p".into())).expect("a project's file")
+    fn project(text: &str) -> ConfigLayer {
+        parse_toml(&format!("[sandbox.network]\n{text}"), ConfigOrigin::Project("p".into())).expect("a project's file")
     }
 
-    fn task(text: &str) -> Layer {
-        Layer { origin: Origin::Task("t".into()), ..project(text) }
+    fn task(text: &str) -> ConfigLayer {
+        ConfigLayer { origin: ConfigOrigin::Task("t".into()), ..project(text) }
     }
 
-    fn flag(text: &str) -> Layer {
-        Layer::flags(project(text).values)
+    fn flag(text: &str) -> ConfigLayer {
+        ConfigLayer::flags(project(text).values)
     }
 
     #[track_caller]
-    fn check(layers: &[Layer], want: &str) {
-        let got = match resolve(layers, Backend::Embedded) {
+    fn check(layers: &[ConfigLayer], want: &str) {
+        let got = match resolve(layers, BackendKind::Embedded) {
             Ok(config) => {
                 let network = config.sandbox.network;
                 format!(

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Who said a value. Paths are as the caller wants them shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "from", content = "at")]
-pub enum Origin {
+pub enum ConfigOrigin {
     Flag,
     /// The variable's name.
     Env(String),
@@ -20,7 +20,7 @@ pub enum Origin {
     BuiltIn,
 }
 
-impl Origin {
+impl ConfigOrigin {
     /// Returns the place in the order of precedence; the highest wins.
     pub fn rank(&self) -> u8 {
         match self {
@@ -39,7 +39,7 @@ impl Origin {
     }
 
     /// Returns the file or variable, or a word where there is none.
-    pub fn place(&self) -> &str {
+    pub fn location(&self) -> &str {
         match self {
             Self::Flag => "flag",
             Self::Env(at) | Self::Task(at) | Self::Project(at) | Self::User(at) => at,
@@ -48,7 +48,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ConfigOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag => f.write_str("flag"),
@@ -63,13 +63,13 @@ impl fmt::Display for Origin {
 
 /// A value that remembers who said it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resolved<T> {
+pub struct ResolvedValue<T> {
     pub value: T,
-    pub origin: Origin,
+    pub origin: ConfigOrigin,
 }
 
-impl<T> Resolved<T> {
+impl<T> ResolvedValue<T> {
     pub fn built_in(value: T) -> Self {
-        Self { value, origin: Origin::BuiltIn }
+        Self { value, origin: ConfigOrigin::BuiltIn }
     }
 }

@@ -4,21 +4,21 @@ use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
 use super::error::Error;
-use super::layer::Layer;
-use super::origin::Origin;
-use super::units::{Backend, Cpus, Size};
-use super::values::{BudgetValues, KEYS, ModelValues, SandboxValues, Values, dollars};
-use crate::env::{self, Env, Source};
+use super::layer::ConfigLayer;
+use super::origin::ConfigOrigin;
+use super::units::{BackendKind, ByteSize, CpuCount};
+use super::values::{BudgetValues, ConfigValues, KEYS, ModelValues, SandboxValues, dollars};
+use crate::env::{self, Env, EnvSource};
 use crate::span::Span;
 use crate::text;
 
 /// Reads a `config.toml` or `ralph.toml`. The origin carries the path that errors name.
-pub fn parse_toml(text: &str, origin: Origin) -> Result<Layer, Error> {
-    let file = origin.place();
+pub fn parse_toml(text: &str, origin: ConfigOrigin) -> Result<ConfigLayer, Error> {
+    let file = origin.location();
     let table = DeTable::parse(text).map_err(|error| syntax(&error, text, file))?;
     find_unknown(table.get_ref(), "", text, file)?;
-    let values: Values = toml::from_str(text).map_err(|error| syntax(&error, text, file))?;
-    Ok(Layer { origin, values })
+    let values: ConfigValues = toml::from_str(text).map_err(|error| syntax(&error, text, file))?;
+    Ok(ConfigLayer { origin, values })
 }
 
 fn syntax(error: &toml::de::Error, text: &str, file: &str) -> Error {
@@ -30,7 +30,7 @@ fn syntax(error: &toml::de::Error, text: &str, file: &str) -> Error {
 /// Parsers' messages may quote the file, and span lines.
 fn one_line(message: &str) -> String {
     let words: Vec<&str> = message.split_whitespace().collect();
-    text::plain(text::head(&words.join(" "), 400))
+    text::strip_control(text::head(&words.join(" "), 400))
 }
 
 /// Walks the table before it is deserialised: serde's own message has no "did you mean".
@@ -52,15 +52,15 @@ fn find_unknown(table: &DeTable<'_>, prefix: &str, text: &str, file: &str) -> Re
             file: file.to_owned(),
             line,
             column,
-            key: text::plain(text::first_line(&path, 80)),
-            meant: meant(key.get_ref(), prefix),
+            key: text::strip_control(text::first_line(&path, 80)),
+            meant: suggest_key(key.get_ref(), prefix),
         });
     }
     Ok(())
 }
 
 /// Looks among the neighbours first, then for a key of that name in another section.
-fn meant(key: &str, prefix: &str) -> Option<String> {
+fn suggest_key(key: &str, prefix: &str) -> Option<String> {
     let snake = key.replace('-', "_");
     let neighbours = KEYS.iter().filter_map(|known| known.strip_prefix(prefix)?.split('.').next());
     if let Some(near) = text::did_you_mean(&snake, neighbours) {
@@ -76,7 +76,7 @@ struct AgentLoop {
     #[serde(rename = "type")]
     kind: Option<AgentLoopType>,
     base_image: Option<String>,
-    cpu: Option<Cpus>,
+    cpu: Option<CpuCount>,
     memory_gb: Option<f64>,
 }
 
@@ -88,13 +88,13 @@ enum AgentLoopType {
 }
 
 /// Reads `.agent-loop/config.json` as a layer of the project.
-pub fn parse_agent_loop(text: &str, path: &str) -> Result<Layer, Error> {
-    let origin = Origin::Project(path.to_owned());
+pub fn parse_agent_loop(text: &str, path: &str) -> Result<ConfigLayer, Error> {
+    let origin = ConfigOrigin::Project(path.to_owned());
     let syntax = |error: &serde_json::Error| Error::Syntax {
         file: path.to_owned(),
         line: error.line().max(1),
         column: error.column().max(1),
-        message: one_line(&without_place(error)),
+        message: one_line(&without_position(error)),
     };
     let read: AgentLoop = serde_json::from_str(text).map_err(|error| {
         let known = ["type", "base_image", "cpu", "memory_gb"];
@@ -106,7 +106,7 @@ pub fn parse_agent_loop(text: &str, path: &str) -> Result<Layer, Error> {
                 line: error.line().max(1),
                 column: error.column().max(1),
                 meant: text::did_you_mean(&key, known).map(str::to_owned),
-                key: text::plain(text::first_line(&key, 80)),
+                key: text::strip_control(text::first_line(&key, 80)),
             },
             None => syntax(&error),
         }
@@ -118,28 +118,28 @@ pub fn parse_agent_loop(text: &str, path: &str) -> Result<Layer, Error> {
         hint: hint.map(str::to_owned),
     };
     let backend = read.kind.map(|kind| match kind {
-        AgentLoopType::Docker => Backend::Docker,
-        AgentLoopType::Tart => Backend::Tart,
+        AgentLoopType::Docker => BackendKind::Docker,
+        AgentLoopType::Tart => BackendKind::Tart,
     });
-    if backend == Some(Backend::Tart) && read.base_image.is_none() {
+    if backend == Some(BackendKind::Tart) && read.base_image.is_none() {
         let hint = "for example \"base_image\": \"ghcr.io/cirruslabs/macos-tahoe-base:latest\"";
         return Err(bad("base_image", "is missing, and tart has no image of its own", Some(hint)));
     }
     let memory = match read.memory_gb {
-        Some(gb) => Some(Size::gib(gb).ok_or_else(|| bad("memory_gb", "is not an amount of memory", None))?),
+        Some(gb) => Some(ByteSize::gib(gb).ok_or_else(|| bad("memory_gb", "is not an amount of memory", None))?),
         None => None,
     };
-    let mut values = Values {
+    let mut values = ConfigValues {
         sandbox: SandboxValues { backend, image: read.base_image, ..SandboxValues::default() },
-        ..Values::default()
+        ..ConfigValues::default()
     };
     values.sandbox.resources.memory = memory;
     values.sandbox.resources.cpus = read.cpu;
-    Ok(Layer { origin, values })
+    Ok(ConfigLayer { origin, values })
 }
 
 /// serde_json ends its messages with the place, which we say ourselves.
-fn without_place(error: &serde_json::Error) -> String {
+fn without_position(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     message.strip_suffix(&place).unwrap_or(&message).to_owned()
@@ -148,7 +148,7 @@ fn without_place(error: &serde_json::Error) -> String {
 /// Reads the variables that are options, one layer each so that every value knows its variable.
 ///
 /// What came from a `.env` file counts as the project's: it lies in the checkout.
-pub fn env_layers(env: &Env) -> Result<Vec<Layer>, Error> {
+pub fn env_layers(env: &Env) -> Result<Vec<ConfigLayer>, Error> {
     let mut layers = Vec::new();
     // The older name first: among equals the later layer wins.
     for name in [
@@ -162,8 +162,8 @@ pub fn env_layers(env: &Env) -> Result<Vec<Layer>, Error> {
     ] {
         let Some((value, source)) = env.lookup(name) else { continue };
         let origin = match source {
-            Source::Process => Origin::Env(name.to_owned()),
-            Source::DotEnv => Origin::Project(".env".to_owned()),
+            EnvSource::Process => ConfigOrigin::Env(name.to_owned()),
+            EnvSource::DotEnv => ConfigOrigin::Project(".env".to_owned()),
         };
         let values = read_variable(name, value).map_err(|(problem, hint)| Error::Value {
             origin: origin.clone(),
@@ -171,13 +171,13 @@ pub fn env_layers(env: &Env) -> Result<Vec<Layer>, Error> {
             problem,
             hint,
         })?;
-        layers.push(Layer { origin, values });
+        layers.push(ConfigLayer { origin, values });
     }
     Ok(layers)
 }
 
-fn read_variable(name: &str, value: &str) -> Result<Values, (String, Option<String>)> {
-    let mut values = Values::default();
+fn read_variable(name: &str, value: &str) -> Result<ConfigValues, (String, Option<String>)> {
+    let mut values = ConfigValues::default();
     match name {
         env::RALPH_DEFAULT_PROVIDER | env::RALPH_BACKEND => {
             let backend = value
@@ -212,10 +212,10 @@ mod tests {
 
     use super::*;
     use crate::config::{NetworkValues, ResourceValues, rows, schema};
-    use crate::policy::Mode;
+    use crate::policy::PolicyMode;
 
-    fn user() -> Origin {
-        Origin::User("config.toml".into())
+    fn user() -> ConfigOrigin {
+        ConfigOrigin::User("config.toml".into())
     }
 
     #[test]
@@ -239,15 +239,15 @@ mod tests {
             max_cost_usd = 2.5
         "#;
         let rule = |text: &str| text.parse().expect("a rule");
-        let want = Values {
+        let want = ConfigValues {
             sandbox: SandboxValues {
-                backend: Some(Backend::Embedded),
+                backend: Some(BackendKind::Embedded),
                 image: Some("x:1".into()),
                 reuse_container: Some(true),
                 use_local_image: Some(true),
                 toolchains: None,
                 network: NetworkValues {
-                    policy: Some(Mode::Allowlist),
+                    policy: Some(PolicyMode::Allowlist),
                     allowed: Some([vec![rule("github.com")], crate::policy::expand("go").expect("a preset")].concat()),
                     denied: None,
                     enforcement: None,
@@ -261,9 +261,9 @@ mod tests {
                 },
             },
             budget: BudgetValues { max_cost_usd: dollars(2.5), ..BudgetValues::default() },
-            ..Values::default()
+            ..ConfigValues::default()
         };
-        assert_eq!(parse_toml(text, user()), Ok(Layer { origin: user(), values: want }));
+        assert_eq!(parse_toml(text, user()), Ok(ConfigLayer { origin: user(), values: want }));
     }
 
     #[test]
@@ -278,7 +278,7 @@ mod tests {
     fn a_checked_out_env_file_may_only_narrow() {
         let env = Env::default().with_dotenv([("RALPH_DEFAULT_PROVIDER".to_owned(), "local".to_owned())]);
         let error =
-            crate::config::resolve(&env_layers(&env).expect("a backend"), Backend::Embedded).expect_err("wider");
+            crate::config::resolve(&env_layers(&env).expect("a backend"), BackendKind::Embedded).expect_err("wider");
         assert_eq!(
             error.to_string(),
             "project .env asks for `sandbox.backend = local`, but built-in allows nothing weaker than embedded"
@@ -341,10 +341,10 @@ mod tests {
     }
 
     /// Backend, image, processors, memory.
-    type Read<'a> = (Option<Backend>, Option<&'a str>, Option<&'a str>, Option<&'a str>);
+    type AgentLoopFields<'a> = (Option<BackendKind>, Option<&'a str>, Option<&'a str>, Option<&'a str>);
 
     #[track_caller]
-    fn agent_loop(text: &str, want: Result<Read<'_>, &str>) {
+    fn agent_loop(text: &str, want: Result<AgentLoopFields<'_>, &str>) {
         let got = parse_agent_loop(text, "c.json").map(|layer| {
             let sandbox = layer.values.sandbox;
             let resources = sandbox.resources;
@@ -359,10 +359,10 @@ mod tests {
     #[test]
     fn agent_loop_files() {
         agent_loop("{}", Ok((None, None, None, None)));
-        agent_loop(r#"{"type":"docker"}"#, Ok((Some(Backend::Docker), None, None, None)));
+        agent_loop(r#"{"type":"docker"}"#, Ok((Some(BackendKind::Docker), None, None, None)));
         agent_loop(
             r#"{"type":"tart","base_image":"i","cpu":4,"memory_gb":8}"#,
-            Ok((Some(Backend::Tart), Some("i"), Some("4"), Some("8g"))),
+            Ok((Some(BackendKind::Tart), Some("i"), Some("4"), Some("8g"))),
         );
         agent_loop(
             r#"{"type":"tart"}"#,
@@ -391,10 +391,10 @@ mod tests {
         ])
         .with_dotenv([pair("RALPH_FALLBACK_MODEL_PROFILE", "f")]);
         let config =
-            crate::config::resolve(&env_layers(&env).expect("good values"), Backend::Embedded).expect("a config");
+            crate::config::resolve(&env_layers(&env).expect("good values"), BackendKind::Embedded).expect("a config");
         let changed: Vec<String> = rows(&config)
             .into_iter()
-            .filter(|row| row.origin != Origin::BuiltIn)
+            .filter(|row| row.origin != ConfigOrigin::BuiltIn)
             .map(|row| format!("{} = {} ({})", row.key, row.value, row.origin))
             .collect();
         assert_eq!(
@@ -432,7 +432,7 @@ mod tests {
     /// The list of keys, the rows and the schema are three views of one file.
     #[test]
     fn keys_rows_and_schema_agree() {
-        let config = crate::config::resolve(&[], Backend::Embedded).expect("defaults");
+        let config = crate::config::resolve(&[], BackendKind::Embedded).expect("defaults");
         let shown: Vec<&str> = rows(&config).iter().map(|row| row.key).collect();
         assert_eq!(shown, KEYS);
         let schema = schema();
@@ -463,15 +463,15 @@ mod tests {
             text in "\\PC{0,80}|((\\[?(sandbox|budget|network|resources|git)[.\\]]?)|(backend|allowed|memory|cpus|max_cost_usd|name)|[=\n'\"\\[\\]{},. ]|docker|8g|-?[0-9]{1,4}){0,30}",
             json in "\\PC{0,40}|\\{(\"(type|cpu|memory_gb|x)\":(1e9|-3|\"tart\"|null),?){0,3}\\}",
         ) {
-            let layers: Vec<Layer> = [
+            let layers: Vec<ConfigLayer> = [
                 parse_toml(&text, user()).ok(),
-                parse_toml(&text, Origin::Project("p".into())).ok(),
+                parse_toml(&text, ConfigOrigin::Project("p".into())).ok(),
                 parse_agent_loop(&json, "c.json").ok(),
             ]
             .into_iter()
             .flatten()
             .collect();
-            let _ = crate::config::resolve(&layers, Backend::Embedded).map(|config| rows(&config));
+            let _ = crate::config::resolve(&layers, BackendKind::Embedded).map(|config| rows(&config));
         }
     }
 }

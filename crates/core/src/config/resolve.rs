@@ -1,28 +1,31 @@
 //! Merges the layers into one config, or says which wish goes too far and how to allow it.
 
-use super::error::{Error, Widens};
-use super::layer::Layer;
+use super::error::{ConfigWidening, Error};
+use super::layer::ConfigLayer;
 use super::network;
-use super::origin::{Origin, Resolved};
-use super::resolved::{Agent, Budget, Check, Config, Egress, Git, Lint, Models, Resources, Run, Sandbox};
-use super::stack::{Capped, Stack};
-use super::units::{Backend, Enforcement, Size, Toolchains};
-use super::values::Values;
+use super::origin::{ConfigOrigin, ResolvedValue};
+use super::resolved::{
+    AgentConfig, BudgetConfig, CheckConfig, Config, EgressConfig, GitConfig, LintConfig, ModelConfig, ResourceConfig,
+    RunConfig, SandboxConfig,
+};
+use super::stack::{CappedOption, ConfigStack};
+use super::units::{BackendKind, ByteSize, NetworkEnforcement, ToolchainSelection};
+use super::values::ConfigValues;
 use crate::gutter::DEFAULT_LADDER;
-use crate::money::Micros;
+use crate::money::MicroUsd;
 
-const TEN_DOLLARS: Micros = Micros(10_000_000);
+const DEFAULT_MAX_COST: MicroUsd = MicroUsd(10_000_000);
 
 /// Merges layers given in any order. Among layers of one kind the later wins.
 ///
 /// The built-in backend depends on the host, so the caller names it.
-pub fn resolve(layers: &[Layer], built_in_backend: Backend) -> Result<Config, Error> {
+pub fn resolve(layers: &[ConfigLayer], built_in_backend: BackendKind) -> Result<Config, Error> {
     for layer in layers {
-        check_words(layer)?;
+        check_strings(layer)?;
     }
-    let stack = Stack::new(layers);
+    let stack = ConfigStack::new(layers);
     Ok(Config {
-        sandbox: Sandbox {
+        sandbox: SandboxConfig {
             backend: backend(&stack, built_in_backend)?,
             image: stack.pick_option(|values| values.sandbox.image.clone()),
             reuse_container: stack.pick(true, |values| values.sandbox.reuse_container),
@@ -32,85 +35,90 @@ pub fn resolve(layers: &[Layer], built_in_backend: Backend) -> Result<Config, Er
             resources: resources(&stack)?,
         },
         budget: budget(&stack)?,
-        model: Models {
+        model: ModelConfig {
             default: stack.pick("default-cheap".to_owned(), |values| values.model.default.clone()),
             fallback: stack.pick_option(|values| values.model.fallback.clone()),
             doctor: stack.pick_option(|values| values.model.doctor.clone()),
         },
-        git: Git {
+        git: GitConfig {
             name: stack.pick("ralph".to_owned(), |values| values.git.name.clone()),
             email: stack.pick("ralph@localhost".to_owned(), |values| values.git.email.clone()),
         },
-        lint: Lint {
-            min_checkboxes: or(
-                stack.capped(&Capped {
+        lint: LintConfig {
+            min_checkboxes: or_built_in(
+                stack.capped(&CappedOption {
                     wider: |ask, limit| ask < limit,
                     bound: "at least",
-                    ..number("lint.min_checkboxes", |values| values.lint.min_checkboxes, None)
+                    ..capped_number("lint.min_checkboxes", |values| values.lint.min_checkboxes, None)
                 })?,
                 2,
             ),
         },
-        check: Check {
-            timeout_s: or(stack.capped(&number("check.timeout_s", |values| values.check.timeout_s, None))?, 900),
+        check: CheckConfig {
+            timeout_s: or_built_in(
+                stack.capped(&capped_number("check.timeout_s", |values| values.check.timeout_s, None))?,
+                900,
+            ),
         },
         agent: agent(&stack)?,
-        run: Run { ladder: stack.pick(DEFAULT_LADDER.to_vec(), |values| values.run.ladder.clone()) },
-        egress: Egress {
+        run: RunConfig { ladder: stack.pick(DEFAULT_LADDER.to_vec(), |values| values.run.ladder.clone()) },
+        egress: EgressConfig {
             alarm_after: stack.capped_or(
-                &number("egress.alarm_after", |values| values.egress.alarm_after, None),
+                &capped_number("egress.alarm_after", |values| values.egress.alarm_after, None),
                 // Installing packages sends out a few megabytes; nobody's source code in text is larger.
-                Size::mib(64),
+                ByteSize::mib(64),
             )?,
         },
     })
 }
 
-fn number<T: PartialOrd + ToString>(
+fn capped_number<T: PartialOrd + ToString>(
     key: &'static str,
-    get: fn(&Values) -> Option<T>,
+    get: fn(&ConfigValues) -> Option<T>,
     flag: Option<&'static str>,
-) -> Capped<T> {
-    Capped { key, get, wider: |ask, limit| ask > limit, show: ToString::to_string, bound: "at most", flag }
+) -> CappedOption<T> {
+    CappedOption { key, get, wider: |ask, limit| ask > limit, show: ToString::to_string, bound: "at most", flag }
 }
 
-fn or<T>(said: Option<Resolved<T>>, built_in: T) -> Resolved<T> {
-    said.unwrap_or_else(|| Resolved::built_in(built_in))
+fn or_built_in<T>(said: Option<ResolvedValue<T>>, built_in: T) -> ResolvedValue<T> {
+    said.unwrap_or_else(|| ResolvedValue::built_in(built_in))
 }
 
-fn optional<T>(said: Option<Resolved<T>>) -> Resolved<Option<T>> {
+fn optional<T>(said: Option<ResolvedValue<T>>) -> ResolvedValue<Option<T>> {
     match said {
-        Some(Resolved { value, origin }) => Resolved { value: Some(value), origin },
-        None => Resolved::built_in(None),
+        Some(ResolvedValue { value, origin }) => ResolvedValue { value: Some(value), origin },
+        None => ResolvedValue::built_in(None),
     }
 }
 
-fn agent(stack: &Stack<'_>) -> Result<Agent, Error> {
-    let seconds = |key, get, built_in| Ok::<_, Error>(or(stack.capped(&number::<u32>(key, get, None))?, built_in));
+fn agent(stack: &ConfigStack<'_>) -> Result<AgentConfig, Error> {
+    let seconds = |key, get, built_in| {
+        Ok::<_, Error>(or_built_in(stack.capped(&capped_number::<u32>(key, get, None))?, built_in))
+    };
     // What is started with a stand-in is for the user to say, and for no checkout.
-    let mut own: Vec<&Layer> = stack.lowest_first().filter(|layer| layer.origin.is_trusted()).collect();
+    let mut own: Vec<&ConfigLayer> = stack.lowest_first().filter(|layer| layer.origin.is_trusted()).collect();
     own.reverse();
     let command = own.iter().find_map(|layer| Some((layer.values.agent.command.clone()?, layer.origin.clone())));
-    Ok(Agent {
-        command: or(command.map(|(value, origin)| Resolved { value, origin }), Vec::new()),
+    Ok(AgentConfig {
+        command: or_built_in(command.map(|(value, origin)| ResolvedValue { value, origin }), Vec::new()),
         session_s: seconds("agent.session_s", |values| values.agent.session_s, 3600)?,
         idle_s: seconds("agent.idle_s", |values| values.agent.idle_s, 900)?,
         grace_s: seconds("agent.grace_s", |values| values.agent.grace_s, 20)?,
     })
 }
 
-fn budget(stack: &Stack<'_>) -> Result<Budget, Error> {
-    let cost = Capped {
-        show: |cost: &Micros| cost.as_usd().to_string(),
+fn budget(stack: &ConfigStack<'_>) -> Result<BudgetConfig, Error> {
+    let cost = CappedOption {
+        show: |cost: &MicroUsd| cost.as_usd().to_string(),
         key: "budget.max_cost_usd",
         get: |values| values.budget.max_cost_usd,
         wider: |ask, limit| ask > limit,
         bound: "at most",
         flag: Some("--max-cost"),
     };
-    let count = |key, get, flag, built_in| stack.capped_or(&number::<u32>(key, get, Some(flag)), built_in);
-    Ok(Budget {
-        max_cost: stack.capped_or(&cost, TEN_DOLLARS)?,
+    let count = |key, get, flag, built_in| stack.capped_or(&capped_number::<u32>(key, get, Some(flag)), built_in);
+    Ok(BudgetConfig {
+        max_cost: stack.capped_or(&cost, DEFAULT_MAX_COST)?,
         max_iterations: count("budget.max_iterations", |values| values.budget.max_iterations, "--max-iterations", 30)?,
         max_wall_time_minutes: count(
             "budget.max_wall_time_minutes",
@@ -118,13 +126,13 @@ fn budget(stack: &Stack<'_>) -> Result<Budget, Error> {
             "--max-wall-time-minutes",
             120,
         )?,
-        max_tokens: optional(stack.capped(&number(
+        max_tokens: optional(stack.capped(&capped_number(
             "budget.max_tokens",
             |values| values.budget.max_tokens,
             Some("--max-tokens"),
         ))?),
-        max_consecutive_gutter: or(
-            stack.capped(&number(
+        max_consecutive_gutter: or_built_in(
+            stack.capped(&capped_number(
                 "budget.max_consecutive_gutter",
                 |values| values.budget.max_consecutive_gutter,
                 None,
@@ -134,26 +142,29 @@ fn budget(stack: &Stack<'_>) -> Result<Budget, Error> {
     })
 }
 
-fn resources(stack: &Stack<'_>) -> Result<Resources, Error> {
-    Ok(Resources {
-        memory: optional(stack.capped(&number(
+fn resources(stack: &ConfigStack<'_>) -> Result<ResourceConfig, Error> {
+    Ok(ResourceConfig {
+        memory: optional(stack.capped(&capped_number(
             "sandbox.resources.memory",
             |values| values.sandbox.resources.memory,
             None,
         ))?),
-        cpus: optional(stack.capped(&number(
+        cpus: optional(stack.capped(&capped_number(
             "sandbox.resources.cpus",
             |values| values.sandbox.resources.cpus,
             None,
         ))?),
-        disk: optional(stack.capped(&number(
+        disk: optional(stack.capped(&capped_number(
             "sandbox.resources.disk",
             |values| values.sandbox.resources.disk,
             None,
         ))?),
-        pids: or(stack.capped(&number("sandbox.resources.pids", |values| values.sandbox.resources.pids, None))?, 4096),
-        timeout_minutes: or(
-            stack.capped(&number(
+        pids: or_built_in(
+            stack.capped(&capped_number("sandbox.resources.pids", |values| values.sandbox.resources.pids, None))?,
+            4096,
+        ),
+        timeout_minutes: or_built_in(
+            stack.capped(&capped_number(
                 "sandbox.resources.timeout_minutes",
                 |values| values.sandbox.resources.timeout_minutes,
                 None,
@@ -165,22 +176,22 @@ fn resources(stack: &Stack<'_>) -> Result<Resources, Error> {
 
 /// A checkout may choose among backends as strong as the user's. No backend at all has to be the user's own wish, even
 /// when the user said nothing.
-fn backend(stack: &Stack<'_>, built_in: Backend) -> Result<Resolved<Backend>, Error> {
-    let get = |values: &Values| values.sandbox.backend;
+fn backend(stack: &ConfigStack<'_>, built_in: BackendKind) -> Result<ResolvedValue<BackendKind>, Error> {
+    let get = |values: &ConfigValues| values.sandbox.backend;
     let mut user = None;
     for layer in stack.lowest_first() {
         let Some(asked) = get(&layer.values) else { continue };
         if layer.origin.is_trusted() {
-            user = Some(Resolved { value: asked, origin: layer.origin.clone() });
+            user = Some(ResolvedValue { value: asked, origin: layer.origin.clone() });
             continue;
         }
-        let limit = user.clone().unwrap_or_else(|| Resolved::built_in(built_in));
+        let limit = user.clone().unwrap_or_else(|| ResolvedValue::built_in(built_in));
         let weaker = match limit.origin {
-            Origin::BuiltIn => asked == Backend::Local && limit.value != Backend::Local,
+            ConfigOrigin::BuiltIn => asked == BackendKind::Local && limit.value != BackendKind::Local,
             _ => asked.isolation() < limit.value.isolation(),
         };
         if weaker && !stack.is_settled_above(&layer.origin, get) {
-            return Err(Widens {
+            return Err(ConfigWidening {
                 key: "sandbox.backend",
                 asked: asked.to_string(),
                 by: layer.origin.clone(),
@@ -194,27 +205,27 @@ fn backend(stack: &Stack<'_>, built_in: Backend) -> Result<Resolved<Backend>, Er
     Ok(stack.pick(built_in, get))
 }
 
-fn toolchains(stack: &Stack<'_>) -> Result<Resolved<Toolchains>, Error> {
-    let said = stack.capped(&Capped {
+fn toolchains(stack: &ConfigStack<'_>) -> Result<ResolvedValue<ToolchainSelection>, Error> {
+    let said = stack.capped(&CappedOption {
         key: "sandbox.toolchains",
         get: |values| values.sandbox.toolchains.clone(),
-        wider: Toolchains::is_wider_than,
+        wider: ToolchainSelection::is_wider_than,
         show: ToString::to_string,
         bound: "at most",
         flag: None,
     })?;
-    Ok(or(said, Toolchains::Auto))
+    Ok(or_built_in(said, ToolchainSelection::Auto))
 }
 
 /// The weaker way to hold a sandbox to the proxy is the user's choice alone.
-fn enforcement(stack: &Stack<'_>) -> Result<Resolved<Enforcement>, Error> {
-    let get = |values: &Values| values.sandbox.network.enforcement;
-    let mut limit = Resolved::built_in(Enforcement::Proxy);
+fn enforcement(stack: &ConfigStack<'_>) -> Result<ResolvedValue<NetworkEnforcement>, Error> {
+    let get = |values: &ConfigValues| values.sandbox.network.enforcement;
+    let mut limit = ResolvedValue::built_in(NetworkEnforcement::Proxy);
     for layer in stack.lowest_first() {
         let Some(value) = get(&layer.values) else { continue };
-        let wider = value == Enforcement::Iptables && limit.value == Enforcement::Proxy;
+        let wider = value == NetworkEnforcement::Iptables && limit.value == NetworkEnforcement::Proxy;
         if wider && !layer.origin.is_trusted() && !stack.is_settled_above(&layer.origin, get) {
-            return Err(Widens {
+            return Err(ConfigWidening {
                 key: "sandbox.network.enforcement",
                 asked: value.to_string(),
                 by: layer.origin.clone(),
@@ -224,13 +235,13 @@ fn enforcement(stack: &Stack<'_>) -> Result<Resolved<Enforcement>, Error> {
             }
             .into());
         }
-        limit = Resolved { value, origin: layer.origin.clone() };
+        limit = ResolvedValue { value, origin: layer.origin.clone() };
     }
     Ok(limit)
 }
 
 /// Words that end up in an argument list or a commit must not be able to be anything else.
-fn check_words(layer: &Layer) -> Result<(), Error> {
+fn check_strings(layer: &ConfigLayer) -> Result<(), Error> {
     let values = &layer.values;
     let plain = |word: &str| !word.is_empty() && !word.chars().any(char::is_control);
     let identity = |word: &str| plain(word) && !word.contains(['<', '>']);
@@ -262,32 +273,32 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::{TaskAsk, Values, parse_toml, rows};
-    use crate::gutter::Rung;
+    use crate::config::{ConfigValues, TaskOptions, parse_toml, rows};
+    use crate::gutter::LadderRung;
 
-    fn user(text: &str) -> Layer {
-        parse_toml(text, Origin::User("u".into())).expect("a user's file")
+    fn user(text: &str) -> ConfigLayer {
+        parse_toml(text, ConfigOrigin::User("u".into())).expect("a user's file")
     }
 
-    fn project(text: &str) -> Layer {
-        parse_toml(text, Origin::Project("p".into())).expect("a project's file")
+    fn project(text: &str) -> ConfigLayer {
+        parse_toml(text, ConfigOrigin::Project("p".into())).expect("a project's file")
     }
 
-    fn flags(text: &str) -> Layer {
-        Layer::flags(user(text).values)
+    fn flags(text: &str) -> ConfigLayer {
+        ConfigLayer::flags(user(text).values)
     }
 
-    fn env(text: &str) -> Layer {
-        Layer { origin: Origin::Env("E".into()), ..user(text) }
+    fn env(text: &str) -> ConfigLayer {
+        ConfigLayer { origin: ConfigOrigin::Env("E".into()), ..user(text) }
     }
 
-    fn task(ask: TaskAsk) -> Layer {
+    fn task(ask: TaskOptions) -> ConfigLayer {
         ask.layer("t.md").expect("a sound ask")
     }
 
     #[track_caller]
-    fn check(layers: &[Layer], key: &str, want: &str) {
-        let got = match resolve(layers, Backend::Embedded) {
+    fn check(layers: &[ConfigLayer], key: &str, want: &str) {
+        let got = match resolve(layers, BackendKind::Embedded) {
             Ok(config) => {
                 let row = rows(&config).into_iter().find(|row| row.key == key).expect("a key");
                 format!("{} ({})", row.value, row.origin)
@@ -299,7 +310,7 @@ mod tests {
 
     #[test]
     fn built_in() {
-        let config = resolve(&[], Backend::Embedded).expect("defaults");
+        let config = resolve(&[], BackendKind::Embedded).expect("defaults");
         let shown: Vec<String> = rows(&config).iter().map(|row| format!("{} {}", row.key, row.value)).collect();
         assert_eq!(
             shown,
@@ -349,18 +360,18 @@ mod tests {
         check(&layers[2..], "git.name", "p (project p)");
         check(&layers[3..], "git.name", "u (user u)");
         let ladder = |rung: &str| format!("[run]\nladder = ['{rung}', 'give-up']");
-        let ask = task(TaskAsk { ladder: Some(vec![Rung::Pause]), ..TaskAsk::default() });
+        let ask = task(TaskOptions { ladder: Some(vec![LadderRung::Pause]), ..TaskOptions::default() });
         let layers = [ask, project(&ladder("rotate")), user(&ladder("fallback"))];
         check(&layers, "run.ladder", "pause (task t.md)");
         check(&layers[1..], "run.ladder", "rotate, give-up (project p)");
         check(&layers[2..], "run.ladder", "fallback, give-up (user u)");
-        let ask = task(TaskAsk { profile_default: Some("t".into()), ..TaskAsk::default() });
+        let ask = task(TaskOptions { profile_default: Some("t".into()), ..TaskOptions::default() });
         check(&[ask, project("[model]\ndefault = 'p'")], "model.default", "t (task t.md)");
     }
 
     #[test]
     fn budgets() {
-        let cost = |usd: f64| task(TaskAsk { max_cost_usd: Some(usd), ..TaskAsk::default() });
+        let cost = |usd: f64| task(TaskOptions { max_cost_usd: Some(usd), ..TaskOptions::default() });
         let cap = || user("[budget]\nmax_cost_usd = 5");
         // The built-in default is no cap.
         check(&[cost(25.0)], "budget.max_cost_usd", "25 (task t.md)");
@@ -383,7 +394,7 @@ mod tests {
             "budget.max_cost_usd",
             "task t.md asks for `budget.max_cost_usd = 3`, but project p allows at most 2 | to allow it for this run, add `--max-cost 3`",
         );
-        let iterations = || task(TaskAsk { max_iterations: Some(50), ..TaskAsk::default() });
+        let iterations = || task(TaskOptions { max_iterations: Some(50), ..TaskOptions::default() });
         check(&[iterations()], "budget.max_iterations", "50 (task t.md)");
         check(
             &[iterations(), user("[budget]\nmax_iterations = 40")],
@@ -399,15 +410,15 @@ mod tests {
 
     #[test]
     fn backends() {
-        let ask = |backend| task(TaskAsk { backend: Some(backend), ..TaskAsk::default() });
+        let ask = |backend| task(TaskOptions { backend: Some(backend), ..TaskOptions::default() });
         let own = |backend: &str| user(&format!("[sandbox]\nbackend = '{backend}'"));
-        check(&[ask(Backend::Docker)], "sandbox.backend", "docker (task t.md)");
-        check(&[own("docker"), ask(Backend::Embedded)], "sandbox.backend", "embedded (task t.md)");
-        check(&[own("docker"), ask(Backend::Daytona)], "sandbox.backend", "daytona (task t.md)");
-        check(&[own("local"), ask(Backend::Local)], "sandbox.backend", "local (task t.md)");
-        check(&[ask(Backend::Local), flags("[sandbox]\nbackend = 'local'")], "sandbox.backend", "local (flag)");
+        check(&[ask(BackendKind::Docker)], "sandbox.backend", "docker (task t.md)");
+        check(&[own("docker"), ask(BackendKind::Embedded)], "sandbox.backend", "embedded (task t.md)");
+        check(&[own("docker"), ask(BackendKind::Daytona)], "sandbox.backend", "daytona (task t.md)");
+        check(&[own("local"), ask(BackendKind::Local)], "sandbox.backend", "local (task t.md)");
+        check(&[ask(BackendKind::Local), flags("[sandbox]\nbackend = 'local'")], "sandbox.backend", "local (flag)");
         check(
-            &[ask(Backend::Local)],
+            &[ask(BackendKind::Local)],
             "sandbox.backend",
             "task t.md asks for `sandbox.backend = local`, but built-in allows nothing weaker than embedded | to allow it for this run, add `--backend local`",
         );
@@ -423,7 +434,7 @@ mod tests {
         check(
             &[
                 user("[sandbox.resources]\nmemory = '4g'"),
-                task(TaskAsk { memory_gib: Some(8.0), ..TaskAsk::default() }),
+                task(TaskOptions { memory_gib: Some(8.0), ..TaskOptions::default() }),
             ],
             "sandbox.resources.memory",
             "task t.md asks for `sandbox.resources.memory = 8g`, but user u allows at most 4g | to allow it, set `sandbox.resources.memory` in your own config; `ralph config path` shows where it is",
@@ -456,16 +467,16 @@ mod tests {
         );
         check(&[project("[git]\nname = \"a\\nb\"")], "git.name", &format!("project p: `git.name` {problem}"));
         check(&[project("[git]\nemail = 'a> <b'")], "git.email", &format!("project p: `git.email` {problem}"));
-        let sound = TaskAsk { memory_gib: Some(f64::NAN), ..TaskAsk::default() };
+        let sound = TaskOptions { memory_gib: Some(f64::NAN), ..TaskOptions::default() };
         assert_eq!(
             sound.layer("t.md").expect_err("no amount").to_string(),
             "task t.md: `sandbox_resources.memory_gib` is not an amount of gibibytes"
         );
     }
 
-    fn budget_layer(cost: Option<u64>, iterations: Option<u32>) -> Values {
-        let mut values = Values::default();
-        values.budget.max_cost_usd = cost.map(Micros);
+    fn budget_layer(cost: Option<u64>, iterations: Option<u32>) -> ConfigValues {
+        let mut values = ConfigValues::default();
+        values.budget.max_cost_usd = cost.map(MicroUsd);
         values.budget.max_iterations = iterations;
         values
     }
@@ -478,12 +489,12 @@ mod tests {
             task in (proptest::option::of(0..100u64), proptest::option::of(0..100u32)),
         ) {
             let layers = [
-                Layer { origin: Origin::User("u".into()), values: budget_layer(Some(cap.0), Some(cap.1)) },
-                Layer { origin: Origin::Project("p".into()), values: budget_layer(project.0, project.1) },
-                Layer { origin: Origin::Task("t".into()), values: budget_layer(task.0, task.1) },
+                ConfigLayer { origin: ConfigOrigin::User("u".into()), values: budget_layer(Some(cap.0), Some(cap.1)) },
+                ConfigLayer { origin: ConfigOrigin::Project("p".into()), values: budget_layer(project.0, project.1) },
+                ConfigLayer { origin: ConfigOrigin::Task("t".into()), values: budget_layer(task.0, task.1) },
             ];
-            if let Ok(config) = resolve(&layers, Backend::Embedded) {
-                prop_assert!(config.budget.max_cost.value <= Micros(cap.0));
+            if let Ok(config) = resolve(&layers, BackendKind::Embedded) {
+                prop_assert!(config.budget.max_cost.value <= MicroUsd(cap.0));
                 prop_assert!(config.budget.max_iterations.value <= cap.1);
             }
         }

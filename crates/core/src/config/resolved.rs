@@ -2,45 +2,45 @@
 
 use serde::Serialize;
 
-use super::origin::Resolved;
-use super::units::{Backend, Cpus, Enforcement, Size, Toolchains};
-use crate::gutter::Rung;
-use crate::money::Micros;
-use crate::policy::{Mode, Policy, Rule};
+use super::origin::ResolvedValue;
+use super::units::{BackendKind, ByteSize, CpuCount, NetworkEnforcement, ToolchainSelection};
+use crate::gutter::LadderRung;
+use crate::money::MicroUsd;
+use crate::policy::{Policy, PolicyMode, PolicyRule};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Config {
-    pub sandbox: Sandbox,
-    pub budget: Budget,
-    pub model: Models,
-    pub git: Git,
-    pub lint: Lint,
-    pub check: Check,
-    pub agent: Agent,
-    pub run: Run,
-    pub egress: Egress,
+    pub sandbox: SandboxConfig,
+    pub budget: BudgetConfig,
+    pub model: ModelConfig,
+    pub git: GitConfig,
+    pub lint: LintConfig,
+    pub check: CheckConfig,
+    pub agent: AgentConfig,
+    pub run: RunConfig,
+    pub egress: EgressConfig,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Sandbox {
-    pub backend: Resolved<Backend>,
-    pub image: Resolved<Option<String>>,
-    pub reuse_container: Resolved<bool>,
-    pub use_local_image: Resolved<bool>,
-    pub toolchains: Resolved<Toolchains>,
-    pub network: Network,
-    pub resources: Resources,
+pub struct SandboxConfig {
+    pub backend: ResolvedValue<BackendKind>,
+    pub image: ResolvedValue<Option<String>>,
+    pub reuse_container: ResolvedValue<bool>,
+    pub use_local_image: ResolvedValue<bool>,
+    pub toolchains: ResolvedValue<ToolchainSelection>,
+    pub network: NetworkConfig,
+    pub resources: ResourceConfig,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Network {
-    pub policy: Resolved<Mode>,
-    pub allowed: Resolved<Vec<Rule>>,
-    pub denied: Resolved<Vec<Rule>>,
-    pub enforcement: Resolved<Enforcement>,
+pub struct NetworkConfig {
+    pub policy: ResolvedValue<PolicyMode>,
+    pub allowed: ResolvedValue<Vec<PolicyRule>>,
+    pub denied: ResolvedValue<Vec<PolicyRule>>,
+    pub enforcement: ResolvedValue<NetworkEnforcement>,
 }
 
-impl Network {
+impl NetworkConfig {
     /// Returns the policy the proxy holds a sandbox to.
     pub fn policy(&self) -> Policy {
         Policy { mode: self.policy.value, allow: self.allowed.value.clone(), deny: self.denied.value.clone() }
@@ -49,68 +49,68 @@ impl Network {
 
 /// `None` leaves it to the backend.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Resources {
-    pub memory: Resolved<Option<Size>>,
-    pub cpus: Resolved<Option<Cpus>>,
-    pub disk: Resolved<Option<Size>>,
-    pub pids: Resolved<u32>,
-    pub timeout_minutes: Resolved<u32>,
+pub struct ResourceConfig {
+    pub memory: ResolvedValue<Option<ByteSize>>,
+    pub cpus: ResolvedValue<Option<CpuCount>>,
+    pub disk: ResolvedValue<Option<ByteSize>>,
+    pub pids: ResolvedValue<u32>,
+    pub timeout_minutes: ResolvedValue<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Budget {
-    pub max_cost: Resolved<Micros>,
-    pub max_iterations: Resolved<u32>,
-    pub max_wall_time_minutes: Resolved<u32>,
+pub struct BudgetConfig {
+    pub max_cost: ResolvedValue<MicroUsd>,
+    pub max_iterations: ResolvedValue<u32>,
+    pub max_wall_time_minutes: ResolvedValue<u32>,
     /// `None` is no cap of its own.
-    pub max_tokens: Resolved<Option<u64>>,
-    pub max_consecutive_gutter: Resolved<u32>,
+    pub max_tokens: ResolvedValue<Option<u64>>,
+    pub max_consecutive_gutter: ResolvedValue<u32>,
 }
 
 /// Names of model profiles.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Models {
-    pub default: Resolved<String>,
+pub struct ModelConfig {
+    pub default: ResolvedValue<String>,
     /// `None`: a run that goes in circles keeps its profile.
-    pub fallback: Resolved<Option<String>>,
+    pub fallback: ResolvedValue<Option<String>>,
     /// `None`: the diagnosis is made by the fallback, else by the run's own profile.
-    pub doctor: Resolved<Option<String>>,
+    pub doctor: ResolvedValue<Option<String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Git {
-    pub name: Resolved<String>,
-    pub email: Resolved<String>,
+pub struct GitConfig {
+    pub name: ResolvedValue<String>,
+    pub email: ResolvedValue<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Lint {
-    pub min_checkboxes: Resolved<u32>,
+pub struct LintConfig {
+    pub min_checkboxes: ResolvedValue<u32>,
 }
 
 /// How agents are run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Agent {
+pub struct AgentConfig {
     /// The command line of the agent `custom`; only the user's own files count.
-    pub command: Resolved<Vec<String>>,
-    pub session_s: Resolved<u32>,
-    pub idle_s: Resolved<u32>,
-    pub grace_s: Resolved<u32>,
+    pub command: ResolvedValue<Vec<String>>,
+    pub session_s: ResolvedValue<u32>,
+    pub idle_s: ResolvedValue<u32>,
+    pub grace_s: ResolvedValue<u32>,
 }
 
 /// How runs go on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Run {
-    pub ladder: Resolved<Vec<Rung>>,
+pub struct RunConfig {
+    pub ladder: ResolvedValue<Vec<LadderRung>>,
 }
 
 /// What is noticed about what leaves.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Egress {
-    pub alarm_after: Resolved<Size>,
+pub struct EgressConfig {
+    pub alarm_after: ResolvedValue<ByteSize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Check {
-    pub timeout_s: Resolved<u32>,
+pub struct CheckConfig {
+    pub timeout_s: ResolvedValue<u32>,
 }

@@ -2,21 +2,21 @@
 
 use serde::Serialize;
 
-use super::origin::{Origin, Resolved};
+use super::origin::{ConfigOrigin, ResolvedValue};
 use super::resolved::Config;
-use super::values::Values;
+use super::values::ConfigValues;
 
 /// One line of `config show`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct ConfigRow {
     pub key: &'static str,
     /// As the file would say it, without quotes; `-` where nothing is set.
     pub value: String,
-    pub origin: Origin,
+    pub origin: ConfigOrigin,
 }
 
 /// Lists every option with its value and origin, in the order of the file.
-pub fn rows(config: &Config) -> Vec<Row> {
+pub fn rows(config: &Config) -> Vec<ConfigRow> {
     let Config { sandbox, budget, model, git, lint, check, agent, run, egress } = config;
     let (network, resources) = (&sandbox.network, &sandbox.resources);
     vec![
@@ -34,7 +34,7 @@ pub fn rows(config: &Config) -> Vec<Row> {
         optional("sandbox.resources.disk", &resources.disk),
         row("sandbox.resources.pids", &resources.pids),
         row("sandbox.resources.timeout_minutes", &resources.timeout_minutes),
-        Row {
+        ConfigRow {
             key: "budget.max_cost_usd",
             value: budget.max_cost.value.as_usd().to_string(),
             origin: budget.max_cost.origin.clone(),
@@ -62,20 +62,20 @@ pub fn rows(config: &Config) -> Vec<Row> {
 /// Returns the JSON Schema of `config.toml`.
 pub fn schema() -> serde_json::Value {
     let generator = schemars::generate::SchemaSettings::draft2020_12().into_generator();
-    generator.into_root_schema_for::<Values>().to_value()
+    generator.into_root_schema_for::<ConfigValues>().to_value()
 }
 
-fn row<T: ToString>(key: &'static str, resolved: &Resolved<T>) -> Row {
-    Row { key, value: resolved.value.to_string(), origin: resolved.origin.clone() }
+fn row<T: ToString>(key: &'static str, resolved: &ResolvedValue<T>) -> ConfigRow {
+    ConfigRow { key, value: resolved.value.to_string(), origin: resolved.origin.clone() }
 }
 
-fn optional<T: ToString>(key: &'static str, resolved: &Resolved<Option<T>>) -> Row {
+fn optional<T: ToString>(key: &'static str, resolved: &ResolvedValue<Option<T>>) -> ConfigRow {
     let value = resolved.value.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-    Row { key, value, origin: resolved.origin.clone() }
+    ConfigRow { key, value, origin: resolved.origin.clone() }
 }
 
-fn list<T: ToString>(key: &'static str, resolved: &Resolved<Vec<T>>) -> Row {
+fn list<T: ToString>(key: &'static str, resolved: &ResolvedValue<Vec<T>>) -> ConfigRow {
     let items: Vec<String> = resolved.value.iter().map(ToString::to_string).collect();
     let value = if items.is_empty() { "-".to_owned() } else { items.join(", ") };
-    Row { key, value, origin: resolved.origin.clone() }
+    ConfigRow { key, value, origin: resolved.origin.clone() }
 }

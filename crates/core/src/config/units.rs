@@ -12,7 +12,8 @@ use crate::text;
 /// Where sandboxes run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Backend {
+#[schemars(rename = "Backend")]
+pub enum BackendKind {
     Embedded,
     Docker,
     Microvm,
@@ -21,7 +22,7 @@ pub enum Backend {
     Local,
 }
 
-impl Backend {
+impl BackendKind {
     pub const ALL: [Self; 6] = [Self::Embedded, Self::Docker, Self::Microvm, Self::Tart, Self::Daytona, Self::Local];
 
     pub fn as_str(self) -> &'static str {
@@ -45,7 +46,7 @@ impl Backend {
     }
 }
 
-impl fmt::Display for Backend {
+impl fmt::Display for BackendKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -62,16 +63,16 @@ impl UnknownBackend {
     pub fn hint(&self) -> Option<String> {
         Some(match self.meant {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("the backends are {}", Backend::ALL.map(Backend::as_str).join(", ")),
+            None => format!("the backends are {}", BackendKind::ALL.map(BackendKind::as_str).join(", ")),
         })
     }
 }
 
-impl FromStr for Backend {
+impl FromStr for BackendKind {
     type Err = UnknownBackend;
     fn from_str(name: &str) -> Result<Self, UnknownBackend> {
         Self::ALL.into_iter().find(|backend| backend.as_str() == name).ok_or_else(|| UnknownBackend {
-            name: text::plain(text::first_line(name, 40)),
+            name: text::strip_control(text::first_line(name, 40)),
             meant: text::did_you_mean(name, Self::ALL.map(Self::as_str)),
         })
     }
@@ -80,7 +81,8 @@ impl FromStr for Backend {
 /// How a backend keeps a sandbox to the proxy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Enforcement {
+#[schemars(rename = "Enforcement")]
+pub enum NetworkEnforcement {
     /// The proxy is the only neighbour the sandbox has.
     #[default]
     Proxy,
@@ -88,7 +90,7 @@ pub enum Enforcement {
     Iptables,
 }
 
-impl fmt::Display for Enforcement {
+impl fmt::Display for NetworkEnforcement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Proxy => "proxy",
@@ -99,7 +101,7 @@ impl fmt::Display for Enforcement {
 
 /// Which toolchains of the user's home a sandbox may see, read-only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Toolchains {
+pub enum ToolchainSelection {
     /// Those that are found.
     #[default]
     Auto,
@@ -108,7 +110,7 @@ pub enum Toolchains {
     Only(Vec<String>),
 }
 
-impl Toolchains {
+impl ToolchainSelection {
     /// Says whether this shows something that `limit` does not.
     pub fn is_wider_than(&self, limit: &Self) -> bool {
         match (self, limit) {
@@ -120,7 +122,7 @@ impl Toolchains {
     }
 }
 
-impl fmt::Display for Toolchains {
+impl fmt::Display for ToolchainSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
@@ -130,7 +132,7 @@ impl fmt::Display for Toolchains {
     }
 }
 
-impl Serialize for Toolchains {
+impl Serialize for ToolchainSelection {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Only(names) => names.serialize(serializer),
@@ -139,22 +141,22 @@ impl Serialize for Toolchains {
     }
 }
 
-impl<'de> Deserialize<'de> for Toolchains {
+impl<'de> Deserialize<'de> for ToolchainSelection {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Words;
-        impl<'de> Visitor<'de> for Words {
-            type Value = Toolchains;
+        struct ToolchainSelectionVisitor;
+        impl<'de> Visitor<'de> for ToolchainSelectionVisitor {
+            type Value = ToolchainSelection;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("\"auto\", \"none\" or a list of names")
             }
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<Toolchains, E> {
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<ToolchainSelection, E> {
                 match word {
-                    "auto" => Ok(Toolchains::Auto),
-                    "none" => Ok(Toolchains::None),
+                    "auto" => Ok(ToolchainSelection::Auto),
+                    "none" => Ok(ToolchainSelection::None),
                     other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
                 }
             }
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Toolchains, A::Error> {
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<ToolchainSelection, A::Error> {
                 let mut names = Vec::new();
                 while let Some(name) = list.next_element::<String>()? {
                     // A name becomes part of a path on the host.
@@ -163,16 +165,16 @@ impl<'de> Deserialize<'de> for Toolchains {
                     }
                     names.push(name);
                 }
-                Ok(Toolchains::Only(names))
+                Ok(ToolchainSelection::Only(names))
             }
         }
-        deserializer.deserialize_any(Words)
+        deserializer.deserialize_any(ToolchainSelectionVisitor)
     }
 }
 
 /// A text that is not the measure it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotAUnit {
+pub enum InvalidUnit {
     #[error("a size is a number with a unit, like \"512m\" or \"8g\"")]
     Size,
     #[error("a number of processors is more than 0 and at most 1024, like \"4\" or \"0.5\"")]
@@ -182,11 +184,11 @@ pub enum NotAUnit {
 /// A number of bytes, written `512m` or `8g`. Units are binary, as container tools read them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Size(u64);
+pub struct ByteSize(u64);
 
 const UNITS: [(char, u32); 4] = [('t', 40), ('g', 30), ('m', 20), ('k', 10)];
 
-impl Size {
+impl ByteSize {
     pub fn bytes(self) -> u64 {
         self.0
     }
@@ -205,35 +207,35 @@ impl Size {
     }
 }
 
-impl FromStr for Size {
-    type Err = NotAUnit;
-    fn from_str(text: &str) -> Result<Self, NotAUnit> {
+impl FromStr for ByteSize {
+    type Err = InvalidUnit;
+    fn from_str(text: &str) -> Result<Self, InvalidUnit> {
         let lower = text.trim().to_ascii_lowercase();
         let short = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
-        let (unit, shift) = UNITS.into_iter().find(|(unit, _)| short.ends_with(*unit)).ok_or(NotAUnit::Size)?;
+        let (unit, shift) = UNITS.into_iter().find(|(unit, _)| short.ends_with(*unit)).ok_or(InvalidUnit::Size)?;
         let digits = short.strip_suffix(unit).unwrap_or("").trim_end();
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(NotAUnit::Size);
+            return Err(InvalidUnit::Size);
         }
-        let number: u64 = digits.parse().map_err(|_| NotAUnit::Size)?;
-        number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).map(Self).ok_or(NotAUnit::Size)
+        let number: u64 = digits.parse().map_err(|_| InvalidUnit::Size)?;
+        number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).map(Self).ok_or(InvalidUnit::Size)
     }
 }
 
-impl TryFrom<String> for Size {
-    type Error = NotAUnit;
-    fn try_from(text: String) -> Result<Self, NotAUnit> {
+impl TryFrom<String> for ByteSize {
+    type Error = InvalidUnit;
+    fn try_from(text: String) -> Result<Self, InvalidUnit> {
         text.parse()
     }
 }
 
-impl From<Size> for String {
-    fn from(size: Size) -> Self {
+impl From<ByteSize> for String {
+    fn from(size: ByteSize) -> Self {
         size.to_string()
     }
 }
 
-impl fmt::Display for Size {
+impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match UNITS.into_iter().find(|(_, shift)| self.0.is_multiple_of(1 << shift)) {
             Some((unit, shift)) => write!(f, "{}{unit}", self.0 >> shift),
@@ -246,65 +248,65 @@ impl fmt::Display for Size {
 /// A number of processors in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(into = "String")]
-pub struct Cpus(u32);
+pub struct CpuCount(u32);
 
-impl Cpus {
+impl CpuCount {
     pub fn millis(self) -> u32 {
         self.0
     }
 
-    pub fn new(cpus: f64) -> Result<Self, NotAUnit> {
+    pub fn new(cpus: f64) -> Result<Self, InvalidUnit> {
         let millis = (cpus * 1000.0).round();
         if !(1.0..=1_024_000.0).contains(&millis) {
-            return Err(NotAUnit::Cpus);
+            return Err(InvalidUnit::Cpus);
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was checked")]
         Ok(Self(millis as u32))
     }
 }
 
-impl FromStr for Cpus {
-    type Err = NotAUnit;
-    fn from_str(text: &str) -> Result<Self, NotAUnit> {
-        text.trim().parse().map_err(|_| NotAUnit::Cpus).and_then(Self::new)
+impl FromStr for CpuCount {
+    type Err = InvalidUnit;
+    fn from_str(text: &str) -> Result<Self, InvalidUnit> {
+        text.trim().parse().map_err(|_| InvalidUnit::Cpus).and_then(Self::new)
     }
 }
 
-impl From<Cpus> for String {
-    fn from(cpus: Cpus) -> Self {
+impl From<CpuCount> for String {
+    fn from(cpus: CpuCount) -> Self {
         cpus.to_string()
     }
 }
 
-impl fmt::Display for Cpus {
+impl fmt::Display for CpuCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", f64::from(self.0) / 1000.0)
     }
 }
 
 /// `cpus = "4"` as in container tools; a plain number is what people try first, so it works too.
-impl<'de> Deserialize<'de> for Cpus {
+impl<'de> Deserialize<'de> for CpuCount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Number;
-        impl Visitor<'_> for Number {
-            type Value = Cpus;
+        struct CpuCountVisitor;
+        impl Visitor<'_> for CpuCountVisitor {
+            type Value = CpuCount;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number of processors")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Cpus, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<CpuCount, E> {
                 text.parse().map_err(E::custom)
             }
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Cpus, E> {
-                Cpus::new(number as f64).map_err(E::custom)
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<CpuCount, E> {
+                CpuCount::new(number as f64).map_err(E::custom)
             }
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Cpus, E> {
-                Cpus::new(number as f64).map_err(E::custom)
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<CpuCount, E> {
+                CpuCount::new(number as f64).map_err(E::custom)
             }
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Cpus, E> {
-                Cpus::new(number).map_err(E::custom)
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<CpuCount, E> {
+                CpuCount::new(number).map_err(E::custom)
             }
         }
-        deserializer.deserialize_any(Number)
+        deserializer.deserialize_any(CpuCountVisitor)
     }
 }
 
@@ -330,11 +332,11 @@ mod tests {
             ("99999999999999999999g", None),
             ("17179869184g", None),
         ] {
-            assert_eq!(text.parse::<Size>().ok().map(|size| size.to_string()).as_deref(), want, "{text}");
+            assert_eq!(text.parse::<ByteSize>().ok().map(|size| size.to_string()).as_deref(), want, "{text}");
         }
-        assert_eq!(Size::gib(1.5).map(|size| size.to_string()).as_deref(), Some("1536m"));
+        assert_eq!(ByteSize::gib(1.5).map(|size| size.to_string()).as_deref(), Some("1536m"));
         for gib in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert_eq!(Size::gib(gib), None);
+            assert_eq!(ByteSize::gib(gib), None);
         }
     }
 
@@ -343,31 +345,31 @@ mod tests {
         for (text, want) in
             [("4", Some(4000)), ("0.5", Some(500)), ("0", None), ("-1", None), ("NaN", None), ("2000", None)]
         {
-            assert_eq!(text.parse::<Cpus>().ok().map(Cpus::millis), want, "{text}");
+            assert_eq!(text.parse::<CpuCount>().ok().map(CpuCount::millis), want, "{text}");
         }
     }
 
     #[test]
     fn backends() {
-        for backend in Backend::ALL {
+        for backend in BackendKind::ALL {
             assert_eq!(backend.to_string().parse(), Ok(backend));
         }
-        let hint = |name: &str| name.parse::<Backend>().expect_err("unknown").hint().expect("a hint");
+        let hint = |name: &str| name.parse::<BackendKind>().expect_err("unknown").hint().expect("a hint");
         assert_eq!(hint("dokcer"), "did you mean `docker`?");
         assert_eq!(hint("zzz"), "the backends are embedded, docker, microvm, tart, daytona, local");
     }
 
     #[test]
     fn toolchains_are_ordered() {
-        let only = |names: &[&str]| Toolchains::Only(names.iter().map(|name| (*name).to_owned()).collect());
+        let only = |names: &[&str]| ToolchainSelection::Only(names.iter().map(|name| (*name).to_owned()).collect());
         for (ask, limit, want) in [
-            (Toolchains::Auto, Toolchains::Auto, false),
-            (Toolchains::Auto, Toolchains::None, true),
-            (Toolchains::None, Toolchains::None, false),
-            (only(&["go"]), Toolchains::Auto, false),
+            (ToolchainSelection::Auto, ToolchainSelection::Auto, false),
+            (ToolchainSelection::Auto, ToolchainSelection::None, true),
+            (ToolchainSelection::None, ToolchainSelection::None, false),
+            (only(&["go"]), ToolchainSelection::Auto, false),
             (only(&["go"]), only(&["go", "cargo"]), false),
             (only(&["nvm"]), only(&["go"]), true),
-            (only(&[]), Toolchains::None, false),
+            (only(&[]), ToolchainSelection::None, false),
         ] {
             assert_eq!(ask.is_wider_than(&limit), want, "{ask} over {limit}");
         }
@@ -376,10 +378,10 @@ mod tests {
     proptest! {
         #[test]
         fn sizes_round_trip(text in "\\PC{0,12}|[0-9]{1,20}[kmgt]i?b?") {
-            if let Ok(size) = text.parse::<Size>() {
+            if let Ok(size) = text.parse::<ByteSize>() {
                 prop_assert_eq!(size.to_string().parse(), Ok(size));
             }
-            let _ = text.parse::<Cpus>();
+            let _ = text.parse::<CpuCount>();
         }
     }
 }

@@ -4,15 +4,16 @@ use schemars::JsonSchema;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 
-use super::units::{Backend, Cpus, Enforcement, Size, Toolchains};
-use crate::gutter::{RUNGS, Rung};
-use crate::money::Micros;
-use crate::policy::{self, Mode, Rule};
+use super::units::{BackendKind, ByteSize, CpuCount, NetworkEnforcement, ToolchainSelection};
+use crate::gutter::{LadderRung, MAX_RUNGS};
+use crate::money::MicroUsd;
+use crate::policy::{self, PolicyMode, PolicyRule};
 
 /// What one layer says. Budgets, resources and timeouts in a file are caps for everything below it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Values {
+#[schemars(rename = "Values")]
+pub struct ConfigValues {
     pub sandbox: SandboxValues,
     pub budget: BudgetValues,
     pub model: ModelValues,
@@ -28,7 +29,7 @@ pub struct Values {
 #[serde(deny_unknown_fields, default)]
 pub struct SandboxValues {
     /// Where sandboxes run.
-    pub backend: Option<Backend>,
+    pub backend: Option<BackendKind>,
     /// Image the sandbox is made from, instead of the backend's own.
     pub image: Option<String>,
     /// Keep a container between runs of the same branch.
@@ -37,7 +38,7 @@ pub struct SandboxValues {
     pub use_local_image: Option<bool>,
     /// Toolchains of the home folder that the sandbox may see, read-only: "auto", "none" or names.
     #[schemars(with = "Option<serde_json::Value>")]
-    pub toolchains: Option<Toolchains>,
+    pub toolchains: Option<ToolchainSelection>,
     pub network: NetworkValues,
     pub resources: ResourceValues,
 }
@@ -46,17 +47,17 @@ pub struct SandboxValues {
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkValues {
     /// What happens to hosts that no rule names.
-    pub policy: Option<Mode>,
+    pub policy: Option<PolicyMode>,
     /// Hosts, `*.suffix`, `host:port`, `METHOD host/path` and preset names that may be reached.
     #[serde(deserialize_with = "rules")]
     #[schemars(with = "Option<Vec<String>>")]
-    pub allowed: Option<Vec<Rule>>,
+    pub allowed: Option<Vec<PolicyRule>>,
     /// The same forms; these win over `allowed`.
     #[serde(deserialize_with = "rules")]
     #[schemars(with = "Option<Vec<String>>")]
-    pub denied: Option<Vec<Rule>>,
+    pub denied: Option<Vec<PolicyRule>>,
     /// How the docker backend keeps a sandbox to the proxy.
-    pub enforcement: Option<Enforcement>,
+    pub enforcement: Option<NetworkEnforcement>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -64,13 +65,13 @@ pub struct NetworkValues {
 pub struct ResourceValues {
     /// Memory, like "8g".
     #[schemars(with = "Option<String>")]
-    pub memory: Option<Size>,
+    pub memory: Option<ByteSize>,
     /// Processors, like "4" or "0.5".
     #[schemars(with = "Option<String>")]
-    pub cpus: Option<Cpus>,
+    pub cpus: Option<CpuCount>,
     /// Disk, like "20g".
     #[schemars(with = "Option<String>")]
-    pub disk: Option<Size>,
+    pub disk: Option<ByteSize>,
     /// Processes at the same time.
     pub pids: Option<u32>,
     /// Longest life of one command, in minutes.
@@ -83,7 +84,7 @@ pub struct BudgetValues {
     /// Most dollars one run may spend.
     #[serde(deserialize_with = "usd")]
     #[schemars(with = "Option<f64>")]
-    pub max_cost_usd: Option<Micros>,
+    pub max_cost_usd: Option<MicroUsd>,
     pub max_iterations: Option<u32>,
     pub max_wall_time_minutes: Option<u32>,
     /// Most tokens of one run, all classes together.
@@ -144,7 +145,7 @@ pub struct AgentValues {
 pub struct RunValues {
     /// What is tried when a run goes in circles, one rung for each verdict in a row.
     #[serde(deserialize_with = "ladder")]
-    pub ladder: Option<Vec<Rung>>,
+    pub ladder: Option<Vec<LadderRung>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -152,7 +153,7 @@ pub struct RunValues {
 pub struct EgressValues {
     /// A run that has sent out more than this, like "64m", raises an alarm, once; calls of models are not counted.
     #[schemars(with = "Option<String>")]
-    pub alarm_after: Option<Size>,
+    pub alarm_after: Option<ByteSize>,
 }
 
 /// Every key of the file, sections spelled out: what `config show` lists and "did you mean" chooses from.
@@ -191,29 +192,29 @@ pub(super) const KEYS: [&str; 32] = [
     "egress.alarm_after",
 ];
 
-fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Rule>>, D::Error> {
+fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<PolicyRule>>, D::Error> {
     let Some(entries) = Option::<Vec<String>>::deserialize(deserializer)? else { return Ok(None) };
-    let policy = policy::Policy::parse(Mode::Allowlist, &entries, &[]).map_err(|error| match error.hint() {
+    let policy = policy::Policy::parse(PolicyMode::Allowlist, &entries, &[]).map_err(|error| match error.hint() {
         Some(hint) => D::Error::custom(format_args!("{error} ({hint})")),
         None => D::Error::custom(error),
     })?;
     Ok(Some(policy.allow))
 }
 
-fn ladder<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Rung>>, D::Error> {
-    let Some(rungs) = Option::<Vec<Rung>>::deserialize(deserializer)? else { return Ok(None) };
-    if rungs.is_empty() || rungs.len() > RUNGS {
-        return Err(D::Error::custom(format_args!("a ladder has 1 to {RUNGS} rungs")));
+fn ladder<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<LadderRung>>, D::Error> {
+    let Some(rungs) = Option::<Vec<LadderRung>>::deserialize(deserializer)? else { return Ok(None) };
+    if rungs.is_empty() || rungs.len() > MAX_RUNGS {
+        return Err(D::Error::custom(format_args!("a ladder has 1 to {MAX_RUNGS} rungs")));
     }
     Ok(Some(rungs))
 }
 
-fn usd<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Micros>, D::Error> {
+fn usd<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MicroUsd>, D::Error> {
     let Some(usd) = Option::<f64>::deserialize(deserializer)? else { return Ok(None) };
     dollars(usd).map(Some).ok_or_else(|| D::Error::custom("dollars are a number, zero or more"))
 }
 
 /// Reads dollars as a person writes them; `None` for what is no amount.
-pub(super) fn dollars(usd: f64) -> Option<Micros> {
-    (0.0..=1e9).contains(&usd).then(|| Micros::from_usd(usd))
+pub(super) fn dollars(usd: f64) -> Option<MicroUsd> {
+    (0.0..=1e9).contains(&usd).then(|| MicroUsd::from_usd(usd))
 }

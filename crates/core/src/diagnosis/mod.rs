@@ -2,19 +2,19 @@
 //!
 //! All of it is judgement over texts. Who asks the doctor, pays for it and writes its report down is the engine.
 
-mod book;
-mod fold;
 mod progress;
 mod proposal;
+mod proposal_list;
 mod question;
 mod reply;
 mod report;
 mod revise;
+mod task_edit;
 
-pub use book::{Book, Numbered};
-pub use progress::{ANSWERS, Diagnoses, Doing, LOST, Under};
+pub use progress::{DiagnosisProgress, DiagnosisStep, MAX_INVALID_ANSWERS, MAX_LOST_CALLS, OpenDiagnosis};
 pub use proposal::{Proposal, proposals};
-pub use question::{Facts, Past, WHOLE_BYTES, question};
-pub use reply::{Diagnosis, Guardrail, Invalid, MAX_GUARDRAILS, Suggestion, parse, schema};
-pub use report::{nothing, report};
-pub use revise::{Refusal, Revised, Who, patched, revise};
+pub use proposal_list::{NumberedProposal, ProposalList};
+pub use question::{DiagnosisFacts, MAX_QUESTION_BYTES, PastIteration, question};
+pub use reply::{Diagnosis, Guardrail, InvalidDiagnosis, MAX_GUARDRAILS, ProfileSuggestion, parse, schema};
+pub use report::{failure_report, report};
+pub use revise::{RevisedTask, RevisionRefusal, RevisionStrictness, apply_task_diff, revise};

@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::event::Answer;
+use crate::event::ModelCallOutcome;
 
 /// How often a doctor may answer with something invalid: once, and once more when told what was wrong.
-pub const ANSWERS: usize = 2;
+pub const MAX_INVALID_ANSWERS: usize = 2;
 
 /// After so many lost calls a diagnosis is given up: it is worth something, but not any price.
-pub const LOST: u32 = 3;
+pub const MAX_LOST_CALLS: u32 = 3;
 
 /// All that is known of a run's diagnoses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Diagnoses {
+pub struct DiagnosisProgress {
     /// The one that is wanted and not written yet.
-    pub under: Option<Under>,
+    pub under: Option<OpenDiagnosis>,
     /// How many were written, and after which iteration the last one.
     pub written: u32,
     pub after: Option<u32>,
@@ -32,7 +32,7 @@ pub struct Diagnoses {
 
 /// A diagnosis under way.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Under {
+pub struct OpenDiagnosis {
     /// Calls made so far, lost ones included.
     pub calls: u32,
     /// Why each answer so far was not valid.
@@ -43,7 +43,7 @@ pub struct Under {
 
 /// The next step of a diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Doing {
+pub enum DiagnosisStep {
     /// Ask the doctor; `reask` names what was wrong with its last answer.
     Call { call: u32, reask: Option<String> },
     /// Write down the answer of this call.
@@ -52,55 +52,55 @@ pub enum Doing {
     GiveUp { why: String },
 }
 
-impl Under {
+impl OpenDiagnosis {
     /// Returns what comes next.
-    pub fn doing(&self) -> Doing {
+    pub fn next_step(&self) -> DiagnosisStep {
         let lost = self.calls.saturating_sub(u32::try_from(self.invalid.len()).unwrap_or(u32::MAX));
         if self.answered {
-            Doing::Write { call: self.calls.saturating_sub(1) }
-        } else if self.invalid.len() >= ANSWERS {
+            DiagnosisStep::Write { call: self.calls.saturating_sub(1) }
+        } else if self.invalid.len() >= MAX_INVALID_ANSWERS {
             let error = self.invalid.last().map_or("", String::as_str);
-            Doing::GiveUp { why: format!("the doctor gave no valid answer: {error}") }
-        } else if lost >= LOST {
-            Doing::GiveUp { why: format!("{lost} calls to the doctor were lost") }
+            DiagnosisStep::GiveUp { why: format!("the doctor gave no valid answer: {error}") }
+        } else if lost >= MAX_LOST_CALLS {
+            DiagnosisStep::GiveUp { why: format!("{lost} calls to the doctor were lost") }
         } else {
-            Doing::Call { call: self.calls, reask: self.invalid.last().cloned() }
+            DiagnosisStep::Call { call: self.calls, reask: self.invalid.last().cloned() }
         }
     }
 
-    fn called(&mut self, answer: &Answer) {
+    fn record_call(&mut self, answer: &ModelCallOutcome) {
         self.calls = self.calls.saturating_add(1);
         match answer {
-            Answer::Diagnosis { .. } => self.answered = true,
-            Answer::Invalid { error } => self.invalid.push(error.clone()),
-            Answer::Actions { .. } | Answer::Lost | Answer::Through { .. } => (),
+            ModelCallOutcome::Diagnosis { .. } => self.answered = true,
+            ModelCallOutcome::Invalid { error } => self.invalid.push(error.clone()),
+            ModelCallOutcome::Actions { .. } | ModelCallOutcome::Lost | ModelCallOutcome::Through { .. } => (),
         }
     }
 }
 
-impl Diagnoses {
+impl DiagnosisProgress {
     /// Takes note that one is wanted; a second wish while one is under way is the same wish.
-    pub fn want(&mut self) {
+    pub fn request(&mut self) {
         self.under.get_or_insert_default();
     }
 
     /// Takes note of a call outside an iteration: the doctor's, or one of an agent's that was charged late.
-    pub fn called(&mut self, answer: &Answer) {
-        if matches!(answer, Answer::Through { .. }) {
+    pub fn record_call(&mut self, answer: &ModelCallOutcome) {
+        if matches!(answer, ModelCallOutcome::Through { .. }) {
             return;
         }
-        self.under.get_or_insert_default().called(answer);
+        self.under.get_or_insert_default().record_call(answer);
     }
 
     /// Takes note of a diagnosis that was written, and of what is carried out without asking: nothing, these numbers, or,
     /// where an older run names none, its signs, which are the first `guardrails` proposals.
-    pub fn written(&mut self, after: u32, proposals: u32, guardrails: u32, unasked: Option<&Vec<u32>>) {
+    pub fn record_written(&mut self, after: u32, proposals: u32, guardrails: u32, unasked: Option<&Vec<u32>>) {
         self.under = None;
         self.written = self.written.saturating_add(1);
         self.after = Some(after);
-        let first = self.first();
+        let first = self.next_number();
         self.proposals = self.proposals.saturating_add(proposals);
-        let made = first..self.first();
+        let made = first..self.next_number();
         if !made.is_empty() {
             self.starts.push(first);
         }
@@ -111,19 +111,19 @@ impl Diagnoses {
         }
     }
 
-    pub fn applied(&mut self, number: u32) {
+    pub fn record_applied(&mut self, number: u32) {
         self.applied.insert(number);
         self.due.remove(&number);
     }
 
     /// Returns the number the next proposal gets.
-    pub fn first(&self) -> u32 {
+    pub fn next_number(&self) -> u32 {
         self.proposals.saturating_add(1)
     }
 
     /// Returns the proposals nobody has carried out yet, those of the newest diagnosis first.
-    pub fn open(&self) -> impl Iterator<Item = u32> + '_ {
-        let mut end = self.first();
+    pub fn open_proposals(&self) -> impl Iterator<Item = u32> + '_ {
+        let mut end = self.next_number();
         let of_one = self.starts.iter().rev().flat_map(move |start| *start..std::mem::replace(&mut end, *start));
         of_one.filter(|number| !self.applied.contains(number))
     }
@@ -134,46 +134,46 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(answers: &[&str], want: &Doing) {
-        let mut diagnoses = Diagnoses::default();
-        diagnoses.want();
+    fn check(answers: &[&str], want: &DiagnosisStep) {
+        let mut diagnoses = DiagnosisProgress::default();
+        diagnoses.request();
         for answer in answers {
-            diagnoses.called(&match *answer {
-                "lost" => Answer::Lost,
-                "good" => Answer::Diagnosis { proposals: 1, response: String::new() },
-                error => Answer::Invalid { error: error.to_owned() },
+            diagnoses.record_call(&match *answer {
+                "lost" => ModelCallOutcome::Lost,
+                "good" => ModelCallOutcome::Diagnosis { proposals: 1, response: String::new() },
+                error => ModelCallOutcome::Invalid { error: error.to_owned() },
             });
         }
-        assert_eq!(diagnoses.under.unwrap().doing(), *want, "{answers:?}");
+        assert_eq!(diagnoses.under.unwrap().next_step(), *want, "{answers:?}");
     }
 
     #[test]
     fn one_question_one_more_and_no_third() {
-        let call = |call: u32, reask: Option<&str>| Doing::Call { call, reask: reask.map(str::to_owned) };
-        let give_up = |why: &str| Doing::GiveUp { why: why.to_owned() };
+        let call = |call: u32, reask: Option<&str>| DiagnosisStep::Call { call, reask: reask.map(str::to_owned) };
+        let give_up = |why: &str| DiagnosisStep::GiveUp { why: why.to_owned() };
         check(&[], &call(0, None));
         check(&["lost"], &call(1, None));
         check(&["bad"], &call(1, Some("bad")));
         check(&["bad", "lost"], &call(2, Some("bad")));
         check(&["bad", "worse"], &give_up("the doctor gave no valid answer: worse"));
         check(&["lost", "lost", "lost"], &give_up("3 calls to the doctor were lost"));
-        check(&["good"], &Doing::Write { call: 0 });
-        check(&["bad", "good"], &Doing::Write { call: 1 });
+        check(&["good"], &DiagnosisStep::Write { call: 0 });
+        check(&["bad", "good"], &DiagnosisStep::Write { call: 1 });
     }
 
     #[test]
     fn numbers_and_what_is_due() {
-        let mut diagnoses = Diagnoses::default();
-        diagnoses.want();
-        diagnoses.written(4, 3, 2, None);
-        assert_eq!((diagnoses.first(), diagnoses.due.len()), (4, 0));
-        diagnoses.written(8, 2, 1, Some(&Vec::new()));
+        let mut diagnoses = DiagnosisProgress::default();
+        diagnoses.request();
+        diagnoses.record_written(4, 3, 2, None);
+        assert_eq!((diagnoses.next_number(), diagnoses.due.len()), (4, 0));
+        diagnoses.record_written(8, 2, 1, Some(&Vec::new()));
         assert_eq!(diagnoses.due, BTreeSet::from([4]));
-        diagnoses.applied(4);
-        diagnoses.applied(2);
-        assert_eq!((diagnoses.open().collect::<Vec<_>>(), diagnoses.due.len()), (vec![5, 1, 3], 0));
+        diagnoses.record_applied(4);
+        diagnoses.record_applied(2);
+        assert_eq!((diagnoses.open_proposals().collect::<Vec<_>>(), diagnoses.due.len()), (vec![5, 1, 3], 0));
         assert_eq!((diagnoses.written, diagnoses.after, &diagnoses.under), (2, Some(8), &None));
-        diagnoses.written(9, 3, 1, Some(&vec![3, 6, 8, 9]));
+        diagnoses.record_written(9, 3, 1, Some(&vec![3, 6, 8, 9]));
         assert_eq!(diagnoses.due, BTreeSet::from([6, 8]), "only its own");
     }
 }

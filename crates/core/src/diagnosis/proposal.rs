@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::reply::Diagnosis;
-use super::revise::{Who, patched, revise};
+use super::revise::{RevisionStrictness, apply_task_diff, revise};
 use crate::{patch, prompt::templates, text};
 
 /// One thing a diagnosis would have done.
@@ -28,9 +28,9 @@ impl Proposal {
     }
 
     /// Says in one line what carrying it out would do.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         let line = |text: &str| {
-            let words = text::plain(text).split_whitespace().collect::<Vec<_>>().join(" ");
+            let words = text::strip_control(text).split_whitespace().collect::<Vec<_>>().join(" ");
             text::head(&words, 200).to_owned()
         };
         match self {
@@ -47,11 +47,12 @@ impl Proposal {
 
     /// Says whether it may be carried out without asking: a sign, a task that judges the work no less strictly, and one
     /// of these profiles where nobody has chosen one. The `Err` says why a person has to look at it.
-    pub fn unasked(&self, task: &str, profiles: &[&str], chosen: Option<&str>) -> Result<(), String> {
+    pub fn can_apply_unasked(&self, task: &str, profiles: &[&str], chosen: Option<&str>) -> Result<(), String> {
         match self {
             Self::Guardrail { .. } => Ok(()),
             Self::Task { diff } => {
-                let revised = patched(task, diff).and_then(|text| revise(task, &text, Who::Stricter));
+                let revised =
+                    apply_task_diff(task, diff).and_then(|text| revise(task, &text, RevisionStrictness::OnlyStricter));
                 revised.map(drop).map_err(|refusal| refusal.to_string())
             }
             Self::Profile { name, .. } if !profiles.contains(&name.as_str()) => {
@@ -65,10 +66,10 @@ impl Proposal {
     }
 
     /// Returns the sign a guardrail becomes. Its name is its own in the run, so that it can be found again.
-    pub fn sign(&self, number: u32, after: u32) -> Option<String> {
+    pub fn guardrail_text(&self, number: u32, after: u32) -> Option<String> {
         let Self::Guardrail { trigger, instruction, evidence } = self else { return None };
         let name = format!("proposal {number} of a diagnosis");
-        Some(format!("\n{}", templates::sign(&name, trigger, instruction, after, evidence)))
+        Some(format!("\n{}", templates::guardrail_sign(&name, trigger, instruction, after, evidence)))
     }
 }
 
@@ -100,7 +101,7 @@ mod tests {
         value["task_diff"] = "@@ -1 +1,2 @@\n a\n+b\n".into();
         let diagnosis = parse(&value.to_string()).unwrap();
         let words = |profiles: &[&str]| -> Vec<String> {
-            proposals(&diagnosis, profiles).iter().map(Proposal::words).collect()
+            proposals(&diagnosis, profiles).iter().map(Proposal::describe).collect()
         };
         let first =
             ["put up a sign: when a check is red, change the code first", "change the task: 1 lines added, 0 removed"];
@@ -116,7 +117,7 @@ mod tests {
         let task = |from: &str, to: &str| Proposal::Task { diff: format!("@@ -1 +1 @@\n-{from}\n+{to}\n") };
         let profile = |name: &str| Proposal::Profile { name: name.to_owned(), why: "w".to_owned() };
         let word = |proposal: &Proposal, chosen: Option<&str>| {
-            proposal.unasked(TASK, &["cheap", "strong"], chosen).err().unwrap_or_else(|| "ok".to_owned())
+            proposal.can_apply_unasked(TASK, &["cheap", "strong"], chosen).err().unwrap_or_else(|| "ok".to_owned())
         };
         let (trigger, instruction, evidence) = ("t".to_owned(), "i".to_owned(), "e".to_owned());
         assert_eq!(word(&Proposal::Guardrail { trigger, instruction, evidence }, None), "ok");
@@ -138,9 +139,9 @@ mod tests {
             evidence: "seen".to_owned(),
         };
         assert_eq!(
-            sign("a\n### sign: b").sign(2, 7).unwrap(),
+            sign("a\n### sign: b").guardrail_text(2, 7).unwrap(),
             "\n### sign: proposal 2 of a diagnosis\n- trigger: a ### sign: b\n- instruction: do\n- added after: iteration 7\n- evidence: seen\n"
         );
-        assert_eq!(Proposal::Task { diff: String::new() }.sign(1, 1), None);
+        assert_eq!(Proposal::Task { diff: String::new() }.guardrail_text(1, 1), None);
     }
 }

@@ -36,7 +36,7 @@ pub struct Diagnosis {
     pub task_diff: Option<String>,
     /// Another of the run's profiles that should try, or null.
     #[serde(default)]
-    pub profile: Option<Suggestion>,
+    pub profile: Option<ProfileSuggestion>,
 }
 
 /// One sign.
@@ -57,7 +57,8 @@ pub struct Guardrail {
 /// A profile that may do better.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Suggestion {
+#[schemars(rename = "Suggestion")]
+pub struct ProfileSuggestion {
     #[schemars(length(min = 1, max = MAX_NAME))]
     pub name: String,
     #[schemars(length(min = 1, max = MAX_LINE))]
@@ -67,12 +68,12 @@ pub struct Suggestion {
 /// Why a text is no diagnosis, in words for the doctor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Invalid {
+pub struct InvalidDiagnosis {
     pub message: String,
 }
 
-fn invalid(message: impl Into<String>) -> Invalid {
-    Invalid { message: message.into() }
+fn invalid(message: impl Into<String>) -> InvalidDiagnosis {
+    InvalidDiagnosis { message: message.into() }
 }
 
 /// Returns the JSON Schema of [`Diagnosis`], as shown to the doctor.
@@ -81,7 +82,7 @@ pub fn schema() -> serde_json::Value {
 }
 
 /// Reads the text of a doctor. Prose and fences around the one object are passed over; nothing is guessed.
-pub fn parse(text: &str) -> Result<Diagnosis, Invalid> {
+pub fn parse(text: &str) -> Result<Diagnosis, InvalidDiagnosis> {
     if text.len() > MAX_TEXT {
         return Err(invalid(format!("the answer has {} bytes, more than the {MAX_TEXT} allowed", text.len())));
     }
@@ -90,42 +91,42 @@ pub fn parse(text: &str) -> Result<Diagnosis, Invalid> {
         (Some(_), _) => return Err(invalid("the JSON object is never closed; the answer may have been cut off")),
         _ => return Err(invalid("the answer holds no JSON object: answer with exactly one")),
     };
-    let diagnosis: Diagnosis =
-        serde_json::from_str(object).map_err(|error| invalid(text::plain(text::head(&error.to_string(), 600))))?;
+    let diagnosis: Diagnosis = serde_json::from_str(object)
+        .map_err(|error| invalid(text::strip_control(text::head(&error.to_string(), 600))))?;
     check(&diagnosis)?;
     Ok(diagnosis)
 }
 
 /// Checks the sizes that the schema states and serde does not know.
-fn check(diagnosis: &Diagnosis) -> Result<(), Invalid> {
+fn check(diagnosis: &Diagnosis) -> Result<(), InvalidDiagnosis> {
     for (name, list) in [("patterns", &diagnosis.patterns), ("causes", &diagnosis.causes)] {
-        count(name, list.len(), MAX_LIST)?;
-        list.iter().try_for_each(|line| size(name, line, MAX_LINE))?;
+        check_count(name, list.len(), MAX_LIST)?;
+        list.iter().try_for_each(|line| check_size(name, line, MAX_LINE))?;
     }
-    count("guardrails", diagnosis.guardrails.len(), MAX_GUARDRAILS)?;
+    check_count("guardrails", diagnosis.guardrails.len(), MAX_GUARDRAILS)?;
     for guardrail in &diagnosis.guardrails {
-        size("guardrails.trigger", &guardrail.trigger, MAX_LINE)?;
-        size("guardrails.instruction", &guardrail.instruction, MAX_LINE)?;
-        size("guardrails.evidence", &guardrail.evidence, MAX_LINE)?;
+        check_size("guardrails.trigger", &guardrail.trigger, MAX_LINE)?;
+        check_size("guardrails.instruction", &guardrail.instruction, MAX_LINE)?;
+        check_size("guardrails.evidence", &guardrail.evidence, MAX_LINE)?;
     }
     if let Some(diff) = &diagnosis.task_diff {
-        size("task_diff", diff, MAX_DIFF)?;
+        check_size("task_diff", diff, MAX_DIFF)?;
     }
     if let Some(profile) = &diagnosis.profile {
-        size("profile.name", &profile.name, MAX_NAME)?;
-        size("profile.why", &profile.why, MAX_LINE)?;
+        check_size("profile.name", &profile.name, MAX_NAME)?;
+        check_size("profile.why", &profile.why, MAX_LINE)?;
     }
     Ok(())
 }
 
-fn count(field: &str, found: usize, max: usize) -> Result<(), Invalid> {
+fn check_count(field: &str, found: usize, max: usize) -> Result<(), InvalidDiagnosis> {
     if (1..=max).contains(&found) {
         return Ok(());
     }
     Err(invalid(format!("`{field}` has {found} entries, and 1 to {max} are wanted")))
 }
 
-fn size(field: &str, value: &str, max: usize) -> Result<(), Invalid> {
+fn check_size(field: &str, value: &str, max: usize) -> Result<(), InvalidDiagnosis> {
     match value.chars().count() {
         _ if value.trim().is_empty() => Err(invalid(format!("`{field}` is empty"))),
         chars if chars > max => Err(invalid(format!("`{field}` has {chars} characters, more than {max}"))),

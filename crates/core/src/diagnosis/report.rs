@@ -17,13 +17,13 @@ pub fn report(
     list(&mut out, "What keeps happening", diagnosis.patterns.iter().map(|pattern| line(pattern)));
     list(&mut out, "Why", diagnosis.causes.iter().map(|cause| line(cause)));
     let numbered =
-        (first..).zip(proposals).map(|(number, proposal)| format!("proposal {number}: {}", proposal.words()));
+        (first..).zip(proposals).map(|(number, proposal)| format!("proposal {number}: {}", proposal.describe()));
     list(&mut out, "What is proposed", numbered);
     out
 }
 
 /// Returns the entry of a diagnosis that came to nothing.
-pub fn nothing(number: u32, after: u32, profile: &str, why: &str) -> String {
+pub fn failure_report(number: u32, after: u32, profile: &str, why: &str) -> String {
     let mut out = heading(number, after, profile);
     writeln!(out, "\nNo diagnosis: {}", line(why)).expect("writing to a String cannot fail");
     out
@@ -41,7 +41,7 @@ fn list(out: &mut String, title: &str, items: impl Iterator<Item = String>) {
 }
 
 fn line(text: &str) -> String {
-    let words = text::plain(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = text::strip_control(text).split_whitespace().collect::<Vec<_>>().join(" ");
     text::head(&words, 600).to_owned()
 }
 
@@ -73,7 +73,7 @@ mod tests {
         - proposal 5: go on with profile strong: it reads before it runs
         ");
         assert_eq!(
-            nothing(3, 8, "doctor", "the answer\nwas empty"),
+            failure_report(3, 8, "doctor", "the answer\nwas empty"),
             "\n## Diagnosis 3, after iteration 8, by doctor\n\nNo diagnosis: the answer was empty\n"
         );
     }

@@ -10,25 +10,25 @@ use crate::{patch, text};
 
 /// Whether what judges the work may become weaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum RevisionStrictness {
     /// A diagnosis, or a person who did not say so.
-    Stricter,
+    OnlyStricter,
     /// A person who said so.
-    Weaker,
+    AllowWeaker,
 }
 
 /// A text that may become the task of the run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Revised {
+pub struct RevisedTask {
     pub text: String,
     pub task: Task,
 }
 
 /// Why a text may not become the task of a run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RevisionRefusal {
     #[error("its diff does not fit the task as it is now: {0}")]
-    Patch(patch::Error),
+    Patch(patch::PatchError),
     #[error("it would change nothing")]
     Same,
     #[error("the result is no task: {why}")]
@@ -40,16 +40,16 @@ pub enum Refusal {
     #[error("it would take the proof `{command}` from box `{id}`")]
     ProofGone { id: String, command: String },
     #[error("it would change `{key}`, by which the work is judged")]
-    Judge { key: &'static str },
+    ProofKey { key: &'static str },
     #[error("it would change `{key}`, which was pinned when the run started")]
     Pinned { key: String },
 }
 
-impl Refusal {
+impl RevisionRefusal {
     /// Returns what a person can do about it.
     pub fn hint(&self, run: &str) -> Option<String> {
         match self {
-            Self::BoxGone { .. } | Self::ProofGone { .. } | Self::Judge { .. } => {
+            Self::BoxGone { .. } | Self::ProofGone { .. } | Self::ProofKey { .. } => {
                 Some(format!("if that is what you want: ralph edit-task {run} FILE --allow-weaker"))
             }
             Self::Pinned { .. } => Some("ralph stop this run and start a new one with the changed task".to_owned()),
@@ -59,75 +59,76 @@ impl Refusal {
 }
 
 /// The keys that judge the work.
-const JUDGES: [&str; 3] = ["test_command", "verify_commands", "protected_paths"];
+const PROOF_KEYS: [&str; 3] = ["test_command", "verify_commands", "protected_paths"];
 
 /// Applies the diff of a diagnosis to the task as it is now.
-pub fn patched(now: &str, diff: &str) -> Result<String, Refusal> {
-    patch::apply(now, diff).map_err(Refusal::Patch)
+pub fn apply_task_diff(now: &str, diff: &str) -> Result<String, RevisionRefusal> {
+    patch::apply(now, diff).map_err(RevisionRefusal::Patch)
 }
 
 /// Says whether a text may become the task of a run whose task says `now`.
-pub fn revise(now: &str, wanted: &str, who: Who) -> Result<Revised, Refusal> {
+pub fn revise(now: &str, wanted: &str, who: RevisionStrictness) -> Result<RevisedTask, RevisionRefusal> {
     if now == wanted {
-        return Err(Refusal::Same);
+        return Err(RevisionRefusal::Same);
     }
-    let read =
-        |source: &str| task::parse(source).map_err(|error| Refusal::NotATask { why: one_line(&error.to_string()) });
+    let read = |source: &str| {
+        task::parse(source).map_err(|error| RevisionRefusal::NotATask { why: one_line(&error.to_string()) })
+    };
     let (old, new) = (read(now)?, read(wanted)?);
-    if let Some(key) = pinned_key(&old, &new) {
-        return Err(Refusal::Pinned { key });
+    if let Some(key) = changed_pinned_key(&old, &new) {
+        return Err(RevisionRefusal::Pinned { key });
     }
-    if who == Who::Stricter {
-        stricter(&old, &new)?;
+    if who == RevisionStrictness::OnlyStricter {
+        check_not_weaker(&old, &new)?;
     }
-    let mut findings = lint::lint(Some(wanted), &lint::Context::default()).into_iter();
+    let mut findings = lint::lint(Some(wanted), &lint::LintContext::default()).into_iter();
     if let Some(finding) = findings.find(|finding| finding.severity == Severity::Error) {
-        return Err(Refusal::Lint { why: one_line(&finding.message) });
+        return Err(RevisionRefusal::Lint { why: one_line(&finding.message) });
     }
-    Ok(Revised { text: wanted.to_owned(), task: new })
+    Ok(RevisedTask { text: wanted.to_owned(), task: new })
 }
 
 /// Returns the first key that differs and does not judge the work.
-fn pinned_key(old: &Task, new: &Task) -> Option<String> {
+fn changed_pinned_key(old: &Task, new: &Task) -> Option<String> {
     let keys = |task: &Task| match serde_json::to_value(&task.front) {
         Ok(serde_json::Value::Object(keys)) => keys,
         _ => serde_json::Map::new(),
     };
     let (old, new) = (keys(old), keys(new));
     old.into_iter()
-        .find(|(key, value)| !JUDGES.contains(&key.as_str()) && new.get(key) != Some(value))
+        .find(|(key, value)| !PROOF_KEYS.contains(&key.as_str()) && new.get(key) != Some(value))
         .map(|(key, _)| key)
 }
 
-fn stricter(old: &Task, new: &Task) -> Result<(), Refusal> {
+fn check_not_weaker(old: &Task, new: &Task) -> Result<(), RevisionRefusal> {
     if old.front.test_command != new.front.test_command {
-        return Err(Refusal::Judge { key: "test_command" });
+        return Err(RevisionRefusal::ProofKey { key: "test_command" });
     }
     // More may be protected, but nothing less, and nothing taken out with a `!`.
     let kept = old.front.protected_paths.iter().all(|path| new.front.protected_paths.contains(path));
     let freed =
         new.front.protected_paths.iter().any(|path| path.starts_with('!') && !old.front.protected_paths.contains(path));
     if !kept || freed {
-        return Err(Refusal::Judge { key: "protected_paths" });
+        return Err(RevisionRefusal::ProofKey { key: "protected_paths" });
     }
-    let now = PinnedBox::all(new);
-    for pinned in PinnedBox::all(old) {
+    let now = PinnedBox::from_task(new);
+    for pinned in PinnedBox::from_task(old) {
         let Some(same) = now.iter().find(|other| other.id == pinned.id) else {
-            return Err(Refusal::BoxGone { id: pinned.id });
+            return Err(RevisionRefusal::BoxGone { id: pinned.id });
         };
         if let Some(command) = pinned.proofs.iter().find(|command| !same.proofs.contains(command)) {
-            return Err(Refusal::ProofGone { id: pinned.id.clone(), command: one_line(command) });
+            return Err(RevisionRefusal::ProofGone { id: pinned.id.clone(), command: one_line(command) });
         }
     }
     // What no box leans on today may be what the next one leans on.
     if old.front.verify_commands.iter().any(|command| !new.front.verify_commands.contains(command)) {
-        return Err(Refusal::Judge { key: "verify_commands" });
+        return Err(RevisionRefusal::ProofKey { key: "verify_commands" });
     }
     Ok(())
 }
 
 fn one_line(text: &str) -> String {
-    let words = text::plain(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = text::strip_control(text).split_whitespace().collect::<Vec<_>>().join(" ");
     text::head(&words, 200).replace('`', "'")
 }
 
@@ -145,9 +146,14 @@ mod tests {
     #[track_caller]
     fn check(from: &str, to: &str, want: (&str, &str)) {
         let wanted = TASK.replace(from, to);
-        let word =
-            |who: Who| revise(TASK, &wanted, who).map_or_else(|refusal| refusal.to_string(), |_| "ok".to_owned());
-        assert_eq!((word(Who::Stricter).as_str(), word(Who::Weaker).as_str()), want, "{from} -> {to}");
+        let word = |who: RevisionStrictness| {
+            revise(TASK, &wanted, who).map_or_else(|refusal| refusal.to_string(), |_| "ok".to_owned())
+        };
+        assert_eq!(
+            (word(RevisionStrictness::OnlyStricter).as_str(), word(RevisionStrictness::AllowWeaker).as_str()),
+            want,
+            "{from} -> {to}"
+        );
     }
 
     #[test]
@@ -191,21 +197,26 @@ mod tests {
 
     #[test]
     fn what_is_no_task_is_refused() {
-        assert_eq!(revise(TASK, TASK, Who::Weaker), Err(Refusal::Same));
-        assert!(matches!(revise(TASK, "# no front matter\n", Who::Weaker), Err(Refusal::NotATask { .. })));
+        assert_eq!(revise(TASK, TASK, RevisionStrictness::AllowWeaker), Err(RevisionRefusal::Same));
+        assert!(matches!(
+            revise(TASK, "# no front matter\n", RevisionStrictness::AllowWeaker),
+            Err(RevisionRefusal::NotATask { .. })
+        ));
         let unproved = TASK.replace("  - verify: `sh tests/two.sh`\n", "");
-        assert!(matches!(revise(TASK, &unproved, Who::Weaker), Err(Refusal::Lint { .. })));
-        assert!(matches!(patched(TASK, "@@ -1 +1 @@\n-nowhere\n+here\n"), Err(Refusal::Patch(_))));
+        assert!(matches!(revise(TASK, &unproved, RevisionStrictness::AllowWeaker), Err(RevisionRefusal::Lint { .. })));
+        assert!(matches!(apply_task_diff(TASK, "@@ -1 +1 @@\n-nowhere\n+here\n"), Err(RevisionRefusal::Patch(_))));
         let diff = "--- a/ralph_task.md\n+++ b/ralph_task.md\n@@ -1,3 +1,3 @@\n # Title\n \n-Words.\n+Other words.\n";
-        assert_eq!(patched(TASK, diff), Ok(TASK.replace("Words.", "Other words.")));
+        assert_eq!(apply_task_diff(TASK, diff), Ok(TASK.replace("Words.", "Other words.")));
     }
 
     #[test]
     fn hints() {
-        let hint = |refusal: Refusal| refusal.hint("r1").unwrap_or_default();
-        assert!(hint(Refusal::BoxGone { id: "a".to_owned() }).contains("ralph edit-task r1 FILE --allow-weaker"));
-        assert!(hint(Refusal::Pinned { key: "a".to_owned() }).contains("ralph stop"));
-        assert_eq!(hint(Refusal::Same), "");
+        let hint = |refusal: RevisionRefusal| refusal.hint("r1").unwrap_or_default();
+        assert!(
+            hint(RevisionRefusal::BoxGone { id: "a".to_owned() }).contains("ralph edit-task r1 FILE --allow-weaker")
+        );
+        assert!(hint(RevisionRefusal::Pinned { key: "a".to_owned() }).contains("ralph stop"));
+        assert_eq!(hint(RevisionRefusal::Same), "");
     }
 
     proptest! {
@@ -214,9 +225,9 @@ mod tests {
         fn no_proof_is_ever_lost(at in 0usize..TASK.len(), len in 0usize..60, put in "[ -~\n]{0,40}") {
             let (start, end) = (TASK.floor_char_boundary(at), TASK.floor_char_boundary((at + len).min(TASK.len())));
             let wanted = format!("{}{put}{}", &TASK[..start], &TASK[end..]);
-            if let Ok(revised) = revise(TASK, &wanted, Who::Stricter) {
-                for pinned in PinnedBox::all(&task::parse(TASK).unwrap()) {
-                    let kept = PinnedBox::all(&revised.task).into_iter().find(|other| other.id == pinned.id).unwrap();
+            if let Ok(revised) = revise(TASK, &wanted, RevisionStrictness::OnlyStricter) {
+                for pinned in PinnedBox::from_task(&task::parse(TASK).unwrap()) {
+                    let kept = PinnedBox::from_task(&revised.task).into_iter().find(|other| other.id == pinned.id).unwrap();
                     prop_assert!(pinned.proofs.iter().all(|command| kept.proofs.contains(command)));
                 }
                 prop_assert_eq!(revised.task.front.test_command.as_deref(), Some("make test"));

@@ -4,28 +4,28 @@ use super::*;
 
 #[test]
 fn lines_read_back() {
-    let line = Line {
+    let line = EventLine {
         seq: 7,
         at: "2026-01-02T03:04:05.678Z".parse().unwrap(),
         passed_ms: None,
-        event: Event::BudgetWarned { limit: Limit::Cost, percent: 80 },
+        event: Event::BudgetWarned { limit: BudgetKind::Cost, percent: 80 },
     };
     let text = line.to_json();
     assert_eq!(text, r#"{"seq":7,"at":"2026-01-02T03:04:05.678Z","type":"budget-warned","limit":"cost","percent":80}"#);
-    assert_eq!(Line::parse(&text).unwrap(), line);
-    assert_eq!(Line::as_written(&text), Some(line.clone()));
-    assert_eq!(Line::in_any_order(&text).unwrap(), line);
-    let line = Line { passed_ms: Some(12), ..line };
+    assert_eq!(EventLine::parse(&text).unwrap(), line);
+    assert_eq!(EventLine::parse_canonical(&text), Some(line.clone()));
+    assert_eq!(EventLine::parse_any_order(&text).unwrap(), line);
+    let line = EventLine { passed_ms: Some(12), ..line };
     let text = line.to_json();
     assert!(text.contains(r#""at":"2026-01-02T03:04:05.678Z","passed_ms":12,"type":"#), "{text}");
-    assert_eq!(Line::parse(&text).unwrap(), line);
+    assert_eq!(EventLine::parse(&text).unwrap(), line);
 }
 
 /// Whether a line is read the short way or not, it says the same.
 #[track_caller]
 fn check_both(text: &str) {
-    if let Some(short) = Line::as_written(text) {
-        assert_eq!(Line::in_any_order(text).ok(), Some(short), "{text}");
+    if let Some(short) = EventLine::parse_canonical(text) {
+        assert_eq!(EventLine::parse_any_order(text).ok(), Some(short), "{text}");
     }
 }
 
@@ -33,8 +33,8 @@ fn check_both(text: &str) {
 fn the_short_way_says_the_same() {
     let at = "2026-01-02T03:04:05Z";
     let moved = format!(r#"{{"type":"resumed","seq":7,"by":"cli","at":"{at}"}}"#);
-    assert_eq!(Line::as_written(&moved), None);
-    assert_eq!(Line::parse(&moved).unwrap().seq, 7);
+    assert_eq!(EventLine::parse_canonical(&moved), None);
+    assert_eq!(EventLine::parse(&moved).unwrap().seq, 7);
     for text in [
         format!(r#"{{"seq":7,"at":"{at}","type":"resumed","by":"cli"}}"#),
         format!(r#"{{"seq":07,"at":"{at}","type":"resumed","by":"cli"}}"#),
@@ -58,7 +58,7 @@ proptest::proptest! {
         for tail in [rest, format!("{tail}}}"), tail] {
             let text = format!(r#"{{"seq":{seq},"at":"{at}","type":{tail}"#);
             check_both(&text);
-            let _ = Line::parse(&text);
+            let _ = EventLine::parse(&text);
         }
     }
 }
@@ -66,8 +66,8 @@ proptest::proptest! {
 #[test]
 fn later_fields_are_passed_over_and_unknown_events_are_not() {
     let known = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","type":"resumed","by":"cli","mood":"good"}"#;
-    assert_eq!(Line::parse(known).unwrap().event, Event::Resumed { by: "cli".to_owned() });
+    assert_eq!(EventLine::parse(known).unwrap().event, Event::Resumed { by: "cli".to_owned() });
     for bad in [r#"{"seq":1,"at":"2026-01-02T03:04:05Z","type":"danced"}"#, "{", "", "[]"] {
-        assert!(matches!(Line::parse(bad), Err(BadLine::Unknown(_))), "{bad}");
+        assert!(matches!(EventLine::parse(bad), Err(BadEventLine::Unknown(_))), "{bad}");
     }
 }

@@ -5,12 +5,13 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Score;
+use super::LoopScore;
 
 /// One thing to try, or the end of trying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Rung {
+#[schemars(rename = "Rung")]
+pub enum LadderRung {
     /// A fresh session that is told why.
     Rotate,
     /// The fallback profile.
@@ -23,11 +24,11 @@ pub enum Rung {
     GiveUp,
 }
 
-impl Rung {
+impl LadderRung {
     pub const ALL: [Self; 5] = [Self::Rotate, Self::Fallback, Self::Diagnose, Self::Pause, Self::GiveUp];
 
     /// Returns the tag it is written with.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Rotate => "rotate",
             Self::Fallback => "fallback",
@@ -38,16 +39,16 @@ impl Rung {
     }
 }
 
-impl fmt::Display for Rung {
+impl fmt::Display for LadderRung {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 
 /// What something was tried for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cause {
+pub enum MitigationCause {
     /// The run goes in circles.
     #[default]
     Gutter,
@@ -55,7 +56,7 @@ pub enum Cause {
     Provider,
 }
 
-impl Cause {
+impl MitigationCause {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     pub(crate) fn is_gutter(&self) -> bool {
         *self == Self::Gutter
@@ -63,7 +64,7 @@ impl Cause {
 }
 
 /// Says why a rung is climbed, for the session that comes after it: which time it is and what was seen.
-pub fn why(streak: u32, score: Option<&Score>) -> String {
+pub fn mitigation_reason(streak: u32, score: Option<&LoopScore>) -> String {
     let mut why = match streak {
         0 | 1 => "the last iterations went in circles".to_owned(),
         2 => "the last iterations went in circles, for the second time without progress".to_owned(),
@@ -81,30 +82,31 @@ pub fn why(streak: u32, score: Option<&Score>) -> String {
 }
 
 /// The ladder of a run that names no other.
-pub const DEFAULT_LADDER: [Rung; 4] = [Rung::Rotate, Rung::Fallback, Rung::Diagnose, Rung::Pause];
+pub const DEFAULT_LADDER: [LadderRung; 4] =
+    [LadderRung::Rotate, LadderRung::Fallback, LadderRung::Diagnose, LadderRung::Pause];
 
 /// The most rungs of a ladder.
-pub const RUNGS: usize = 16;
+pub const MAX_RUNGS: usize = 16;
 
 /// How far a run is up its ladder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Climb {
+pub struct LadderPosition {
     /// Gutter verdicts since the last progress, this one included, whoever resumed the run meanwhile.
     pub verdicts: u32,
     /// Those of them that count for the ladder: it may be climbed anew after a person was asked.
     pub climbed: u32,
 }
 
-impl Climb {
+impl LadderPosition {
     /// Counts one more verdict.
-    pub fn up(&mut self) {
+    pub fn count_verdict(&mut self) {
         self.verdicts = self.verdicts.saturating_add(1);
         self.climbed = self.climbed.saturating_add(1);
     }
 
     /// Lets the ladder begin anew where a person resumes a run at its end, as long as the maximum is not reached.
-    pub fn resumed(&mut self, ladder: &[Rung], fallback: Option<&str>, max: u32) {
-        let left = usable(ladder, fallback).count() > usize::try_from(self.climbed).unwrap_or(usize::MAX);
+    pub fn reset_on_resume(&mut self, ladder: &[LadderRung], fallback: Option<&str>, max: u32) {
+        let left = usable_rungs(ladder, fallback).count() > usize::try_from(self.climbed).unwrap_or(usize::MAX);
         if !left && self.verdicts < max {
             self.climbed = 0;
         }
@@ -116,17 +118,17 @@ impl Climb {
 /// A fallback that there is not is skipped; a diagnosis is made by whichever profile there is. Above the last rung the
 /// run gives up once there are `max` verdicts; until then the last rung is tried again (rotation if there is none), so
 /// neither a short ladder nor a small maximum takes anything from the other.
-pub fn next_rung(climb: Climb, ladder: &[Rung], fallback: Option<&str>, max: u32) -> Rung {
+pub fn next_rung(climb: LadderPosition, ladder: &[LadderRung], fallback: Option<&str>, max: u32) -> LadderRung {
     let at = usize::try_from(climb.climbed.saturating_sub(1)).unwrap_or(usize::MAX);
-    match usable(ladder, fallback).nth(at) {
+    match usable_rungs(ladder, fallback).nth(at) {
         Some(rung) => rung,
-        None if climb.verdicts >= max => Rung::GiveUp,
-        None => usable(ladder, fallback).last().unwrap_or(Rung::Rotate),
+        None if climb.verdicts >= max => LadderRung::GiveUp,
+        None => usable_rungs(ladder, fallback).last().unwrap_or(LadderRung::Rotate),
     }
 }
 
-fn usable(ladder: &[Rung], fallback: Option<&str>) -> impl Iterator<Item = Rung> {
-    ladder.iter().copied().filter(move |rung| *rung != Rung::Fallback || fallback.is_some())
+fn usable_rungs(ladder: &[LadderRung], fallback: Option<&str>) -> impl Iterator<Item = LadderRung> {
+    ladder.iter().copied().filter(move |rung| *rung != LadderRung::Fallback || fallback.is_some())
 }
 
 #[cfg(test)]
@@ -135,15 +137,15 @@ mod tests {
 
     /// The rungs of the first verdicts in a row, by their first letters; a person resumes the run after every pause.
     #[track_caller]
-    fn check(ladder: &[Rung], fallback: Option<&str>, max: u32, want: &str) {
-        let mut climb = Climb::default();
+    fn check(ladder: &[LadderRung], fallback: Option<&str>, max: u32, want: &str) {
+        let mut climb = LadderPosition::default();
         let mut climbed = String::new();
         for _ in 0..want.len() {
-            climb.up();
+            climb.count_verdict();
             let rung = next_rung(climb, ladder, fallback, max);
             climbed.extend(format!("{rung:?}").chars().next());
-            if rung == Rung::Pause {
-                climb.resumed(ladder, fallback, max);
+            if rung == LadderRung::Pause {
+                climb.reset_on_resume(ladder, fallback, max);
             }
         }
         assert_eq!(climbed, want, "{ladder:?} {fallback:?} {max}");
@@ -151,7 +153,7 @@ mod tests {
 
     #[test]
     fn climbs() {
-        use Rung::{Diagnose, Fallback, GiveUp, Pause, Rotate};
+        use LadderRung::{Diagnose, Fallback, GiveUp, Pause, Rotate};
         let some = Some("strong");
         check(&DEFAULT_LADDER, some, 3, "RFDPGG");
         check(&DEFAULT_LADDER, None, 3, "RDPGGG");
@@ -172,29 +174,32 @@ mod tests {
 
     #[test]
     fn no_verdict_is_the_first_rung() {
-        assert_eq!(next_rung(Climb::default(), &DEFAULT_LADDER, None, 3), Rung::Rotate);
-        let high = Climb { verdicts: u32::MAX, climbed: u32::MAX };
-        assert_eq!(next_rung(high, &DEFAULT_LADDER, None, u32::MAX), Rung::GiveUp);
+        assert_eq!(next_rung(LadderPosition::default(), &DEFAULT_LADDER, None, 3), LadderRung::Rotate);
+        let high = LadderPosition { verdicts: u32::MAX, climbed: u32::MAX };
+        assert_eq!(next_rung(high, &DEFAULT_LADDER, None, u32::MAX), LadderRung::GiveUp);
     }
 
     #[test]
     fn whoever_comes_next_is_told_why() {
-        let score = Score {
+        let score = LoopScore {
             evidence: vec!["A 0.5: `make test` failed: again".to_owned(), "B 0.3: nothing changed".to_owned()],
-            ..Score::default()
+            ..LoopScore::default()
         };
-        assert_eq!(why(1, None), "the last iterations went in circles");
+        assert_eq!(mitigation_reason(1, None), "the last iterations went in circles");
         assert_eq!(
-            why(2, Some(&score)),
+            mitigation_reason(2, Some(&score)),
             "the last iterations went in circles, for the second time without progress: `make test` failed: again; nothing changed"
         );
-        assert_eq!(why(4, None), "the last iterations went in circles, for the 4th time without progress");
+        assert_eq!(
+            mitigation_reason(4, None),
+            "the last iterations went in circles, for the 4th time without progress"
+        );
     }
 
     #[test]
     fn names() {
-        for rung in Rung::ALL {
-            assert_eq!(serde_json::to_value(rung).unwrap(), rung.word());
+        for rung in LadderRung::ALL {
+            assert_eq!(serde_json::to_value(rung).unwrap(), rung.as_str());
         }
     }
 }

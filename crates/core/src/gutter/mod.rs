@@ -3,14 +3,18 @@
 //! Pure arithmetic over a window of samples. Who gathers the samples, writes the event and climbs the ladder is the
 //! engine's business.
 
-mod counts;
 mod explain;
 mod ladder;
 mod normalise;
 mod score;
+mod test_counts;
 
-pub use counts::TestCounts;
-pub use explain::{Explained, explain};
-pub use ladder::{Cause, Climb, DEFAULT_LADDER, RUNGS, Rung, next_rung, why};
+pub use explain::{ScoreExplanation, explain};
+pub use ladder::{
+    DEFAULT_LADDER, LadderPosition, LadderRung, MAX_RUNGS, MitigationCause, mitigation_reason, next_rung,
+};
 pub use normalise::{SIGNATURE_CHARS, normalise};
-pub use score::{GUTTER, Part, Sample, Score, Signature, WINDOW, parts, score};
+pub use score::{
+    FailureSignature, GUTTER_THRESHOLD, IterationSample, LoopScore, ScorePart, WINDOW, score, score_parts,
+};
+pub use test_counts::TestCounts;

@@ -21,16 +21,16 @@ pub const SIGNATURE_CHARS: usize = 2000;
 const RAW_BYTES: usize = 16 * 1024;
 
 /// Directories whose content has made-up names.
-const SCRATCH: [&str; 7] =
+const TEMP_DIRS: [&str; 7] =
     ["/tmp/", "/var/tmp/", "/private/tmp/", "/var/folders/", "/private/var/folders/", "/dev/shm/", "/run/user/"];
 
 /// Returns the first [`SIGNATURE_CHARS`] characters of the text with everything accidental taken out.
 pub fn normalise(text: &str) -> String {
     let unwound = text::head(text, RAW_BYTES).replace('\r', "\n");
-    let mut text = text::plain(&unwound);
+    let mut text = text::strip_control(&unwound);
     text = replace(&PATH, &text, |found| {
         let (before, path) = (&found[1], &found[2]);
-        match shorter(path) {
+        match shorten_path(path) {
             Some(name) => format!("{before}{name}"),
             None => format!("{before}{path}"),
         }
@@ -59,7 +59,7 @@ fn replace(pattern: &Regex, text: &str, with: impl Fn(&Captures<'_>) -> String) 
 }
 
 /// The file name of an absolute path, or a stand-in for one in a scratch directory; `None` if it is not a path.
-fn shorter(path: &str) -> Option<String> {
+fn shorten_path(path: &str) -> Option<String> {
     // `file:///a/b` arrives here as `///a/b`, and `https://host/a` as `//host/a`.
     let path = match path.strip_prefix("//") {
         Some(rest) if rest.starts_with('/') => rest,
@@ -68,7 +68,7 @@ fn shorter(path: &str) -> Option<String> {
     };
     let mut parts = path.split(['/', '\\']).filter(|part| !part.is_empty());
     let name = parts.next_back()?;
-    let below = SCRATCH
+    let below = TEMP_DIRS
         .iter()
         .find_map(|scratch| path.strip_prefix(scratch))
         .or_else(|| path.split_once("\\Temp\\").map(|(_, rest)| rest));

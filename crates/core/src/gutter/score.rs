@@ -30,23 +30,23 @@ use crate::text;
 pub const WINDOW: usize = 5;
 
 /// The score from which an iteration counts as gutter.
-pub const GUTTER: f64 = 0.7;
+pub const GUTTER_THRESHOLD: f64 = 0.7;
 
-const SAME_FAILURE: f64 = 0.5;
-const NO_CHANGE: f64 = 0.3;
-const FLIPS: f64 = 0.2;
+const SAME_FAILURE_WEIGHT: f64 = 0.5;
+const NO_CHANGE_WEIGHT: f64 = 0.3;
+const FLIPS_WEIGHT: f64 = 0.2;
 const PROGRESS_CAP: f64 = 0.5;
-const TIMES: usize = 3;
+const MIN_REPEATS: usize = 3;
 /// So often in a row the same wait is one.
-const WAITS: usize = 5;
+const MAX_WAITS: usize = 5;
 
 /// What one iteration left behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Sample {
+pub struct IterationSample {
     pub n: u32,
     /// The commands and checks that failed in it.
-    pub failures: Vec<Signature>,
+    pub failures: Vec<FailureSignature>,
     /// Lines added and removed, in commits and in the work tree together.
     pub changed_lines: u64,
     /// The files it touched, each with the hash of its content afterwards.
@@ -60,14 +60,14 @@ pub struct Sample {
 
 /// What makes two failures the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Signature {
+pub struct FailureSignature {
     pub command: String,
     pub code: i32,
     /// Error text with everything accidental taken out.
     pub stderr: String,
 }
 
-impl Signature {
+impl FailureSignature {
     /// Makes the signature of a failed command.
     ///
     /// Test runners that complain on stdout leave stderr empty, and then every failure looks the same: give the
@@ -80,7 +80,7 @@ impl Signature {
 
 /// A loop score and how it came about.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Score {
+pub struct LoopScore {
     /// The sum of the parts, or the cap if there was progress.
     pub total: f64,
     pub a: f64,
@@ -92,25 +92,25 @@ pub struct Score {
     pub veto: Option<String>,
 }
 
-impl Score {
+impl LoopScore {
     pub fn is_gutter(&self) -> bool {
-        self.total >= GUTTER
+        self.total >= GUTTER_THRESHOLD
     }
 }
 
 /// Scores the last iteration of a history, given oldest first.
 ///
 /// `min_changed_lines` is what counts as a change; 0 switches B off.
-pub fn score(history: &[Sample], min_changed_lines: u64) -> Score {
-    let mut score = Score::default();
+pub fn score(history: &[IterationSample], min_changed_lines: u64) -> LoopScore {
+    let mut score = LoopScore::default();
     let Some(last) = history.last() else { return score };
-    let Some(seen) = to_score(history) else {
+    let Some(seen) = scored_iterations(history) else {
         score.evidence.push(format!("iteration {} waited for one long command: nothing to score", last.n));
         return score;
     };
     let recent = seen.get(seen.len().saturating_sub(WINDOW)..).unwrap_or_default();
 
-    let parts = [same_failure(recent), no_change(&seen, min_changed_lines), flips(&seen)];
+    let parts = [same_failure(recent), no_change(&seen, min_changed_lines), flipping_files(&seen)];
     for part in parts.iter().filter(|part| part.counts) {
         score.evidence.push(format!("{} {}: {}", part.letter, part.weight, part.why));
     }
@@ -124,7 +124,7 @@ pub fn score(history: &[Sample], min_changed_lines: u64) -> Score {
 
 /// One part of a score, whether it counted or not.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Part {
+pub struct ScorePart {
     pub letter: char,
     /// What it adds when it counts.
     pub weight: f64,
@@ -134,30 +134,30 @@ pub struct Part {
 }
 
 /// Returns every part of the score of the last iteration; none when it only waited.
-pub fn parts(history: &[Sample], min_changed_lines: u64) -> Vec<Part> {
-    let Some(seen) = to_score(history) else { return Vec::new() };
+pub fn score_parts(history: &[IterationSample], min_changed_lines: u64) -> Vec<ScorePart> {
+    let Some(seen) = scored_iterations(history) else { return Vec::new() };
     let recent = seen.get(seen.len().saturating_sub(WINDOW)..).unwrap_or_default();
-    vec![same_failure(recent), no_change(&seen, min_changed_lines), flips(&seen)]
+    vec![same_failure(recent), no_change(&seen, min_changed_lines), flipping_files(&seen)]
 }
 
 /// Returns the iterations that count; `None` when the last one is not among them.
-fn to_score(history: &[Sample]) -> Option<Vec<&Sample>> {
+fn scored_iterations(history: &[IterationSample]) -> Option<Vec<&IterationSample>> {
     // What was waited for was ended, so it is among the failures.
-    let commands = |sample: &Sample| -> BTreeSet<String> {
+    let commands = |sample: &IterationSample| -> BTreeSet<String> {
         sample.failures.iter().map(|failure| failure.command.clone()).collect()
     };
-    let stretches: Vec<&[Sample]> = history
+    let stretches: Vec<&[IterationSample]> = history
         .chunk_by(|one, next| one.waiting && next.waiting && commands(one) == commands(next))
-        .filter(|stretch| stretch.len() > WAITS || stretch.first().is_some_and(|first| !first.waiting))
+        .filter(|stretch| stretch.len() > MAX_WAITS || stretch.first().is_some_and(|first| !first.waiting))
         .collect();
     let last = history.last()?.n;
-    let seen: Vec<&Sample> = stretches.into_iter().flatten().collect();
+    let seen: Vec<&IterationSample> = stretches.into_iter().flatten().collect();
     seen.last().is_some_and(|sample| sample.n == last).then_some(seen)
 }
 
-fn same_failure(recent: &[&Sample]) -> Part {
-    let part = |counts: bool, why: String| Part { letter: 'A', weight: SAME_FAILURE, counts, why };
-    let mut seen_in: BTreeMap<&Signature, BTreeSet<usize>> = BTreeMap::new();
+fn same_failure(recent: &[&IterationSample]) -> ScorePart {
+    let part = |counts: bool, why: String| ScorePart { letter: 'A', weight: SAME_FAILURE_WEIGHT, counts, why };
+    let mut seen_in: BTreeMap<&FailureSignature, BTreeSet<usize>> = BTreeMap::new();
     for (at, sample) in recent.iter().enumerate() {
         for failure in sample.failures.iter().filter(|failure| failure.code != 0) {
             seen_in.entry(failure).or_default().insert(at);
@@ -169,7 +169,7 @@ fn same_failure(recent: &[&Sample]) -> Part {
     };
     let numbers: Vec<String> =
         places.iter().filter_map(|at| recent.get(*at)).map(|sample| sample.n.to_string()).collect();
-    let (command, code, numbers) = (name(&failure.command), failure.code, numbers.join(", "));
+    let (command, code, numbers) = (short_name(&failure.command), failure.code, numbers.join(", "));
     let why = match places.len() {
         1 => format!("`{command}` failed with exit code {code} in iteration {numbers}, and not like that before"),
         times => format!(
@@ -177,11 +177,11 @@ fn same_failure(recent: &[&Sample]) -> Part {
             recent.len()
         ),
     };
-    part(places.len() >= TIMES, why)
+    part(places.len() >= MIN_REPEATS, why)
 }
 
-fn no_change(seen: &[&Sample], min_changed_lines: u64) -> Part {
-    let still = |sample: &&&Sample| sample.changed_lines < min_changed_lines && !succeeded(sample);
+fn no_change(seen: &[&IterationSample], min_changed_lines: u64) -> ScorePart {
+    let still = |sample: &&&IterationSample| sample.changed_lines < min_changed_lines && !succeeded(sample);
     let streak = seen.iter().rev().take_while(still).count();
     let why = match (streak, min_changed_lines) {
         (_, 0) => "not looked at, since `min_changed_lines` is 0".to_owned(),
@@ -189,7 +189,7 @@ fn no_change(seen: &[&Sample], min_changed_lines: u64) -> Part {
         (_, 1) => format!("nothing changed in the last {}", iterations(streak)),
         (_, min) => format!("fewer than {min} lines changed in each of the last {}", iterations(streak)),
     };
-    Part { letter: 'B', weight: NO_CHANGE, counts: streak >= TIMES, why }
+    ScorePart { letter: 'B', weight: NO_CHANGE_WEIGHT, counts: streak >= MIN_REPEATS, why }
 }
 
 fn iterations(count: usize) -> String {
@@ -197,19 +197,19 @@ fn iterations(count: usize) -> String {
 }
 
 /// Whether an iteration showed something working, so that having changed nothing is no bad sign.
-fn succeeded(sample: &Sample) -> bool {
+fn succeeded(sample: &IterationSample) -> bool {
     let passed = sample.tests.is_some_and(|tests| tests.passed > 0 && tests.failed == 0);
     sample.newly_verified > 0 || (passed && sample.failures.iter().all(|failure| failure.code == 0))
 }
 
-fn flips(seen: &[&Sample]) -> Part {
+fn flipping_files(seen: &[&IterationSample]) -> ScorePart {
     /// The last four different contents of a file, oldest first, and when the newest one came.
-    struct Track<'a>([Option<&'a str>; 4], usize);
+    struct ContentHistory<'a>([Option<&'a str>; 4], usize);
 
-    let mut tracks: BTreeMap<&str, Track<'_>> = BTreeMap::new();
+    let mut tracks: BTreeMap<&str, ContentHistory<'_>> = BTreeMap::new();
     for (at, sample) in seen.iter().enumerate() {
         for (path, hash) in &sample.files {
-            let Track(contents, when) = tracks.entry(path).or_insert(Track([None; 4], at));
+            let ContentHistory(contents, when) = tracks.entry(path).or_insert(ContentHistory([None; 4], at));
             if contents[3] != Some(hash) {
                 contents.rotate_left(1);
                 contents[3] = Some(hash);
@@ -221,22 +221,22 @@ fn flips(seen: &[&Sample]) -> Part {
     let oldest = seen.len().saturating_sub(WINDOW);
     let flipping: Vec<&str> = tracks
         .into_iter()
-        .filter(|(_, Track([a, b, c, d], when))| *when >= oldest && a.is_some() && a == c && b == d && a != b)
+        .filter(|(_, ContentHistory([a, b, c, d], when))| *when >= oldest && a.is_some() && a == c && b == d && a != b)
         .map(|(path, _)| path)
         .collect();
     let Some((first, others)) = flipping.split_first() else {
         let why = "no file went back and forth between the same two contents".to_owned();
-        return Part { letter: 'C', weight: FLIPS, counts: false, why };
+        return ScorePart { letter: 'C', weight: FLIPS_WEIGHT, counts: false, why };
     };
-    let mut why = format!("`{}`", name(first));
+    let mut why = format!("`{}`", short_name(first));
     if !others.is_empty() {
         write!(why, " and {} more", others.len()).expect("writing to a String cannot fail");
     }
     why.push_str(" went back and forth between the same two contents");
-    Part { letter: 'C', weight: FLIPS, counts: true, why }
+    ScorePart { letter: 'C', weight: FLIPS_WEIGHT, counts: true, why }
 }
 
-fn progress(recent: &[&Sample]) -> Option<String> {
+fn progress(recent: &[&IterationSample]) -> Option<String> {
     let (last, earlier) = recent.split_last()?;
     match last.newly_verified {
         0 => (),
@@ -250,9 +250,9 @@ fn progress(recent: &[&Sample]) -> Option<String> {
 }
 
 /// A command or path from outside as part of one sentence.
-fn name(text: &str) -> String {
+fn short_name(text: &str) -> String {
     const BYTES: usize = 120;
-    text::plain(text::first_line(text, BYTES)).replace('`', "'")
+    text::strip_control(text::first_line(text, BYTES)).replace('`', "'")
 }
 
 #[cfg(test)]
@@ -263,12 +263,12 @@ mod tests {
 
     /// A sample in short: `X` and `Y` failures, `+` a change, `w` waiting, `v` a box, `k` tests that pass, a digit for
     /// failing tests, `a`…`d` the content of one file.
-    fn sample(n: u32, marks: &str) -> Sample {
-        let mut sample = Sample { n, ..Sample::default() };
+    fn sample(n: u32, marks: &str) -> IterationSample {
+        let mut sample = IterationSample { n, ..IterationSample::default() };
         for mark in marks.chars() {
             match mark {
-                'X' | 'Y' => sample.failures.push(Signature::of("make test", 2, &format!("broke {mark}"))),
-                'Z' => sample.failures.push(Signature::of("make test", 0, "")),
+                'X' | 'Y' => sample.failures.push(FailureSignature::of("make test", 2, &format!("broke {mark}"))),
+                'Z' => sample.failures.push(FailureSignature::of("make test", 0, "")),
                 '+' => sample.changed_lines = 7,
                 'w' => sample.waiting = true,
                 'v' => sample.newly_verified += 1,
@@ -281,7 +281,7 @@ mod tests {
         sample
     }
 
-    fn history(marks: &str) -> Vec<Sample> {
+    fn history(marks: &str) -> Vec<IterationSample> {
         (1..).zip(marks.split(' ')).map(|(n, marks)| sample(n, marks)).collect()
     }
 
@@ -375,7 +375,7 @@ mod tests {
     fn a_stuck_run_says_why() {
         let mut stuck = history("Xa Xb X Xa Xb");
         stuck[0].files.insert("b.rs".to_owned(), "x".to_owned());
-        let want = Score {
+        let want = LoopScore {
             total: 1.0,
             a: 0.5,
             b: 0.3,
@@ -391,10 +391,10 @@ mod tests {
         assert_eq!(score(&stuck, 1), want);
         assert_eq!(score(&history("X Xw"), 1).evidence, ["iteration 2 waited for one long command: nothing to score"]);
         assert_eq!(score(&history("X3 X1"), 1).veto.as_deref(), Some("1 tests fail, 3 did before"));
-        assert_eq!(score(&[], 1), Score::default());
+        assert_eq!(score(&[], 1), LoopScore::default());
     }
 
-    fn samples() -> impl Strategy<Value = Vec<Sample>> {
+    fn samples() -> impl Strategy<Value = Vec<IterationSample>> {
         proptest::collection::vec("[XYZvwkabcd+0-9]{0,5}", 0..12)
             .prop_map(|marks| (1..).zip(&marks).map(|(n, marks)| sample(n, marks)).collect())
     }
@@ -420,7 +420,7 @@ mod tests {
         #[test]
         fn samples_survive_storage(history in samples()) {
             let stored = serde_json::to_string(&history).unwrap();
-            prop_assert_eq!(serde_json::from_str::<Vec<Sample>>(&stored).unwrap(), history);
+            prop_assert_eq!(serde_json::from_str::<Vec<IterationSample>>(&stored).unwrap(), history);
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::fmt::{self, Write as _};
 
-use super::Kind;
+use super::PlanKind;
 use crate::text;
 
 /// What was read of a plan.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
-    pub(super) kind: Option<Kind>,
+pub(super) struct TaskDraft {
+    pub(super) kind: Option<PlanKind>,
     pub(super) title: String,
     /// A name for the task, if the plan has one; otherwise its title serves.
     pub(super) named: Option<String>,
@@ -20,13 +20,13 @@ pub(super) struct Draft {
     pub(super) comments: Vec<String>,
     /// The Markdown of the task, with its title.
     pub(super) body: String,
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<DraftItem>,
     pub(super) remarks: Vec<String>,
 }
 
 /// One thing to be done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Item {
+pub(super) struct DraftItem {
     pub(super) id: String,
     /// In one line.
     pub(super) words: String,
@@ -39,7 +39,7 @@ pub(super) struct Item {
 pub(super) const CLAIMED: &str = "(claimed done)";
 
 /// Tells whether a word is taken for the ID of a box.
-pub(super) fn is_id(word: &str) -> bool {
+pub(super) fn is_box_id(word: &str) -> bool {
     let numbers = |text: &str, least: usize| {
         text.split('.').count() >= least
             && text.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
@@ -67,18 +67,18 @@ pub(super) fn code_span(command: &str) -> String {
 }
 
 /// Appends formatted text.
-pub(super) fn add(out: &mut String, text: fmt::Arguments<'_>) {
+pub(super) fn append(out: &mut String, text: fmt::Arguments<'_>) {
     out.write_fmt(text).expect("writing to a String cannot fail");
 }
 
 /// Makes one line of any text, without what would drive a terminal.
-pub(super) fn flat(text: &str) -> String {
-    text::plain(text).split_whitespace().collect::<Vec<_>>().join(" ")
+pub(super) fn one_line(text: &str) -> String {
+    text::strip_control(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Makes one line that begins no block of Markdown and no checkbox.
-pub(super) fn harmless(text: &str) -> String {
-    let line = flat(text);
+pub(super) fn escape_block_start(text: &str) -> String {
+    let line = one_line(text);
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
     if digits > 0 && line.get(digits..).is_some_and(|rest| rest.starts_with(['.', ')'])) {
         let (number, rest) = line.split_at(digits);

@@ -4,7 +4,7 @@ use super::MAX_BYTES;
 
 /// A plan that does not become a task.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum PlanImportError {
     #[error("`{name}` has {bytes} bytes, more than {MAX_BYTES}")]
     TooLarge { name: String, bytes: usize },
     #[error("`{name}` is not JSON: {why}")]
@@ -19,7 +19,7 @@ pub enum Error {
     NoTask { name: String, why: String },
 }
 
-impl Error {
+impl PlanImportError {
     pub fn hint(&self) -> String {
         match self {
             Self::TooLarge { .. } | Self::NoTask { .. } => {

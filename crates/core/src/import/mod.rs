@@ -5,20 +5,20 @@
 //! nothing of it was proved here. A command that the source names as a check becomes a proof; all else is covered by
 //! `verify_commands`. Nothing here reads a file.
 
-mod command;
+mod check_command;
 mod draft;
 mod error;
-mod front;
-mod page;
-mod plan;
-mod stories;
-mod write;
+mod foreign_front_matter;
+mod markdown_page;
+mod markdown_plan;
+mod task_writer;
+mod user_stories;
 
 use serde::Serialize;
 
 use crate::text;
 
-pub use error::Error;
+pub use error::PlanImportError;
 
 /// Largest plan that is read: the task made of it must itself stay below its limit.
 pub const MAX_BYTES: usize = 192 << 10;
@@ -28,7 +28,7 @@ const MOST_ITEMS: usize = 2000;
 
 /// What is imported.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
+pub struct PlanSource<'a> {
     /// The path as the person wrote it.
     pub name: &'a str,
     pub text: &'a str,
@@ -39,7 +39,7 @@ pub struct Wish<'a> {
 /// Which tool's plan it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum PlanKind {
     /// `prd.json`: user stories with acceptance criteria.
     Stories,
     /// `fix_plan.md` and its kin: a list by priority.
@@ -50,9 +50,9 @@ pub enum Kind {
     Plan,
 }
 
-impl Kind {
+impl PlanKind {
     /// Names it in a sentence.
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Self::Stories => "user stories",
             Self::FixPlan => "a fix plan",
@@ -64,8 +64,8 @@ impl Kind {
 
 /// A plan that became a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Imported {
-    pub kind: Kind,
+pub struct ImportedTask {
+    pub kind: PlanKind,
     pub task_id: String,
     /// The text of the task file.
     pub task: String,
@@ -79,19 +79,23 @@ pub struct Imported {
 }
 
 /// Makes a task of a plan.
-pub fn import(wish: &Wish<'_>) -> Result<Imported, Error> {
-    let shown = text::plain(text::first_line(wish.name, 200));
+pub fn import(wish: &PlanSource<'_>) -> Result<ImportedTask, PlanImportError> {
+    let shown = text::strip_control(text::first_line(wish.name, 200));
     if wish.text.len() > MAX_BYTES {
-        return Err(Error::TooLarge { name: shown, bytes: wish.text.len() });
+        return Err(PlanImportError::TooLarge { name: shown, bytes: wish.text.len() });
     }
     let written = wish.text.trim_start_matches('\u{feff}');
-    let source = text::plain(written);
+    let source = text::strip_control(written);
     let file = shown.rsplit(['/', '\\']).next().unwrap_or(&shown).to_owned();
     let is_json = file.to_ascii_lowercase().ends_with(".json") || source.trim_start().starts_with(['{', '[']);
     let is_page = file.to_ascii_lowercase().ends_with(".md");
     // JSON is read as it was written: a sign that drives a terminal may take the quote after it along when it is taken out.
-    let draft = if is_json && !is_page { stories::read(&shown, written)? } else { plan::read(&shown, &file, &source)? };
-    write::write(&shown, &file, &source, wish.test_command, &draft)
+    let draft = if is_json && !is_page {
+        user_stories::read(&shown, written)?
+    } else {
+        markdown_plan::read(&shown, &file, &source)?
+    };
+    task_writer::write_task(&shown, &file, &source, wish.test_command, &draft)
 }
 
 #[cfg(test)]

@@ -3,46 +3,47 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::lint::{Context, Rule, lint};
+use crate::lint::{LintContext, LintRule, lint};
 use crate::task;
 
-fn wish<'a>(name: &'a str, text: &'a str) -> Wish<'a> {
-    Wish { name, text, test_command: Some("make test") }
+fn plan_source<'a>(name: &'a str, text: &'a str) -> PlanSource<'a> {
+    PlanSource { name, text, test_command: Some("make test") }
 }
 
 /// Each box as `id|proofs|text`.
-fn shown(imported: &Imported) -> Vec<String> {
+fn shown(imported: &ImportedTask) -> Vec<String> {
     let task = task::parse(&imported.task).unwrap();
     task.boxes.iter().map(|one| format!("{}|{}|{}", one.id, one.proofs.join(" ; "), one.text)).collect()
 }
 
 #[track_caller]
-fn check(name: &str, text: &str, want: &[&str]) -> Imported {
-    let imported = import(&wish(name, text)).unwrap_or_else(|error| panic!("{error}"));
+fn check(name: &str, text: &str, want: &[&str]) -> ImportedTask {
+    let imported = import(&plan_source(name, text)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(shown(&imported), want, "{}", imported.task);
-    let rules: Vec<Rule> = lint(Some(&imported.task), &Context::default()).iter().map(|found| found.rule).collect();
+    let rules: Vec<LintRule> =
+        lint(Some(&imported.task), &LintContext::default()).iter().map(|found| found.rule).collect();
     // A plan without proofs of its own is one that shares one, and that is said.
-    let rest: Vec<Rule> = rules.into_iter().filter(|rule| *rule != Rule::SharedProof).collect();
+    let rest: Vec<LintRule> = rules.into_iter().filter(|rule| *rule != LintRule::SharedProof).collect();
     assert_eq!(rest, [], "{}", imported.task);
-    holds(text, &imported);
+    assert_invariants(text, &imported);
     imported
 }
 
 /// What must be true of whatever was imported.
 #[track_caller]
-fn holds(source: &str, imported: &Imported) {
+fn assert_invariants(source: &str, imported: &ImportedTask) {
     let task = task::parse(&imported.task).unwrap();
     assert_eq!(task.boxes.len(), imported.items);
     assert!(task.boxes.iter().all(|one| !one.done), "nothing is ticked");
     let ids: std::collections::BTreeSet<&str> = task.boxes.iter().map(|one| one.id.as_str()).collect();
     assert_eq!(ids.len(), imported.items, "every ID is used once");
-    if imported.kind != Kind::Stories {
+    if imported.kind != PlanKind::Stories {
         let words = |text: &str| -> Vec<String> {
             text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect()
         };
         let kept: std::collections::BTreeSet<String> = words(&imported.task).into_iter().collect();
         // A mark of a box is the one thing that is taken out.
-        for word in words(&crate::text::plain(source))
+        for word in words(&crate::text::strip_control(source))
             .into_iter()
             .filter(|word| !matches!(word.as_str(), "x" | "X" | "task" | "test_command" | "max_iterations"))
         {
@@ -77,7 +78,7 @@ fn stories() {
         STORIES,
         &["US-001|npm test -- priority ; npm run lint|(claimed done) Add a priority column", "S-2||Show it"],
     );
-    assert_eq!((imported.kind, imported.items, imported.claimed, imported.proved), (Kind::Stories, 2, 1, 1));
+    assert_eq!((imported.kind, imported.items, imported.claimed, imported.proved), (PlanKind::Stories, 2, 1, 1));
     assert_eq!(imported.task_id, "task-priority");
     assert_eq!(imported.test_command.as_deref(), Some("make test"));
     insta::assert_snapshot!(imported.task, @r#"
@@ -153,7 +154,7 @@ fn fix_plans() {
             "M2.1|cargo test parser|cargo test parser passes",
         ],
     );
-    assert_eq!((imported.kind, imported.claimed, imported.proved), (Kind::FixPlan, 1, 1));
+    assert_eq!((imported.kind, imported.claimed, imported.proved), (PlanKind::FixPlan, 1, 1));
     insta::assert_snapshot!(imported.task, @r#"
     ---
     task_id: ralph-fix-plan
@@ -213,7 +214,7 @@ fn plans() {
         old,
         &["M1.1|pytest tests/a.py::ok -v|Task 1: Model", "M2.1||Task 2: View"],
     );
-    assert_eq!(imported.kind, Kind::Plan);
+    assert_eq!(imported.kind, PlanKind::Plan);
     let new = "# P\n\n### Task 1: Model\n\n- [ ] **Step 1: Write the failing test**\n\n```python\nx\n```\n\n- [ ] **Step 2: Run test to verify it fails**\n\nRun: `pytest tests/a.py`\nExpected: FAIL\n\n- [ ] **Step 4: Run test to verify it passes**\n\nRun: `pytest tests/a.py`\nExpected: PASS\n\n- [ ] **Step 5: Commit**\n\n```bash\ngit commit\n```\n";
     check(
         "plan.md",
@@ -233,18 +234,18 @@ fn plans() {
 fn the_same_plan_gives_the_same_names() {
     let plan = "## A\n- [ ] one\n## B\n- [ ] two\n";
     let longer = "## A\n- [ ] one\n- [ ] more\n## B\n- [ ] two\n- [ ] last\n";
-    let first = import(&wish("plan.md", plan)).unwrap();
-    assert_eq!(first, import(&wish("plan.md", plan)).unwrap());
+    let first = import(&plan_source("plan.md", plan)).unwrap();
+    assert_eq!(first, import(&plan_source("plan.md", plan)).unwrap());
     assert_eq!(shown(&first), ["M1.1||one", "M2.1||two"]);
     assert_eq!(
-        shown(&import(&wish("plan.md", longer)).unwrap()),
+        shown(&import(&plan_source("plan.md", longer)).unwrap()),
         ["M1.1||one", "M1.2||more", "M2.1||two", "M2.2||last"]
     );
 }
 
 #[track_caller]
 fn refused(name: &str, text: &str, want: &str) {
-    let error = import(&wish(name, text)).unwrap_err();
+    let error = import(&plan_source(name, text)).unwrap_err();
     assert_eq!(error.to_string(), want);
     assert!(!error.hint().is_empty());
 }
@@ -280,14 +281,14 @@ fn many_items_are_refused_quickly() {
     let many = format!("[{}1]", "1,".repeat(3000));
     refused("prd.json", &many, "`prd.json` is too large a task: it has 3001 stories, more than 2000");
     let most = "- [x] a `npm test` `cargo test`\n".repeat(2000);
-    assert_eq!(import(&wish("a.md", &most)).unwrap().items, 2000);
+    assert_eq!(import(&plan_source("a.md", &most)).unwrap().items, 2000);
 }
 
 proptest! {
     #[test]
     fn any_page(text in "((?s).|- \\[ \\] |- \\[x\\] |\\* |1\\. |\n|\n\n|  |# |### Task 1: |---\n|test_command: |verify: |`|```|`npm test`|<!--|-->|> |M1\\.1 |\\[|\\]\\(x\\)|\\*\\*|\t){0,40}") {
-        match import(&wish("plan.md", &text)) {
-            Ok(imported) => holds(&text, &imported),
+        match import(&plan_source("plan.md", &text)) {
+            Ok(imported) => assert_invariants(&text, &imported),
             Err(error) => prop_assert!(!error.to_string().is_empty()),
         }
     }
@@ -298,11 +299,11 @@ proptest! {
             {"id": &id, "title": &title, "acceptanceCriteria": [&criterion, &title], "passes": passes, "more": {"a": [&criterion]}},
             {"id": &id, "description": &criterion},
         ]});
-        let imported = import(&wish("prd.json", &source.to_string())).unwrap();
-        holds("", &imported);
+        let imported = import(&plan_source("prd.json", &source.to_string())).unwrap();
+        assert_invariants("", &imported);
         prop_assert_eq!(imported.items, 2);
         let kept: std::collections::BTreeSet<&str> = imported.task.split(|c: char| !c.is_alphanumeric()).collect();
-        let plain = crate::text::plain(&criterion);
+        let plain = crate::text::strip_control(&criterion);
         for word in plain.split(|c: char| !c.is_alphanumeric()) {
             prop_assert!(kept.contains(word), "{:?} was lost in\n{}", word, imported.task);
         }

@@ -2,16 +2,16 @@
 
 use serde::Serialize;
 
-use super::project::{Place, Project};
-use super::{languages, node, python, runner};
+use super::project::{ProjectFiles, ProjectFolder};
+use super::{languages, make_target, node, python};
 use crate::text;
 
 /// How many folders below the top are joined into one command.
-const MOST_FOLDERS: usize = 6;
+const MAX_FOLDERS: usize = 6;
 
 /// One way a part of the repository is tested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Stack {
+pub struct TestStack {
     pub name: &'static str,
     /// The folder it stands in; empty for the top.
     pub folder: String,
@@ -22,9 +22,9 @@ pub struct Stack {
 
 /// What the files of a repository say about its tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Found {
+pub struct TestDetection {
     /// Every stack that has tests, the top first.
-    pub stacks: Vec<Stack>,
+    pub stacks: Vec<TestStack>,
     /// The one command that runs them.
     pub test_command: Option<String>,
     /// What a person should know about the choice.
@@ -33,7 +33,7 @@ pub struct Found {
 
 /// A stack without tests, or with them.
 #[derive(Debug)]
-pub(super) enum Seen {
+pub(super) enum LanguageTests {
     Tests {
         name: &'static str,
         command: String,
@@ -47,14 +47,18 @@ pub(super) enum Seen {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "it is what a judge answers with")]
-pub(super) fn tests(name: &'static str, command: impl Into<String>, because: impl Into<String>) -> Option<Seen> {
-    Some(Seen::Tests { name, command: command.into(), because: because.into() })
+pub(super) fn with_tests(
+    name: &'static str,
+    command: impl Into<String>,
+    because: impl Into<String>,
+) -> Option<LanguageTests> {
+    Some(LanguageTests::Tests { name, command: command.into(), because: because.into() })
 }
 
 /// What can tell one language from its files. At the top it may speak for the whole repository.
-type Judge = fn(&Place<'_>) -> Option<Seen>;
+type LanguageDetector = fn(&ProjectFolder<'_>) -> Option<LanguageTests>;
 
-const LANGUAGES: [Judge; 9] = [
+const LANGUAGES: [LanguageDetector; 9] = [
     languages::rust,
     node::node,
     python::python,
@@ -71,15 +75,15 @@ const LANGUAGES: [Judge; 9] = [
 /// A language found at the top speaks for the whole repository; one that is only found further down is tested there.
 /// Where there are several, the project's own `make test` or `just test` is taken, if it has one: it is how people joined
 /// them.
-pub fn detect(project: &Project) -> Found {
-    let mut found = Found::default();
-    let top = project.at("");
-    for judge in LANGUAGES.into_iter().chain([languages::elixir as Judge]) {
+pub fn detect(project: &ProjectFiles) -> TestDetection {
+    let mut found = TestDetection::default();
+    let top = project.folder_at("");
+    for judge in LANGUAGES.into_iter().chain([languages::elixir as LanguageDetector]) {
         match judge(&top) {
-            Some(seen @ Seen::Tests { .. }) => found.add("", seen),
+            Some(seen @ LanguageTests::Tests { .. }) => found.add("", seen),
             seen => {
                 let before = found.stacks.len();
-                found.further_down(project, judge);
+                found.detect_in_subfolders(project, judge);
                 // A manifest at the top that only brings tools is nothing to speak of when the tests are further down.
                 if let Some(seen) = seen.filter(|_| found.stacks.len() == before) {
                     found.add("", seen);
@@ -87,8 +91,8 @@ pub fn detect(project: &Project) -> Found {
             }
         }
     }
-    let joined: Vec<String> = found.stacks.iter().map(in_its_folder).collect();
-    let own = runner::runner(&top);
+    let joined: Vec<String> = found.stacks.iter().map(command_in_folder).collect();
+    let own = make_target::test_target(&top);
     found.test_command = match (joined.as_slice(), own) {
         ([], None) => None,
         ([one], None) => Some(one.clone()),
@@ -108,14 +112,14 @@ pub fn detect(project: &Project) -> Found {
     found
 }
 
-impl Found {
-    fn add(&mut self, folder: &str, seen: Seen) {
+impl TestDetection {
+    fn add(&mut self, folder: &str, seen: LanguageTests) {
         match seen {
-            Seen::Tests { name, command, because } => {
-                let because = text::plain(text::first_line(&because, 300));
-                self.stacks.push(Stack { name, folder: folder.to_owned(), command, because });
+            LanguageTests::Tests { name, command, because } => {
+                let because = text::strip_control(text::first_line(&because, 300));
+                self.stacks.push(TestStack { name, folder: folder.to_owned(), command, because });
             }
-            Seen::Untested { name, why } => self.remarks.push(match folder {
+            LanguageTests::Untested { name, why } => self.remarks.push(match folder {
                 "" => format!("{name}: {why}"),
                 folder => format!("{name} in {folder}: {why}"),
             }),
@@ -123,7 +127,7 @@ impl Found {
     }
 
     /// Looks for a language in the folders below the top; one that was found is not looked for below itself.
-    fn further_down(&mut self, project: &Project, judge: Judge) {
+    fn detect_in_subfolders(&mut self, project: &ProjectFiles, judge: LanguageDetector) {
         let mut covered: Vec<&str> = Vec::new();
         let mut left_out: Vec<&str> = Vec::new();
         let mut name = "";
@@ -132,11 +136,11 @@ impl Found {
             if covered.iter().any(inside) {
                 continue;
             }
-            let Some(seen) = judge(&project.at(folder)) else { continue };
+            let Some(seen) = judge(&project.folder_at(folder)) else { continue };
             covered.push(folder);
-            if let Seen::Tests { name: told, .. } = &seen {
+            if let LanguageTests::Tests { name: told, .. } = &seen {
                 name = told;
-                if !is_plain(folder) || self.stacks.len() >= MOST_FOLDERS {
+                if !is_shell_safe(folder) || self.stacks.len() >= MAX_FOLDERS {
                     left_out.push(folder);
                     continue;
                 }
@@ -144,7 +148,7 @@ impl Found {
             self.add(folder, seen);
         }
         if !left_out.is_empty() {
-            let folders: Vec<String> = left_out.iter().take(5).map(|folder| text::plain(folder)).collect();
+            let folders: Vec<String> = left_out.iter().take(5).map(|folder| text::strip_control(folder)).collect();
             let more = if left_out.len() > 5 { " and more" } else { "" };
             self.remarks.push(format!("{name} in {}{more} is not part of the command", folders.join(", ")));
         }
@@ -152,12 +156,12 @@ impl Found {
 }
 
 /// Whether a folder's name can stand in a command and in YAML as it is.
-fn is_plain(folder: &str) -> bool {
+fn is_shell_safe(folder: &str) -> bool {
     !folder.starts_with('-')
         && folder.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/'))
 }
 
-fn in_its_folder(stack: &Stack) -> String {
+fn command_in_folder(stack: &TestStack) -> String {
     match stack.folder.as_str() {
         "" => stack.command.clone(),
         folder => format!("(cd {folder} && {})", stack.command),
@@ -211,7 +215,7 @@ mod tests {
         let many: Vec<String> = (0..9).map(|n| format!("m{n}/go.mod")).collect();
         let many: Vec<(&str, &str)> = many.iter().map(|path| (path.as_str(), "")).collect();
         let found = detect(&project(&many));
-        assert_eq!((found.stacks.len(), found.remarks.len()), (MOST_FOLDERS, 1), "{found:#?}");
+        assert_eq!((found.stacks.len(), found.remarks.len()), (MAX_FOLDERS, 1), "{found:#?}");
     }
 
     #[test]

@@ -1,33 +1,33 @@
 //! The languages whose manifest alone says how tests are run.
 
-use super::detect::{Seen, tests};
-use super::project::Place;
+use super::detect::{LanguageTests, with_tests};
+use super::project::ProjectFolder;
 
-pub(super) fn rust(place: &Place<'_>) -> Option<Seen> {
+pub(super) fn rust(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     if !place.has("Cargo.toml") {
         return None;
     }
     let manifest = place.text("Cargo.toml").and_then(|text| text.parse::<toml::Table>().ok()).unwrap_or_default();
     match (manifest.contains_key("workspace"), manifest.contains_key("package")) {
         // Without `--workspace` only the package at the top is tested.
-        (true, true) => tests("Rust", "cargo test --workspace", "Cargo.toml is a package and a workspace"),
-        (true, false) => tests("Rust", "cargo test", "Cargo.toml is a workspace"),
-        _ => tests("Rust", "cargo test", "Cargo.toml"),
+        (true, true) => with_tests("Rust", "cargo test --workspace", "Cargo.toml is a package and a workspace"),
+        (true, false) => with_tests("Rust", "cargo test", "Cargo.toml is a workspace"),
+        _ => with_tests("Rust", "cargo test", "Cargo.toml"),
     }
 }
 
-pub(super) fn go(place: &Place<'_>) -> Option<Seen> {
+pub(super) fn go(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     const MOST: usize = 20;
     if let Some(text) = place.text("go.work") {
         // At the top of a workspace `./...` is no package: each module is named.
         let modules = go_uses(text);
         if !modules.is_empty() && modules.len() <= MOST {
             let paths: Vec<String> = modules.iter().map(|module| format!("{module}/...")).collect();
-            return tests("Go", format!("go test {}", paths.join(" ")), "go.work names the modules");
+            return with_tests("Go", format!("go test {}", paths.join(" ")), "go.work names the modules");
         }
-        return tests("Go", "go list -m -f '{{.Dir}}/...' | xargs go test", "go.work");
+        return with_tests("Go", "go list -m -f '{{.Dir}}/...' | xargs go test", "go.work");
     }
-    if place.has("go.mod") { tests("Go", "go test ./...", "go.mod") } else { None }
+    if place.has("go.mod") { with_tests("Go", "go test ./...", "go.mod") } else { None }
 }
 
 /// The folders a `go.work` uses, as `./name`.
@@ -59,70 +59,70 @@ fn go_uses(text: &str) -> Vec<String> {
     uses
 }
 
-pub(super) fn maven(place: &Place<'_>) -> Option<Seen> {
+pub(super) fn maven(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     match (place.has("pom.xml"), place.has("mvnw")) {
         (false, _) => None,
-        (true, true) => tests("Java", "./mvnw -B test", "pom.xml, mvnw"),
-        (true, false) => tests("Java", "mvn -B test", "pom.xml"),
+        (true, true) => with_tests("Java", "./mvnw -B test", "pom.xml, mvnw"),
+        (true, false) => with_tests("Java", "mvn -B test", "pom.xml"),
     }
 }
 
-pub(super) fn gradle(place: &Place<'_>) -> Option<Seen> {
+pub(super) fn gradle(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     let names = ["settings.gradle.kts", "settings.gradle", "build.gradle.kts", "build.gradle"];
-    let seen = place.first(&names)?;
+    let seen = place.first_present(&names)?;
     if place.has("gradlew") {
-        tests("Java", "./gradlew test", format!("{seen}, gradlew"))
+        with_tests("Java", "./gradlew test", format!("{seen}, gradlew"))
     } else {
-        tests("Java", "gradle test", seen)
+        with_tests("Java", "gradle test", seen)
     }
 }
 
-pub(super) fn dotnet(place: &Place<'_>) -> Option<Seen> {
-    let solutions: Vec<&str> = [".sln", ".slnx"].iter().flat_map(|end| place.ending(end)).collect();
+pub(super) fn dotnet(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
+    let solutions: Vec<&str> = [".sln", ".slnx"].iter().flat_map(|end| place.files_ending(end)).collect();
     if let Some(solution) = solutions.first() {
-        return tests("dotnet", "dotnet test", format!("the solution {solution}"));
+        return with_tests("dotnet", "dotnet test", format!("the solution {solution}"));
     }
-    let projects = [".csproj", ".fsproj", ".vbproj"].iter().flat_map(|end| place.ending(end)).collect::<Vec<_>>();
-    tests("dotnet", "dotnet test", format!("the project {}", projects.first()?))
+    let projects = [".csproj", ".fsproj", ".vbproj"].iter().flat_map(|end| place.files_ending(end)).collect::<Vec<_>>();
+    with_tests("dotnet", "dotnet test", format!("the project {}", projects.first()?))
 }
 
-pub(super) fn ruby(place: &Place<'_>) -> Option<Seen> {
+pub(super) fn ruby(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     if !place.has("Gemfile") {
         return None;
     }
-    if place.has(".rspec") || place.below("spec/").any(|path| path.ends_with("_spec.rb")) {
-        return tests("Ruby", "bundle exec rspec", "Gemfile, spec/");
+    if place.has(".rspec") || place.paths_below("spec/").any(|path| path.ends_with("_spec.rb")) {
+        return with_tests("Ruby", "bundle exec rspec", "Gemfile, spec/");
     }
     if place.has("bin/rails") {
-        return tests("Ruby", "bin/rails test", "Gemfile, bin/rails");
+        return with_tests("Ruby", "bin/rails test", "Gemfile, bin/rails");
     }
-    tests("Ruby", "bundle exec rake test", "Gemfile")
+    with_tests("Ruby", "bundle exec rake test", "Gemfile")
 }
 
-pub(super) fn php(place: &Place<'_>) -> Option<Seen> {
+pub(super) fn php(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     let composer = place.text("composer.json");
     let scripted = composer
         .and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok())
         .is_some_and(|manifest| manifest.pointer("/scripts/test").is_some());
     if scripted {
-        return tests("PHP", "composer test", "composer.json has the script `test`");
+        return with_tests("PHP", "composer test", "composer.json has the script `test`");
     }
     if place.has("artisan") {
-        return tests("PHP", "php artisan test", "artisan");
+        return with_tests("PHP", "php artisan test", "artisan");
     }
     if place.has("tests/Pest.php") {
-        return tests("PHP", "vendor/bin/pest", "tests/Pest.php");
+        return with_tests("PHP", "vendor/bin/pest", "tests/Pest.php");
     }
-    if let Some(seen) = place.first(&["phpunit.xml", "phpunit.xml.dist", "phpunit.dist.xml"]) {
-        return tests("PHP", "vendor/bin/phpunit", seen);
+    if let Some(seen) = place.first_present(&["phpunit.xml", "phpunit.xml.dist", "phpunit.dist.xml"]) {
+        return with_tests("PHP", "vendor/bin/phpunit", seen);
     }
     composer?;
     let why = "composer.json has no script `test` and there is no phpunit.xml".to_owned();
-    Some(Seen::Untested { name: "PHP", why })
+    Some(LanguageTests::Untested { name: "PHP", why })
 }
 
-pub(super) fn elixir(place: &Place<'_>) -> Option<Seen> {
-    if place.has("mix.exs") { tests("Elixir", "mix test", "mix.exs") } else { None }
+pub(super) fn elixir(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
+    if place.has("mix.exs") { with_tests("Elixir", "mix test", "mix.exs") } else { None }
 }
 
 #[cfg(test)]

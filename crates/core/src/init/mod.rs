@@ -4,14 +4,14 @@
 
 mod detect;
 mod languages;
+mod make_target;
 mod node;
 mod project;
 mod python;
-mod runner;
 mod template;
 
-pub use detect::{Found, Stack, detect};
-pub use project::{MOST_FILES, Project, passed_over, wanted};
-pub use template::{Template, task};
+pub use detect::{TestDetection, TestStack, detect};
+pub use project::{MAX_FILES, ProjectFiles, is_ignored_folder, is_relevant_file};
+pub use template::{TaskTemplate, render_task};
 
-pub(crate) use template::{hard_stops, quoted};
+pub(crate) use template::{default_limits, yaml_string};

@@ -2,24 +2,24 @@
 
 use serde_json::{Map, Value};
 
-use super::detect::{Seen, tests};
-use super::project::Place;
+use super::detect::{LanguageTests, with_tests};
+use super::project::ProjectFolder;
 use crate::text;
 
 const NAME: &str = "Node";
 
-pub(super) fn node(place: &Place<'_>) -> Option<Seen> {
+pub(super) fn node(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     if !place.has("package.json") {
         return None;
     }
-    let untested = |why: &str| Some(Seen::Untested { name: NAME, why: why.to_owned() });
+    let untested = |why: &str| Some(LanguageTests::Untested { name: NAME, why: why.to_owned() });
     let Some(Value::Object(manifest)) = place.text("package.json").and_then(|text| serde_json::from_str(text).ok())
     else {
         return untested("package.json is not a JSON object");
     };
-    let (manager, told_by) = manager(place, &manifest);
-    match script(&manifest) {
-        Script::Named { name, line } => {
+    let (manager, told_by) = package_manager(place, &manifest);
+    match test_script(&manifest) {
+        TestScript::Named { name, line } => {
             let line = text::first_line(line, 80);
             let because = format!("package.json has the script `{name}` ({line}), {told_by}");
             let command = match name {
@@ -29,26 +29,26 @@ pub(super) fn node(place: &Place<'_>) -> Option<Seen> {
             };
             // What waits for keys on a terminal ends by itself when it is told that nobody is there.
             let command = if line.contains("react-scripts test") { format!("CI=true {command}") } else { command };
-            tests(NAME, command, because)
+            with_tests(NAME, command, because)
         }
-        Script::Watches => {
+        TestScript::Watches => {
             untested("the script `test` watches and never ends; add one that runs once, such as `test:ci`")
         }
-        Script::Missing => match members(place, &manifest, manager) {
-            Some((command, seen)) => tests(NAME, command, format!("{seen}, {told_by}")),
+        TestScript::Missing => match workspace_test_command(place, &manifest, manager) {
+            Some((command, seen)) => with_tests(NAME, command, format!("{seen}, {told_by}")),
             None => untested("package.json has no script `test`"),
         },
     }
 }
 
-enum Script<'a> {
+enum TestScript<'a> {
     Named { name: &'static str, line: &'a str },
     Watches,
     Missing,
 }
 
 /// Finds the script that runs the tests once.
-fn script(manifest: &Map<String, Value>) -> Script<'_> {
+fn test_script(manifest: &Map<String, Value>) -> TestScript<'_> {
     let scripts = manifest.get("scripts").and_then(Value::as_object);
     let line = |name: &str| scripts.and_then(|scripts| scripts.get(name)).and_then(Value::as_str);
     // What `npm init` writes into every new package is no test.
@@ -59,14 +59,14 @@ fn script(manifest: &Map<String, Value>) -> Script<'_> {
     let once = ["test", "test:ci", "test:run", "test:unit", "ci"];
     for name in once {
         if let Some(line) = line(name).filter(real).filter(ends) {
-            return Script::Named { name, line };
+            return TestScript::Named { name, line };
         }
     }
-    if line("test").as_ref().is_some_and(real) { Script::Watches } else { Script::Missing }
+    if line("test").as_ref().is_some_and(real) { TestScript::Watches } else { TestScript::Missing }
 }
 
 /// Tells which program runs scripts here, and what said so.
-fn manager(place: &Place<'_>, manifest: &Map<String, Value>) -> (&'static str, String) {
+fn package_manager(place: &ProjectFolder<'_>, manifest: &Map<String, Value>) -> (&'static str, String) {
     let wished = manifest.get("packageManager").and_then(Value::as_str).unwrap_or_default();
     for name in ["pnpm", "yarn", "bun", "npm"] {
         if wished.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('@')) {
@@ -89,14 +89,23 @@ fn manager(place: &Place<'_>, manifest: &Map<String, Value>) -> (&'static str, S
 }
 
 /// Returns the command that tests every package of a workspace, if one of them has tests.
-fn members(place: &Place<'_>, manifest: &Map<String, Value>, manager: &str) -> Option<(String, String)> {
+fn workspace_test_command(
+    place: &ProjectFolder<'_>,
+    manifest: &Map<String, Value>,
+    manager: &str,
+) -> Option<(String, String)> {
     let workspaces = manifest.get("workspaces").is_some_and(|value| !value.is_null());
-    let seen = place.first(&["turbo.json", "nx.json", "pnpm-workspace.yaml"]);
+    let seen = place.first_present(&["turbo.json", "nx.json", "pnpm-workspace.yaml"]);
     let seen = seen.or(workspaces.then_some("`workspaces` in package.json"))?;
-    place.below("").filter(|path| path.ends_with("/package.json") && !path.contains("node_modules/")).find(|path| {
-        let member: Option<Value> = place.text(path).and_then(|text| serde_json::from_str(text).ok());
-        member.as_ref().and_then(Value::as_object).is_some_and(|member| matches!(script(member), Script::Named { .. }))
-    })?;
+    place.paths_below("").filter(|path| path.ends_with("/package.json") && !path.contains("node_modules/")).find(
+        |path| {
+            let member: Option<Value> = place.text(path).and_then(|text| serde_json::from_str(text).ok());
+            member
+                .as_ref()
+                .and_then(Value::as_object)
+                .is_some_and(|member| matches!(test_script(member), TestScript::Named { .. }))
+        },
+    )?;
     let command = match (seen, manager) {
         ("turbo.json", "pnpm") => "pnpm exec turbo run test",
         ("turbo.json", _) => "npx turbo run test",

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most files that are looked at; a repository that says how it is tested says so near its top.
-pub const MOST_FILES: usize = 20_000;
+pub const MAX_FILES: usize = 20_000;
 
 /// The files whose text says something about tests.
-const WANTED: [&str; 22] = [
+const RELEVANT_FILES: [&str; 22] = [
     "Cargo.toml",
     "GNUmakefile",
     "Gemfile",
@@ -32,7 +32,7 @@ const WANTED: [&str; 22] = [
 ];
 
 /// Folders that hold what others wrote, what a build left, or what tests are fed with.
-const PASSED_OVER: [&str; 24] = [
+const IGNORED_FOLDERS: [&str; 24] = [
     "__pycache__",
     "benches",
     "bin",
@@ -60,27 +60,27 @@ const PASSED_OVER: [&str; 24] = [
 ];
 
 /// Tells whether the text of a file of this name should be brought along.
-pub fn wanted(name: &str) -> bool {
-    WANTED.contains(&name)
+pub fn is_relevant_file(name: &str) -> bool {
+    RELEVANT_FILES.contains(&name)
 }
 
 /// Tells whether projects in a folder of this name are not the repository's own.
-pub fn passed_over(folder: &str) -> bool {
-    folder.starts_with('.') || PASSED_OVER.contains(&folder)
+pub fn is_ignored_folder(folder: &str) -> bool {
+    folder.starts_with('.') || IGNORED_FOLDERS.contains(&folder)
 }
 
 /// The files of a repository by their paths from its top, folders joined with `/`; three levels are enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Project {
+pub struct ProjectFiles {
     pub files: BTreeSet<String>,
     /// The texts of those that are [`wanted`].
     pub texts: BTreeMap<String, String>,
 }
 
-impl Project {
+impl ProjectFiles {
     /// Looks at one folder of it; the empty path is the top.
-    pub(super) fn at<'a>(&'a self, folder: &'a str) -> Place<'a> {
-        Place { project: self, folder }
+    pub(super) fn folder_at<'a>(&'a self, folder: &'a str) -> ProjectFolder<'a> {
+        ProjectFolder { project: self, folder }
     }
 
     /// Returns the folders that may hold a project of their own, nearest first, then by name; the top is not among them.
@@ -90,7 +90,7 @@ impl Project {
             let mut at = 0;
             while let Some(slash) = path.get(at..).and_then(|rest| rest.find('/')) {
                 let end = at + slash;
-                if path.get(at..end).is_none_or(passed_over) {
+                if path.get(at..end).is_none_or(is_ignored_folder) {
                     break;
                 }
                 let depth = path.get(..end).unwrap_or_default().matches('/').count();
@@ -107,12 +107,12 @@ impl Project {
 
 /// One folder of a project.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
-    project: &'a Project,
+pub(super) struct ProjectFolder<'a> {
+    project: &'a ProjectFiles,
     pub(super) folder: &'a str,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ProjectFolder<'a> {
     fn path(&self, name: &str) -> String {
         if self.folder.is_empty() { name.to_owned() } else { format!("{}/{name}", self.folder) }
     }
@@ -122,7 +122,7 @@ impl<'a> Place<'a> {
     }
 
     /// Returns the first of these that is there.
-    pub(super) fn first(&self, names: &[&'static str]) -> Option<&'static str> {
+    pub(super) fn first_present(&self, names: &[&'static str]) -> Option<&'static str> {
         names.iter().copied().find(|name| self.has(name))
     }
 
@@ -131,12 +131,12 @@ impl<'a> Place<'a> {
     }
 
     /// Returns the files of this very folder whose names end so, sorted.
-    pub(super) fn ending(&self, end: &str) -> Vec<&'a str> {
-        self.below("").filter(|name| !name.contains('/') && name.ends_with(end)).collect()
+    pub(super) fn files_ending(&self, end: &str) -> Vec<&'a str> {
+        self.paths_below("").filter(|name| !name.contains('/') && name.ends_with(end)).collect()
     }
 
     /// Returns the paths below a folder of this place (`tests/`, or nothing for all), seen from this place.
-    pub(super) fn below(&self, within: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+    pub(super) fn paths_below(&self, within: &str) -> impl Iterator<Item = &'a str> + use<'a> {
         let start = self.path("");
         let prefix = format!("{start}{within}");
         let cut = start.len();
@@ -149,8 +149,8 @@ impl<'a> Place<'a> {
 }
 
 #[cfg(test)]
-pub(super) fn project(files: &[(&str, &str)]) -> Project {
-    Project {
+pub(super) fn project(files: &[(&str, &str)]) -> ProjectFiles {
+    ProjectFiles {
         files: files.iter().map(|(path, _)| (*path).to_owned()).collect(),
         texts: files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect(),
     }
@@ -171,7 +171,7 @@ mod tests {
             ("b/x", ""),
         ]);
         assert_eq!(project.folders(), ["a", "b", "web", "a/b"]);
-        assert_eq!(project.at("a").below("b/").collect::<Vec<_>>(), ["b/c/d.txt"]);
-        assert_eq!(project.at("").ending(".md"), ["README.md"]);
+        assert_eq!(project.folder_at("a").paths_below("b/").collect::<Vec<_>>(), ["b/c/d.txt"]);
+        assert_eq!(project.folder_at("").files_ending(".md"), ["README.md"]);
     }
 }

@@ -1,9 +1,9 @@
 //! Python: what runs the tests, and what brings the packages they need.
 
-use super::detect::{Seen, tests};
-use super::project::Place;
+use super::detect::{LanguageTests, with_tests};
+use super::project::ProjectFolder;
 
-pub(super) fn python(place: &Place<'_>) -> Option<Seen> {
+pub(super) fn python(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     let manifests = [
         "pyproject.toml",
         "setup.py",
@@ -15,37 +15,37 @@ pub(super) fn python(place: &Place<'_>) -> Option<Seen> {
         "noxfile.py",
         "manage.py",
     ];
-    let manifest = place.first(&manifests)?;
-    let (prefix, brought_by) = runner(place);
+    let manifest = place.first_present(&manifests)?;
+    let (prefix, brought_by) = package_runner(place);
     let because = |seen: &str| match brought_by {
         Some(lock) if lock != seen => format!("{seen}, {lock}"),
         _ => seen.to_owned(),
     };
-    let run = |command: &str, seen: &str| tests("Python", format!("{prefix}{command}"), because(seen));
+    let run = |command: &str, seen: &str| with_tests("Python", format!("{prefix}{command}"), because(seen));
     let python = if prefix.is_empty() { "python3" } else { "python" };
-    if let Some(seen) = pytest(place) {
+    if let Some(seen) = pytest_evidence(place) {
         let command = if prefix.is_empty() { "python3 -m pytest" } else { "pytest" };
         return run(command, &seen);
     }
     // These two bring packages themselves.
     if place.has("tox.ini") {
-        return tests("Python", "tox", "tox.ini");
+        return with_tests("Python", "tox", "tox.ini");
     }
     if place.has("noxfile.py") {
-        return tests("Python", "nox", "noxfile.py");
+        return with_tests("Python", "nox", "noxfile.py");
     }
     if place.has("manage.py") {
         return run(&format!("{python} manage.py test"), "manage.py");
     }
-    match folder_of_tests(place) {
+    match tests_folder(place) {
         Some(folder) => run(&format!("{python} -m unittest discover -s {folder}"), &format!("{manifest}, {folder}/")),
-        None => Some(Seen::Untested { name: "Python", why: format!("{manifest} is there, but no tests are") }),
+        None => Some(LanguageTests::Untested { name: "Python", why: format!("{manifest} is there, but no tests are") }),
     }
 }
 
 /// What says that the tests are pytest's.
-fn pytest(place: &Place<'_>) -> Option<String> {
-    if let Some(seen) = place.first(&["pytest.ini", "conftest.py", "tests/conftest.py", "test/conftest.py"]) {
+fn pytest_evidence(place: &ProjectFolder<'_>) -> Option<String> {
+    if let Some(seen) = place.first_present(&["pytest.ini", "conftest.py", "tests/conftest.py", "test/conftest.py"]) {
         return Some(seen.to_owned());
     }
     let speaks =
@@ -65,7 +65,7 @@ fn pytest(place: &Place<'_>) -> Option<String> {
 }
 
 /// Which program brings the packages, and what said so.
-fn runner(place: &Place<'_>) -> (&'static str, Option<&'static str>) {
+fn package_runner(place: &ProjectFolder<'_>) -> (&'static str, Option<&'static str>) {
     let locks = [
         ("uv.lock", "uv run "),
         ("poetry.lock", "poetry run "),
@@ -84,9 +84,9 @@ fn runner(place: &Place<'_>) -> (&'static str, Option<&'static str>) {
     }
 }
 
-fn folder_of_tests(place: &Place<'_>) -> Option<&'static str> {
+fn tests_folder(place: &ProjectFolder<'_>) -> Option<&'static str> {
     ["tests", "test"].into_iter().find(|folder| {
-        place.below(&format!("{folder}/")).any(|path| {
+        place.paths_below(&format!("{folder}/")).any(|path| {
             let name = path.rsplit('/').next().unwrap_or_default();
             name.starts_with("test") && name.rsplit_once('.').is_some_and(|(_, end)| end == "py")
         })

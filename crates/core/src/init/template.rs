@@ -2,68 +2,68 @@
 
 use std::fmt::Write as _;
 
-use super::detect::Found;
+use super::detect::TestDetection;
 use crate::text;
 
 /// What kind of task is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Template {
+pub enum TaskTemplate {
     Minimal,
     Feature,
     Bugfix,
 }
 
 /// Writes the task file. It is ready to be linted: what is left to say is said in it, or is one finding of the linter.
-pub fn task(template: Template, task_id: &str, found: &Found) -> String {
+pub fn render_task(template: TaskTemplate, task_id: &str, found: &TestDetection) -> String {
     let mut front = format!("---\ntask_id: {task_id}\n\n");
     for stack in &found.stacks {
         let place = if stack.folder.is_empty() { String::new() } else { format!(" in {}", stack.folder) };
-        comment(&mut front, &format!("{}{place}: `{}` ({})", stack.name, stack.command, stack.because));
+        push_comment(&mut front, &format!("{}{place}: `{}` ({})", stack.name, stack.command, stack.because));
     }
     for remark in &found.remarks {
-        comment(&mut front, remark);
+        push_comment(&mut front, remark);
     }
     match &found.test_command {
         Some(command) => {
-            comment(&mut front, "The one command whose success is needed for success.");
-            writeln!(front, "test_command: {}", quoted(command)).expect("writing to a String cannot fail");
+            push_comment(&mut front, "The one command whose success is needed for success.");
+            writeln!(front, "test_command: {}", yaml_string(command)).expect("writing to a String cannot fail");
         }
         None => {
-            comment(
+            push_comment(
                 &mut front,
                 "Nothing here says how the project is tested. Put in the one command that must succeed:",
             );
-            comment(&mut front, "test_command: \"sh tests/all.sh\"");
+            push_comment(&mut front, "test_command: \"sh tests/all.sh\"");
         }
     }
     let (title, boxes) = match template {
-        Template::Minimal => ("Say what shall be true", MINIMAL),
-        Template::Feature => ("Add the thing", FEATURE),
-        Template::Bugfix => ("Fix the bug", BUGFIX),
+        TaskTemplate::Minimal => ("Say what shall be true", MINIMAL),
+        TaskTemplate::Feature => ("Add the thing", FEATURE),
+        TaskTemplate::Bugfix => ("Fix the bug", BUGFIX),
     };
     let (passing, test) = match &found.test_command {
         Some(command) => ("The tests pass", command.as_str()),
         None => ("The tests in tests/all.sh pass", "sh tests/all.sh"),
     };
     let boxes = boxes.replace("{passing}", passing).replace("{test}", test);
-    format!("{front}\n{}{PROTECTED}---\n\n# {title}\n\n{boxes}", hard_stops())
+    format!("{front}\n{}{PROTECTED}---\n\n# {title}\n\n{boxes}", default_limits())
 }
 
 /// The limits every task must have, with what they mean.
-pub(crate) fn hard_stops() -> &'static str {
+pub(crate) fn default_limits() -> &'static str {
     "# Hard stops. The run ends when the first is reached.\n\
      max_iterations: 30\nmax_wall_time_minutes: 120\nmax_cost_usd_estimate: 10\n"
 }
 
 /// Writes a text as a YAML string, whatever is in it.
-pub(crate) fn quoted(text: &str) -> String {
+pub(crate) fn yaml_string(text: &str) -> String {
     // JSON's strings are YAML's double-quoted ones.
     serde_json::Value::String(text.to_owned()).to_string()
 }
 
 /// Writes one line of YAML that says nothing to a program.
-fn comment(out: &mut String, words: &str) {
-    let words = text::plain(words).split_whitespace().collect::<Vec<_>>().join(" ");
+fn push_comment(out: &mut String, words: &str) {
+    let words = text::strip_control(words).split_whitespace().collect::<Vec<_>>().join(" ");
     writeln!(out, "# {words}").expect("writing to a String cannot fail");
 }
 
@@ -108,14 +108,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::super::project::project;
-    use super::super::{Project, detect};
+    use super::super::{ProjectFiles, detect};
     use super::*;
-    use crate::lint::{Context, Rule, lint};
+    use crate::lint::{LintContext, LintRule, lint};
 
     /// The rules a written file breaks, in a repository that holds nothing else.
-    fn rules(template: Template, project: &Project) -> Vec<Rule> {
-        let text = task(template, "task-001", &detect(project));
-        let context = Context { files: Some(BTreeSet::new()), ..Context::default() };
+    fn rules(template: TaskTemplate, project: &ProjectFiles) -> Vec<LintRule> {
+        let text = render_task(template, "task-001", &detect(project));
+        let context = LintContext { files: Some(BTreeSet::new()), ..LintContext::default() };
         lint(Some(&text), &context).into_iter().map(|finding| finding.rule).collect()
     }
 
@@ -126,17 +126,17 @@ mod tests {
             ("package.json", r#"{"scripts": {"test": "a \"b\" 'c' # d: e"}}"#),
             ("api/go.mod", ""),
         ]);
-        for template in [Template::Minimal, Template::Feature, Template::Bugfix] {
+        for template in [TaskTemplate::Minimal, TaskTemplate::Feature, TaskTemplate::Bugfix] {
             assert_eq!(rules(template, &known), [], "{template:?}");
             // What nobody can know is the one thing the linter asks for.
-            assert_eq!(rules(template, &Project::default()), [Rule::NoTestCommand], "{template:?}");
+            assert_eq!(rules(template, &ProjectFiles::default()), [LintRule::NoTestCommand], "{template:?}");
         }
     }
 
     #[test]
     fn whole_file() {
         let found = detect(&project(&[("Cargo.toml", ""), ("Makefile", "test:\n")]));
-        insta::assert_snapshot!(task(Template::Minimal, "shop-001", &found), @r#"
+        insta::assert_snapshot!(render_task(TaskTemplate::Minimal, "shop-001", &found), @r#"
         ---
         task_id: shop-001
 

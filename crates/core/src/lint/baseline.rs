@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::command;
-use super::finding::{Finding, Rule, Severity};
+use super::finding::{LintFinding, LintRule, Severity};
+use super::shell_command;
 use crate::text;
 
 /// The ID of the check of `test_command`.
@@ -43,17 +43,17 @@ pub struct BaselineRun {
 }
 
 impl BaselineRun {
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> BaselineOutcome {
         match (self.timed_out, self.code) {
-            (true, _) => Outcome::Slow,
-            (false, 0) => Outcome::Green,
-            (false, _) => Outcome::Red,
+            (true, _) => BaselineOutcome::Slow,
+            (false, 0) => BaselineOutcome::Green,
+            (false, _) => BaselineOutcome::Red,
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Outcome {
+enum BaselineOutcome {
     Green,
     Red,
     Slow,
@@ -61,7 +61,7 @@ enum Outcome {
 
 impl BaselineCheck {
     fn is_green(&self) -> bool {
-        !self.runs.is_empty() && self.runs.iter().all(|run| run.outcome() == Outcome::Green)
+        !self.runs.is_empty() && self.runs.iter().all(|run| run.outcome() == BaselineOutcome::Green)
     }
 
     fn is_gate(&self) -> bool {
@@ -71,18 +71,19 @@ impl BaselineCheck {
 }
 
 /// Judges the results of the proofs on the base commit.
-pub fn baseline(checks: &[BaselineCheck]) -> Vec<Finding> {
+pub fn lint_baseline(checks: &[BaselineCheck]) -> Vec<LintFinding> {
     let mut found = Vec::new();
     for check in checks {
-        found.extend(unable(check));
-        found.extend(unsteady(check));
+        found.extend(blocker_finding(check));
+        found.extend(unstable_finding(check));
     }
     let all_green = !checks.is_empty() && checks.iter().all(BaselineCheck::is_green);
     if all_green {
-        let names = checks.iter().take(8).map(|check| format!("`{}`", shown(&check.id))).collect::<Vec<_>>().join(", ");
+        let names =
+            checks.iter().take(8).map(|check| format!("`{}`", excerpt(&check.id))).collect::<Vec<_>>().join(", ");
         let more = if checks.len() > 8 { ", …" } else { "" };
-        found.push(Finding::error(
-            Rule::Vacuous,
+        found.push(LintFinding::error(
+            LintRule::Vacuous,
             None,
             format!("every proof already passes before any work: {names}{more}"),
             "give at least one checkbox a proof that fails until it is done",
@@ -90,27 +91,27 @@ pub fn baseline(checks: &[BaselineCheck]) -> Vec<Finding> {
         return found;
     }
     for check in checks.iter().filter(|check| check.is_green() && !check.is_gate()) {
-        found.push(Finding::warning(
-            Rule::Vacuous,
+        found.push(LintFinding::warning(
+            LintRule::Vacuous,
             None,
-            format!("the proof of `{}` already passes: `{}`", shown(&check.id), shown(&check.command)),
+            format!("the proof of `{}` already passes: `{}`", excerpt(&check.id), excerpt(&check.command)),
             "use a command that fails until the box is done, or drop the box",
         ));
     }
     found
 }
 
-fn shown(text: &str) -> String {
-    text::plain(text::first_line(text, 60))
+fn excerpt(text: &str) -> String {
+    text::strip_control(text::first_line(text, 60))
 }
 
 /// What keeps a red check from ever getting green.
-fn unable(check: &BaselineCheck) -> Option<Finding> {
+fn blocker_finding(check: &BaselineCheck) -> Option<LintFinding> {
     if check.is_green() {
         return None;
     }
-    let lacking = missing(check);
-    match denied(check) {
+    let lacking = missing_tool_finding(check);
+    match denied_host_finding(check) {
         // A program that asks for news of itself fails for other reasons.
         Some(host) if host.severity == Severity::Warning => lacking.or(Some(host)),
         Some(host) => Some(host),
@@ -119,7 +120,7 @@ fn unable(check: &BaselineCheck) -> Option<Finding> {
 }
 
 /// A host that the command or its complaint names is needed; any other one was asked for, and that is all that is known.
-fn denied(check: &BaselineCheck) -> Option<Finding> {
+fn denied_host_finding(check: &BaselineCheck) -> Option<LintFinding> {
     let said = |host: &String| {
         check.command.contains(host.as_str()) || check.runs.iter().any(|run| run.stderr_tail.contains(host.as_str()))
     };
@@ -128,45 +129,45 @@ fn denied(check: &BaselineCheck) -> Option<Finding> {
         Some(host) => (host, Severity::Error),
         None => (check.denied_hosts.first()?, Severity::Warning),
     };
-    let (id, host) = (shown(&check.id), shown(host));
+    let (id, host) = (excerpt(&check.id), excerpt(host));
     let word = if severity == Severity::Error { "needs" } else { "asked for" };
     let message = format!("the proof of `{id}` {word} the host `{host}`, which the policy denies");
     let fix = format!("allow it with `--allow-host {host}`, or use a proof that needs no network");
-    Some(Finding { severity, ..Finding::error(Rule::DeniedHost, None, message, fix) })
+    Some(LintFinding { severity, ..LintFinding::error(LintRule::DeniedHost, None, message, fix) })
 }
 
-fn missing(check: &BaselineCheck) -> Option<Finding> {
-    let id = shown(&check.id);
+fn missing_tool_finding(check: &BaselineCheck) -> Option<LintFinding> {
+    let id = excerpt(&check.id);
     let tool = check.runs.iter().find_map(|run| missing_tool(&check.command, run))?;
     // A path that is not there yet is work to be done, not a program to install.
     if tool.contains('/') {
         return None;
     }
-    let own = command::programs(&check.command).contains(&tool);
-    let fix = match package(&tool) {
+    let own = shell_command::programs(&check.command).contains(&tool);
+    let fix = match debian_package(&tool) {
         Some(package) => format!("install it on this machine (package `{package}`), {IMAGE}"),
         None => format!("install it on this machine, {IMAGE}"),
     };
-    let message = format!("the proof of `{id}` needs `{}`, which the sandbox does not have", shown(&tool));
+    let message = format!("the proof of `{id}` needs `{}`, which the sandbox does not have", excerpt(&tool));
     // A program started by another one (a linter by `npm run lint`) may come with the project's own install step.
     let severity = if own { Severity::Error } else { Severity::Warning };
-    Some(Finding { severity, ..Finding::error(Rule::MissingTool, None, message, fix) })
+    Some(LintFinding { severity, ..LintFinding::error(LintRule::MissingTool, None, message, fix) })
 }
 
-fn unsteady(check: &BaselineCheck) -> Option<Finding> {
-    let outcomes: BTreeSet<Outcome> = check.runs.iter().map(BaselineRun::outcome).collect();
-    let (id, command) = (shown(&check.id), shown(&check.command));
+fn unstable_finding(check: &BaselineCheck) -> Option<LintFinding> {
+    let outcomes: BTreeSet<BaselineOutcome> = check.runs.iter().map(BaselineRun::outcome).collect();
+    let (id, command) = (excerpt(&check.id), excerpt(&check.command));
     if outcomes.len() > 1 {
-        return Some(Finding::warning(
-            Rule::Flaky,
+        return Some(LintFinding::warning(
+            LintRule::Flaky,
             None,
             format!("the proof of `{id}` gave different results in {} runs: `{command}`", check.runs.len()),
             "make it depend on the code alone: no clock, no order, no network",
         ));
     }
-    outcomes.contains(&Outcome::Slow).then(|| {
-        Finding::warning(
-            Rule::Slow,
+    outcomes.contains(&BaselineOutcome::Slow).then(|| {
+        LintFinding::warning(
+            LintRule::Slow,
             None,
             format!("the proof of `{id}` did not end in its time: `{command}`"),
             "make it shorter, or raise `proof_timeout_s`",
@@ -179,13 +180,13 @@ fn missing_tool(command: &str, run: &BaselineRun) -> Option<String> {
     if run.code == 0 || run.timed_out {
         return None;
     }
-    let said = run.stderr_tail.lines().rev().take(50).find_map(tool_in);
-    let first = || command::programs(command).into_iter().next();
+    let said = run.stderr_tail.lines().rev().take(50).find_map(missing_tool_in_line);
+    let first = || shell_command::programs(command).into_iter().next();
     said.or_else(|| (run.code == 127).then(first).flatten()).filter(|tool| !tool.is_empty() && tool.len() <= 100)
 }
 
 /// Reads the line a shell (`sh`, `bash`, `zsh`, `fish`), `env` or `exec` writes about a program it did not find.
-fn tool_in(line: &str) -> Option<String> {
+fn missing_tool_in_line(line: &str) -> Option<String> {
     let line = line.trim().trim_end_matches('.');
     let name = if let Some((_, name)) = line.split_once("command not found: ") {
         name
@@ -209,7 +210,7 @@ fn tool_in(line: &str) -> Option<String> {
 }
 
 /// Returns the Debian package that brings a program, where its name could be one.
-fn package(tool: &str) -> Option<&str> {
+fn debian_package(tool: &str) -> Option<&str> {
     let package = match tool {
         "rg" => "ripgrep",
         "fd" | "fdfind" => "fd-find",
@@ -256,8 +257,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(checks: &[BaselineCheck], want: &[(Rule, Severity, &str)]) {
-        let found = baseline(checks);
+    fn check(checks: &[BaselineCheck], want: &[(LintRule, Severity, &str)]) {
+        let found = lint_baseline(checks);
         let got: Vec<_> = found.iter().map(|f| (f.rule, f.severity, f.message.as_str())).collect();
         assert_eq!(got, want);
     }
@@ -270,13 +271,13 @@ mod tests {
         check(&[green("test"), green("verify-1"), red("M1.1")], &[]);
         check(
             &[green("test"), green("M1.1"), red("M1.2")],
-            &[(Rule::Vacuous, Warning, "the proof of `M1.1` already passes: `npm test`")],
+            &[(LintRule::Vacuous, Warning, "the proof of `M1.1` already passes: `npm test`")],
         );
         check(
             &[green("test"), green("M1.1")],
-            &[(Rule::Vacuous, Error, "every proof already passes before any work: `test`, `M1.1`")],
+            &[(LintRule::Vacuous, Error, "every proof already passes before any work: `test`, `M1.1`")],
         );
-        check(&[green("test")], &[(Rule::Vacuous, Error, "every proof already passes before any work: `test`")]);
+        check(&[green("test")], &[(LintRule::Vacuous, Error, "every proof already passes before any work: `test`")]);
     }
 
     #[test]
@@ -284,14 +285,14 @@ mod tests {
         let flaky = check_of("M1.1", "npm test", vec![run(0, ""), run(1, ""), run(0, "")]);
         check(
             &[flaky],
-            &[(Rule::Flaky, Severity::Warning, "the proof of `M1.1` gave different results in 3 runs: `npm test`")],
+            &[(LintRule::Flaky, Severity::Warning, "the proof of `M1.1` gave different results in 3 runs: `npm test`")],
         );
         let both_red = check_of("M1.1", "npm test", vec![run(1, ""), run(2, "")]);
         check(&[both_red], &[]);
         let slow = BaselineRun { code: -1, timed_out: true, stderr_tail: String::new() };
         check(
             &[check_of("M1.1", "npm test", vec![slow])],
-            &[(Rule::Slow, Severity::Warning, "the proof of `M1.1` did not end in its time: `npm test`")],
+            &[(LintRule::Slow, Severity::Warning, "the proof of `M1.1` did not end in its time: `npm test`")],
         );
     }
 
@@ -300,8 +301,8 @@ mod tests {
         let host = || vec!["registry.npmjs.org".to_owned()];
         let run = run(1, "npm error 403 Forbidden - GET https://registry.npmjs.org/left-pad");
         let denied = BaselineCheck { denied_hosts: host(), ..check_of("test", "npm view left-pad", vec![run]) };
-        let found = baseline(&[denied]);
-        assert_eq!((found[0].rule, found[0].severity), (Rule::DeniedHost, Severity::Error));
+        let found = lint_baseline(&[denied]);
+        assert_eq!((found[0].rule, found[0].severity), (LintRule::DeniedHost, Severity::Error));
         assert_eq!(
             found[0].fix,
             "allow it with `--allow-host registry.npmjs.org`, or use a proof that needs no network"
@@ -310,18 +311,18 @@ mod tests {
             denied_hosts: vec!["x.io".to_owned()],
             ..check_of("test", "curl -sf https://x.io", vec![])
         };
-        assert_eq!(baseline(&[named])[0].severity, Severity::Error);
+        assert_eq!(lint_baseline(&[named])[0].severity, Severity::Error);
         let passed_anyway = BaselineCheck { denied_hosts: host(), ..green("test") };
         check(&[passed_anyway, red("M1.1")], &[]);
         // It may have looked for a newer version of itself.
         let asked = BaselineCheck { denied_hosts: host(), ..red("test") };
         let told = "the proof of `test` asked for the host `registry.npmjs.org`, which the policy denies";
-        check(&[asked], &[(Rule::DeniedHost, Severity::Warning, told)]);
+        check(&[asked], &[(LintRule::DeniedHost, Severity::Warning, told)]);
     }
 
     #[track_caller]
     fn tool(command: &str, code: i32, stderr: &str, want: Option<(Severity, &str)>) {
-        let found = baseline(&[check_of("M1.1", command, vec![run(code, stderr)])]);
+        let found = lint_baseline(&[check_of("M1.1", command, vec![run(code, stderr)])]);
         let got = found.first().map(|f| (f.severity, f.fix.as_str()));
         assert_eq!(got, want, "{command:?} {stderr:?}");
     }

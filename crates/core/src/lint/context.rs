@@ -7,9 +7,9 @@ pub const TEMPLATE_VARIABLES: [&str; 6] = ["task_id", "title", "branch", "summar
 
 /// What is known outside the task. `None` means "not known here", and the rules that need it stay silent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Context {
+pub struct LintContext {
     /// Every profile by name, and whether its price is known.
-    pub profiles: Option<BTreeMap<String, Pricing>>,
+    pub profiles: Option<BTreeMap<String, PriceStatus>>,
     /// The profile a person named for this run, whatever the task says.
     pub wanted_profile: Option<String>,
     /// The profiles of a task that names none.
@@ -19,7 +19,7 @@ pub struct Context {
     /// A flag or the config caps tokens, so the task need not.
     pub has_token_cap: bool,
     /// Every backend by name, and the most it can give.
-    pub backends: Option<BTreeMap<String, Maxima>>,
+    pub backends: Option<BTreeMap<String, BackendMaxima>>,
     /// The backend of a task that names none.
     pub default_backend: Option<String>,
     /// The agents `engine: agent` can name.
@@ -34,14 +34,14 @@ pub struct Context {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pricing {
+pub enum PriceStatus {
     Known,
     Unknown,
 }
 
 /// The most a backend can give one sandbox; `None` where it has no limit of its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Maxima {
+pub struct BackendMaxima {
     pub vcpu: Option<u32>,
     pub memory_gib: Option<u32>,
     pub disk_gib: Option<u32>,

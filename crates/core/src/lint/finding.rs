@@ -6,8 +6,8 @@ use crate::span::Span;
 
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
-    pub rule: Rule,
+pub struct LintFinding {
+    pub rule: LintRule,
     pub severity: Severity,
     /// The place in the source; none where there is no source.
     pub span: Option<Span>,
@@ -27,7 +27,7 @@ pub enum Severity {
 /// Every rule. The kebab-case name is its code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Rule {
+pub enum LintRule {
     NoFile,
     FrontMatter,
     TabInFrontMatter,
@@ -62,7 +62,7 @@ pub enum Rule {
     MissingTool,
 }
 
-impl Rule {
+impl LintRule {
     pub const ALL: [Self; 32] = [
         Self::NoFile,
         Self::FrontMatter,
@@ -150,18 +150,28 @@ impl Rule {
     }
 }
 
-impl Finding {
-    pub(super) fn error(rule: Rule, span: Option<Span>, message: impl Into<String>, fix: impl Into<String>) -> Self {
+impl LintFinding {
+    pub(super) fn error(
+        rule: LintRule,
+        span: Option<Span>,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
         Self { rule, severity: Severity::Error, span, message: message.into(), fix: fix.into() }
     }
 
-    pub(super) fn warning(rule: Rule, span: Option<Span>, message: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(super) fn warning(
+        rule: LintRule,
+        span: Option<Span>,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
         Self { severity: Severity::Warning, ..Self::error(rule, span, message, fix) }
     }
 }
 
 /// Returns whether a run must not start.
-pub fn has_errors(findings: &[Finding]) -> bool {
+pub fn has_errors(findings: &[LintFinding]) -> bool {
     findings.iter().any(|finding| finding.severity == Severity::Error)
 }
 
@@ -171,10 +181,10 @@ mod tests {
 
     #[test]
     fn codes_are_the_serialised_names() {
-        for rule in Rule::ALL {
+        for rule in LintRule::ALL {
             assert_eq!(serde_json::to_value(rule).unwrap(), rule.code());
         }
-        let finding = Finding::warning(Rule::VagueWords, Some(Span::new(1, 2)), "m", "f");
+        let finding = LintFinding::warning(LintRule::VagueWords, Some(Span::new(1, 2)), "m", "f");
         assert_eq!(
             serde_json::to_string(&finding).unwrap(),
             r#"{"rule":"vague-words","severity":"warning","span":{"start":1,"end":2},"message":"m","fix":"f"}"#

@@ -5,29 +5,29 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::finding::{Finding, Rule};
-use crate::task::{self, Form};
+use super::finding::{LintFinding, LintRule};
+use crate::task::{self, CheckboxForm};
 use crate::text;
 
 /// Returns the source with every mechanical finding repaired.
-pub fn fix(source: &str, findings: &[Finding]) -> String {
-    let mut rules: BTreeSet<Rule> =
+pub fn fix(source: &str, findings: &[LintFinding]) -> String {
+    let mut rules: BTreeSet<LintRule> =
         findings.iter().map(|finding| finding.rule).filter(|rule| rule.is_mechanical()).collect();
     let mut fixed = source.to_owned();
-    if rules.contains(&Rule::TabInFrontMatter) {
+    if rules.contains(&LintRule::TabInFrontMatter) {
         fixed = without_tabs(&fixed);
         // The tabs hid what else is wrong.
-        rules.extend(Rule::ALL.into_iter().filter(|rule| rule.is_mechanical()));
+        rules.extend(LintRule::ALL.into_iter().filter(|rule| rule.is_mechanical()));
     }
-    fixed = with_keys(&fixed, &rules);
-    if rules.contains(&Rule::DuplicateId) {
-        fixed = with_own_ids(&fixed);
+    fixed = with_missing_keys(&fixed, &rules);
+    if rules.contains(&LintRule::DuplicateId) {
+        fixed = with_unique_ids(&fixed);
     }
     fixed
 }
 
 fn without_tabs(source: &str) -> String {
-    let Some(front) = task::examine(source).front else { return source.to_owned() };
+    let Some(front) = task::parse_partial(source).front else { return source.to_owned() };
     let mut out = String::with_capacity(source.len());
     out.push_str(source.get(..front.start).unwrap_or(""));
     for line in front.of(source).split_inclusive('\n') {
@@ -40,18 +40,18 @@ fn without_tabs(source: &str) -> String {
     out
 }
 
-fn with_keys(source: &str, rules: &BTreeSet<Rule>) -> String {
-    let examined = task::examine(source);
+fn with_missing_keys(source: &str, rules: &BTreeSet<LintRule>) -> String {
+    let examined = task::parse_partial(source);
     let (Some(task), Some(front)) = (&examined.task, examined.front) else { return source.to_owned() };
     let slug = text::slug(&task.title, 63);
     let id = if slug.is_empty() { "task" } else { &slug };
     let keys = &task.front;
     let no_cap = keys.max_cost_usd_estimate.is_none() && keys.max_tokens_total.is_none();
     let defaults = [
-        (Rule::NoTaskId, keys.task_id.is_empty(), "task_id", id),
-        (Rule::NoMaxIterations, keys.max_iterations.is_none(), "max_iterations", "30"),
-        (Rule::NoMaxWallTime, keys.max_wall_time_minutes.is_none(), "max_wall_time_minutes", "120"),
-        (Rule::NoCostCap, no_cap, "max_cost_usd_estimate", "10"),
+        (LintRule::NoTaskId, keys.task_id.is_empty(), "task_id", id),
+        (LintRule::NoMaxIterations, keys.max_iterations.is_none(), "max_iterations", "30"),
+        (LintRule::NoMaxWallTime, keys.max_wall_time_minutes.is_none(), "max_wall_time_minutes", "120"),
+        (LintRule::NoCostCap, no_cap, "max_cost_usd_estimate", "10"),
     ];
     let newline = if front.of(source).contains("\r\n") { "\r\n" } else { "\n" };
     let mut yaml = front.of(source).to_owned();
@@ -67,18 +67,18 @@ fn with_keys(source: &str, rules: &BTreeSet<Rule>) -> String {
     }
     let fixed = [source.get(..front.start).unwrap_or(""), &yaml, source.get(front.end..).unwrap_or("")].concat();
     // A front matter in an unusual layout, such as `{a: 1}`, takes no further lines.
-    if task::examine(&fixed).task.is_some() { fixed } else { source.to_owned() }
+    if task::parse_partial(&fixed).task.is_some() { fixed } else { source.to_owned() }
 }
 
 /// Gives every repeated ID the next free suffix: the second `M1.1` becomes `M1.1.2`.
-fn with_own_ids(source: &str) -> String {
-    let Some(task) = task::examine(source).task else { return source.to_owned() };
+fn with_unique_ids(source: &str) -> String {
+    let Some(task) = task::parse_partial(source).task else { return source.to_owned() };
     let mut taken: BTreeSet<String> = task.boxes.iter().map(|checkbox| checkbox.id.clone()).collect();
     let mut seen = BTreeSet::new();
     let mut next = BTreeMap::new();
     let mut out = String::with_capacity(source.len());
     let mut at = 0;
-    for checkbox in task.boxes.iter().filter(|checkbox| checkbox.form == Form::Item) {
+    for checkbox in task.boxes.iter().filter(|checkbox| checkbox.form == CheckboxForm::Item) {
         let Some(span) = checkbox.id_span.filter(|_| !seen.insert(&checkbox.id)) else { continue };
         // Counting on from the last suffix keeps a thousand copies of one ID linear.
         let count = next.entry(&checkbox.id).or_insert(2_u32);
@@ -100,11 +100,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::lint::{Context, lint};
+    use crate::lint::{LintContext, lint};
 
     #[track_caller]
     fn check(source: &str, want: &str) {
-        let context = Context::default();
+        let context = LintContext::default();
         let findings = lint(Some(source), &context);
         let fixed = fix(source, &findings);
         assert_eq!(fixed, want);
@@ -153,7 +153,7 @@ mod tests {
             "---\na: [\n---\n",
             "---\ntask_id: t\nmax_iterations: x\n",
         ] {
-            let findings = lint(Some(source), &Context::default());
+            let findings = lint(Some(source), &LintContext::default());
             assert_eq!(fix(source, &findings), source);
         }
     }
@@ -165,7 +165,7 @@ mod tests {
             "---\n", "- [ ] A-1 a\n", "- [x] A-1 b\n", "- [ ] A-1.2 c\n", "\n", "\r\n", "# T\n", "zzz: 1\n", "max_tokens_total: 5\n",
         ]), 0..16)) {
             let source = format!("---\n{}", pieces.concat());
-            let context = Context::default();
+            let context = LintContext::default();
             let fixed = fix(&source, &lint(Some(&source), &context));
             let twice = fix(&fixed, &lint(Some(&fixed), &context));
             prop_assert_eq!(fix(&twice, &lint(Some(&twice), &context)), twice);

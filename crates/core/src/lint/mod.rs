@@ -5,19 +5,19 @@
 
 mod baseline;
 mod branch;
-mod command;
 mod context;
+mod dependency_graph;
 mod finding;
 mod fix;
-mod graph;
-mod host;
+mod name_rules;
 mod rules;
-mod words;
+mod shell_command;
+mod vague_words;
 
-pub use baseline::{BaselineCheck, BaselineRun, TEST_CHECK, VERIFY_CHECK, baseline};
+pub use baseline::{BaselineCheck, BaselineRun, TEST_CHECK, VERIFY_CHECK, lint_baseline};
 pub use branch::{BranchFlaw, branch_flaw};
-pub use context::{Context, Maxima, Pricing, TEMPLATE_VARIABLES};
-pub use finding::{Finding, Rule, Severity, has_errors};
+pub use context::{BackendMaxima, LintContext, PriceStatus, TEMPLATE_VARIABLES};
+pub use dependency_graph::dependency_cycle;
+pub use finding::{LintFinding, LintRule, Severity, has_errors};
 pub use fix::fix;
-pub use graph::dependency_cycle;
 pub use rules::{lint, lint_issue};

@@ -3,35 +3,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::branch::{BranchFlaw, branch_flaw, is_ref};
-use super::command;
-use super::context::Context;
-use super::finding::{Finding, Rule};
-use super::graph::dependency_cycle;
-use super::words::vague;
+use super::context::LintContext;
+use super::dependency_graph::dependency_cycle;
+use super::finding::{LintFinding, LintRule};
+use super::shell_command;
+use super::vague_words::first_vague_word;
 use crate::span::Span;
-use crate::task::{self, Checkbox, Examined, Form, Front, ProblemKind, Task};
+use crate::task::{self, Checkbox, CheckboxForm, FrontMatter, PartialTask, Task, TaskProblemKind};
 use crate::text;
 
 const MANY_CHECKBOXES: usize = 40;
 
 /// Judges a task file; `None` is a file that is not there.
-pub fn lint(source: Option<&str>, context: &Context) -> Vec<Finding> {
+pub fn lint(source: Option<&str>, context: &LintContext) -> Vec<LintFinding> {
     let Some(source) = source else {
-        return vec![Finding::error(
-            Rule::NoFile,
+        return vec![LintFinding::error(
+            LintRule::NoFile,
             None,
             "there is no task file",
             "run `ralph init`, or name the file: `ralph run PATH`",
         )];
     };
-    let examined = task::examine(source);
-    let mut rules = Rules::new(source, context, &examined);
-    rules.problems();
+    let examined = task::parse_partial(source);
+    let mut rules = LintPass::new(source, context, &examined);
+    rules.parse_problems();
     if let Some(task) = &examined.task {
-        rules.required(&task.front);
-        rules.count(task, task.front.min_checkboxes as usize);
+        rules.check_required_keys(&task.front);
+        rules.checkbox_count(task, task.front.min_checkboxes as usize);
         rules.branch(task);
-        rules.shared(task);
+        rules.common_rules(task);
     }
     rules.sorted()
 }
@@ -40,22 +40,22 @@ pub fn lint(source: Option<&str>, context: &Context) -> Vec<Finding> {
 ///
 /// Limits and a test command may come from the project's config here, one step is enough, and `branch` may be any
 /// branch git accepts except the base: the worker, not the text, decides what is pushed.
-pub fn lint_issue(source: &str, context: &Context) -> Vec<Finding> {
-    let (issue, examined) = task::examine_issue(source);
-    let mut rules = Rules::new(source, context, &examined);
-    rules.problems();
+pub fn lint_issue(source: &str, context: &LintContext) -> Vec<LintFinding> {
+    let (issue, examined) = task::parse_issue_partial(source);
+    let mut rules = LintPass::new(source, context, &examined);
+    rules.parse_problems();
     if let (Some(issue), Some(task)) = (&issue, &examined.task) {
         if task.front.test_command.is_none() && !context.has_test_command {
             rules.no_test_command();
         }
-        rules.count(task, 1);
-        rules.shared(task);
+        rules.checkbox_count(task, 1);
+        rules.common_rules(task);
         if let Some(branch) = &issue.branch {
             let base = task.front.base_branch.as_deref();
             if !is_ref(branch) || base == Some(branch) || matches!(branch.as_str(), "main" | "master") {
-                let branch = shown(branch);
+                let branch = excerpt(branch);
                 rules.error(
-                    Rule::BadBranch,
+                    LintRule::BadBranch,
                     "branch",
                     format!("`{branch}` cannot be the branch of an issue"),
                     "choose a new branch name",
@@ -69,7 +69,7 @@ pub fn lint_issue(source: &str, context: &Context) -> Vec<Finding> {
         if let Some(cycle) = dependency_cycle(&graph) {
             let path = cycle.iter().map(|issue| format!("#{issue}")).collect::<Vec<_>>().join(" → ");
             rules.error(
-                Rule::DependencyCycle,
+                LintRule::DependencyCycle,
                 "depends",
                 format!("issues wait for each other: {path}"),
                 "remove one of these from its `depends`",
@@ -80,63 +80,63 @@ pub fn lint_issue(source: &str, context: &Context) -> Vec<Finding> {
 }
 
 /// One pass of the linter over one text.
-pub(super) struct Rules<'a> {
+pub(super) struct LintPass<'a> {
     source: &'a str,
-    pub(super) context: &'a Context,
-    examined: &'a Examined,
-    found: Vec<Finding>,
+    pub(super) context: &'a LintContext,
+    examined: &'a PartialTask,
+    findings: Vec<LintFinding>,
 }
 
 /// Makes a piece of the task fit for a message.
-pub(super) fn shown(text: &str) -> String {
-    text::plain(text::first_line(text, 60))
+pub(super) fn excerpt(text: &str) -> String {
+    text::strip_control(text::first_line(text, 60))
 }
 
-impl<'a> Rules<'a> {
-    fn new(source: &'a str, context: &'a Context, examined: &'a Examined) -> Self {
-        Self { source, context, examined, found: Vec::new() }
+impl<'a> LintPass<'a> {
+    fn new(source: &'a str, context: &'a LintContext, examined: &'a PartialTask) -> Self {
+        Self { source, context, examined, findings: Vec::new() }
     }
 
-    fn sorted(mut self) -> Vec<Finding> {
-        self.found.sort_by_key(|finding| (finding.span, finding.rule));
-        self.found
+    fn sorted(mut self) -> Vec<LintFinding> {
+        self.findings.sort_by_key(|finding| (finding.span, finding.rule));
+        self.findings
     }
 
     /// The place of a key's value, or of the front matter's first line where the key is missing.
-    fn place(&self, key: &str) -> Option<Span> {
+    fn span_of_key(&self, key: &str) -> Option<Span> {
         let start = self.examined.front.map(|front| front.start);
         self.examined.spans.get(key).copied().or_else(|| start.map(|start| Span::new(start, start)))
     }
 
-    pub(super) fn error(&mut self, rule: Rule, key: &str, message: String, fix: impl Into<String>) {
-        let finding = Finding::error(rule, self.place(key), message, fix);
-        self.found.push(finding);
+    pub(super) fn error(&mut self, rule: LintRule, key: &str, message: String, fix: impl Into<String>) {
+        let finding = LintFinding::error(rule, self.span_of_key(key), message, fix);
+        self.findings.push(finding);
     }
 
-    fn problems(&mut self) {
+    fn parse_problems(&mut self) {
         for problem in &self.examined.problems {
             let rule = match problem.kind {
-                ProblemKind::Syntax if self.tab_in_front_matter().is_some() => continue,
-                ProblemKind::UnknownKey => Rule::UnknownKey,
-                ProblemKind::BadValue => Rule::BadValue,
-                ProblemKind::NoTaskId => Rule::NoTaskId,
-                ProblemKind::TooLarge
-                | ProblemKind::TooDeep
-                | ProblemKind::NoFrontMatter
-                | ProblemKind::Unclosed
-                | ProblemKind::Syntax => Rule::FrontMatter,
+                TaskProblemKind::Syntax if self.tab_in_front_matter().is_some() => continue,
+                TaskProblemKind::UnknownKey => LintRule::UnknownKey,
+                TaskProblemKind::BadValue => LintRule::BadValue,
+                TaskProblemKind::NoTaskId => LintRule::NoTaskId,
+                TaskProblemKind::TooLarge
+                | TaskProblemKind::TooDeep
+                | TaskProblemKind::NoFrontMatter
+                | TaskProblemKind::Unclosed
+                | TaskProblemKind::Syntax => LintRule::FrontMatter,
             };
             let fix = problem
                 .hint
                 .clone()
                 .unwrap_or_else(|| "correct it; `ralph help task-file` shows the format".to_owned());
-            self.found.push(Finding::error(rule, Some(problem.span), problem.message.clone(), fix));
+            self.findings.push(LintFinding::error(rule, Some(problem.span), problem.message.clone(), fix));
         }
-        if self.examined.problems.iter().any(|problem| problem.kind == ProblemKind::Syntax)
+        if self.examined.problems.iter().any(|problem| problem.kind == TaskProblemKind::Syntax)
             && let Some(span) = self.tab_in_front_matter()
         {
-            self.found.push(Finding::error(
-                Rule::TabInFrontMatter,
+            self.findings.push(LintFinding::error(
+                LintRule::TabInFrontMatter,
                 Some(span),
                 "YAML allows no tabs at the start of a line".to_owned(),
                 "indent with spaces; `ralph lint --fix` does it",
@@ -159,21 +159,26 @@ impl<'a> Rules<'a> {
 
     fn no_test_command(&mut self) {
         self.error(
-            Rule::NoTestCommand,
+            LintRule::NoTestCommand,
             "test_command",
             "`test_command` is missing: nothing would imply success".to_owned(),
             "add `test_command:` with the command that must exit 0",
         );
     }
 
-    fn required(&mut self, front: &Front) {
+    fn check_required_keys(&mut self, front: &FrontMatter) {
         // A key with a bad value has its own finding; calling it missing too would be noise.
         let absent = |key: &str| !self.examined.problems.iter().any(|problem| problem.key.as_deref() == Some(key));
         let missing = [
-            (front.max_iterations.is_none() && absent("max_iterations"), Rule::NoMaxIterations, "max_iterations", "30"),
+            (
+                front.max_iterations.is_none() && absent("max_iterations"),
+                LintRule::NoMaxIterations,
+                "max_iterations",
+                "30",
+            ),
             (
                 front.max_wall_time_minutes.is_none() && absent("max_wall_time_minutes"),
-                Rule::NoMaxWallTime,
+                LintRule::NoMaxWallTime,
                 "max_wall_time_minutes",
                 "120",
             ),
@@ -192,7 +197,7 @@ impl<'a> Rules<'a> {
         }
         if no_cap {
             self.error(
-                Rule::NoCostCap,
+                LintRule::NoCostCap,
                 "max_cost_usd_estimate",
                 "neither `max_cost_usd_estimate` nor `max_tokens_total` is set".to_owned(),
                 "add `max_cost_usd_estimate: 10`",
@@ -200,20 +205,20 @@ impl<'a> Rules<'a> {
         }
     }
 
-    fn count(&mut self, task: &Task, least: usize) {
+    fn checkbox_count(&mut self, task: &Task, least: usize) {
         let count = task.boxes.len();
         let place = task.boxes.first().map_or(Span::new(task.body.start, task.body.start), |checkbox| checkbox.span);
         if count < least {
-            self.found.push(Finding::error(
-                Rule::TooFewCheckboxes,
+            self.findings.push(LintFinding::error(
+                LintRule::TooFewCheckboxes,
                 Some(place),
                 format!("the task has {count} checkboxes, fewer than {least}"),
                 "split the work into checkboxes `- [ ] M1.1 …`, each with a nested `- verify: `command``",
             ));
         }
         if count > MANY_CHECKBOXES {
-            self.found.push(Finding::warning(
-                Rule::TooManyCheckboxes,
+            self.findings.push(LintFinding::warning(
+                LintRule::TooManyCheckboxes,
                 Some(place),
                 format!("the task has {count} checkboxes, more than {MANY_CHECKBOXES}"),
                 "split it into several tasks",
@@ -227,26 +232,36 @@ impl<'a> Rules<'a> {
         let key = if task.front.target_branch_prefix.is_some() { "target_branch_prefix" } else { "target_branch_slug" };
         if !prefix.starts_with("ralph/") {
             let fix = format!("write `target_branch_prefix: ralph/{}/`", task.front.task_id);
-            self.error(Rule::BranchOutsideRalph, key, format!("branch `{}` is outside `ralph/`", shown(&branch)), fix);
+            self.error(
+                LintRule::BranchOutsideRalph,
+                key,
+                format!("branch `{}` is outside `ralph/`", excerpt(&branch)),
+                fix,
+            );
         } else if !task.front.task_id.is_empty() && branch_flaw(&branch) == Some(BranchFlaw::NotARef) {
             let fix = "use letters, digits, `-` and `/` in `target_branch_prefix` and `target_branch_slug`";
-            self.error(Rule::BadBranch, key, format!("`{}` is not a branch name git accepts", shown(&branch)), fix);
+            self.error(
+                LintRule::BadBranch,
+                key,
+                format!("`{}` is not a branch name git accepts", excerpt(&branch)),
+                fix,
+            );
         }
     }
 
-    fn shared(&mut self, task: &Task) {
+    fn common_rules(&mut self, task: &Task) {
         self.profiles(&task.front);
         self.backend(&task.front);
         self.agent(&task.front);
         self.templates(&task.front);
-        self.names(&task.boxes);
+        self.duplicate_ids(&task.boxes);
         self.proofs(task);
         self.shared_proofs(task);
-        self.files(task);
+        self.missing_files(task);
         for checkbox in &task.boxes {
-            if let Some(word) = vague(&checkbox.text) {
-                self.found.push(Finding::warning(
-                    Rule::VagueWords,
+            if let Some(word) = first_vague_word(&checkbox.text) {
+                self.findings.push(LintFinding::warning(
+                    LintRule::VagueWords,
                     Some(checkbox.span),
                     format!("`{}` says \"{word}\" without a number", checkbox.id),
                     "say how much, or name what can be observed",
@@ -255,17 +270,17 @@ impl<'a> Rules<'a> {
         }
     }
 
-    fn names(&mut self, boxes: &[Checkbox]) {
+    fn duplicate_ids(&mut self, boxes: &[Checkbox]) {
         let mut seen = BTreeSet::new();
         for checkbox in boxes {
             if !seen.insert(checkbox.id.as_str()) {
                 let fix = match checkbox.form {
-                    Form::Item => "give it another ID; `ralph lint --fix` does it",
-                    Form::Step => "give the step another number",
+                    CheckboxForm::Item => "give it another ID; `ralph lint --fix` does it",
+                    CheckboxForm::Step => "give the step another number",
                 };
                 let span = checkbox.id_span.unwrap_or(checkbox.span);
                 let message = format!("the ID `{}` is used twice", checkbox.id);
-                self.found.push(Finding::error(Rule::DuplicateId, Some(span), message, fix));
+                self.findings.push(LintFinding::error(LintRule::DuplicateId, Some(span), message, fix));
             }
         }
     }
@@ -277,20 +292,25 @@ impl<'a> Rules<'a> {
                 Some(span) => (span, "put the command in backticks".to_owned()),
                 None => (checkbox.span, "nest `- verify: `command`` under it, or add `verify_commands`".to_owned()),
             };
-            self.found.push(Finding::error(Rule::NoProof, Some(span), format!("`{}` has no proof", checkbox.id), fix));
+            self.findings.push(LintFinding::error(
+                LintRule::NoProof,
+                Some(span),
+                format!("`{}` has no proof", checkbox.id),
+                fix,
+            ));
         }
         let mut empty = Vec::new();
         for (command, span) in self.commands(task) {
-            if command::cannot_fail(command) {
-                empty.push(Finding::warning(
-                    Rule::EmptyProof,
+            if shell_command::cannot_fail(command) {
+                empty.push(LintFinding::warning(
+                    LintRule::EmptyProof,
                     span,
-                    format!("`{}` succeeds whatever the code does", shown(command)),
+                    format!("`{}` succeeds whatever the code does", excerpt(command)),
                     "use a command that fails as long as the work is not done",
                 ));
             }
         }
-        self.found.append(&mut empty);
+        self.findings.append(&mut empty);
     }
 
     /// Boxes that only a gate proves, and the same gate proves all of them: when it turns green, all of them are ticked.
@@ -308,12 +328,12 @@ impl<'a> Rules<'a> {
         for (commands, boxes) in alike {
             if let [first, _, ..] = boxes.as_slice() {
                 let ids: Vec<String> =
-                    boxes.iter().take(8).map(|checkbox| format!("`{}`", shown(&checkbox.id))).collect();
+                    boxes.iter().take(8).map(|checkbox| format!("`{}`", excerpt(&checkbox.id))).collect();
                 let more = if boxes.len() > ids.len() { ", …" } else { "" };
                 let commands: Vec<String> =
-                    commands.into_iter().take(3).map(|command| format!("`{}`", shown(command))).collect();
-                self.found.push(Finding::warning(
-                    Rule::SharedProof,
+                    commands.into_iter().take(3).map(|command| format!("`{}`", excerpt(command))).collect();
+                self.findings.push(LintFinding::warning(
+                    LintRule::SharedProof,
                     Some(first.span),
                     format!("{}{more} are all proved by {} and nothing else", ids.join(", "), commands.join(" and ")),
                     "nest a `- verify: `command`` of its own under each",
@@ -325,13 +345,14 @@ impl<'a> Rules<'a> {
     /// Every command of the task with its place.
     fn commands<'t>(&self, task: &'t Task) -> Vec<(&'t str, Option<Span>)> {
         let front = &task.front;
-        let gates = front.test_command.iter().map(|command| (command.as_str(), self.place("test_command")));
-        let verify = front.verify_commands.iter().map(|command| (command.as_str(), self.place("verify_commands")));
+        let gates = front.test_command.iter().map(|command| (command.as_str(), self.span_of_key("test_command")));
+        let verify =
+            front.verify_commands.iter().map(|command| (command.as_str(), self.span_of_key("verify_commands")));
         let own = task.boxes.iter().flat_map(|checkbox| checkbox.proofs.iter().zip(&checkbox.proof_spans));
         gates.chain(verify).chain(own.map(|(command, span)| (command.as_str(), Some(*span)))).collect()
     }
 
-    fn files(&mut self, task: &Task) {
+    fn missing_files(&mut self, task: &Task) {
         let Some(files) = &self.context.files else { return };
         // One set of all words keeps this linear: "some box speaks of it" is a lookup.
         let mut spoken = BTreeSet::new();
@@ -346,49 +367,52 @@ impl<'a> Rules<'a> {
         }
         let mut missing = Vec::new();
         for (command, span) in self.commands(task) {
-            for path in command::files(command) {
+            for path in shell_command::files(command) {
                 let name = path.rsplit('/').next().unwrap_or(&path);
                 if files.contains(&path) || spoken.contains(path.as_str()) || spoken.contains(name) {
                     continue;
                 }
-                missing.push(Finding::warning(
-                    Rule::MissingFile,
+                missing.push(LintFinding::warning(
+                    LintRule::MissingFile,
                     span,
-                    format!("`{}` is not in the repo and no checkbox creates it", shown(&path)),
+                    format!("`{}` is not in the repo and no checkbox creates it", excerpt(&path)),
                     "correct the path, or say in a checkbox that the file is to be made",
                 ));
             }
         }
-        self.found.append(&mut missing);
+        self.findings.append(&mut missing);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lint::{Maxima, Pricing, Severity, has_errors};
+    use crate::lint::{BackendMaxima, PriceStatus, Severity, has_errors};
 
     const GOOD: &str = "---\ntask_id: t-1\ntest_command: npm test\nmax_iterations: 30\nmax_wall_time_minutes: 120\n\
                         max_cost_usd_estimate: 10\n---\n# Do it\n- [ ] M1.1 Foo returns 200\n  - verify: `node a.js`\n\
                         - [ ] M1.2 Foo returns 400\n  - verify: `node b.js`\n";
 
-    fn context() -> Context {
-        Context {
-            profiles: Some(BTreeMap::from([("cheap".into(), Pricing::Known), ("free".into(), Pricing::Unknown)])),
+    fn context() -> LintContext {
+        LintContext {
+            profiles: Some(BTreeMap::from([
+                ("cheap".into(), PriceStatus::Known),
+                ("free".into(), PriceStatus::Unknown),
+            ])),
             default_profile: Some("cheap".into()),
             backends: Some(BTreeMap::from([
-                ("docker".into(), Maxima::default()),
-                ("daytona".into(), Maxima { vcpu: Some(4), memory_gib: Some(8), disk_gib: Some(10) }),
+                ("docker".into(), BackendMaxima::default()),
+                ("daytona".into(), BackendMaxima { vcpu: Some(4), memory_gib: Some(8), disk_gib: Some(10) }),
             ])),
             default_backend: Some("docker".into()),
             agents: Some(BTreeSet::from(["claude".into(), "codex".into()])),
             files: Some(BTreeSet::from(["a.js".into(), "b.js".into()])),
-            ..Context::default()
+            ..LintContext::default()
         }
     }
 
     /// Shows findings as `E code: source text`.
-    fn shown(findings: &[Finding], source: &str) -> Vec<String> {
+    fn shown(findings: &[LintFinding], source: &str) -> Vec<String> {
         findings
             .iter()
             .map(|finding| {
@@ -406,21 +430,21 @@ mod tests {
 
     /// Lints the good task with one thing replaced.
     #[track_caller]
-    fn with(from: &str, to: &str, want: &[&str]) {
+    fn check_replaced(from: &str, to: &str, want: &[&str]) {
         assert!(GOOD.contains(from), "{from}");
         check(&GOOD.replace(from, to), want);
     }
 
     /// Lints the good task with more front matter.
     #[track_caller]
-    fn plus(front: &str, want: &[&str]) {
-        with("task_id: t-1\n", &format!("task_id: t-1\n{front}\n"), want);
+    fn check_with_front_matter(front: &str, want: &[&str]) {
+        check_replaced("task_id: t-1\n", &format!("task_id: t-1\n{front}\n"), want);
     }
 
     #[test]
     fn a_good_task_has_no_findings() {
         check(GOOD, &[]);
-        assert_eq!(lint(Some(GOOD), &Context::default()), []);
+        assert_eq!(lint(Some(GOOD), &LintContext::default()), []);
     }
 
     #[test]
@@ -437,29 +461,33 @@ mod tests {
         check("---\ntask_id: t\npr:\n\tdraft: true\n---\n", &["E tab-in-front-matter: \t"]);
         let findings = lint(Some("---\na: 'x\n---\n"), &context());
         assert!(findings[0].span.is_some(), "{findings:?}");
-        with("max_iterations: 30", "max_iteration: 30", &["E no-max-iterations: ", "E unknown-key: max_iteration"]);
-        with("max_iterations: 30", "max_iterations: x", &["E bad-value: x"]);
-        with("task_id: t-1\n", "", &["E no-task-id: "]);
+        check_replaced(
+            "max_iterations: 30",
+            "max_iteration: 30",
+            &["E no-max-iterations: ", "E unknown-key: max_iteration"],
+        );
+        check_replaced("max_iterations: 30", "max_iterations: x", &["E bad-value: x"]);
+        check_replaced("task_id: t-1\n", "", &["E no-task-id: "]);
     }
 
     #[test]
     fn required_keys() {
-        with("test_command: npm test\n", "", &["E no-test-command: "]);
-        with("max_iterations: 30\n", "", &["E no-max-iterations: "]);
-        with("max_wall_time_minutes: 120\n", "", &["E no-max-wall-time: "]);
-        with("max_cost_usd_estimate: 10\n", "", &["E no-cost-cap: "]);
-        with("max_cost_usd_estimate: 10\n", "max_tokens_total: 9\n", &[]);
+        check_replaced("test_command: npm test\n", "", &["E no-test-command: "]);
+        check_replaced("max_iterations: 30\n", "", &["E no-max-iterations: "]);
+        check_replaced("max_wall_time_minutes: 120\n", "", &["E no-max-wall-time: "]);
+        check_replaced("max_cost_usd_estimate: 10\n", "", &["E no-cost-cap: "]);
+        check_replaced("max_cost_usd_estimate: 10\n", "max_tokens_total: 9\n", &[]);
     }
 
     #[test]
     fn checkboxes() {
-        with("- [ ] M1.2", "- M1.2", &["E too-few-checkboxes: - [ ] M1.1 Foo returns 200"]);
-        with("  - verify: `node b.js`\n", "", &["E no-proof: - [ ] M1.2 Foo returns 400"]);
-        with("`node b.js`", "node b.js", &["E no-proof: verify: node b.js"]);
-        with("M1.2", "M1.1", &["E duplicate-id: M1.1"]);
-        with("returns 400", "is fast", &["W vague-words: - [ ] M1.2 Foo is fast"]);
-        with("node b.js", "echo ok", &["W empty-proof: `echo ok`"]);
-        with("node b.js", "node c.js", &["W missing-file: `node c.js`"]);
+        check_replaced("- [ ] M1.2", "- M1.2", &["E too-few-checkboxes: - [ ] M1.1 Foo returns 200"]);
+        check_replaced("  - verify: `node b.js`\n", "", &["E no-proof: - [ ] M1.2 Foo returns 400"]);
+        check_replaced("`node b.js`", "node b.js", &["E no-proof: verify: node b.js"]);
+        check_replaced("M1.2", "M1.1", &["E duplicate-id: M1.1"]);
+        check_replaced("returns 400", "is fast", &["W vague-words: - [ ] M1.2 Foo is fast"]);
+        check_replaced("node b.js", "echo ok", &["W empty-proof: `echo ok`"]);
+        check_replaced("node b.js", "node c.js", &["W missing-file: `node c.js`"]);
     }
 
     #[test]
@@ -480,7 +508,7 @@ mod tests {
         let covered = |gates: &str| bare.replace("test_command", &format!("verify_commands: [{gates}]\ntest_command"));
         check(&covered("npm test"), &["W shared-proof: - [ ] M1.1 Foo returns 200"]);
         check(&covered("npm test, make"), &["W shared-proof: - [ ] M1.1 Foo returns 200"]);
-        with("node a.js", "npm test", &[]);
+        check_replaced("node a.js", "npm test", &[]);
         check(
             &GOOD.replace("node a.js", "npm test").replace("node b.js", "npm test"),
             &["W shared-proof: - [ ] M1.1 Foo returns 200"],
@@ -491,19 +519,19 @@ mod tests {
 
     #[test]
     fn names_of_the_host() {
-        plus("model_profile_default: chaep", &["E unknown-profile: chaep"]);
-        plus("model_profile_default: free", &["E unknown-price: free"]);
-        plus("model_profile_fallback: free", &["E unknown-price: free"]);
-        plus("model_profile_default: free\nmax_tokens_total: 5", &[]);
+        check_with_front_matter("model_profile_default: chaep", &["E unknown-profile: chaep"]);
+        check_with_front_matter("model_profile_default: free", &["E unknown-price: free"]);
+        check_with_front_matter("model_profile_fallback: free", &["E unknown-price: free"]);
+        check_with_front_matter("model_profile_default: free\nmax_tokens_total: 5", &[]);
         // A profile that a flag or the config names is judged like one of the task.
         let (cheap, free) = (|| Some("cheap".to_owned()), || Some("free".to_owned()));
         for (case, context, want) in [
-            ("a flag", Context { wanted_profile: free(), ..context() }, true),
-            ("a default", Context { default_profile: free(), ..context() }, true),
-            ("a fallback", Context { fallback_profile: free(), ..context() }, true),
-            ("a doctor", Context { doctor_profile: free(), ..context() }, true),
-            ("a cap", Context { doctor_profile: free(), has_token_cap: true, ..context() }, false),
-            ("all priced", Context { wanted_profile: cheap(), fallback_profile: cheap(), ..context() }, false),
+            ("a flag", LintContext { wanted_profile: free(), ..context() }, true),
+            ("a default", LintContext { default_profile: free(), ..context() }, true),
+            ("a fallback", LintContext { fallback_profile: free(), ..context() }, true),
+            ("a doctor", LintContext { doctor_profile: free(), ..context() }, true),
+            ("a cap", LintContext { doctor_profile: free(), has_token_cap: true, ..context() }, false),
+            ("all priced", LintContext { wanted_profile: cheap(), fallback_profile: cheap(), ..context() }, false),
         ] {
             for engine in ["actions", "agent"] {
                 let source = GOOD.replace("task_id: t-1\n", &format!("task_id: t-1\nengine: {engine}\n"));
@@ -512,12 +540,12 @@ mod tests {
                 assert_eq!(shown(&found, &source), want, "{case}, {engine}");
             }
         }
-        let flagged = Context { wanted_profile: cheap(), ..context() };
+        let flagged = LintContext { wanted_profile: cheap(), ..context() };
         let source = GOOD.replace("task_id: t-1\n", "task_id: t-1\nmodel_profile_default: free\n");
         assert_eq!(lint(Some(&source), &flagged), [], "a flag beats the task");
-        plus("sandbox_provider: dokcer", &["E unknown-backend: dokcer"]);
-        plus("engine: agent\nagent: cluade", &["E unknown-agent: cluade"]);
-        plus("engine: agent", &[]);
+        check_with_front_matter("sandbox_provider: dokcer", &["E unknown-backend: dokcer"]);
+        check_with_front_matter("engine: agent\nagent: cluade", &["E unknown-agent: cluade"]);
+        check_with_front_matter("engine: agent", &[]);
         let source = GOOD.replace(
             "task_id: t-1\n",
             "task_id: t-1\nsandbox_provider: daytona\nsandbox_resources: {vcpu: 8, memory_gib: 8, disk_gib: 20}\n",
@@ -527,16 +555,19 @@ mod tests {
         assert_eq!(
             fixes,
             [
-                (Rule::ResourcesOverMaximum, "ask for at most `vcpu: 4`"),
-                (Rule::ResourcesOverMaximum, "ask for at most `disk_gib: 10`")
+                (LintRule::ResourcesOverMaximum, "ask for at most `vcpu: 4`"),
+                (LintRule::ResourcesOverMaximum, "ask for at most `disk_gib: 10`")
             ]
         );
     }
 
     #[test]
     fn templates() {
-        plus("pr: {title_template: '{title} {task_id} {branch} {summary} {verification} {cost}'}", &[]);
-        plus(
+        check_with_front_matter(
+            "pr: {title_template: '{title} {task_id} {branch} {summary} {verification} {cost}'}",
+            &[],
+        );
+        check_with_front_matter(
             "pr: {title_template: '{titel} { x } {} {\"a\": 1}'}",
             &["E unknown-template-variable: '{titel} { x } {} {\"a\": 1}'"],
         );
@@ -544,18 +575,18 @@ mod tests {
 
     #[test]
     fn branches() {
-        plus("target_branch_prefix: feature/", &["E branch-outside-ralph: feature/"]);
-        plus("target_branch_prefix: ralph/x", &[]);
-        plus("target_branch_prefix: ralph/../", &["E bad-branch: ralph/../"]);
-        plus("target_branch_slug: a b", &["E bad-branch: a b"]);
+        check_with_front_matter("target_branch_prefix: feature/", &["E branch-outside-ralph: feature/"]);
+        check_with_front_matter("target_branch_prefix: ralph/x", &[]);
+        check_with_front_matter("target_branch_prefix: ralph/../", &["E bad-branch: ralph/../"]);
+        check_with_front_matter("target_branch_slug: a b", &["E bad-branch: a b"]);
     }
 
     #[test]
     fn issues() {
-        let check = |source: &str, context: &Context, want: &[&str]| {
+        let check = |source: &str, context: &LintContext, want: &[&str]| {
             assert_eq!(shown(&lint_issue(source, context), source), want, "{source}");
         };
-        let base = Context { has_test_command: true, issue: Some(7), ..context() };
+        let base = LintContext { has_test_command: true, issue: Some(7), ..context() };
         let good = "branch: x\ndepends: [8]\n\n### Step 1: Do 1 thing\nVerify: `make`\n";
         check(good, &base, &[]);
         check(good, &context(), &["E no-test-command: "]);
@@ -566,11 +597,11 @@ mod tests {
             &["E no-proof: ### Step 1: a", "E duplicate-id: ### Step 1: b"],
         );
         check(&good.replace("branch: x", "branch: main"), &base, &["E bad-branch: main"]);
-        let cyclic = Context { dependencies: BTreeMap::from([(8, vec![7])]), ..base };
+        let cyclic = LintContext { dependencies: BTreeMap::from([(8, vec![7])]), ..base };
         let findings = lint_issue(good, &cyclic);
         assert_eq!(
             findings.iter().map(|f| (f.rule, f.message.as_str())).collect::<Vec<_>>(),
-            [(Rule::DependencyCycle, "issues wait for each other: #7 → #8 → #7")]
+            [(LintRule::DependencyCycle, "issues wait for each other: #7 → #8 → #7")]
         );
     }
 
@@ -650,7 +681,7 @@ pr:
             ("M2.3", Some("M2"), "npm run typecheck"),
         ];
         assert_eq!(ids, want.map(|(id, milestone, proof)| (id, milestone, proof.to_owned())));
-        assert_eq!(lint(Some(source), &Context::default()), []);
+        assert_eq!(lint(Some(source), &LintContext::default()), []);
     }
 
     #[test]

@@ -6,55 +6,55 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use super::Error;
-use super::parse::{self, Hunk, Kind, bare};
+use super::PatchError;
+use super::parse::{self, PatchHunk, PatchLineKind, without_carriage_return};
 use crate::text;
 
 /// Applies a unified diff of one file to its text.
-pub fn apply(original: &str, patch: &str) -> Result<String, Error> {
+pub fn apply(original: &str, patch: &str) -> Result<String, PatchError> {
     let patch = parse::parse(patch)?;
     if patch.creates && !original.is_empty() {
-        return Err(Error::Exists);
+        return Err(PatchError::Exists);
     }
-    let file = File::new(original);
-    let patched = match endings(&file, &patch.hunks) {
-        Endings::AsWritten => patched(&file, &patch.hunks, CarriageReturns::Matter),
-        Endings::FromFile => patched(&file, &patch.hunks, CarriageReturns::FollowFile),
-        Endings::Mixed => match patched(&file, &patch.hunks, CarriageReturns::Matter) {
-            Err(Error::NoSuchLine { .. } | Error::NoSuchPlace { .. }) => {
-                patched(&file, &patch.hunks, CarriageReturns::FollowFile)
+    let file = FileLines::new(original);
+    let patched = match detect_line_endings(&file, &patch.hunks) {
+        LineEndings::AsWritten => apply_hunks(&file, &patch.hunks, CarriageReturns::Significant),
+        LineEndings::FromFile => apply_hunks(&file, &patch.hunks, CarriageReturns::FollowFile),
+        LineEndings::Mixed => match apply_hunks(&file, &patch.hunks, CarriageReturns::Significant) {
+            Err(PatchError::NoSuchLine { .. } | PatchError::NoSuchPlace { .. }) => {
+                apply_hunks(&file, &patch.hunks, CarriageReturns::FollowFile)
             }
             done => done,
         },
     }?;
-    if patched == original { Err(Error::NoChange) } else { Ok(patched) }
+    if patched == original { Err(PatchError::NoChange) } else { Ok(patched) }
 }
 
 /// A text as lines without their `\n`.
-struct File<'a> {
+struct FileLines<'a> {
     lines: Vec<&'a str>,
     /// The last line ends with a newline.
-    ended: bool,
+    final_newline: bool,
 }
 
-impl<'a> File<'a> {
+impl<'a> FileLines<'a> {
     fn new(text: &'a str) -> Self {
         if text.is_empty() {
-            return Self { lines: Vec::new(), ended: true };
+            return Self { lines: Vec::new(), final_newline: true };
         }
         let body = text.strip_suffix('\n');
-        Self { lines: body.unwrap_or(text).split('\n').collect(), ended: body.is_some() }
+        Self { lines: body.unwrap_or(text).split('\n').collect(), final_newline: body.is_some() }
     }
 
     /// The lines that a newline ends: only these can show the file's line ending.
-    fn ended_lines(&self) -> &[&'a str] {
+    fn terminated_lines(&self) -> &[&'a str] {
         let all = self.lines.as_slice();
-        if self.ended { all } else { all.split_last().map_or(all, |(_, before)| before) }
+        if self.final_newline { all } else { all.split_last().map_or(all, |(_, before)| before) }
     }
 
     /// Returns the carriage return that a line put in at `at` needs to look like its neighbour.
     fn carriage_return(&self, at: usize) -> &'static str {
-        let lines = self.ended_lines();
+        let lines = self.terminated_lines();
         let neighbour = lines.get(at.min(lines.len()).saturating_sub(1));
         if neighbour.is_some_and(|line| line.ends_with('\r')) { "\r" } else { "" }
     }
@@ -62,21 +62,21 @@ impl<'a> File<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CarriageReturns {
-    Matter,
+    Significant,
     /// Compared without; new lines get what their neighbours in the file have.
     FollowFile,
 }
 
 impl CarriageReturns {
-    fn compared(self, line: &str) -> &str {
+    fn comparable(self, line: &str) -> &str {
         match self {
-            Self::Matter => line,
-            Self::FollowFile => bare(line),
+            Self::Significant => line,
+            Self::FollowFile => without_carriage_return(line),
         }
     }
 }
 
-enum Endings {
+enum LineEndings {
     AsWritten,
     FromFile,
     /// The file has both kinds and the patch none: try as written first.
@@ -84,85 +84,86 @@ enum Endings {
 }
 
 /// Decides how carriage returns at line ends are taken: models write `\n`, whatever the file has.
-fn endings(file: &File<'_>, hunks: &[Hunk<'_>]) -> Endings {
+fn detect_line_endings(file: &FileLines<'_>, hunks: &[PatchHunk<'_>]) -> LineEndings {
     let has = |line: &&str| line.ends_with('\r');
     let mut patch_lines = hunks.iter().flat_map(|hunk| &hunk.lines).map(|line| line.text);
     let in_file = file.lines.iter().any(has);
     if in_file && !patch_lines.clone().any(|line| has(&line)) {
-        return if file.ended_lines().iter().all(has) { Endings::FromFile } else { Endings::Mixed };
+        return if file.terminated_lines().iter().all(has) { LineEndings::FromFile } else { LineEndings::Mixed };
     }
     if !in_file && !file.lines.is_empty() && patch_lines.all(|line| has(&line)) {
-        return Endings::FromFile;
+        return LineEndings::FromFile;
     }
-    Endings::AsWritten
+    LineEndings::AsWritten
 }
 
-fn patched(file: &File<'_>, hunks: &[Hunk<'_>], returns: CarriageReturns) -> Result<String, Error> {
-    let places = place(file, hunks, returns)?;
-    let mut out = Output { text: String::new(), file, returns, given: false };
+fn apply_hunks(file: &FileLines<'_>, hunks: &[PatchHunk<'_>], returns: CarriageReturns) -> Result<String, PatchError> {
+    let places = locate_hunks(file, hunks, returns)?;
+    let mut out = PatchedText { text: String::new(), file, returns, added_return: false };
     let mut at = 0;
     for (hunk, place) in hunks.iter().zip(places) {
-        (at..place).for_each(|at| out.keep(at));
+        (at..place).for_each(|at| out.copy_line(at));
         at = place;
         for line in &hunk.lines {
             match line.kind {
-                Kind::Context => out.keep(at),
-                Kind::Removed => (),
-                Kind::Added => out.add(line.text, at),
+                PatchLineKind::Context => out.copy_line(at),
+                PatchLineKind::Removed => (),
+                PatchLineKind::Added => out.add_line(line.text, at),
             }
-            at += usize::from(line.kind != Kind::Added);
+            at += usize::from(line.kind != PatchLineKind::Added);
         }
     }
-    (at..file.lines.len()).for_each(|at| out.keep(at));
+    (at..file.lines.len()).for_each(|at| out.copy_line(at));
     let ended = ends_with_newline(file, hunks, at);
     Ok(out.finish(ended))
 }
 
 /// Says whether the new text ends with a newline: what the patch says, or else what the file had.
-fn ends_with_newline(file: &File<'_>, hunks: &[Hunk<'_>], last_place: usize) -> bool {
-    let Some(hunk) = hunks.last().filter(|_| last_place == file.lines.len()) else { return file.ended };
-    if hunk.new_unended || hunk.old_unended {
-        return !hunk.new_unended;
+fn ends_with_newline(file: &FileLines<'_>, hunks: &[PatchHunk<'_>], last_place: usize) -> bool {
+    let Some(hunk) = hunks.last().filter(|_| last_place == file.lines.len()) else { return file.final_newline };
+    if hunk.new_without_newline || hunk.old_without_newline {
+        return !hunk.new_without_newline;
     }
     // When the last line went away, the one before it becomes the last, and that one had a newline.
-    let removed_last = hunk.lines.iter().rposition(|line| line.kind == Kind::Removed);
-    let kept_last = hunk.lines.iter().rposition(|line| line.kind != Kind::Removed);
-    let last_is_old = kept_last.is_none_or(|kept| hunk.lines.get(kept).is_some_and(|line| line.kind == Kind::Context));
-    file.ended || (last_is_old && removed_last > kept_last)
+    let removed_last = hunk.lines.iter().rposition(|line| line.kind == PatchLineKind::Removed);
+    let kept_last = hunk.lines.iter().rposition(|line| line.kind != PatchLineKind::Removed);
+    let last_is_old =
+        kept_last.is_none_or(|kept| hunk.lines.get(kept).is_some_and(|line| line.kind == PatchLineKind::Context));
+    file.final_newline || (last_is_old && removed_last > kept_last)
 }
 
 /// The new text as it grows; every line is written with a newline, and the last one is taken off at the end.
-struct Output<'a> {
+struct PatchedText<'a> {
     text: String,
-    file: &'a File<'a>,
+    file: &'a FileLines<'a>,
     returns: CarriageReturns,
     /// The last line was given a carriage return that neither the file nor the patch wrote.
-    given: bool,
+    added_return: bool,
 }
 
-impl Output<'_> {
-    fn keep(&mut self, at: usize) {
+impl PatchedText<'_> {
+    fn copy_line(&mut self, at: usize) {
         let line = self.file.lines.get(at).copied().unwrap_or("");
         self.text.push_str(line);
-        let unended = !self.file.ended && at + 1 == self.file.lines.len();
+        let unended = !self.file.final_newline && at + 1 == self.file.lines.len();
         let like =
             if unended && self.returns == CarriageReturns::FollowFile { self.file.carriage_return(at) } else { "" };
         self.text.push_str(like);
-        self.given = !like.is_empty();
+        self.added_return = !like.is_empty();
         self.text.push('\n');
     }
 
-    fn add(&mut self, line: &str, at: usize) {
+    fn add_line(&mut self, line: &str, at: usize) {
         match self.returns {
-            CarriageReturns::Matter => {
+            CarriageReturns::Significant => {
                 self.text.push_str(line);
-                self.given = false;
+                self.added_return = false;
             }
             CarriageReturns::FollowFile => {
                 let like = self.file.carriage_return(at);
-                self.text.push_str(bare(line));
+                self.text.push_str(without_carriage_return(line));
                 self.text.push_str(like);
-                self.given = !like.is_empty();
+                self.added_return = !like.is_empty();
             }
         }
         self.text.push('\n');
@@ -171,7 +172,7 @@ impl Output<'_> {
     fn finish(mut self, ended: bool) -> String {
         // An empty line without an end would be no line at all, and one was asked for.
         let empty = self.text == "\n" || self.text.ends_with("\n\n");
-        if !ended && !empty && self.text.pop().is_some() && self.given {
+        if !ended && !empty && self.text.pop().is_some() && self.added_return {
             self.text.pop();
         }
         self.text
@@ -179,18 +180,22 @@ impl Output<'_> {
 }
 
 /// Finds the line index in the file where each hunk goes.
-fn place(file: &File<'_>, hunks: &[Hunk<'_>], returns: CarriageReturns) -> Result<Vec<usize>, Error> {
-    let mut numbers = Numbers::default();
-    let lines: Vec<u32> = file.lines.iter().map(|line| numbers.of(returns.compared(line))).collect();
+fn locate_hunks(
+    file: &FileLines<'_>,
+    hunks: &[PatchHunk<'_>],
+    returns: CarriageReturns,
+) -> Result<Vec<usize>, PatchError> {
+    let mut numbers = LineInterner::default();
+    let lines: Vec<u32> = file.lines.iter().map(|line| numbers.intern(returns.comparable(line))).collect();
     let mut needles = Vec::with_capacity(hunks.len());
     for (hunk, n) in hunks.iter().zip(1..) {
-        needles.push(Needle::new(hunk, n, &lines, &|line| numbers.known(returns.compared(line)))?);
+        needles.push(HunkMatcher::new(hunk, n, &lines, &|line| numbers.number_of(returns.comparable(line)))?);
     }
 
     // The latest place of each hunk that leaves room for those after it: what is beyond cannot be meant.
     let mut floor = 0;
     for (needle, n) in needles.iter().zip(1..) {
-        let first = needle.first(floor).ok_or(Error::NoSuchPlace { hunk: n })?;
+        let first = needle.first(floor).ok_or(PatchError::NoSuchPlace { hunk: n })?;
         floor = first + needle.old.len();
     }
     let mut latest = Vec::with_capacity(needles.len());
@@ -208,8 +213,8 @@ fn place(file: &File<'_>, hunks: &[Hunk<'_>], returns: CarriageReturns) -> Resul
         let named = hunk.start.and_then(|start| start.checked_sub(1));
         let drifted = named.and_then(|named| named.checked_add_signed(drift));
         let place = needle.choose(floor, latest, [named, drifted]).map_err(|lines| match lines.first() {
-            Some(_) => Error::Ambiguous { hunk: n, lines },
-            None => Error::NoSuchPlace { hunk: n },
+            Some(_) => PatchError::Ambiguous { hunk: n, lines },
+            None => PatchError::NoSuchPlace { hunk: n },
         })?;
         if let Some(named) = named {
             drift = place.cast_signed().saturating_sub(named.cast_signed());
@@ -222,21 +227,21 @@ fn place(file: &File<'_>, hunks: &[Hunk<'_>], returns: CarriageReturns) -> Resul
 
 /// Gives equal lines equal numbers, so that comparing lines is comparing numbers.
 #[derive(Default)]
-struct Numbers<'a>(HashMap<&'a str, u32>);
+struct LineInterner<'a>(HashMap<&'a str, u32>);
 
-impl<'a> Numbers<'a> {
-    fn of(&mut self, line: &'a str) -> u32 {
+impl<'a> LineInterner<'a> {
+    fn intern(&mut self, line: &'a str) -> u32 {
         let next = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         *self.0.entry(line).or_insert(next)
     }
 
-    fn known(&self, line: &str) -> Option<u32> {
+    fn number_of(&self, line: &str) -> Option<u32> {
         self.0.get(line).copied()
     }
 }
 
 /// The old lines of a hunk and how to find them in linear time (Knuth, Morris, Pratt).
-struct Needle<'a> {
+struct HunkMatcher<'a> {
     old: Vec<u32>,
     /// For each prefix of `old`, how long a shorter prefix also ends it.
     fallback: Vec<usize>,
@@ -244,16 +249,23 @@ struct Needle<'a> {
     at_end: bool,
 }
 
-impl<'a> Needle<'a> {
-    fn new(hunk: &Hunk<'_>, n: usize, lines: &'a [u32], known: &dyn Fn(&str) -> Option<u32>) -> Result<Self, Error> {
+impl<'a> HunkMatcher<'a> {
+    fn new(
+        hunk: &PatchHunk<'_>,
+        n: usize,
+        lines: &'a [u32],
+        known: &dyn Fn(&str) -> Option<u32>,
+    ) -> Result<Self, PatchError> {
         let mut old = Vec::new();
-        for line in hunk.lines.iter().filter(|line| line.kind != Kind::Added) {
-            let number = known(line.text)
-                .ok_or_else(|| Error::NoSuchLine { hunk: n, line: text::plain(text::first_line(line.text, 120)) })?;
+        for line in hunk.lines.iter().filter(|line| line.kind != PatchLineKind::Added) {
+            let number = known(line.text).ok_or_else(|| PatchError::NoSuchLine {
+                hunk: n,
+                line: text::strip_control(text::first_line(line.text, 120)),
+            })?;
             old.push(number);
         }
         if old.is_empty() && !lines.is_empty() {
-            return Err(Error::NoContext { hunk: n });
+            return Err(PatchError::NoContext { hunk: n });
         }
         let mut fallback = Vec::with_capacity(old.len());
         let mut len = 0;
@@ -264,11 +276,11 @@ impl<'a> Needle<'a> {
             len += usize::from(at > 0 && old[len] == *line);
             fallback.push(len);
         }
-        Ok(Self { old, fallback, lines, at_end: hunk.old_unended || hunk.new_unended })
+        Ok(Self { old, fallback, lines, at_end: hunk.old_without_newline || hunk.new_without_newline })
     }
 
     /// Calls `found` with every place from `floor` where the old lines stand and end by `limit`, in order.
-    fn each(&self, floor: usize, limit: usize, found: &mut dyn FnMut(usize) -> ControlFlow<()>) {
+    fn each_match(&self, floor: usize, limit: usize, found: &mut dyn FnMut(usize) -> ControlFlow<()>) {
         if self.old.is_empty() {
             let _only_place = found(floor);
             return;
@@ -288,7 +300,7 @@ impl<'a> Needle<'a> {
 
     fn first(&self, floor: usize) -> Option<usize> {
         let mut first = None;
-        self.each(floor, self.lines.len(), &mut |place| {
+        self.each_match(floor, self.lines.len(), &mut |place| {
             first = Some(place);
             ControlFlow::Break(())
         });
@@ -297,7 +309,7 @@ impl<'a> Needle<'a> {
 
     fn last(&self, limit: usize) -> Option<usize> {
         let mut last = None;
-        self.each(0, limit, &mut |place| {
+        self.each_match(0, limit, &mut |place| {
             last = Some(place);
             ControlFlow::Continue(())
         });
@@ -309,7 +321,7 @@ impl<'a> Needle<'a> {
         const SHOWN: usize = 5;
         let mut seen = Vec::new();
         let mut hits = Vec::new();
-        self.each(floor, latest + self.old.len(), &mut |place| {
+        self.each_match(floor, latest + self.old.len(), &mut |place| {
             if seen.len() < SHOWN {
                 seen.push(place);
             }

@@ -1,7 +1,7 @@
 //! Why a patch was not applied, in words a model can act on.
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum PatchError {
     #[error("the patch has no hunk: no line starts with `@@`")]
     NoHunk,
     #[error("the patch has more than {max} hunks")]
@@ -28,7 +28,7 @@ pub enum Error {
     NoChange,
 }
 
-impl Error {
+impl PatchError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::NoHunk | Self::EmptyHunk { .. } | Self::NoChange => {

@@ -9,5 +9,5 @@ mod error;
 mod parse;
 
 pub use apply::apply;
-pub use error::Error;
+pub use error::PatchError;
 pub use parse::stat;

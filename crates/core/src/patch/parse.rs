@@ -2,14 +2,14 @@
 //!
 //! Only the shape is judged here; whether a hunk fits the file is `apply`'s matter.
 
-use super::Error;
+use super::PatchError;
 use crate::text;
 
 /// More hunks than a person would read; keeps the placing of hostile patches cheap.
 const MAX_HUNKS: usize = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PatchLineKind {
     Context,
     Removed,
     Added,
@@ -17,53 +17,53 @@ pub(super) enum Kind {
 
 /// One line of a hunk, without its mark; a carriage return is still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Line<'a> {
-    pub(super) kind: Kind,
+pub(super) struct PatchLine<'a> {
+    pub(super) kind: PatchLineKind,
     pub(super) text: &'a str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Hunk<'a> {
+pub(super) struct PatchHunk<'a> {
     /// The 1-based line where the old side starts, if the header said so.
     pub(super) start: Option<usize>,
-    pub(super) lines: Vec<Line<'a>>,
+    pub(super) lines: Vec<PatchLine<'a>>,
     /// The last old line is said to have no newline: it is the last of the file.
-    pub(super) old_unended: bool,
+    pub(super) old_without_newline: bool,
     /// The same for the last new line.
-    pub(super) new_unended: bool,
+    pub(super) new_without_newline: bool,
 }
 
-impl Hunk<'_> {
-    fn count(&self, but: Kind) -> usize {
+impl PatchHunk<'_> {
+    fn count_except(&self, but: PatchLineKind) -> usize {
         self.lines.iter().filter(|line| line.kind != but).count()
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Patch<'a> {
-    pub(super) hunks: Vec<Hunk<'a>>,
+pub(super) struct FilePatch<'a> {
+    pub(super) hunks: Vec<PatchHunk<'a>>,
     /// The header says that there was no file before.
     pub(super) creates: bool,
 }
 
 /// Reads a patch of one file.
-pub(super) fn parse(patch: &str) -> Result<Patch<'_>, Error> {
+pub(super) fn parse(patch: &str) -> Result<FilePatch<'_>, PatchError> {
     let lines = lines(patch);
-    let mut at = lines.iter().position(|line| line.starts_with("@@")).ok_or(Error::NoHunk)?;
-    let mut read = Patch { hunks: Vec::new(), creates: preamble(&lines[..at])? };
+    let mut at = lines.iter().position(|line| line.starts_with("@@")).ok_or(PatchError::NoHunk)?;
+    let mut read = FilePatch { hunks: Vec::new(), creates: preamble(&lines[..at])? };
     while lines.get(at).is_some_and(|line| line.starts_with("@@")) {
         if read.hunks.len() == MAX_HUNKS {
-            return Err(Error::TooManyHunks { max: MAX_HUNKS });
+            return Err(PatchError::TooManyHunks { max: MAX_HUNKS });
         }
         let (hunk, next) = hunk(&lines, at)?;
-        if hunk.lines.iter().all(|line| line.kind == Kind::Context) {
-            return Err(Error::EmptyHunk { hunk: read.hunks.len() + 1 });
+        if hunk.lines.iter().all(|line| line.kind == PatchLineKind::Context) {
+            return Err(PatchError::EmptyHunk { hunk: read.hunks.len() + 1 });
         }
         read.hunks.push(hunk);
         at = next;
     }
     // What follows a closing fence could be a second patch: better refused than half applied.
-    match (at..lines.len()).find(|at| !is_blank(lines[*at]) && !is_closing(lines[*at])) {
+    match (at..lines.len()).find(|at| !is_blank(lines[*at]) && !is_closing_fence(lines[*at])) {
         Some(at) => Err(malformed(&lines, at)),
         None => Ok(read),
     }
@@ -73,24 +73,24 @@ pub(super) fn parse(patch: &str) -> Result<Patch<'_>, Error> {
 pub fn stat(diff: &str) -> (usize, usize) {
     let lines = lines(diff);
     let (mut added, mut removed) = (0, 0);
-    let mut counts: Option<Counts> = None;
+    let mut counts: Option<HunkCounts> = None;
     for (at, line) in lines.iter().enumerate() {
         if line.starts_with("@@") {
-            counts = Some(header(line).1);
+            counts = Some(parse_hunk_header(line).1);
         } else if is_file_header(&lines, at, counts.as_ref()) {
             counts = None;
         } else if let Some(counts) = &mut counts {
             match line.bytes().next() {
                 Some(b'+') => {
                     added += 1;
-                    counts.see(Kind::Added);
+                    counts.count_line(PatchLineKind::Added);
                 }
                 Some(b'-') => {
                     removed += 1;
-                    counts.see(Kind::Removed);
+                    counts.count_line(PatchLineKind::Removed);
                 }
                 Some(b'\\') => (),
-                _ => counts.see(Kind::Context),
+                _ => counts.count_line(PatchLineKind::Context),
             }
         }
     }
@@ -102,18 +102,18 @@ fn lines(patch: &str) -> Vec<&str> {
     // When even the headers end in a carriage return, the whole patch came that way and it says nothing of the file.
     let headers = || lines.iter().filter(|line| line.starts_with("@@"));
     if headers().next().is_some() && headers().all(|line| line.ends_with('\r')) {
-        return lines.iter().map(|line| bare(line)).collect();
+        return lines.iter().map(|line| without_carriage_return(line)).collect();
     }
     lines
 }
 
-pub(super) fn bare(line: &str) -> &str {
+pub(super) fn without_carriage_return(line: &str) -> &str {
     line.strip_suffix('\r').unwrap_or(line)
 }
 
 /// Reads what stands before the first hunk and says whether the file is new. Anything that could be a change of a file
 /// is an error, because it would be lost.
-fn preamble(lines: &[&str]) -> Result<bool, Error> {
+fn preamble(lines: &[&str]) -> Result<bool, PatchError> {
     const HEADERS: [&str; 11] = [
         "diff ",
         "index ",
@@ -131,9 +131,9 @@ fn preamble(lines: &[&str]) -> Result<bool, Error> {
     let mut creates = false;
     let mut named = [false; 3];
     for (at, line) in lines.iter().enumerate().skip(fence.map_or(0, |fence| fence + 1)) {
-        let line = bare(line);
+        let line = without_carriage_return(line);
         if line.starts_with("deleted file mode ") || line.starts_with("+++ /dev/null") {
-            return Err(Error::DeletesFile);
+            return Err(PatchError::DeletesFile);
         }
         if !line.trim().is_empty() && !HEADERS.iter().any(|header| line.starts_with(header)) {
             return Err(malformed(lines, at));
@@ -141,7 +141,7 @@ fn preamble(lines: &[&str]) -> Result<bool, Error> {
         creates |= line.starts_with("--- /dev/null") || line.starts_with("new file mode ");
         for (seen, header) in named.iter_mut().zip(["diff ", "--- ", "*** Update File: "]) {
             if line.starts_with(header) && std::mem::replace(seen, true) {
-                return Err(Error::SecondFile { line: at + 1 });
+                return Err(PatchError::SecondFile { line: at + 1 });
             }
         }
     }
@@ -149,50 +149,52 @@ fn preamble(lines: &[&str]) -> Result<bool, Error> {
 }
 
 /// Reads the hunk whose header is at `at`, and returns where the next begins.
-fn hunk<'a>(lines: &[&'a str], at: usize) -> Result<(Hunk<'a>, usize), Error> {
-    let (start, mut counts) = header(lines[at]);
+fn hunk<'a>(lines: &[&'a str], at: usize) -> Result<(PatchHunk<'a>, usize), PatchError> {
+    let (start, mut counts) = parse_hunk_header(lines[at]);
     let old_count = counts.old;
-    let mut hunk = Hunk { start, ..Hunk::default() };
+    let mut hunk = PatchHunk { start, ..PatchHunk::default() };
     // Empty lines at the end: context whose space was trimmed, or the gap before whatever follows.
     let mut gap = 0;
     let mut at = at + 1;
     while let Some(line) = lines.get(at) {
-        if line.starts_with("@@") || is_closing(line) {
+        if line.starts_with("@@") || is_closing_fence(line) {
             break;
         }
         if is_file_header(lines, at, Some(&counts)) {
-            return Err(Error::SecondFile { line: at + 1 });
+            return Err(PatchError::SecondFile { line: at + 1 });
         }
         let (kind, text) = match line.bytes().next() {
-            Some(b' ') => (Kind::Context, &line[1..]),
-            Some(b'-') => (Kind::Removed, &line[1..]),
-            Some(b'+') => (Kind::Added, &line[1..]),
+            Some(b' ') => (PatchLineKind::Context, &line[1..]),
+            Some(b'-') => (PatchLineKind::Removed, &line[1..]),
+            Some(b'+') => (PatchLineKind::Added, &line[1..]),
             Some(b'\\') => {
                 match hunk.lines.last().map(|line| line.kind) {
-                    Some(Kind::Context) => (hunk.old_unended, hunk.new_unended) = (true, true),
-                    Some(Kind::Removed) => hunk.old_unended = true,
-                    Some(Kind::Added) => hunk.new_unended = true,
+                    Some(PatchLineKind::Context) => (hunk.old_without_newline, hunk.new_without_newline) = (true, true),
+                    Some(PatchLineKind::Removed) => hunk.old_without_newline = true,
+                    Some(PatchLineKind::Added) => hunk.new_without_newline = true,
                     None => return Err(malformed(lines, at)),
                 }
                 gap = 0;
                 at += 1;
                 continue;
             }
-            _ if is_blank(line) => (Kind::Context, *line),
+            _ if is_blank(line) => (PatchLineKind::Context, *line),
             _ => return Err(malformed(lines, at)),
         };
         if is_blank(line) {
             gap += 1;
-        } else if hunk.old_unended && kind != Kind::Added || hunk.new_unended && kind != Kind::Removed {
+        } else if hunk.old_without_newline && kind != PatchLineKind::Added
+            || hunk.new_without_newline && kind != PatchLineKind::Removed
+        {
             return Err(malformed(lines, at));
         } else {
             gap = 0;
         }
-        counts.see(kind);
-        hunk.lines.push(Line { kind, text });
+        counts.count_line(kind);
+        hunk.lines.push(PatchLine { kind, text });
         at += 1;
     }
-    let seen = hunk.count(Kind::Added);
+    let seen = hunk.count_except(PatchLineKind::Added);
     let kept = old_count.and_then(|count| count.checked_sub(seen - gap)).filter(|kept| *kept <= gap).unwrap_or(0);
     hunk.lines.truncate(hunk.lines.len() - gap + kept);
     Ok((hunk, at))
@@ -200,17 +202,17 @@ fn hunk<'a>(lines: &[&'a str], at: usize) -> Result<(Hunk<'a>, usize), Error> {
 
 /// How many lines a hunk still has, if its header can be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Counts {
+struct HunkCounts {
     old: Option<usize>,
     new: Option<usize>,
 }
 
-impl Counts {
-    fn see(&mut self, kind: Kind) {
-        if kind != Kind::Added {
+impl HunkCounts {
+    fn count_line(&mut self, kind: PatchLineKind) {
+        if kind != PatchLineKind::Added {
             self.old = self.old.map(|left| left.saturating_sub(1));
         }
-        if kind != Kind::Removed {
+        if kind != PatchLineKind::Removed {
             self.new = self.new.map(|left| left.saturating_sub(1));
         }
     }
@@ -221,7 +223,7 @@ impl Counts {
 }
 
 /// Reads `@@ -start,old +start,new @@`; what is missing or no number is unknown.
-fn header(line: &str) -> (Option<usize>, Counts) {
+fn parse_hunk_header(line: &str) -> (Option<usize>, HunkCounts) {
     let mut words = line.trim_start_matches('@').split_whitespace();
     let mut range = |mark: char| {
         let range = words.next()?.strip_prefix(mark)?;
@@ -230,26 +232,26 @@ fn header(line: &str) -> (Option<usize>, Counts) {
     };
     let old: Option<(usize, usize)> = range('-');
     let new: Option<(usize, usize)> = range('+');
-    (old.map(|old| old.0), Counts { old: old.map(|old| old.1), new: new.map(|new| new.1) })
+    (old.map(|old| old.0), HunkCounts { old: old.map(|old| old.1), new: new.map(|new| new.1) })
 }
 
 /// Says whether another file begins here. `--- a` and `+++ b` may also remove `-- a` and add `++ b`: the counts decide.
-fn is_file_header(lines: &[&str], at: usize, counts: Option<&Counts>) -> bool {
+fn is_file_header(lines: &[&str], at: usize, counts: Option<&HunkCounts>) -> bool {
     let begins = |offset: usize, mark: &str| lines.get(at + offset).is_some_and(|line| line.starts_with(mark));
     begins(0, "diff --git ")
         || begins(0, "*** Update File: ")
-        || begins(0, "--- ") && begins(1, "+++ ") && begins(2, "@@") && !counts.is_some_and(Counts::expects_more)
+        || begins(0, "--- ") && begins(1, "+++ ") && begins(2, "@@") && !counts.is_some_and(HunkCounts::expects_more)
 }
 
 fn is_blank(line: &str) -> bool {
-    bare(line).is_empty()
+    without_carriage_return(line).is_empty()
 }
 
-fn is_closing(line: &str) -> bool {
+fn is_closing_fence(line: &str) -> bool {
     line.starts_with("```") || line.starts_with("*** End ")
 }
 
-fn malformed(lines: &[&str], at: usize) -> Error {
+fn malformed(lines: &[&str], at: usize) -> PatchError {
     let line = lines.get(at).copied().unwrap_or("");
-    Error::Malformed { line: at + 1, text: text::plain(text::first_line(line, 80)) }
+    PatchError::Malformed { line: at + 1, text: text::strip_control(text::first_line(line, 80)) }
 }

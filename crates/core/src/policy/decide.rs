@@ -1,38 +1,42 @@
 //! The judgement: may this connection, or this request, leave?
 
-use super::host::canonical;
+use super::canonical_host::canonical_host;
+use super::network_policy::{Policy, PolicyMode};
 use super::path;
-use super::rule::{HTTPS, Rule, method_matches};
-use super::set::{Mode, Policy};
+use super::rule::{HTTPS_PORT, PolicyRule, method_matches};
 
 /// The answer, with the rule it rests on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
+pub struct PolicyDecision {
     pub allowed: bool,
     /// The rule that decided; `None` when no rule spoke and the mode decided.
-    pub rule: Option<Rule>,
+    pub rule: Option<PolicyRule>,
     /// The connection may be made, but each request on it has to be judged by [`decide_request`].
     pub inspect: bool,
 }
 
 /// Judges a connection by name, before any DNS. A name that is not canonical enough to compare is refused.
-pub fn decide(policy: &Policy, host: &str, port: u16) -> Decision {
-    let Ok(host) = canonical(host) else { return refuse(None) };
-    if let Some(rule) = against(policy, &host, port, None) {
+pub fn decide_connection(policy: &Policy, host: &str, port: u16) -> PolicyDecision {
+    let Ok(host) = canonical_host(host) else { return refuse(None) };
+    if let Some(rule) = find_deny_rule(policy, &host, port, None) {
         return refuse(Some(rule));
     }
-    let inspect_denials = policy.deny.iter().any(|rule| reaches(rule, &host, port, rule.port));
+    let inspect_denials = policy.deny.iter().any(|rule| matches_host(rule, &host, port, rule.port));
     match policy.mode {
-        Mode::Deny => refuse(None),
-        Mode::Open => Decision { allowed: true, rule: None, inspect: inspect_denials },
-        Mode::Allowlist => {
-            let allowed =
-                || policy.allow.iter().filter(|rule| reaches(rule, &host, port, Some(rule.port.unwrap_or(HTTPS))));
+        PolicyMode::Deny => refuse(None),
+        PolicyMode::Open => PolicyDecision { allowed: true, rule: None, inspect: inspect_denials },
+        PolicyMode::Allowlist => {
+            let allowed = || {
+                policy
+                    .allow
+                    .iter()
+                    .filter(|rule| matches_host(rule, &host, port, Some(rule.port.unwrap_or(HTTPS_PORT))))
+            };
             if let Some(rule) = allowed().find(|rule| !rule.needs_request()) {
-                return Decision { allowed: true, rule: Some(rule.clone()), inspect: inspect_denials };
+                return PolicyDecision { allowed: true, rule: Some(rule.clone()), inspect: inspect_denials };
             }
             match allowed().next() {
-                Some(rule) => Decision { allowed: true, rule: Some(rule.clone()), inspect: true },
+                Some(rule) => PolicyDecision { allowed: true, rule: Some(rule.clone()), inspect: true },
                 None => refuse(None),
             }
         }
@@ -40,49 +44,60 @@ pub fn decide(policy: &Policy, host: &str, port: u16) -> Decision {
 }
 
 /// Judges one request on a connection. A path that servers may read in two ways is refused by any rule with a path.
-pub fn decide_request(policy: &Policy, host: &str, port: u16, method: &str, path: &str) -> Decision {
-    let Ok(host) = canonical(host) else { return refuse(None) };
-    if let Some(rule) = against(policy, &host, port, Some((method, path))) {
+pub fn decide_request(policy: &Policy, host: &str, port: u16, method: &str, path: &str) -> PolicyDecision {
+    let Ok(host) = canonical_host(host) else { return refuse(None) };
+    if let Some(rule) = find_deny_rule(policy, &host, port, Some((method, path))) {
         return refuse(Some(rule));
     }
     match policy.mode {
-        Mode::Deny => refuse(None),
-        Mode::Open => Decision { allowed: true, rule: None, inspect: false },
-        Mode::Allowlist => {
+        PolicyMode::Deny => refuse(None),
+        PolicyMode::Open => PolicyDecision { allowed: true, rule: None, inspect: false },
+        PolicyMode::Allowlist => {
             let allow = policy.allow.iter().find(|rule| {
-                reaches(rule, &host, port, Some(rule.port.unwrap_or(HTTPS))) && speaks(rule, method, path, false)
+                matches_host(rule, &host, port, Some(rule.port.unwrap_or(HTTPS_PORT)))
+                    && matches_request(rule, method, path, false)
             });
-            Decision { allowed: allow.is_some(), rule: allow.cloned(), inspect: false }
+            PolicyDecision { allowed: allow.is_some(), rule: allow.cloned(), inspect: false }
         }
     }
 }
 
 /// Returns the deny rule that speaks against a host, or against one request to it: for what needs no leave, but bows to
 /// a person's no.
-pub fn denial<'a>(policy: &'a Policy, host: &str, port: u16, request: Option<(&str, &str)>) -> Option<&'a Rule> {
-    against(policy, &canonical(host).ok()?, port, request)
+pub fn matching_deny_rule<'a>(
+    policy: &'a Policy,
+    host: &str,
+    port: u16,
+    request: Option<(&str, &str)>,
+) -> Option<&'a PolicyRule> {
+    find_deny_rule(policy, &canonical_host(host).ok()?, port, request)
 }
 
 /// The same for a canonical host. Without a request only rules about whole hosts speak.
-fn against<'a>(policy: &'a Policy, host: &str, port: u16, request: Option<(&str, &str)>) -> Option<&'a Rule> {
+fn find_deny_rule<'a>(
+    policy: &'a Policy,
+    host: &str,
+    port: u16,
+    request: Option<(&str, &str)>,
+) -> Option<&'a PolicyRule> {
     policy.deny.iter().find(|rule| {
-        reaches(rule, host, port, rule.port)
-            && request.map_or(!rule.needs_request(), |(method, path)| speaks(rule, method, path, true))
+        matches_host(rule, host, port, rule.port)
+            && request.map_or(!rule.needs_request(), |(method, path)| matches_request(rule, method, path, true))
     })
 }
 
 /// Says whether a rule is about a request; `doubtful` is the answer where a path can be read in two ways.
-fn speaks(rule: &Rule, method: &str, path: &str, doubtful: bool) -> bool {
+fn matches_request(rule: &PolicyRule, method: &str, path: &str, doubtful: bool) -> bool {
     rule.method.as_deref().is_none_or(|wanted| method_matches(wanted, &method.to_ascii_uppercase()))
         && rule.path.as_deref().is_none_or(|pattern| path::matches(pattern, path).unwrap_or(doubtful))
 }
 
-fn reaches(rule: &Rule, host: &str, port: u16, wanted: Option<u16>) -> bool {
+fn matches_host(rule: &PolicyRule, host: &str, port: u16, wanted: Option<u16>) -> bool {
     wanted.is_none_or(|wanted| wanted == port) && rule.host.matches(host)
 }
 
-fn refuse(rule: Option<&Rule>) -> Decision {
-    Decision { allowed: false, rule: rule.cloned(), inspect: false }
+fn refuse(rule: Option<&PolicyRule>) -> PolicyDecision {
+    PolicyDecision { allowed: false, rule: rule.cloned(), inspect: false }
 }
 
 #[cfg(test)]
@@ -91,7 +106,7 @@ mod tests {
 
     fn policy() -> Policy {
         Policy::parse(
-            Mode::Allowlist,
+            PolicyMode::Allowlist,
             &["x.io", "*.y.io", "z.io:80", "GET w.io/a/*", "bad.y.io", "v.io"],
             &["bad.y.io", "DELETE v.io"],
         )
@@ -100,7 +115,7 @@ mod tests {
 
     #[track_caller]
     fn check(host: &str, port: u16, want: (bool, Option<&str>, bool)) {
-        let got = decide(&policy(), host, port);
+        let got = decide_connection(&policy(), host, port);
         let rule = got.rule.map(|rule| rule.to_string());
         assert_eq!((got.allowed, rule.as_deref(), got.inspect), want, "{host}:{port}");
     }
@@ -142,9 +157,9 @@ mod tests {
     fn denials() {
         #[track_caller]
         fn check(host: &str, request: Option<(&str, &str)>, want: Option<&str>) {
-            for mode in [Mode::Deny, Mode::Allowlist, Mode::Open] {
+            for mode in [PolicyMode::Deny, PolicyMode::Allowlist, PolicyMode::Open] {
                 let policy = Policy { mode, ..policy() };
-                let got = denial(&policy, host, 8443, request).map(ToString::to_string);
+                let got = matching_deny_rule(&policy, host, 8443, request).map(ToString::to_string);
                 assert_eq!(got.as_deref(), want, "{mode} {host} {request:?}");
             }
         }
@@ -160,18 +175,18 @@ mod tests {
     #[test]
     fn modes() {
         for (mode, host, want) in [
-            (Mode::Deny, "x.io", false),
-            (Mode::Open, "other.io", true),
-            (Mode::Open, "bad.y.io", false),
-            (Mode::Allowlist, "other.io", false),
+            (PolicyMode::Deny, "x.io", false),
+            (PolicyMode::Open, "other.io", true),
+            (PolicyMode::Open, "bad.y.io", false),
+            (PolicyMode::Allowlist, "other.io", false),
         ] {
-            assert_eq!(decide(&Policy { mode, ..policy() }, host, 443).allowed, want, "{mode} {host}");
+            assert_eq!(decide_connection(&Policy { mode, ..policy() }, host, 443).allowed, want, "{mode} {host}");
         }
         assert!(
-            !decide(&Policy { mode: Mode::Open, ..policy() }, "bad.y.io", 80).allowed,
+            !decide_connection(&Policy { mode: PolicyMode::Open, ..policy() }, "bad.y.io", 80).allowed,
             "a deny rule means every port"
         );
-        let doubtful = Policy::parse(Mode::Open, &[], &["x.io/admin/*"]).expect("rules");
+        let doubtful = Policy::parse(PolicyMode::Open, &[], &["x.io/admin/*"]).expect("rules");
         assert!(!decide_request(&doubtful, "x.io", 443, "GET", "/a/../admin/x").allowed);
     }
 }

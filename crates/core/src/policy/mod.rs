@@ -4,19 +4,19 @@
 //! resolved a name: a rule can never make an inner address reachable by its name alone.
 
 mod amend;
+mod canonical_host;
 mod decide;
-mod host;
 mod narrow;
+mod network_policy;
 mod path;
 mod preset;
-mod remedy;
 mod rule;
-mod set;
+mod suggested_rule;
 
-pub use decide::{Decision, decide, decide_request, denial};
-pub use host::{BadHost, canonical};
-pub use narrow::{Widening, narrow};
-pub use preset::{PRESETS, Preset, shorten};
-pub use remedy::{argument, rule_for};
-pub use rule::{BadRule, Pattern, Rule, expand};
-pub use set::{Mode, Policy, UnknownMode, hash};
+pub use canonical_host::{BadHost, canonical_host};
+pub use decide::{PolicyDecision, decide_connection, decide_request, matching_deny_rule};
+pub use narrow::{PolicyWidening, narrow};
+pub use network_policy::{Policy, PolicyMode, UnknownPolicyMode, hash};
+pub use preset::{HostPreset, PRESETS, shorten};
+pub use rule::{BadRule, HostPattern, PolicyRule, expand};
+pub use suggested_rule::{rule_for_request, shell_argument};

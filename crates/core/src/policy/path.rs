@@ -20,7 +20,7 @@ pub(super) fn matches(pattern: &str, path: &str) -> Option<bool> {
     if pattern == "/*" {
         return Some(true);
     }
-    let path = plain(path.split(['?', '#']).next().unwrap_or(""))?;
+    let path = unescape(path.split(['?', '#']).next().unwrap_or(""))?;
     let mut have = path.split('/').skip(1);
     let mut want = pattern.split('/').skip(1).peekable();
     while let Some(segment) = want.next() {
@@ -53,7 +53,7 @@ pub(super) fn covers(wide: &str, narrow: &str) -> bool {
 }
 
 /// Undoes the escapes that mean nothing; `None` for a path whose meaning depends on who reads it.
-fn plain(path: &str) -> Option<String> {
+fn unescape(path: &str) -> Option<String> {
     let mut out = String::with_capacity(path.len());
     let mut bytes = path.bytes();
     while let Some(byte) = bytes.next() {

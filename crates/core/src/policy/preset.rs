@@ -1,26 +1,26 @@
 //! Names for the hosts that package managers need, so that nobody has to remember them.
 
-use super::rule::Rule;
+use super::rule::PolicyRule;
 
 /// A name that stands for several rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Preset {
+pub struct HostPreset {
     pub name: &'static str,
     pub rules: &'static [&'static str],
 }
 
 /// Every preset. Upload hosts are left out where a registry has its own.
-pub const PRESETS: &[Preset] = &[
-    Preset { name: "npm", rules: &["registry.npmjs.org", "registry.yarnpkg.com"] },
-    Preset { name: "pypi", rules: &["pypi.org", "files.pythonhosted.org"] },
-    Preset { name: "crates", rules: &["index.crates.io", "static.crates.io"] },
+pub const PRESETS: &[HostPreset] = &[
+    HostPreset { name: "npm", rules: &["registry.npmjs.org", "registry.yarnpkg.com"] },
+    HostPreset { name: "pypi", rules: &["pypi.org", "files.pythonhosted.org"] },
+    HostPreset { name: "crates", rules: &["index.crates.io", "static.crates.io"] },
     // apt checks signatures itself and is set up for plain HTTP nearly everywhere.
-    Preset {
+    HostPreset {
         name: "debian",
         rules: &["deb.debian.org", "deb.debian.org:80", "security.debian.org", "security.debian.org:80"],
     },
     // Clone and fetch, archives and raw files; a push is another request and stays out.
-    Preset {
+    HostPreset {
         name: "github-read",
         rules: &[
             "GET github.com/*",
@@ -33,15 +33,15 @@ pub const PRESETS: &[Preset] = &[
         ],
     },
     // The proxy sends clients on to a bucket of its own for the archives.
-    Preset {
+    HostPreset {
         name: "go",
         rules: &["proxy.golang.org", "sum.golang.org", "GET storage.googleapis.com/proxy-golang-org-prod/*"],
     },
-    Preset { name: "rubygems", rules: &["rubygems.org", "index.rubygems.org"] },
-    Preset { name: "maven", rules: &["repo.maven.apache.org", "repo1.maven.org"] },
-    Preset { name: "nuget", rules: &["api.nuget.org"] },
+    HostPreset { name: "rubygems", rules: &["rubygems.org", "index.rubygems.org"] },
+    HostPreset { name: "maven", rules: &["repo.maven.apache.org", "repo1.maven.org"] },
+    HostPreset { name: "nuget", rules: &["api.nuget.org"] },
     // The registry sends clients on to one of three places for the layers.
-    Preset {
+    HostPreset {
         name: "docker-hub",
         rules: &[
             "registry-1.docker.io",
@@ -54,7 +54,7 @@ pub const PRESETS: &[Preset] = &[
 ];
 
 /// Returns the preset of that name.
-pub(super) fn find(name: &str) -> Option<&'static Preset> {
+pub(super) fn find(name: &str) -> Option<&'static HostPreset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
 
@@ -63,7 +63,7 @@ pub(super) fn names() -> Vec<&'static str> {
 }
 
 /// Writes rules as a person would: a preset's name instead of all its rules.
-pub fn shorten(rules: &[Rule]) -> Vec<String> {
+pub fn shorten(rules: &[PolicyRule]) -> Vec<String> {
     let mut texts: Vec<String> = rules.iter().map(ToString::to_string).collect();
     let mut short = Vec::new();
     for preset in PRESETS {
@@ -78,10 +78,10 @@ pub fn shorten(rules: &[Rule]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::{Mode, Policy, decide_request, expand};
+    use crate::policy::{Policy, PolicyMode, decide_request, expand};
 
     fn of(preset: &str) -> Policy {
-        Policy { mode: Mode::Allowlist, allow: expand(preset).expect("a preset"), deny: Vec::new() }
+        Policy { mode: PolicyMode::Allowlist, allow: expand(preset).expect("a preset"), deny: Vec::new() }
     }
 
     /// What the clients of each registry ask for, as the registries document it, and what must stay out.

@@ -5,47 +5,47 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::host::{BadHost, canonical};
+use super::canonical_host::{BadHost, canonical_host};
 use super::{path, preset};
 use crate::text;
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
 /// The port a rule means when it names none.
-pub(super) const HTTPS: u16 = 443;
+pub(super) const HTTPS_PORT: u16 = 443;
 
 /// The hosts a rule speaks about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Pattern {
+pub enum HostPattern {
     /// This host and no other.
     Exact(String),
     /// Every host below this name, but not the name itself.
-    Under(String),
+    Subdomains(String),
 }
 
-impl Pattern {
+impl HostPattern {
     /// Says whether a canonical host name falls under the pattern.
     pub fn matches(&self, host: &str) -> bool {
         match self {
             Self::Exact(name) => name == host,
-            Self::Under(suffix) => host.strip_suffix(suffix.as_str()).is_some_and(|rest| rest.ends_with('.')),
+            Self::Subdomains(suffix) => host.strip_suffix(suffix.as_str()).is_some_and(|rest| rest.ends_with('.')),
         }
     }
 
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (_, Self::Exact(name)) => self.matches(name),
-            (Self::Exact(_), Self::Under(_)) => false,
-            (Self::Under(wide), Self::Under(narrow)) => wide == narrow || self.matches(narrow),
+            (Self::Exact(_), Self::Subdomains(_)) => false,
+            (Self::Subdomains(wide), Self::Subdomains(narrow)) => wide == narrow || self.matches(narrow),
         }
     }
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exact(name) => f.write_str(name),
-            Self::Under(suffix) => write!(f, "*.{suffix}"),
+            Self::Subdomains(suffix) => write!(f, "*.{suffix}"),
         }
     }
 }
@@ -53,15 +53,15 @@ impl fmt::Display for Pattern {
 /// One rule. It exists only in canonical form, so equal rules are equal texts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Rule {
-    pub(super) host: Pattern,
+pub struct PolicyRule {
+    pub(super) host: HostPattern,
     pub(super) port: Option<u16>,
     pub(super) method: Option<String>,
     pub(super) path: Option<String>,
 }
 
-impl Rule {
-    pub fn host(&self) -> &Pattern {
+impl PolicyRule {
+    pub fn host(&self) -> &HostPattern {
         &self.host
     }
 
@@ -77,12 +77,12 @@ impl Rule {
 
     /// Says whether everything `other` allows is allowed by this rule too, both read as allow rules.
     pub fn covers(&self, other: &Self) -> bool {
-        self.port.unwrap_or(HTTPS) == other.port.unwrap_or(HTTPS) && self.covers_any_port(other)
+        self.port.unwrap_or(HTTPS_PORT) == other.port.unwrap_or(HTTPS_PORT) && self.covers_any_port(other)
     }
 
-    /// As [`Rule::covers`], with this rule read as a deny rule.
+    /// As [`PolicyRule::covers`], with this rule read as a deny rule.
     pub(super) fn denies_all_of(&self, other: &Self) -> bool {
-        self.port.is_none_or(|port| port == other.port.unwrap_or(HTTPS)) && self.covers_any_port(other)
+        self.port.is_none_or(|port| port == other.port.unwrap_or(HTTPS_PORT)) && self.covers_any_port(other)
     }
 
     fn covers_any_port(&self, other: &Self) -> bool {
@@ -105,7 +105,7 @@ pub(super) fn method_matches(rule: &str, method: &str) -> bool {
     rule == method || (rule == "GET" && method == "HEAD")
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for PolicyRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(method) = &self.method {
             write!(f, "{method} ")?;
@@ -161,24 +161,24 @@ impl BadRule {
 }
 
 /// Reads one entry of a rule list: a preset name becomes its rules, anything else one rule.
-pub fn expand(entry: &str) -> Result<Vec<Rule>, BadRule> {
+pub fn expand(entry: &str) -> Result<Vec<PolicyRule>, BadRule> {
     match preset::find(entry.trim()) {
         Some(preset) => preset.rules.iter().map(|rule| rule.parse()).collect(),
         None => Ok(vec![entry.parse()?]),
     }
 }
 
-impl FromStr for Rule {
+impl FromStr for PolicyRule {
     type Err = BadRule;
 
     fn from_str(text: &str) -> Result<Self, BadRule> {
-        let rule = || text::plain(text::first_line(text, 120));
+        let rule = || text::strip_control(text::first_line(text, 120));
         let (method, target) = match text.trim().split_once(char::is_whitespace) {
             Some((method, target)) => (Some(method), target.trim_start()),
             None => (None, text.trim()),
         };
         if let Some(method) = method.filter(|method| !METHODS.contains(method)) {
-            return Err(BadRule::Method { rule: rule(), method: text::plain(text::first_line(method, 20)) });
+            return Err(BadRule::Method { rule: rule(), method: text::strip_control(text::first_line(method, 20)) });
         }
         if target.contains("://") {
             return Err(BadRule::Scheme { rule: rule() });
@@ -194,12 +194,17 @@ impl FromStr for Rule {
         if host.is_empty() {
             return Err(BadRule::Empty { rule: rule() });
         }
-        Ok(Self { host: pattern(host, &rule)?, port, method: method.map(str::to_owned), path: path.map(str::to_owned) })
+        Ok(Self {
+            host: parse_host_pattern(host, &rule)?,
+            port,
+            method: method.map(str::to_owned),
+            path: path.map(str::to_owned),
+        })
     }
 }
 
-fn pattern(host: &str, rule: &dyn Fn() -> String) -> Result<Pattern, BadRule> {
-    let name = |host: &str| canonical(host).map_err(|source| BadRule::Host { rule: rule(), source });
+fn parse_host_pattern(host: &str, rule: &dyn Fn() -> String) -> Result<HostPattern, BadRule> {
+    let name = |host: &str| canonical_host(host).map_err(|source| BadRule::Host { rule: rule(), source });
     if host == "*" {
         return Err(BadRule::Everything { rule: rule() });
     }
@@ -212,7 +217,7 @@ fn pattern(host: &str, rule: &dyn Fn() -> String) -> Result<Pattern, BadRule> {
         if !suffix.contains('.') || suffix.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
             return Err(BadRule::Everything { rule: rule() });
         }
-        return Ok(Pattern::Under(suffix));
+        return Ok(HostPattern::Subdomains(suffix));
     }
     if host.contains('*') {
         return Err(BadRule::Star { rule: rule() });
@@ -222,7 +227,7 @@ fn pattern(host: &str, rule: &dyn Fn() -> String) -> Result<Pattern, BadRule> {
     if !host.contains(['.', ':']) && host != "localhost" {
         return Err(BadRule::Word { rule: rule(), meant: text::did_you_mean(&host, preset::names()) });
     }
-    Ok(Pattern::Exact(host))
+    Ok(HostPattern::Exact(host))
 }
 
 /// Splits `host:port`; `None` when the port is not one. A bare IPv6 address has no port.
@@ -241,15 +246,15 @@ fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
     Some((authority.get(..colon)?, Some(port)))
 }
 
-impl TryFrom<String> for Rule {
+impl TryFrom<String> for PolicyRule {
     type Error = BadRule;
     fn try_from(text: String) -> Result<Self, BadRule> {
         text.parse()
     }
 }
 
-impl From<Rule> for String {
-    fn from(rule: Rule) -> Self {
+impl From<PolicyRule> for String {
+    fn from(rule: PolicyRule) -> Self {
         rule.to_string()
     }
 }
@@ -262,7 +267,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, want: &str) {
-        match text.parse::<Rule>() {
+        match text.parse::<PolicyRule>() {
             Ok(rule) => assert_eq!(rule.to_string(), want),
             Err(error) => assert_eq!(format!("{error} | {}", error.hint().unwrap_or_default()), want),
         }
@@ -310,7 +315,7 @@ mod tests {
 
     #[test]
     fn suffixes_end_at_a_dot() {
-        let rule: Rule = "*.example.com".parse().expect("a rule");
+        let rule: PolicyRule = "*.example.com".parse().expect("a rule");
         for (host, want) in
             [("a.example.com", true), ("a.b.example.com", true), ("example.com", false), ("evilexample.com", false)]
         {
@@ -334,7 +339,7 @@ mod tests {
             ("GET x.io/a/*", "GET x.io/a/b", true),
             ("x.io/a", "x.io", false),
         ] {
-            let parse = |text: &str| text.parse::<Rule>().expect("a rule");
+            let parse = |text: &str| text.parse::<PolicyRule>().expect("a rule");
             assert_eq!(parse(wide).covers(&parse(narrow)), want, "{wide} over {narrow}");
         }
     }
@@ -352,8 +357,8 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics_and_round_trips(text in "\\PC{0,40}|((GET|PUT) )?(\\*\\.)?[a-c.]{1,9}(:[0-9]{1,5})?(/[ab*/]{0,6})?") {
-            if let Ok(rule) = text.parse::<Rule>() {
-                prop_assert_eq!(rule.to_string().parse::<Rule>(), Ok(rule.clone()));
+            if let Ok(rule) = text.parse::<PolicyRule>() {
+                prop_assert_eq!(rule.to_string().parse::<PolicyRule>(), Ok(rule.clone()));
                 prop_assert!(rule.covers(&rule));
             }
         }

@@ -3,14 +3,14 @@
 //!
 //! A price that nobody knows is `None`, never zero. What a run may spend is decided in `budget`, not here.
 
-mod estimate;
-mod import;
+mod litellm_prices;
 mod rate;
 mod table;
+mod token_estimate;
 mod usage;
 
-pub use estimate::estimate_tokens;
-pub use import::{BadKept, Error, Imported, import_litellm, read_kept};
-pub use rate::{CacheWrites, Price, Rates};
-pub use table::{MOST_OUTPUT, Table, free_by_nature};
-pub use usage::Usage;
+pub use litellm_prices::{ImportedPrices, PriceImportError, SavedPricesError, import_litellm, read_saved};
+pub use rate::{CacheLifetime, Price, TokenRates};
+pub use table::{MAX_OUTPUT_TOKENS, PriceTable, is_free_provider};
+pub use token_estimate::estimate_tokens;
+pub use usage::TokenUsage;

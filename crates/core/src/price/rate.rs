@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::usage::Usage;
-use crate::money::Micros;
+use super::usage::TokenUsage;
+use crate::money::MicroUsd;
 
 const MILLION: u128 = 1_000_000;
 
@@ -12,7 +12,7 @@ const LONG_PROMPT: u64 = 200_000;
 
 /// Micro-dollars per million tokens, by class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rates {
+pub struct TokenRates {
     pub input: u64,
     pub output: u64,
     pub cached_input: u64,
@@ -27,7 +27,7 @@ pub struct Rates {
 
 /// How long what a call writes to the cache may stay there. An hour costs more than the usual few minutes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CacheWrites {
+pub enum CacheLifetime {
     Short,
     Long,
 }
@@ -47,7 +47,7 @@ pub struct Price {
     pub reasoning: Option<u64>,
     /// The rates of a call whose whole prompt is long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub above_200k: Option<Rates>,
+    pub above_200k: Option<TokenRates>,
     /// What is long, where that is not 200 000 tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long_after: Option<u64>,
@@ -68,51 +68,51 @@ impl Price {
 
     /// Makes a price from dollars per million tokens; classes without a price of their own cost as much as input.
     pub fn per_mtok_usd(input: f64, output: f64, cached_input: Option<f64>) -> Self {
-        let [input, output] = [input, output].map(|usd| Micros::from_usd(usd).0);
-        let cached_input = cached_input.map_or(input, |usd| Micros::from_usd(usd).0);
+        let [input, output] = [input, output].map(|usd| MicroUsd::from_usd(usd).0);
+        let cached_input = cached_input.map_or(input, |usd| MicroUsd::from_usd(usd).0);
         Self { input, output, cached_input, cache_write: input, ..Self::FREE }
     }
 
     /// Returns what one call cost, rounded up to the next micro-dollar.
     ///
     /// A sum of several calls gives at least what they cost apart, because a long prompt is then assumed.
-    pub fn cost(&self, usage: &Usage) -> Micros {
+    pub fn cost(&self, usage: &TokenUsage) -> MicroUsd {
         let rates = self.rates(usage.prompt());
         let thought = usage.reasoning.min(usage.output);
         let parts = [
             (usage.input, rates.input),
             (usage.cached_input, rates.cached_input),
             (usage.cache_write, rates.cache_write),
-            (usage.cache_write_long, rates.long_write()),
+            (usage.cache_write_long, rates.long_cache_write_rate()),
             (usage.output - thought, rates.output),
-            (thought, rates.thinking()),
+            (thought, rates.reasoning_rate()),
         ];
         round_up(&parts)
     }
 
     /// Returns the most one call can cost: no token comes from a cache, the answer is as long as it may be, and all of it
     /// is of the dearer kind.
-    pub fn worst_case(&self, input_tokens: u64, max_output: u64, writes: CacheWrites) -> Micros {
+    pub fn worst_case(&self, input_tokens: u64, max_output: u64, writes: CacheLifetime) -> MicroUsd {
         let rates = self.rates(input_tokens);
-        round_up(&[(input_tokens, rates.dearest_input(writes)), (max_output, rates.dearest_output())])
+        round_up(&[(input_tokens, rates.highest_input_rate(writes)), (max_output, rates.highest_output_rate())])
     }
 
     /// Returns the most output tokens that `left` pays for after the prompt; `None` when it does not pay for the prompt.
-    pub fn affordable_output(&self, input_tokens: u64, left: Micros, writes: CacheWrites) -> Option<u64> {
+    pub fn affordable_output(&self, input_tokens: u64, left: MicroUsd, writes: CacheLifetime) -> Option<u64> {
         let prompt = self.worst_case(input_tokens, 0, writes);
         let rest = u128::from(left.0.checked_sub(prompt.0)?) * MILLION;
-        let rate = self.rates(input_tokens).dearest_output();
+        let rate = self.rates(input_tokens).highest_output_rate();
         Some(rest.checked_div(u128::from(rate)).map_or(u64::MAX, |tokens| u64::try_from(tokens).unwrap_or(u64::MAX)))
     }
 
     /// Returns the dearest rate of a prompt token and of an answer's, for a prompt of at most so many tokens.
-    pub fn dearest(&self, input_tokens: u64, writes: CacheWrites) -> (u64, u64) {
+    pub fn highest_rates(&self, input_tokens: u64, writes: CacheLifetime) -> (u64, u64) {
         let rates = self.rates(input_tokens);
-        (rates.dearest_input(writes), rates.dearest_output())
+        (rates.highest_input_rate(writes), rates.highest_output_rate())
     }
 
-    fn rates(&self, prompt: u64) -> Rates {
-        let base = Rates {
+    fn rates(&self, prompt: u64) -> TokenRates {
+        let base = TokenRates {
             input: self.input,
             output: self.output,
             cached_input: self.cached_input,
@@ -122,48 +122,48 @@ impl Price {
         };
         match self.above_200k {
             // The dearer of both, so that more tokens never cost less.
-            Some(long) if prompt > self.long_after.unwrap_or(LONG_PROMPT) => Rates {
+            Some(long) if prompt > self.long_after.unwrap_or(LONG_PROMPT) => TokenRates {
                 input: long.input.max(base.input),
                 output: long.output.max(base.output),
                 cached_input: long.cached_input.max(base.cached_input),
                 cache_write: long.cache_write.max(base.cache_write),
-                cache_write_long: Some(long.long_write().max(base.long_write())),
-                reasoning: Some(long.thinking().max(base.thinking())),
+                cache_write_long: Some(long.long_cache_write_rate().max(base.long_cache_write_rate())),
+                reasoning: Some(long.reasoning_rate().max(base.reasoning_rate())),
             },
             _ => base,
         }
     }
 }
 
-impl Rates {
+impl TokenRates {
     /// Where writing costs more than reading anew, an hour is sold at twice the input; elsewhere like any other write.
-    fn long_write(&self) -> u64 {
+    fn long_cache_write_rate(&self) -> u64 {
         let sold = self.cache_write > self.input;
         self.cache_write_long.unwrap_or(if sold { self.input.saturating_mul(2) } else { 0 }).max(self.cache_write)
     }
 
-    fn thinking(&self) -> u64 {
+    fn reasoning_rate(&self) -> u64 {
         self.reasoning.unwrap_or(self.output)
     }
 
-    fn dearest_output(&self) -> u64 {
-        self.output.max(self.thinking())
+    fn highest_output_rate(&self) -> u64 {
+        self.output.max(self.reasoning_rate())
     }
 
-    fn dearest_input(&self, writes: CacheWrites) -> u64 {
+    fn highest_input_rate(&self, writes: CacheLifetime) -> u64 {
         let dearest = self.input.max(self.cached_input).max(self.cache_write);
         match writes {
-            CacheWrites::Short => dearest,
-            CacheWrites::Long => dearest.max(self.long_write()),
+            CacheLifetime::Short => dearest,
+            CacheLifetime::Long => dearest.max(self.long_cache_write_rate()),
         }
     }
 }
 
-fn round_up(parts: &[(u64, u64)]) -> Micros {
+fn round_up(parts: &[(u64, u64)]) -> MicroUsd {
     let sum = parts
         .iter()
         .fold(0u128, |sum, (tokens, rate)| sum.saturating_add(u128::from(*tokens).saturating_mul(u128::from(*rate))));
-    Micros(u64::try_from(sum.div_ceil(MILLION)).unwrap_or(u64::MAX))
+    MicroUsd(u64::try_from(sum.div_ceil(MILLION)).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -175,7 +175,7 @@ mod tests {
     const GLM: Price =
         Price { input: 600_000, output: 2_200_000, cached_input: 110_000, cache_write: 600_000, ..Price::FREE };
     const LONG: Price = Price {
-        above_200k: Some(Rates {
+        above_200k: Some(TokenRates {
             input: 1_200_000,
             output: 4_400_000,
             cached_input: 220_000,
@@ -187,49 +187,64 @@ mod tests {
     };
 
     #[track_caller]
-    fn check(price: Price, usage: Usage, want: u64) {
-        assert_eq!(price.cost(&usage), Micros(want), "{usage:?}");
+    fn check(price: Price, usage: TokenUsage, want: u64) {
+        assert_eq!(price.cost(&usage), MicroUsd(want), "{usage:?}");
     }
 
     #[test]
     fn costs() {
         let million = 1_000_000;
-        check(GLM, Usage::default(), 0);
-        check(GLM, Usage { input: 1, ..Usage::default() }, 1);
-        check(GLM, Usage { output: million, reasoning: million, ..Usage::default() }, 2_200_000);
+        check(GLM, TokenUsage::default(), 0);
+        check(GLM, TokenUsage { input: 1, ..TokenUsage::default() }, 1);
+        check(GLM, TokenUsage { output: million, reasoning: million, ..TokenUsage::default() }, 2_200_000);
         check(
             GLM,
-            Usage { input: million, cached_input: million, cache_write: million, output: million, ..Usage::default() },
+            TokenUsage {
+                input: million,
+                cached_input: million,
+                cache_write: million,
+                output: million,
+                ..TokenUsage::default()
+            },
             600_000 + 110_000 + 600_000 + 2_200_000,
         );
-        check(LONG, Usage { input: 200_000, ..Usage::default() }, 120_000);
-        check(LONG, Usage { input: 100_000, cached_input: 100_001, ..Usage::default() }, 142_001);
-        check(GLM, Usage { input: u64::MAX, output: u64::MAX, ..Usage::default() }, u64::MAX);
-        check(Price::FREE, Usage { input: u64::MAX, ..Usage::default() }, 0);
+        check(LONG, TokenUsage { input: 200_000, ..TokenUsage::default() }, 120_000);
+        check(LONG, TokenUsage { input: 100_000, cached_input: 100_001, ..TokenUsage::default() }, 142_001);
+        check(GLM, TokenUsage { input: u64::MAX, output: u64::MAX, ..TokenUsage::default() }, u64::MAX);
+        check(Price::FREE, TokenUsage { input: u64::MAX, ..TokenUsage::default() }, 0);
     }
 
     #[test]
     fn thoughts() {
         let million = 1_000_000;
-        let half = Usage { output: million, reasoning: million / 2, ..Usage::default() };
-        let long = Usage { input: million, ..half };
+        let half = TokenUsage { output: million, reasoning: million / 2, ..TokenUsage::default() };
+        let long = TokenUsage { input: million, ..half };
         for (price, usage, want, worst) in [
             (GLM, half, 2_200_000, 2_200_000),
             (Price { reasoning: Some(4_000_000), ..GLM }, half, 3_100_000, 4_000_000),
             (Price { reasoning: Some(1_000_000), ..GLM }, half, 1_600_000, 2_200_000),
             // Some count thoughts beside the answer; there cannot be more of them than there was answer.
-            (Price { reasoning: Some(4_000_000), ..GLM }, Usage { reasoning: u64::MAX, ..half }, 4_000_000, 4_000_000),
+            (
+                Price { reasoning: Some(4_000_000), ..GLM },
+                TokenUsage { reasoning: u64::MAX, ..half },
+                4_000_000,
+                4_000_000,
+            ),
             // A long prompt: the dearer of both, and what has no rate of its own costs like the rest.
             (LONG, long, 5_600_000, 5_600_000),
             (Price { reasoning: Some(6_000_000), ..LONG }, long, 1_200_000 + 2_200_000 + 3_000_000, 7_200_000),
             (Price { reasoning: Some(1_000_000), ..LONG }, long, 5_600_000, 5_600_000),
         ] {
             check(price, usage, want);
-            assert_eq!(price.worst_case(usage.prompt(), usage.output, CacheWrites::Short), Micros(worst), "{price:?}");
-            let rates = price.dearest(usage.prompt(), CacheWrites::Short);
-            assert_eq!(round_up(&[(usage.prompt(), rates.0), (usage.output, rates.1)]), Micros(worst), "{price:?}");
             assert_eq!(
-                price.affordable_output(usage.prompt(), Micros(worst), CacheWrites::Short),
+                price.worst_case(usage.prompt(), usage.output, CacheLifetime::Short),
+                MicroUsd(worst),
+                "{price:?}"
+            );
+            let rates = price.highest_rates(usage.prompt(), CacheLifetime::Short);
+            assert_eq!(round_up(&[(usage.prompt(), rates.0), (usage.output, rates.1)]), MicroUsd(worst), "{price:?}");
+            assert_eq!(
+                price.affordable_output(usage.prompt(), MicroUsd(worst), CacheLifetime::Short),
                 Some(million),
                 "{price:?}"
             );
@@ -250,9 +265,9 @@ mod tests {
             (1_000_000, 600_000, Some(0)),
             (0, 2, Some(0)),
         ] {
-            assert_eq!(GLM.affordable_output(input, Micros(left), CacheWrites::Short), want, "{input} {left}");
+            assert_eq!(GLM.affordable_output(input, MicroUsd(left), CacheLifetime::Short), want, "{input} {left}");
         }
-        assert_eq!(Price::FREE.affordable_output(1, Micros(0), CacheWrites::Long), Some(u64::MAX));
+        assert_eq!(Price::FREE.affordable_output(1, MicroUsd(0), CacheLifetime::Long), Some(u64::MAX));
     }
 
     #[test]
@@ -264,7 +279,7 @@ mod tests {
             cache_write: 6_250_000,
             ..Price::FREE
         };
-        let million = Usage { cache_write_long: 1_000_000, ..Usage::default() };
+        let million = TokenUsage { cache_write_long: 1_000_000, ..TokenUsage::default() };
         for (price, want) in [
             (opus, 10_000_000),
             (Price { cache_write_long: Some(11_000_000), ..opus }, 11_000_000),
@@ -275,11 +290,11 @@ mod tests {
             (LONG, 1_200_000),
         ] {
             check(price, million, want);
-            assert_eq!(price.worst_case(1_000_000, 0, CacheWrites::Long), Micros(want));
-            assert_eq!(price.dearest(u64::MAX, CacheWrites::Long), (want, price.rates(u64::MAX).output));
+            assert_eq!(price.worst_case(1_000_000, 0, CacheLifetime::Long), MicroUsd(want));
+            assert_eq!(price.highest_rates(u64::MAX, CacheLifetime::Long), (want, price.rates(u64::MAX).output));
         }
-        assert_eq!(opus.worst_case(1_000_000, 0, CacheWrites::Short), Micros(6_250_000));
-        assert_eq!(opus.dearest(u64::MAX, CacheWrites::Short), (6_250_000, 25_000_000));
+        assert_eq!(opus.worst_case(1_000_000, 0, CacheLifetime::Short), MicroUsd(6_250_000));
+        assert_eq!(opus.highest_rates(u64::MAX, CacheLifetime::Short), (6_250_000, 25_000_000));
     }
 
     #[test]
@@ -289,11 +304,11 @@ mod tests {
         assert_eq!(serde_json::to_string(&GLM).expect("a price"), old);
     }
 
-    fn rates() -> impl Strategy<Value = Rates> {
+    fn rates() -> impl Strategy<Value = TokenRates> {
         let rate = || 0..u64::MAX;
         let optional = || proptest::option::of(rate());
         (rate(), rate(), rate(), rate(), optional(), optional()).prop_map(
-            |(input, output, cached_input, cache_write, cache_write_long, reasoning)| Rates {
+            |(input, output, cached_input, cache_write, cache_write_long, reasoning)| TokenRates {
                 input,
                 output,
                 cached_input,
@@ -327,7 +342,7 @@ mod tests {
             more in 0..400_000u64,
             class in 0..5,
         ) {
-            let usage = Usage { input, cached_input, cache_write, cache_write_long, output, reasoning };
+            let usage = TokenUsage { input, cached_input, cache_write, cache_write_long, output, reasoning };
             let mut bigger = usage;
             match class {
                 0 => bigger.input += more,
@@ -337,16 +352,16 @@ mod tests {
                 _ => bigger.output = bigger.output.saturating_add(more),
             }
             prop_assert!(price.cost(&usage) <= price.cost(&bigger));
-            prop_assert!(price.cost(&usage) <= price.worst_case(usage.prompt(), output, CacheWrites::Long));
-            let short = Usage { cache_write_long: 0, ..usage };
-            prop_assert!(price.cost(&short) <= price.worst_case(short.prompt(), output, CacheWrites::Short));
+            prop_assert!(price.cost(&usage) <= price.worst_case(usage.prompt(), output, CacheLifetime::Long));
+            let short = TokenUsage { cache_write_long: 0, ..usage };
+            prop_assert!(price.cost(&short) <= price.worst_case(short.prompt(), output, CacheLifetime::Short));
         }
 
         #[test]
         fn what_is_affordable_is_affordable(price in price(), input in 0..1_000_000u64, left in any::<u64>()) {
-            for writes in [CacheWrites::Short, CacheWrites::Long] {
-                if let Some(output) = price.affordable_output(input, Micros(left), writes) {
-                    prop_assert!(price.worst_case(input, output, writes) <= Micros(left));
+            for writes in [CacheLifetime::Short, CacheLifetime::Long] {
+                if let Some(output) = price.affordable_output(input, MicroUsd(left), writes) {
+                    prop_assert!(price.worst_case(input, output, writes) <= MicroUsd(left));
                 }
             }
         }
@@ -354,8 +369,8 @@ mod tests {
         #[test]
         fn a_priced_token_is_never_free(rate in 1..u64::MAX, tokens in 1..u64::MAX) {
             let price = Price { input: rate, ..Price::FREE };
-            let cost = price.cost(&Usage { input: tokens, ..Usage::default() });
-            prop_assert!(cost > Micros::ZERO);
+            let cost = price.cost(&TokenUsage { input: tokens, ..TokenUsage::default() });
+            prop_assert!(cost > MicroUsd::ZERO);
         }
     }
 }

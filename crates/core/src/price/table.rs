@@ -5,15 +5,15 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::import::read_kept;
+use super::litellm_prices::read_saved;
 use super::rate::Price;
 
 /// No model is known to answer with more, its thoughts included.
-pub const MOST_OUTPUT: u64 = 1 << 20;
+pub const MAX_OUTPUT_TOKENS: u64 = 1 << 20;
 
 /// One model of the table: who sells it and for how much.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct PriceEntry {
     pub(super) provider: String,
     pub(super) price: Price,
     /// The longest answer it gives, in tokens, where that is known.
@@ -24,48 +24,49 @@ pub(super) struct Entry {
 /// A price list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Table(BTreeMap<String, Entry>);
+pub struct PriceTable(BTreeMap<String, PriceEntry>);
 
 /// What ships with ralph; `crates/core/examples/prices.rs` makes it.
 const SHIPPED: &str = include_str!("../../../../config/prices.json");
 
 /// Providers whose models cost nothing because they run on the user's machine or from a file.
-pub fn free_by_nature(provider: &str) -> bool {
+pub fn is_free_provider(provider: &str) -> bool {
     matches!(provider, "ollama" | "ollama_chat" | "scripted")
 }
 
-impl Table {
+impl PriceTable {
     /// Returns the prices known when this version was made.
     pub fn shipped() -> Self {
-        static TABLE: LazyLock<Table> = LazyLock::new(|| read_kept(SHIPPED).expect("a list that a test has read"));
+        static TABLE: LazyLock<PriceTable> =
+            LazyLock::new(|| read_saved(SHIPPED).expect("a list that a test has read"));
         TABLE.clone()
     }
 
     /// Returns the day of which the shipped prices are.
     pub fn shipped_on() -> String {
         #[derive(Deserialize)]
-        struct Dated {
+        struct PriceTableDate {
             made: String,
         }
-        serde_json::from_str::<Dated>(SHIPPED).expect("a list that a test has read").made
+        serde_json::from_str::<PriceTableDate>(SHIPPED).expect("a list that a test has read").made
     }
 
     /// Returns the price of a model: by its whole name, else by its bare name when the same provider sells it.
     ///
     /// `None` means that nobody knows, and a run needs a token cap.
     pub fn lookup(&self, provider: &str, model: &str) -> Option<Price> {
-        if free_by_nature(provider) {
+        if is_free_provider(provider) {
             return Some(Price::FREE);
         }
         self.entry(provider, model).map(|entry| entry.price)
     }
 
     /// Returns the longest answer that a model gives, found like its price; `None` when nobody knows.
-    pub fn most_output(&self, provider: &str, model: &str) -> Option<u64> {
+    pub fn max_output(&self, provider: &str, model: &str) -> Option<u64> {
         self.entry(provider, model)?.most_output
     }
 
-    fn entry(&self, provider: &str, model: &str) -> Option<&Entry> {
+    fn entry(&self, provider: &str, model: &str) -> Option<&PriceEntry> {
         let whole = self.0.get(&format!("{provider}/{model}"));
         whole.or_else(|| self.0.get(model).filter(|entry| entry.provider == provider))
     }
@@ -94,7 +95,7 @@ impl Table {
         self.0.iter().map(|(key, entry)| (key.as_str(), entry.provider.as_str(), entry.price))
     }
 
-    pub(super) fn insert(&mut self, key: &str, entry: Entry) {
+    pub(super) fn insert(&mut self, key: &str, entry: PriceEntry) {
         self.0.insert(key.to_owned(), entry);
     }
 }
@@ -107,7 +108,7 @@ mod tests {
 
     #[track_caller]
     fn check(provider: &str, model: &str, want: Option<u64>) {
-        assert_eq!(Table::shipped().lookup(provider, model).map(|price| price.output), want, "{provider}/{model}");
+        assert_eq!(PriceTable::shipped().lookup(provider, model).map(|price| price.output), want, "{provider}/{model}");
     }
 
     #[test]
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_write_to_the_cache_is_never_cheaper_than_it_was_sold() {
-        let table = Table::shipped();
+        let table = PriceTable::shipped();
         assert_eq!(table.lookup("zai", "glm-4.7").map(|price| price.cache_write), Some(600_000));
         assert_eq!(table.lookup("anthropic", "claude-opus-4-5").map(|price| price.cache_write), Some(6_250_000));
         assert_eq!(
@@ -150,16 +151,21 @@ mod tests {
             ("openrouter", "gpt-5", None),
             ("ollama", "llama3", None),
         ] {
-            assert_eq!(Table::shipped().most_output(provider, model), want, "{provider}/{model}");
+            assert_eq!(PriceTable::shipped().max_output(provider, model), want, "{provider}/{model}");
         }
-        assert!(Table::shipped().0.values().all(|entry| entry.most_output.is_none_or(|most| most <= MOST_OUTPUT)));
+        assert!(
+            PriceTable::shipped()
+                .0
+                .values()
+                .all(|entry| entry.most_output.is_none_or(|most| most <= MAX_OUTPUT_TOKENS))
+        );
     }
 
     #[test]
     fn what_ships() {
-        let today = Table::shipped_on();
+        let today = PriceTable::shipped_on();
         assert_eq!((today.len(), today.matches('-').count()), (10, 2), "{today} is no date");
-        let table = Table::shipped();
+        let table = PriceTable::shipped();
         for seller in ["anthropic", "deepseek", "gemini", "groq", "mistral", "moonshot", "openai", "xai", "zai"] {
             assert!(table.rows().any(|(_, provider, _)| provider == seller), "nothing of {seller}");
         }
@@ -174,26 +180,26 @@ mod tests {
     fn an_import_wins() {
         let entry = |provider: &str, most_output| {
             let price = Price { output: 7, ..Price::FREE };
-            Entry { provider: provider.to_owned(), price, most_output }
+            PriceEntry { provider: provider.to_owned(), price, most_output }
         };
-        let mut over = Table::default();
+        let mut over = PriceTable::default();
         over.insert("gpt-5", entry("openai", Some(9)));
         // One that was imported before answers had a length.
         over.insert("claude-opus-4-5", entry("anthropic", None));
         over.insert("zai/glm-4.7", entry("somebody", None));
-        let table = Table::shipped().overlaid(over);
+        let table = PriceTable::shipped().overlaid(over);
         assert_eq!(table.lookup("openai", "gpt-5").map(|price| price.output), Some(7));
-        assert_eq!(table.len(), Table::shipped().len());
-        assert_eq!(table.most_output("openai", "gpt-5"), Some(9));
-        assert_eq!(table.most_output("anthropic", "claude-opus-4-5"), Some(64_000));
-        assert_eq!(table.most_output("zai", "glm-4.7"), None);
+        assert_eq!(table.len(), PriceTable::shipped().len());
+        assert_eq!(table.max_output("openai", "gpt-5"), Some(9));
+        assert_eq!(table.max_output("anthropic", "claude-opus-4-5"), Some(64_000));
+        assert_eq!(table.max_output("zai", "glm-4.7"), None);
     }
 
     proptest! {
         #[test]
         fn unknown_is_never_zero(provider in "[a-z_]{1,10}", model in "[a-z0-9./-]{1,20}") {
-            match Table::shipped().lookup(&provider, &model) {
-                Some(price) if !free_by_nature(&provider) => prop_assert!(price.input > 0 && price.output > 0),
+            match PriceTable::shipped().lookup(&provider, &model) {
+                Some(price) if !is_free_provider(&provider) => prop_assert!(price.input > 0 && price.output > 0),
                 Some(price) => prop_assert_eq!(price, Price::FREE),
                 None => (),
             }

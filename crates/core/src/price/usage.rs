@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Tokens of one or more model calls, by the class they are priced in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Usage {
+pub struct TokenUsage {
     /// Prompt tokens that were neither read from nor written to a cache.
     pub input: u64,
     /// Prompt tokens read from the provider's cache.
@@ -23,7 +23,7 @@ pub struct Usage {
     pub reasoning: u64,
 }
 
-impl Usage {
+impl TokenUsage {
     pub fn total(&self) -> u64 {
         self.prompt().saturating_add(self.output)
     }
@@ -41,7 +41,7 @@ fn none(tokens: &u64) -> bool {
     *tokens == 0
 }
 
-impl AddAssign for Usage {
+impl AddAssign for TokenUsage {
     fn add_assign(&mut self, other: Self) {
         self.input = self.input.saturating_add(other.input);
         self.cached_input = self.cached_input.saturating_add(other.cached_input);
@@ -59,12 +59,13 @@ mod tests {
     #[test]
     fn the_class_of_long_writes_is_written_only_when_it_is_used() {
         let old = r#"{"input":1,"cached_input":2,"cache_write":3,"output":4,"reasoning":1}"#;
-        let usage = Usage { input: 1, cached_input: 2, cache_write: 3, output: 4, reasoning: 1, ..Usage::default() };
-        assert_eq!(serde_json::from_str::<Usage>(old).expect("an old line"), usage);
+        let usage =
+            TokenUsage { input: 1, cached_input: 2, cache_write: 3, output: 4, reasoning: 1, ..TokenUsage::default() };
+        assert_eq!(serde_json::from_str::<TokenUsage>(old).expect("an old line"), usage);
         assert_eq!(serde_json::to_string(&usage).expect("a line"), old);
-        let long = Usage { cache_write_long: 5, ..usage };
+        let long = TokenUsage { cache_write_long: 5, ..usage };
         let line = serde_json::to_string(&long).expect("a line");
-        assert_eq!(serde_json::from_str::<Usage>(&line).expect("a new line"), long);
+        assert_eq!(serde_json::from_str::<TokenUsage>(&line).expect("a new line"), long);
         assert_eq!((long.prompt(), long.total()), (11, 15));
         let mut sum = usage;
         sum += long;

@@ -2,44 +2,44 @@
 
 use core::net::IpAddr;
 
-use super::provider::{UnknownModel, Wire};
-use super::yaml::Profile;
+use super::models_yaml::Profile;
+use super::provider::{ProviderProtocol, UnknownModel};
 use crate::env::{self, Env};
 use crate::policy;
 
 /// An address to call and what to say there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct ProfileEndpoint {
     /// Without a trailing slash; the wire adds its own path. Empty for a scripted model.
     pub base_url: String,
     /// Variables or secret names that may hold the key, in order.
     pub key_envs: Vec<String>,
     pub key_is_optional: bool,
-    pub wire: Wire,
+    pub wire: ProviderProtocol,
     /// The model's name as the endpoint knows it; the file of a scripted model.
     pub model: String,
     /// The API version of an Azure deployment.
     pub api_version: Option<String>,
 }
 
-impl Endpoint {
+impl ProfileEndpoint {
     /// Returns the canonical host and the port the calls go to; `None` for a scripted model.
     pub fn host(&self) -> Option<(String, u16)> {
-        split(&self.base_url).ok()
+        host_and_port(&self.base_url).ok()
     }
 
     /// Says whether what is sent there can be read on its way: plain HTTP that leaves this machine.
-    pub fn is_in_the_clear(&self) -> bool {
-        self.base_url.starts_with("http://") && !self.is_here()
+    pub fn is_cleartext(&self) -> bool {
+        self.base_url.starts_with("http://") && !self.is_loopback()
     }
 
     /// Says whether the token of a Claude subscription may go there: to Anthropic itself, or to this machine.
-    pub fn takes_subscriptions(&self) -> bool {
-        self.is_here() || self.host().is_some_and(|(host, _)| host == ANTHROPIC)
+    pub fn accepts_subscription(&self) -> bool {
+        self.is_loopback() || self.host().is_some_and(|(host, _)| host == ANTHROPIC)
     }
 
     /// Says whether it is on this very machine.
-    fn is_here(&self) -> bool {
+    fn is_loopback(&self) -> bool {
         self.host().is_some_and(|(host, _)| {
             let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
             host == "localhost" || literal.is_ok_and(|address| address.to_canonical().is_loopback())
@@ -51,7 +51,7 @@ impl Endpoint {
 pub const ANTHROPIC: &str = "api.anthropic.com";
 
 /// The API version of Azure deployments that is asked for when nobody names another.
-pub const AZURE_VERSION: &str = "2024-10-21";
+pub const DEFAULT_AZURE_VERSION: &str = "2024-10-21";
 
 /// Why a profile leads nowhere.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -85,17 +85,17 @@ impl BadEndpoint {
 
 /// Returns the names a profile's credential may have, in the order in which a run looks for them. A subscription comes last;
 /// it is good at the provider itself, and nobody else's to see.
-pub fn credential_names(profile: &Profile, endpoint: &Endpoint) -> Vec<String> {
+pub fn credential_names(profile: &Profile, endpoint: &ProfileEndpoint) -> Vec<String> {
     let mut names = endpoint.key_envs.clone();
-    let own = profile.base_url.is_none() && profile.api_key_env.is_none() && endpoint.takes_subscriptions();
-    if endpoint.wire == Wire::Anthropic && own && !names.is_empty() {
+    let own = profile.base_url.is_none() && profile.api_key_env.is_none() && endpoint.accepts_subscription();
+    if endpoint.wire == ProviderProtocol::Anthropic && own && !names.is_empty() {
         names.push(env::CLAUDE_CODE_OAUTH_TOKEN.to_owned());
     }
     names
 }
 
 /// Returns where a profile's calls go: its own base URL, else the environment's, else the provider's.
-pub fn endpoint(profile: &Profile, env: &Env) -> Result<Endpoint, BadEndpoint> {
+pub fn resolve_endpoint(profile: &Profile, env: &Env) -> Result<ProfileEndpoint, BadEndpoint> {
     let model = profile.model()?;
     let provider = model.provider;
     let key_envs = match &profile.api_key_env {
@@ -105,14 +105,14 @@ pub fn endpoint(profile: &Profile, env: &Env) -> Result<Endpoint, BadEndpoint> {
     let from_env = || provider.base_envs.iter().find_map(|name| env.get(name));
     let base_url = match profile.base_url.as_deref().or_else(from_env).or(provider.base_url) {
         _ if model.is_scripted() => String::new(),
-        Some(url) => clean(url, provider.name)?,
+        Some(url) => normalise_url(url, provider.name)?,
         None if provider.needs_proxy() => return Err(BadEndpoint::NoProxy { provider: provider.name }),
         None => return Err(BadEndpoint::NoBaseUrl { provider: provider.name, envs: provider.base_envs }),
     };
     let wire = model.wire();
-    let api_version =
-        (wire == Wire::Azure).then(|| env.get(env::AZURE_API_VERSION).unwrap_or(AZURE_VERSION).to_owned());
-    Ok(Endpoint {
+    let api_version = (wire == ProviderProtocol::Azure)
+        .then(|| env.get(env::AZURE_API_VERSION).unwrap_or(DEFAULT_AZURE_VERSION).to_owned());
+    Ok(ProfileEndpoint {
         base_url,
         key_envs,
         key_is_optional: provider.key_is_optional(),
@@ -122,15 +122,15 @@ pub fn endpoint(profile: &Profile, env: &Env) -> Result<Endpoint, BadEndpoint> {
     })
 }
 
-fn clean(url: &str, provider: &str) -> Result<String, BadEndpoint> {
+fn normalise_url(url: &str, provider: &str) -> Result<String, BadEndpoint> {
     let url = url.trim().trim_end_matches('/');
-    split(url)?;
+    host_and_port(url)?;
     // Ollama's own base has no `/v1`; the chat protocol lives below it.
     let ollama = matches!(provider, "ollama" | "ollama_chat") && !url.ends_with("/v1");
     Ok(if ollama { format!("{url}/v1") } else { url.to_owned() })
 }
 
-fn split(url: &str) -> Result<(String, u16), BadEndpoint> {
+fn host_and_port(url: &str) -> Result<(String, u16), BadEndpoint> {
     // The value may hold a password, so it is shown only once nothing in it can be one.
     let bad = |problem| Err(BadEndpoint::Url { url: "…".to_owned(), problem });
     let (rest, default_port) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
@@ -155,7 +155,7 @@ fn split(url: &str) -> Result<(String, u16), BadEndpoint> {
         "" if colon.is_none() => default_port,
         digits => digits.parse().ok().filter(|port| *port != 0).ok_or_else(|| shown("has no valid port"))?,
     };
-    let host = policy::canonical(host).map_err(|_| shown("has no valid host"))?;
+    let host = policy::canonical_host(host).map_err(|_| shown("has no valid host"))?;
     Ok((host, port))
 }
 
@@ -182,7 +182,7 @@ mod tests {
     #[track_caller]
     fn check(model: &str, base_url: Option<&str>, env: &[(&str, &str)], want: &str) {
         let env = Env::new(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let got = match endpoint(&profile(model, base_url), &env) {
+        let got = match resolve_endpoint(&profile(model, base_url), &env) {
             Ok(endpoint) => format!("{} {} {}", endpoint.base_url, endpoint.model, endpoint.key_envs.join(",")),
             Err(error) => format!("{error} | {}", error.hint().unwrap_or_default()),
         };
@@ -260,51 +260,71 @@ mod tests {
         ];
         let env = Env::new(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let table = [
-            ("zai/m", "https://api.z.ai/api/paas/v4", Wire::Chat, "ZAI_API_KEY"),
-            ("openai/m", "https://api.openai.com/v1", Wire::Chat, "OPENAI_API_KEY"),
-            ("openai/gpt-5.2-codex", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
-            ("openai/gpt-5.1-codex-mini", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
-            ("openai/codex-mini-latest", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
-            ("openai/gpt-5-pro-2025-10-06", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
-            ("openai/o3-pro", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
-            ("openai/o3-deep-research", "https://api.openai.com/v1", Wire::Responses, "OPENAI_API_KEY"),
-            ("openai/gpt-5-mini", "https://api.openai.com/v1", Wire::Chat, "OPENAI_API_KEY"),
-            ("anthropic/m", "https://api.anthropic.com", Wire::Anthropic, "ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN"),
+            ("zai/m", "https://api.z.ai/api/paas/v4", ProviderProtocol::Chat, "ZAI_API_KEY"),
+            ("openai/m", "https://api.openai.com/v1", ProviderProtocol::Chat, "OPENAI_API_KEY"),
+            ("openai/gpt-5.2-codex", "https://api.openai.com/v1", ProviderProtocol::Responses, "OPENAI_API_KEY"),
+            ("openai/gpt-5.1-codex-mini", "https://api.openai.com/v1", ProviderProtocol::Responses, "OPENAI_API_KEY"),
+            ("openai/codex-mini-latest", "https://api.openai.com/v1", ProviderProtocol::Responses, "OPENAI_API_KEY"),
+            ("openai/gpt-5-pro-2025-10-06", "https://api.openai.com/v1", ProviderProtocol::Responses, "OPENAI_API_KEY"),
+            ("openai/o3-pro", "https://api.openai.com/v1", ProviderProtocol::Responses, "OPENAI_API_KEY"),
+            ("openai/o3-deep-research", "https://api.openai.com/v1", ProviderProtocol::Responses, "OPENAI_API_KEY"),
+            ("openai/gpt-5-mini", "https://api.openai.com/v1", ProviderProtocol::Chat, "OPENAI_API_KEY"),
+            (
+                "anthropic/m",
+                "https://api.anthropic.com",
+                ProviderProtocol::Anthropic,
+                "ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN",
+            ),
             (
                 "gemini/m",
                 "https://generativelanguage.googleapis.com/v1beta",
-                Wire::Gemini,
+                ProviderProtocol::Gemini,
                 "GEMINI_API_KEY GOOGLE_API_KEY",
             ),
-            ("vertex_ai/m", proxy, Wire::Chat, "LITELLM_PROXY_API_KEY"),
-            ("deepseek/m", "https://api.deepseek.com/beta", Wire::Chat, "DEEPSEEK_API_KEY"),
-            ("openrouter/z-ai/m", "https://openrouter.ai/api/v1", Wire::Chat, "OPENROUTER_API_KEY"),
-            ("ollama/m", "http://localhost:11434/v1", Wire::Chat, "OLLAMA_API_KEY"),
-            ("ollama_chat/m", "http://localhost:11434/v1", Wire::Chat, "OLLAMA_API_KEY"),
-            ("azure/d", "https://a.openai.azure.com", Wire::Azure, "AZURE_API_KEY"),
-            ("bedrock/m", proxy, Wire::Chat, "LITELLM_PROXY_API_KEY"),
-            ("groq/m", "https://api.groq.com/openai/v1", Wire::Chat, "GROQ_API_KEY"),
-            ("mistral/m", "https://api.mistral.ai/v1", Wire::Chat, "MISTRAL_API_KEY"),
-            ("xai/m", "https://api.x.ai/v1", Wire::Chat, "XAI_API_KEY"),
-            ("moonshot/m", "https://api.moonshot.ai/v1", Wire::Chat, "MOONSHOT_API_KEY"),
-            ("dashscope/m", "https://dashscope.aliyuncs.com/compatible-mode/v1", Wire::Chat, "DASHSCOPE_API_KEY"),
-            ("minimax/m", "https://minimax.example/v1", Wire::Chat, "MINIMAX_API_KEY"),
-            ("together_ai/m", "https://api.together.ai/v1", Wire::Chat, "TOGETHER_API_KEY TOGETHERAI_API_KEY"),
-            ("fireworks_ai/m", "https://api.fireworks.ai/inference/v1", Wire::Chat, "FIREWORKS_AI_API_KEY"),
-            ("cerebras/m", "https://api.cerebras.ai/v1", Wire::Chat, "CEREBRAS_API_KEY"),
-            ("perplexity/m", "https://api.perplexity.ai", Wire::Chat, "PERPLEXITYAI_API_KEY"),
-            ("nvidia_nim/m", "https://integrate.api.nvidia.com/v1", Wire::Chat, "NVIDIA_NIM_API_KEY"),
-            ("deepinfra/m", "https://api.deepinfra.com/v1/openai", Wire::Chat, "DEEPINFRA_API_KEY"),
-            ("novita/m", "https://api.novita.ai/v3/openai", Wire::Chat, "NOVITA_API_KEY"),
-            ("volcengine/m", "https://ark.cn-beijing.volces.com/api/v3", Wire::Chat, "VOLCENGINE_API_KEY"),
-            ("vercel_ai_gateway/m", "https://ai-gateway.vercel.sh/v1", Wire::Chat, "VERCEL_AI_GATEWAY_API_KEY"),
-            ("hosted_vllm/m", "http://localhost:8000/v1", Wire::Chat, "HOSTED_VLLM_API_KEY"),
-            ("lm_studio/m", "http://localhost:1234/v1", Wire::Chat, "LM_STUDIO_API_KEY"),
-            ("litellm_proxy/zai/m", proxy, Wire::Chat, "LITELLM_PROXY_API_KEY"),
-            ("scripted/f.jsonl", "", Wire::Scripted, ""),
+            ("vertex_ai/m", proxy, ProviderProtocol::Chat, "LITELLM_PROXY_API_KEY"),
+            ("deepseek/m", "https://api.deepseek.com/beta", ProviderProtocol::Chat, "DEEPSEEK_API_KEY"),
+            ("openrouter/z-ai/m", "https://openrouter.ai/api/v1", ProviderProtocol::Chat, "OPENROUTER_API_KEY"),
+            ("ollama/m", "http://localhost:11434/v1", ProviderProtocol::Chat, "OLLAMA_API_KEY"),
+            ("ollama_chat/m", "http://localhost:11434/v1", ProviderProtocol::Chat, "OLLAMA_API_KEY"),
+            ("azure/d", "https://a.openai.azure.com", ProviderProtocol::Azure, "AZURE_API_KEY"),
+            ("bedrock/m", proxy, ProviderProtocol::Chat, "LITELLM_PROXY_API_KEY"),
+            ("groq/m", "https://api.groq.com/openai/v1", ProviderProtocol::Chat, "GROQ_API_KEY"),
+            ("mistral/m", "https://api.mistral.ai/v1", ProviderProtocol::Chat, "MISTRAL_API_KEY"),
+            ("xai/m", "https://api.x.ai/v1", ProviderProtocol::Chat, "XAI_API_KEY"),
+            ("moonshot/m", "https://api.moonshot.ai/v1", ProviderProtocol::Chat, "MOONSHOT_API_KEY"),
+            (
+                "dashscope/m",
+                "https://dashscope.aliyuncs.com/compatible-mode/v1",
+                ProviderProtocol::Chat,
+                "DASHSCOPE_API_KEY",
+            ),
+            ("minimax/m", "https://minimax.example/v1", ProviderProtocol::Chat, "MINIMAX_API_KEY"),
+            (
+                "together_ai/m",
+                "https://api.together.ai/v1",
+                ProviderProtocol::Chat,
+                "TOGETHER_API_KEY TOGETHERAI_API_KEY",
+            ),
+            ("fireworks_ai/m", "https://api.fireworks.ai/inference/v1", ProviderProtocol::Chat, "FIREWORKS_AI_API_KEY"),
+            ("cerebras/m", "https://api.cerebras.ai/v1", ProviderProtocol::Chat, "CEREBRAS_API_KEY"),
+            ("perplexity/m", "https://api.perplexity.ai", ProviderProtocol::Chat, "PERPLEXITYAI_API_KEY"),
+            ("nvidia_nim/m", "https://integrate.api.nvidia.com/v1", ProviderProtocol::Chat, "NVIDIA_NIM_API_KEY"),
+            ("deepinfra/m", "https://api.deepinfra.com/v1/openai", ProviderProtocol::Chat, "DEEPINFRA_API_KEY"),
+            ("novita/m", "https://api.novita.ai/v3/openai", ProviderProtocol::Chat, "NOVITA_API_KEY"),
+            ("volcengine/m", "https://ark.cn-beijing.volces.com/api/v3", ProviderProtocol::Chat, "VOLCENGINE_API_KEY"),
+            (
+                "vercel_ai_gateway/m",
+                "https://ai-gateway.vercel.sh/v1",
+                ProviderProtocol::Chat,
+                "VERCEL_AI_GATEWAY_API_KEY",
+            ),
+            ("hosted_vllm/m", "http://localhost:8000/v1", ProviderProtocol::Chat, "HOSTED_VLLM_API_KEY"),
+            ("lm_studio/m", "http://localhost:1234/v1", ProviderProtocol::Chat, "LM_STUDIO_API_KEY"),
+            ("litellm_proxy/zai/m", proxy, ProviderProtocol::Chat, "LITELLM_PROXY_API_KEY"),
+            ("scripted/f.jsonl", "", ProviderProtocol::Scripted, ""),
         ];
         for (model, base, wire, keys) in table {
-            let found = endpoint(&profile(model, None), &env).expect(model);
+            let found = resolve_endpoint(&profile(model, None), &env).expect(model);
             assert_eq!((found.base_url.as_str(), found.wire, found.key_envs.join(" ").as_str()), (base, wire, keys));
         }
         for provider in super::super::PROVIDERS {
@@ -318,9 +338,9 @@ mod tests {
         let base = ("AZURE_API_BASE".to_owned(), "https://a.openai.azure.com".to_owned());
         let named = ("AZURE_API_VERSION".to_owned(), "2025-01-01-preview".to_owned());
         let version = |env: Vec<(String, String)>, model: &str| {
-            endpoint(&profile(model, None), &Env::new(env)).expect("an endpoint").api_version
+            resolve_endpoint(&profile(model, None), &Env::new(env)).expect("an endpoint").api_version
         };
-        assert_eq!(version(vec![base.clone()], "azure/d").as_deref(), Some(AZURE_VERSION));
+        assert_eq!(version(vec![base.clone()], "azure/d").as_deref(), Some(DEFAULT_AZURE_VERSION));
         assert_eq!(version(vec![base.clone(), named.clone()], "azure/d").as_deref(), Some("2025-01-01-preview"));
         assert_eq!(version(vec![base, named], "zai/m"), None);
     }
@@ -332,7 +352,7 @@ mod tests {
             ("http://localhost:4000/v1", ("localhost", 4000)),
             ("https://[::1]:8/", ("[::1]", 8)),
         ] {
-            let endpoint = endpoint(&profile("zai/g", Some(url)), &Env::default()).expect("an endpoint");
+            let endpoint = resolve_endpoint(&profile("zai/g", Some(url)), &Env::default()).expect("an endpoint");
             assert_eq!(endpoint.host(), Some((want.0.to_owned(), want.1)));
         }
     }
@@ -350,10 +370,10 @@ mod tests {
         ] {
             let env = Env::new(base.map(|base| ("ANTHROPIC_BASE_URL".to_owned(), base.to_owned())));
             let profile = profile("anthropic/m", None);
-            let endpoint = endpoint(&profile, &env).expect("an endpoint");
+            let endpoint = resolve_endpoint(&profile, &env).expect("an endpoint");
             let names = credential_names(&profile, &endpoint);
             assert_eq!(names.iter().any(|name| name == env::CLAUDE_CODE_OAUTH_TOKEN), want, "{base:?}");
-            assert_eq!(endpoint.takes_subscriptions(), want, "{base:?}");
+            assert_eq!(endpoint.accepts_subscription(), want, "{base:?}");
         }
     }
 
@@ -371,15 +391,15 @@ mod tests {
             ("http://127.0.0.1.nip.io", true),
             ("http://box:8000/v1", true),
         ] {
-            let endpoint = endpoint(&profile("openai/g", Some(url)), &Env::default()).expect("an endpoint");
-            assert_eq!(endpoint.is_in_the_clear(), want, "{url}");
+            let endpoint = resolve_endpoint(&profile("openai/g", Some(url)), &Env::default()).expect("an endpoint");
+            assert_eq!(endpoint.is_cleartext(), want, "{url}");
         }
     }
 
     proptest! {
         #[test]
         fn never_panics(url in "\\PC{0,40}|https?://[a-z@:.\\[\\]/0-9?#]{0,30}") {
-            let _ = endpoint(&profile("zai/g", Some(&url)), &Env::default());
+            let _ = resolve_endpoint(&profile("zai/g", Some(&url)), &Env::default());
         }
     }
 }

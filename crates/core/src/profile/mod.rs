@@ -4,12 +4,14 @@
 
 mod catalog;
 mod endpoint;
-mod limit;
+mod models_yaml;
+mod output_limit;
 mod provider;
-mod yaml;
 
-pub use catalog::{Entry, Error, Profiles, SHIPPED, Source, Trust};
-pub use endpoint::{ANTHROPIC, AZURE_VERSION, BadEndpoint, Endpoint, credential_names, endpoint};
-pub use limit::{LimitField, reasons};
-pub use provider::{Model, PROVIDERS, Provider, UnknownModel, Wire};
-pub use yaml::{BadFile, PriceAsk, Profile, parse};
+pub use catalog::{ProfileCatalog, ProfileEntry, ProfileError, ProfileFile, SHIPPED, TrustedFiles};
+pub use endpoint::{
+    ANTHROPIC, BadEndpoint, DEFAULT_AZURE_VERSION, ProfileEndpoint, credential_names, resolve_endpoint,
+};
+pub use models_yaml::{BadModelsFile, Profile, ProfilePrice, parse};
+pub use output_limit::{OutputLimitField, is_reasoning_model};
+pub use provider::{PROVIDERS, Provider, ProviderModel, ProviderProtocol, UnknownModel};

@@ -5,13 +5,14 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::price::Table;
+use crate::price::PriceTable;
 use crate::{env, text};
 
 /// The protocol an endpoint speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Wire {
+#[schemars(rename = "Wire")]
+pub enum ProviderProtocol {
     /// OpenAI chat completions, which most providers copy.
     Chat,
     /// OpenAI responses.
@@ -26,7 +27,7 @@ pub enum Wire {
     Scripted,
 }
 
-impl fmt::Display for Wire {
+impl fmt::Display for ProviderProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Chat => "OpenAI's chat completions",
@@ -50,13 +51,20 @@ pub struct Provider {
     pub key_envs: &'static [&'static str],
     /// Variables that name another base URL, in order.
     pub base_envs: &'static [&'static str],
-    pub wire: Wire,
+    pub wire: ProviderProtocol,
     /// The whole `provider/model` goes over the wire, because a LiteLLM proxy takes it apart.
     pub whole_name: bool,
 }
 
 const fn chat(name: &'static str, base_url: &'static str, key_envs: &'static [&'static str]) -> Provider {
-    Provider { name, base_url: Some(base_url), key_envs, base_envs: &[], wire: Wire::Chat, whole_name: false }
+    Provider {
+        name,
+        base_url: Some(base_url),
+        key_envs,
+        base_envs: &[],
+        wire: ProviderProtocol::Chat,
+        whole_name: false,
+    }
 }
 
 const fn own_server(
@@ -64,7 +72,7 @@ const fn own_server(
     key_envs: &'static [&'static str],
     base_envs: &'static [&'static str],
 ) -> Provider {
-    Provider { name, base_url: None, key_envs, base_envs, wire: Wire::Chat, whole_name: false }
+    Provider { name, base_url: None, key_envs, base_envs, wire: ProviderProtocol::Chat, whole_name: false }
 }
 
 const LITELLM_KEY: &[&str] = &[env::LITELLM_PROXY_API_KEY];
@@ -79,12 +87,12 @@ pub const PROVIDERS: &[Provider] = &[
     },
     Provider {
         base_envs: &[env::ANTHROPIC_API_BASE, env::ANTHROPIC_BASE_URL],
-        wire: Wire::Anthropic,
+        wire: ProviderProtocol::Anthropic,
         ..chat("anthropic", "https://api.anthropic.com", &[env::ANTHROPIC_API_KEY, env::ANTHROPIC_AUTH_TOKEN])
     },
     Provider {
         base_envs: &[env::GEMINI_API_BASE],
-        wire: Wire::Gemini,
+        wire: ProviderProtocol::Gemini,
         ..chat(
             "gemini",
             "https://generativelanguage.googleapis.com/v1beta",
@@ -122,14 +130,14 @@ pub const PROVIDERS: &[Provider] = &[
         base_envs: &[env::OLLAMA_API_BASE],
         ..chat("ollama_chat", "http://localhost:11434/v1", &[env::OLLAMA_API_KEY])
     },
-    Provider { wire: Wire::Azure, ..own_server("azure", &[env::AZURE_API_KEY], &[env::AZURE_API_BASE]) },
+    Provider { wire: ProviderProtocol::Azure, ..own_server("azure", &[env::AZURE_API_KEY], &[env::AZURE_API_BASE]) },
     own_server("hosted_vllm", &[env::HOSTED_VLLM_API_KEY], &[env::HOSTED_VLLM_API_BASE]),
     own_server("lm_studio", &[env::LM_STUDIO_API_KEY], &[env::LM_STUDIO_API_BASE]),
     own_server("litellm_proxy", LITELLM_KEY, LITELLM_BASE),
     // These two sign requests in ways only a LiteLLM proxy does for us.
     Provider { whole_name: true, ..own_server("bedrock", LITELLM_KEY, LITELLM_BASE) },
     Provider { whole_name: true, ..own_server("vertex_ai", LITELLM_KEY, LITELLM_BASE) },
-    Provider { wire: Wire::Scripted, ..own_server("scripted", &[], &[]) },
+    Provider { wire: ProviderProtocol::Scripted, ..own_server("scripted", &[], &[]) },
 ];
 
 impl Provider {
@@ -150,7 +158,7 @@ impl Provider {
 
 /// A model of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Model {
+pub struct ProviderModel {
     pub provider: &'static Provider,
     pub model: String,
 }
@@ -159,52 +167,56 @@ pub struct Model {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownModel {
     #[error("model `{name}` names no provider")]
-    Bare { name: String, meant: Option<String> },
+    NoProvider { name: String, meant: Option<String> },
     #[error("model `{name}` names the provider `{provider}`, which ralph does not know")]
     Provider { name: String, provider: String, meant: Option<&'static str> },
     #[error("model `{name}` is not a plain name")]
-    Odd { name: String },
+    Malformed { name: String },
 }
 
 impl UnknownModel {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::Bare { meant: Some(meant), .. } => format!("did you mean `{meant}`?"),
+            Self::NoProvider { meant: Some(meant), .. } => format!("did you mean `{meant}`?"),
             Self::Provider { meant: Some(meant), .. } => format!("did you mean `{meant}/…`?"),
-            Self::Bare { .. } => "write `provider/model`, for example `zai/glm-4.7`".to_owned(),
+            Self::NoProvider { .. } => "write `provider/model`, for example `zai/glm-4.7`".to_owned(),
             Self::Provider { .. } => {
                 "use `litellm_proxy/…` for everything a LiteLLM proxy knows, or `openai/…` with a `base_url`".to_owned()
             }
-            Self::Odd { .. } => "write `provider/model` without spaces".to_owned(),
+            Self::Malformed { .. } => "write `provider/model` without spaces".to_owned(),
         })
     }
 }
 
-impl Model {
+impl ProviderModel {
     /// Reads LiteLLM's `provider/model`; the model may contain further slashes.
     pub fn parse(name: &str) -> Result<Self, UnknownModel> {
-        let shown = || text::plain(text::first_line(name, 80));
+        let shown = || text::strip_control(text::first_line(name, 80));
         if name.is_empty() || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err(UnknownModel::Odd { name: shown() });
+            return Err(UnknownModel::Malformed { name: shown() });
         }
         let Some((provider, model)) = name.split_once('/').filter(|(_, model)| !model.is_empty()) else {
-            let prices = Table::shipped();
+            let prices = PriceTable::shipped();
             let meant = prices.rows().find(|(key, ..)| *key == name).map(|(key, by, _)| format!("{by}/{key}"));
-            return Err(UnknownModel::Bare { name: shown(), meant });
+            return Err(UnknownModel::NoProvider { name: shown(), meant });
         };
         match Provider::find(provider) {
             Some(provider) => Ok(Self { provider, model: model.to_owned() }),
             None => Err(UnknownModel::Provider {
                 name: shown(),
-                provider: text::plain(text::first_line(provider, 40)),
+                provider: text::strip_control(text::first_line(provider, 40)),
                 meant: text::did_you_mean(provider, PROVIDERS.iter().map(|provider| provider.name)),
             }),
         }
     }
 
     /// Returns the protocol of this model: some of OpenAI's speak only the newer one.
-    pub fn wire(&self) -> Wire {
-        if self.provider.name == "openai" && only_responses(&self.model) { Wire::Responses } else { self.provider.wire }
+    pub fn wire(&self) -> ProviderProtocol {
+        if self.provider.name == "openai" && needs_responses_api(&self.model) {
+            ProviderProtocol::Responses
+        } else {
+            self.provider.wire
+        }
     }
 
     /// Returns the name that goes over the wire.
@@ -213,18 +225,18 @@ impl Model {
     }
 
     pub fn is_scripted(&self) -> bool {
-        self.provider.wire == Wire::Scripted
+        self.provider.wire == ProviderProtocol::Scripted
     }
 }
 
 /// Tells whether OpenAI serves a model by its newer protocol alone, as LiteLLM's price file has it (`mode: responses`):
 /// those for coding and research, and the `pro` ones, dated or not.
-fn only_responses(model: &str) -> bool {
+fn needs_responses_api(model: &str) -> bool {
     let part = |wanted: &str| model.split('-').any(|part| part == wanted);
     part("codex") || part("pro") || model.contains("deep-research") || model.starts_with("computer-use")
 }
 
-impl fmt::Display for Model {
+impl fmt::Display for ProviderModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.provider.name, self.model)
     }
@@ -237,8 +249,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(name: &str, want: Result<(&str, &str, Wire), &str>) {
-        let got = Model::parse(name);
+    fn check(name: &str, want: Result<(&str, &str, ProviderProtocol), &str>) {
+        let got = ProviderModel::parse(name);
         let got = match &got {
             Ok(model) => Ok((model.provider.name, model.wire_name(), model.wire())),
             Err(error) => Err(format!("{error} | {}", error.hint().unwrap_or_default())),
@@ -248,16 +260,16 @@ mod tests {
 
     #[test]
     fn names() {
-        check("zai/glm-4.7", Ok(("zai", "glm-4.7", Wire::Chat)));
-        check("openrouter/z-ai/glm-4.7", Ok(("openrouter", "z-ai/glm-4.7", Wire::Chat)));
-        check("openai/gpt-5", Ok(("openai", "gpt-5", Wire::Chat)));
-        check("openai/gpt-5-codex", Ok(("openai", "gpt-5-codex", Wire::Responses)));
-        check("litellm_proxy/zai/glm-4.7", Ok(("litellm_proxy", "zai/glm-4.7", Wire::Chat)));
-        check("azure/gpt-5-codex", Ok(("azure", "gpt-5-codex", Wire::Azure)));
-        check("anthropic/claude-opus-4-5", Ok(("anthropic", "claude-opus-4-5", Wire::Anthropic)));
-        check("gemini/gemini-2.5-pro", Ok(("gemini", "gemini-2.5-pro", Wire::Gemini)));
-        check("bedrock/anthropic.claude", Ok(("bedrock", "bedrock/anthropic.claude", Wire::Chat)));
-        check("scripted/demo/turns.jsonl", Ok(("scripted", "demo/turns.jsonl", Wire::Scripted)));
+        check("zai/glm-4.7", Ok(("zai", "glm-4.7", ProviderProtocol::Chat)));
+        check("openrouter/z-ai/glm-4.7", Ok(("openrouter", "z-ai/glm-4.7", ProviderProtocol::Chat)));
+        check("openai/gpt-5", Ok(("openai", "gpt-5", ProviderProtocol::Chat)));
+        check("openai/gpt-5-codex", Ok(("openai", "gpt-5-codex", ProviderProtocol::Responses)));
+        check("litellm_proxy/zai/glm-4.7", Ok(("litellm_proxy", "zai/glm-4.7", ProviderProtocol::Chat)));
+        check("azure/gpt-5-codex", Ok(("azure", "gpt-5-codex", ProviderProtocol::Azure)));
+        check("anthropic/claude-opus-4-5", Ok(("anthropic", "claude-opus-4-5", ProviderProtocol::Anthropic)));
+        check("gemini/gemini-2.5-pro", Ok(("gemini", "gemini-2.5-pro", ProviderProtocol::Gemini)));
+        check("bedrock/anthropic.claude", Ok(("bedrock", "bedrock/anthropic.claude", ProviderProtocol::Chat)));
+        check("scripted/demo/turns.jsonl", Ok(("scripted", "demo/turns.jsonl", ProviderProtocol::Scripted)));
         check("gpt-5", Err("model `gpt-5` names no provider | did you mean `openai/gpt-5`?"));
         check("llama", Err("model `llama` names no provider | write `provider/model`, for example `zai/glm-4.7`"));
         check("zai/", Err("model `zai/` names no provider | write `provider/model`, for example `zai/glm-4.7`"));
@@ -283,7 +295,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics_and_round_trips(name in "\\PC{0,30}|(zai|openai|x)/[a-z/]{0,9}") {
-            if let Ok(model) = Model::parse(&name) {
+            if let Ok(model) = ProviderModel::parse(&name) {
                 prop_assert_eq!(model.to_string(), name);
             }
         }

@@ -2,15 +2,15 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::last_actions::{LINE_BYTES, LastAction, LastActions, SHOWN_ACTIONS, rooms};
-use super::part::{Cut, Fence, Part, Unread};
+use super::last_actions::{LINE_BYTES, LastAction, LastActions, SHOWN_ACTIONS, output_caps};
+use super::prompt_part::{PromptFence, PromptPart, TruncatedPart, UnreadBytes};
 use super::rules;
-use crate::money::Micros;
+use crate::money::MicroUsd;
 use crate::text;
 
 /// Everything one prompt is made of. The texts are taken as they are, however long.
 #[derive(Debug, Clone, Copy)]
-pub struct Inputs<'a> {
+pub struct PromptInputs<'a> {
     /// A random word of this run, 8 to 64 letters and digits.
     pub nonce: &'a str,
     pub run: &'a str,
@@ -29,9 +29,9 @@ pub struct Inputs<'a> {
     /// The iteration that test run belongs to; `None` when there was none yet.
     pub tested_in: Option<u32>,
     pub test_command: &'a str,
-    pub boxes: &'a [Checkbox<'a>],
+    pub boxes: &'a [PromptCheckbox<'a>],
     pub protected_paths: &'a [String],
-    pub left: Left,
+    pub left: RemainingBudget,
     /// Loop scores of the iterations so far, oldest first.
     pub scores: &'a [f64],
     /// Why the session before this one was given up.
@@ -40,12 +40,12 @@ pub struct Inputs<'a> {
     pub last_actions: Option<LastActions<'a>>,
     /// What the way out refused since the prompt before, a line for each; mostly nothing.
     pub refused: &'a str,
-    pub ask: Ask<'a>,
+    pub ask: PromptRequest<'a>,
 }
 
 /// What the model is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask<'a> {
+pub enum PromptRequest<'a> {
     /// One JSON object. Both texts are ralph's own and are never cut: half a schema is worse than none.
     Actions { schema: &'a str, examples: &'a str },
     /// One step by an agent program that works in the sandbox, where it leaves notes at this path.
@@ -54,77 +54,77 @@ pub enum Ask<'a> {
 
 /// A box of the task and whether ralph has verified it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Checkbox<'a> {
+pub struct PromptCheckbox<'a> {
     pub id: &'a str,
     pub verified: bool,
 }
 
 /// What is left of the budgets; `None` where there is no cap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct RemainingBudget {
     pub iterations: Option<u32>,
     pub minutes: Option<u64>,
-    pub cost: Option<Micros>,
+    pub cost: Option<MicroUsd>,
     pub tokens: Option<u64>,
 }
 
 /// A prompt ready to be sent, and what did not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prompt {
+pub struct IterationPrompt {
     pub system: String,
     pub user: String,
-    pub cut: Vec<Cut>,
+    pub cut: Vec<TruncatedPart>,
 }
 
 /// Builds the prompt of one iteration from whole texts.
-pub fn build(inputs: &Inputs<'_>) -> Prompt {
+pub fn build(inputs: &PromptInputs<'_>) -> IterationPrompt {
     build_from_ends(inputs, &[])
 }
 
-/// Builds the prompt of one iteration from texts of which only the ends that are shown were read ([`Part::cap`] bytes are
+/// Builds the prompt of one iteration from texts of which only the ends that are shown were read ([`PromptPart::cap`] bytes are
 /// enough); `unread` says how much each of them is longer.
-pub fn build_from_ends(inputs: &Inputs<'_>, unread: &[Unread]) -> Prompt {
-    let fence = Fence::new(inputs.nonce);
+pub fn build_from_ends(inputs: &PromptInputs<'_>, unread: &[UnreadBytes]) -> IterationPrompt {
+    let fence = PromptFence::new(inputs.nonce);
     let task_file = fence.inline(text::head(inputs.task_file, NAME_BYTES));
     let (system, notes) = match inputs.ask {
-        Ask::Actions { .. } => (
-            [rules::ACTIONS, rules::WORK, &rules::only_ralph_ticks(&task_file)].concat(),
+        PromptRequest::Actions { .. } => (
+            [rules::ACTIONS_RULES, rules::WORK_RULES, &rules::actions_task_rules(&task_file)].concat(),
             "hints from people about the task",
         ),
-        Ask::Agent { .. } => (
-            [rules::AGENT, rules::WORK, &rules::a_tick_is_a_claim(&task_file)].concat(),
+        PromptRequest::Agent { .. } => (
+            [rules::AGENT_RULES, rules::WORK_RULES, &rules::agent_task_rules(&task_file)].concat(),
             "hints from people and from earlier iterations",
         ),
     };
-    let system = [&system, rules::NEVER, &rules::fences(fence.mark(), notes)].concat();
+    let system = [&system, rules::PROHIBITIONS, &rules::fence_rules(fence.mark(), notes)].concat();
 
-    let mut page = Page { fence, task_file, unread, user: String::new(), cut: Vec::new() };
-    page.part("Task", Part::Task, inputs.task, &page.task_file.clone());
-    page.part("Guardrails", Part::Guardrails, inputs.guardrails, ".ralph/guardrails.md");
-    page.part("Progress", Part::Progress, inputs.progress, ".ralph/progress.md");
-    page.part("Notes", Part::Notes, inputs.notes, ".ralph/notes.md");
-    page.part("Errors so far, newest last", Part::Errors, inputs.errors_log, ".ralph/errors.log");
-    page.part("git status", Part::GitStatus, inputs.git_status, "git status");
-    page.part("Changes since the base commit", Part::Diffstat, inputs.diffstat, "git diff --stat");
-    page.test_output(inputs);
-    page.standing(inputs);
+    let mut page = PromptWriter { fence, task_file, unread, user: String::new(), cut: Vec::new() };
+    page.write_part("Task", PromptPart::Task, inputs.task, &page.task_file.clone());
+    page.write_part("Guardrails", PromptPart::Guardrails, inputs.guardrails, ".ralph/guardrails.md");
+    page.write_part("Progress", PromptPart::Progress, inputs.progress, ".ralph/progress.md");
+    page.write_part("Notes", PromptPart::Notes, inputs.notes, ".ralph/notes.md");
+    page.write_part("Errors so far, newest last", PromptPart::Errors, inputs.errors_log, ".ralph/errors.log");
+    page.write_part("git status", PromptPart::GitStatus, inputs.git_status, "git status");
+    page.write_part("Changes since the base commit", PromptPart::Diffstat, inputs.diffstat, "git diff --stat");
+    page.write_test_output(inputs);
+    page.write_run_status(inputs);
     if let Some(reason) = inputs.rotated_because {
-        page.part("Why the last session was given up", Part::RotatedBecause, reason, ".ralph/activity.log");
+        page.write_part("Why the last session was given up", PromptPart::RotatedBecause, reason, ".ralph/activity.log");
     }
     if let Some(last) = inputs.last_actions {
-        page.last_actions(&last);
+        page.write_last_actions(&last);
     }
     if !inputs.refused.is_empty() {
-        page.refused(inputs);
+        page.write_refusals(inputs);
     }
-    page.ask(inputs);
-    Prompt { system, user: page.user, cut: page.cut }
+    page.write_request(inputs);
+    IterationPrompt { system, user: page.user, cut: page.cut }
 }
 
 /// Returns what a model is told whose answer could not be used.
-pub fn reask(error: &str) -> String {
+pub fn retry_message(error: &str) -> String {
     const BYTES: usize = 2000;
-    let error = text::plain(text::head(error, BYTES)).split_whitespace().collect::<Vec<_>>().join(" ");
+    let error = text::strip_control(text::head(error, BYTES)).split_whitespace().collect::<Vec<_>>().join(" ");
     format!(
         "Nothing was carried out, because your answer does not fit the schema: {error}\n\
          Send the whole answer again with that put right: one JSON object, no other text, no code fence.\n"
@@ -134,80 +134,85 @@ pub fn reask(error: &str) -> String {
 /// The most of a name that stands in a line of our own.
 const NAME_BYTES: usize = 200;
 
-struct Page<'u> {
-    fence: Fence,
+struct PromptWriter<'u> {
+    fence: PromptFence,
     /// Where the whole task stands.
     task_file: String,
-    unread: &'u [Unread],
+    unread: &'u [UnreadBytes],
     user: String,
-    cut: Vec<Cut>,
+    cut: Vec<TruncatedPart>,
 }
 
-impl Page<'_> {
-    fn line(&mut self, line: impl Display) {
+impl PromptWriter<'_> {
+    fn write_line(&mut self, line: impl Display) {
         writeln!(self.user, "{line}").expect("writing to a String cannot fail");
     }
 
-    fn heading(&mut self, title: &str) {
+    fn write_heading(&mut self, title: &str) {
         if !self.user.is_empty() {
             self.user.push('\n');
         }
-        self.line(format_args!("# {title}"));
+        self.write_line(format_args!("# {title}"));
     }
 
-    fn part(&mut self, title: &str, part: Part, text: &str, whole: &str) {
-        self.heading(title);
-        let shown = part.shown(text);
+    fn write_part(&mut self, title: &str, part: PromptPart, text: &str, whole: &str) {
+        self.write_heading(title);
+        let shown = part.shown_text(text);
         let unread = self.unread.iter().filter(|unread| unread.part == part).map(|unread| unread.bytes);
         let unread = unread.fold(0, u64::saturating_add);
-        let left_out = bytes(text.len() - shown.len()).saturating_add(unread);
-        self.note_cut(part, left_out, whole);
+        let left_out = as_u64(text.len() - shown.len()).saturating_add(unread);
+        self.note_truncation(part, left_out, whole);
         let nothing = if left_out == 0 { "(empty)" } else { "(nothing of it can be shown)" };
         self.fence.write(&mut self.user, part, shown, nothing);
     }
 
     /// Says outside the fence what is missing, where the text itself cannot fake or hide it.
-    fn note_cut(&mut self, part: Part, bytes_left_out: u64, whole: &str) {
+    fn note_truncation(&mut self, part: PromptPart, bytes_left_out: u64, whole: &str) {
         if bytes_left_out == 0 {
             return;
         }
-        self.line(format_args!("({bytes_left_out} bytes left out here; the whole: `{whole}`)"));
-        self.cut.push(Cut { part, bytes_left_out, path: whole.to_owned() });
+        self.write_line(format_args!("({bytes_left_out} bytes left out here; the whole: `{whole}`)"));
+        self.cut.push(TruncatedPart { part, bytes_left_out, path: whole.to_owned() });
     }
 
-    fn standing(&mut self, inputs: &Inputs<'_>) {
+    fn write_run_status(&mut self, inputs: &PromptInputs<'_>) {
         const SCORES: usize = 5;
-        self.heading("Where the run stands");
+        self.write_heading("Where the run stands");
         let run = self.fence.inline(text::head(inputs.run, NAME_BYTES));
-        self.line(format_args!("- run {run}, iteration {}", inputs.iteration));
-        self.line(format_args!("- left: {}", left(&inputs.left)));
+        self.write_line(format_args!("- run {run}, iteration {}", inputs.iteration));
+        self.write_line(format_args!("- left: {}", remaining_budget_text(&inputs.left)));
         let recent = inputs.scores.get(inputs.scores.len().saturating_sub(SCORES)..).unwrap_or_default();
         if !recent.is_empty() {
             let scores: Vec<String> = recent.iter().map(|score| format!("{score:.1}")).collect();
-            self.line(format_args!(
+            self.write_line(format_args!(
                 "- recent loop scores, oldest first: {} (0.7 is going in circles: then do something else)",
                 scores.join(" ")
             ));
         }
-        let command = Part::TestCommand.shown(inputs.test_command);
+        let command = PromptPart::TestCommand.shown_text(inputs.test_command);
         let shown = self.fence.inline(command);
-        self.line(format_args!("- test command: {shown}"));
+        self.write_line(format_args!("- test command: {shown}"));
         let task_file = self.task_file.clone();
-        self.note_cut(Part::TestCommand, bytes(inputs.test_command.len() - command.len()), &task_file);
-        let half = Part::Boxes.cap() / 2;
+        self.note_truncation(PromptPart::TestCommand, as_u64(inputs.test_command.len() - command.len()), &task_file);
+        let half = PromptPart::Boxes.cap() / 2;
         for (title, verified) in [("boxes verified by ralph", true), ("open boxes", false)] {
             let ids = inputs.boxes.iter().filter(|checkbox| checkbox.verified == verified).map(|checkbox| checkbox.id);
-            self.list(title, Part::Boxes, half, ids);
+            self.write_list(title, PromptPart::Boxes, half, ids);
         }
         let paths = inputs.protected_paths.iter().map(String::as_str);
-        self.list("protected paths", Part::ProtectedPaths, Part::ProtectedPaths.cap(), paths);
+        self.write_list("protected paths", PromptPart::ProtectedPaths, PromptPart::ProtectedPaths.cap(), paths);
     }
 
     /// What was refused, and what that means to somebody who cannot change it.
-    fn refused(&mut self, inputs: &Inputs<'_>) {
-        self.part("What the network refused since the last prompt", Part::Refused, inputs.refused, "ralph policy log");
+    fn write_refusals(&mut self, inputs: &PromptInputs<'_>) {
+        self.write_part(
+            "What the network refused since the last prompt",
+            PromptPart::Refused,
+            inputs.refused,
+            "ralph policy log",
+        );
         let run = self.fence.inline(text::head(inputs.run, NAME_BYTES));
-        self.line(format_args!(
+        self.write_line(format_args!(
             "Asking again changes nothing: only a person can allow a host, outside of the sandbox, with `ralph policy allow \
              HOST --run {run}`. You cannot. Go another way; if there is none, say in `.ralph/progress.md` which host you need \
              and what for."
@@ -215,7 +220,7 @@ impl Page<'_> {
     }
 
     /// One line of short names, as many as fit.
-    fn list<'a>(&mut self, title: &str, part: Part, cap: usize, names: impl Iterator<Item = &'a str>) {
+    fn write_list<'a>(&mut self, title: &str, part: PromptPart, cap: usize, names: impl Iterator<Item = &'a str>) {
         const BETWEEN: &str = ", ";
         let mut line = String::new();
         let mut left_out = 0usize;
@@ -236,108 +241,114 @@ impl Page<'_> {
             ("", _) => "too long to show",
             (line, _) => line,
         };
-        self.line(format_args!("- {title}: {line}"));
+        self.write_line(format_args!("- {title}: {line}"));
         let task_file = self.task_file.clone();
-        self.note_cut(part, bytes(left_out), &task_file);
+        self.note_truncation(part, as_u64(left_out), &task_file);
     }
 
-    fn test_output(&mut self, inputs: &Inputs<'_>) {
+    fn write_test_output(&mut self, inputs: &PromptInputs<'_>) {
         let title = match inputs.tested_in {
             Some(n) => format!("Last test output (iteration {n})"),
             None => "Last test output".to_owned(),
         };
         let whole = format!(".ralph/iterations/{}/test_output.txt", inputs.tested_in.unwrap_or_default());
-        self.part(&title, Part::TestOutput, inputs.test_output, &whole);
+        self.write_part(&title, PromptPart::TestOutput, inputs.test_output, &whole);
     }
 
     /// Each action by a line of ours, and what it printed in fences of its own: no output can pass for another's.
-    fn last_actions(&mut self, last: &LastActions<'_>) {
+    fn write_last_actions(&mut self, last: &LastActions<'_>) {
         let folder = format!(".ralph/iterations/{}", last.iteration);
-        self.heading(&format!("What your last actions printed (iteration {})", last.iteration));
+        self.write_heading(&format!("What your last actions printed (iteration {})", last.iteration));
         let sizes: Vec<u64> =
             last.actions.iter().map(|action| action.output.map_or(0, |output| output.bytes())).collect();
-        let rooms = rooms(&sizes);
+        let rooms = output_caps(&sizes);
         let hidden = last.actions.len().saturating_sub(SHOWN_ACTIONS);
         let left_out = last.actions.iter().zip(&sizes).take(hidden);
-        let left_out = left_out.map(|(action, size)| size.saturating_add(bytes(action.brief.len().max(1))));
-        self.note_cut(Part::LastActions, left_out.fold(0, u64::saturating_add), &format!("{folder}/actions.jsonl"));
+        let left_out = left_out.map(|(action, size)| size.saturating_add(as_u64(action.brief.len().max(1))));
+        self.note_truncation(
+            PromptPart::LastActions,
+            left_out.fold(0, u64::saturating_add),
+            &format!("{folder}/actions.jsonl"),
+        );
         for (action, room) in last.actions.iter().zip(rooms).skip(hidden) {
-            self.last_action(action, room, &folder);
+            self.write_last_action(action, room, &folder);
         }
     }
 
-    fn last_action(&mut self, action: &LastAction<'_>, room: usize, folder: &str) {
+    fn write_last_action(&mut self, action: &LastAction<'_>, room: usize, folder: &str) {
         let LastAction { index, brief, ended, why, output } = action;
         let [brief, ended, why] = [brief, ended, why].map(|text| text::head(text, NAME_BYTES));
         let between = if why.is_empty() { "" } else { "; " };
         // Made harmless as a whole: what stands between two pieces could complete a forgery that was cut in half.
         let line = self.fence.inline(&format!("- action {index}, {ended}: {brief}{between}{why}"));
-        self.line(text::head(&line, LINE_BYTES));
+        self.write_line(text::head(&line, LINE_BYTES));
         let Some(output) = output else { return };
-        let shown = output.within(room);
-        self.fence.write(&mut self.user, Part::LastActions, shown.start, "(nothing)");
-        self.note_cut(Part::LastActions, shown.unread, &format!("{folder}/action-{index}.txt"));
+        let shown = output.truncated_to(room);
+        self.fence.write(&mut self.user, PromptPart::LastActions, shown.start, "(nothing)");
+        self.note_truncation(PromptPart::LastActions, shown.unread, &format!("{folder}/action-{index}.txt"));
         if !shown.end.trim_end().is_empty() {
-            self.fence.write(&mut self.user, Part::LastActions, shown.end, "(nothing)");
+            self.fence.write(&mut self.user, PromptPart::LastActions, shown.end, "(nothing)");
         }
     }
 
-    fn ask(&mut self, inputs: &Inputs<'_>) {
+    fn write_request(&mut self, inputs: &PromptInputs<'_>) {
         match inputs.ask {
-            Ask::Actions { schema, examples } => {
-                self.heading("Your answer");
-                self.line("One JSON object that fits this schema, and nothing else.");
-                self.line(format_args!("\n{}\n", schema.trim()));
+            PromptRequest::Actions { schema, examples } => {
+                self.write_heading("Your answer");
+                self.write_line("One JSON object that fits this schema, and nothing else.");
+                self.write_line(format_args!("\n{}\n", schema.trim()));
                 if !examples.trim().is_empty() {
-                    self.line(format_args!("Examples:\n\n{}\n", examples.trim()));
+                    self.write_line(format_args!("Examples:\n\n{}\n", examples.trim()));
                 }
-                self.line(
+                self.write_line(
                     "Claim a box by its id, as the open boxes are listed above, and only if you believe its proof passes now. \
                      An empty claim is a good answer.",
                 );
             }
-            Ask::Agent { notes_file } => self.one_step(inputs, notes_file),
+            PromptRequest::Agent { notes_file } => self.write_agent_step(inputs, notes_file),
         }
     }
 
-    fn one_step(&mut self, inputs: &Inputs<'_>, notes_file: &str) {
+    fn write_agent_step(&mut self, inputs: &PromptInputs<'_>, notes_file: &str) {
         let task_file = self.task_file.clone();
-        self.heading("Your step");
-        self.line("Exactly one step, in this order:\n");
+        self.write_heading("Your step");
+        self.write_line("Exactly one step, in this order:\n");
         let next = inputs.boxes.iter().find(|checkbox| !checkbox.verified).map(|checkbox| checkbox.id);
-        match next.filter(|id| id.len() <= Part::TestCommand.cap()) {
+        match next.filter(|id| id.len() <= PromptPart::TestCommand.cap()) {
             Some(id) => {
                 let id = self.fence.inline(id);
-                self.line(format_args!(
+                self.write_line(format_args!(
                     "1. Pick the next box that is not proved: {id}, unless the progress says why another comes first."
                 ));
-                self.line("2. Do it. If it is too much for one session, do the smallest part that can stand alone.");
-                self.line("3. Run its proof as the task has it, and read what it prints.");
+                self.write_line(
+                    "2. Do it. If it is too much for one session, do the smallest part that can stand alone.",
+                );
+                self.write_line("3. Run its proof as the task has it, and read what it prints.");
             }
             None => {
-                self.line("1. Every box is proved, and yet something is left: run the test command.");
-                self.line("2. Mend the first thing that fails.");
-                self.line("3. Run the test command again, and read what it prints.");
+                self.write_line("1. Every box is proved, and yet something is left: run the test command.");
+                self.write_line("2. Mend the first thing that fails.");
+                self.write_line("3. Run the test command again, and read what it prints.");
             }
         }
-        self.line("4. Commit what belongs to this step, with a message that says what and why.");
-        self.line(format_args!(
+        self.write_line("4. Commit what belongs to this step, with a message that says what and why.");
+        self.write_line(format_args!(
             "5. If the proof passed, tick that one box in `{task_file}`: the one character between its brackets. That is \
              your claim, and ralph runs the proof again. If it did not pass, tick nothing."
         ));
-        self.line(format_args!(
+        self.write_line(format_args!(
             "6. Note what you learnt at the end of `{notes_file}`, a line or two that will save the next session time, and in \
              `.ralph/progress.md` what is done and what comes next."
         ));
-        self.line("7. Stop. Do not begin another box, however much time is left.");
+        self.write_line("7. Stop. Do not begin another box, however much time is left.");
     }
 }
 
-fn bytes(count: usize) -> u64 {
+fn as_u64(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-fn left(left: &Left) -> String {
+fn remaining_budget_text(left: &RemainingBudget) -> String {
     let mut parts = Vec::new();
     if let Some(iterations) = left.iterations {
         parts.push(format!("iterations {iterations}"));
@@ -358,8 +369,8 @@ fn left(left: &Left) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::last_actions::Ends;
-    use super::super::part::WHOLE_BYTES;
+    use super::super::last_actions::OutputEnds;
+    use super::super::prompt_part::MAX_PROMPT_BYTES;
     use super::*;
 
     const NONCE: &str = "k3v9q2w8";
@@ -370,7 +381,7 @@ mod tests {
             brief: "cat src/main.rs",
             ended: "exit 0",
             why: "",
-            output: Some(Ends { start: "fn main() {}\n", end: "", unread: 0 }),
+            output: Some(OutputEnds { start: "fn main() {}\n", end: "", unread: 0 }),
         },
         LastAction { index: 1, brief: "write src/main.rs", ended: "done", why: "", output: None },
         LastAction {
@@ -378,12 +389,12 @@ mod tests {
             brief: "make test",
             ended: "exit 2",
             why: "",
-            output: Some(Ends { start: "make: no rule\n", end: "", unread: 0 }),
+            output: Some(OutputEnds { start: "make: no rule\n", end: "", unread: 0 }),
         },
     ];
 
-    fn inputs<'a>() -> Inputs<'a> {
-        Inputs {
+    fn inputs<'a>() -> PromptInputs<'a> {
+        PromptInputs {
             nonce: NONCE,
             run: "demo-1",
             iteration: 4,
@@ -398,21 +409,26 @@ mod tests {
             test_output: "1 failed, 2 passed in 0.1s\n",
             tested_in: Some(3),
             test_command: "make test",
-            boxes: &[Checkbox { id: "M1", verified: false }, Checkbox { id: "M2", verified: true }],
+            boxes: &[PromptCheckbox { id: "M1", verified: false }, PromptCheckbox { id: "M2", verified: true }],
             protected_paths: &[],
-            left: Left { iterations: Some(26), minutes: Some(100), cost: Some(Micros(8_160_000)), tokens: None },
+            left: RemainingBudget {
+                iterations: Some(26),
+                minutes: Some(100),
+                cost: Some(MicroUsd(8_160_000)),
+                tokens: None,
+            },
             scores: &[0.0, 0.0, 0.0, 0.5, 0.5, 0.8],
             rotated_because: Some("the same failure 3 times"),
             last_actions: Some(LastActions { iteration: 3, actions: &DONE }),
             refused: "",
-            ask: Ask::Actions { schema: "{\"type\":\"object\"}", examples: "{\"actions\":[]}" },
+            ask: PromptRequest::Actions { schema: "{\"type\":\"object\"}", examples: "{\"actions\":[]}" },
         }
     }
 
     /// Actions whose line and output are this text.
     fn printing(text: &str, count: u32) -> Vec<LastAction<'_>> {
         let brief = if text.contains('é') { text } else { "make" };
-        let output = Some(Ends::whole(text));
+        let output = Some(OutputEnds::whole(text));
         (0..count).map(|index| LastAction { index, brief, ended: brief, why: brief, output }).collect()
     }
 
@@ -527,8 +543,8 @@ mod tests {
 
     #[test]
     fn an_agent_is_asked_for_one_step() {
-        let ask = Ask::Agent { notes_file: ".ralph/notes.md" };
-        let prompt = build(&Inputs { ask, ..inputs() });
+        let ask = PromptRequest::Agent { notes_file: ".ralph/notes.md" };
+        let prompt = build(&PromptInputs { ask, ..inputs() });
         let actions = build(&inputs());
         assert!(prompt.user.ends_with("7. Stop. Do not begin another box, however much time is left.\n"));
         assert!(prompt.system.contains("Do exactly one step") && !prompt.system.contains("never mark it"));
@@ -541,8 +557,8 @@ mod tests {
         let long = "line of text\n".repeat(20_000);
         let paths: Vec<String> = (0..2000).map(|n| format!("secret/{n}")).collect();
         let ids: Vec<String> = (0..2000).map(|n| format!("M{n}")).collect();
-        let boxes: Vec<Checkbox<'_>> = ids.iter().map(|id| Checkbox { id, verified: false }).collect();
-        let prompt = build(&Inputs {
+        let boxes: Vec<PromptCheckbox<'_>> = ids.iter().map(|id| PromptCheckbox { id, verified: false }).collect();
+        let prompt = build(&PromptInputs {
             task: &long,
             guardrails: &long,
             progress: &long,
@@ -558,27 +574,28 @@ mod tests {
             last_actions: Some(LastActions { iteration: 3, actions: &printing(&long, 20) }),
             ..inputs()
         });
-        let cut: Vec<(Part, &str)> = prompt.cut.iter().map(|cut| (cut.part, cut.path.as_str())).collect();
+        let cut: Vec<(PromptPart, &str)> = prompt.cut.iter().map(|cut| (cut.part, cut.path.as_str())).collect();
         assert_eq!(
             cut[..14],
             [
-                (Part::Task, "ralph_task.md"),
-                (Part::Guardrails, ".ralph/guardrails.md"),
-                (Part::Progress, ".ralph/progress.md"),
-                (Part::Notes, ".ralph/notes.md"),
-                (Part::Errors, ".ralph/errors.log"),
-                (Part::GitStatus, "git status"),
-                (Part::Diffstat, "git diff --stat"),
-                (Part::TestOutput, ".ralph/iterations/3/test_output.txt"),
-                (Part::TestCommand, "ralph_task.md"),
-                (Part::Boxes, "ralph_task.md"),
-                (Part::ProtectedPaths, "ralph_task.md"),
-                (Part::RotatedBecause, ".ralph/activity.log"),
-                (Part::LastActions, ".ralph/iterations/3/actions.jsonl"),
-                (Part::LastActions, ".ralph/iterations/3/action-4.txt"),
+                (PromptPart::Task, "ralph_task.md"),
+                (PromptPart::Guardrails, ".ralph/guardrails.md"),
+                (PromptPart::Progress, ".ralph/progress.md"),
+                (PromptPart::Notes, ".ralph/notes.md"),
+                (PromptPart::Errors, ".ralph/errors.log"),
+                (PromptPart::GitStatus, "git status"),
+                (PromptPart::Diffstat, "git diff --stat"),
+                (PromptPart::TestOutput, ".ralph/iterations/3/test_output.txt"),
+                (PromptPart::TestCommand, "ralph_task.md"),
+                (PromptPart::Boxes, "ralph_task.md"),
+                (PromptPart::ProtectedPaths, "ralph_task.md"),
+                (PromptPart::RotatedBecause, ".ralph/activity.log"),
+                (PromptPart::LastActions, ".ralph/iterations/3/actions.jsonl"),
+                (PromptPart::LastActions, ".ralph/iterations/3/action-4.txt"),
             ]
         );
-        let printed: Vec<&Cut> = prompt.cut.iter().filter(|cut| cut.part == Part::LastActions).collect();
+        let printed: Vec<&TruncatedPart> =
+            prompt.cut.iter().filter(|cut| cut.part == PromptPart::LastActions).collect();
         assert_eq!(printed.len(), 1 + SHOWN_ACTIONS);
         assert_eq!(printed[0].bytes_left_out, 4 * (long.len() + "make".len()) as u64);
         assert_eq!(printed[1].bytes_left_out, (long.len() - (24 << 10) / SHOWN_ACTIONS) as u64);
@@ -587,15 +604,16 @@ mod tests {
             assert!(prompt.user.contains(&note), "{note}");
         }
         let task = prompt.cut.first().map(|cut| cut.bytes_left_out);
-        assert_eq!(task, Some((long.len() - Part::Task.cap()) as u64));
+        assert_eq!(task, Some((long.len() - PromptPart::Task.cap()) as u64));
     }
 
     #[test]
     fn what_was_refused_is_told_to_either_engine() {
         let refused = "- evil.test (3 times): no rule names it\n";
-        let agent = Ask::Agent { notes_file: ".ralph/notes.md" };
+        let agent = PromptRequest::Agent { notes_file: ".ralph/notes.md" };
         for ask in [inputs().ask, agent] {
-            let (with, without) = (build(&Inputs { refused, ask, ..inputs() }), build(&Inputs { ask, ..inputs() }));
+            let (with, without) =
+                (build(&PromptInputs { refused, ask, ..inputs() }), build(&PromptInputs { ask, ..inputs() }));
             let told = "\n# What the network refused since the last prompt\n\
                         [ralph:begin refused k3v9q2w8]\n- evil.test (3 times): no rule names it\n[ralph:end refused k3v9q2w8]\n\
                         Asking again changes nothing: only a person can allow a host, outside of the sandbox, with `ralph \
@@ -610,18 +628,20 @@ mod tests {
     #[test]
     fn what_was_not_read_is_left_out_too() {
         let log = "line\n".repeat(100);
-        let unread = |bytes| [Unread { part: Part::Errors, bytes }];
-        let prompt = build_from_ends(&Inputs { errors_log: &log, ..inputs() }, &unread(7));
-        let cut =
-            |bytes_left_out| vec![Cut { part: Part::Errors, bytes_left_out, path: ".ralph/errors.log".to_owned() }];
+        let unread = |bytes| [UnreadBytes { part: PromptPart::Errors, bytes }];
+        let prompt = build_from_ends(&PromptInputs { errors_log: &log, ..inputs() }, &unread(7));
+        let cut = |bytes_left_out| {
+            vec![TruncatedPart { part: PromptPart::Errors, bytes_left_out, path: ".ralph/errors.log".to_owned() }]
+        };
         assert_eq!(prompt.cut, cut(7));
         // The end of a file shows the same as the whole of it.
         let long = "another line\n".repeat(9000);
-        let end = &long[long.len() - Part::Errors.cap()..];
-        let whole = build(&Inputs { errors_log: &long, ..inputs() });
-        let ends = build_from_ends(&Inputs { errors_log: end, ..inputs() }, &unread((long.len() - end.len()) as u64));
+        let end = &long[long.len() - PromptPart::Errors.cap()..];
+        let whole = build(&PromptInputs { errors_log: &long, ..inputs() });
+        let ends =
+            build_from_ends(&PromptInputs { errors_log: end, ..inputs() }, &unread((long.len() - end.len()) as u64));
         assert_eq!(whole, ends);
-        let none = build_from_ends(&Inputs { errors_log: "", ..inputs() }, &unread(9));
+        let none = build_from_ends(&PromptInputs { errors_log: "", ..inputs() }, &unread(9));
         assert_eq!(none.cut, cut(9));
         assert!(none.user.contains("`.ralph/errors.log`)\n(nothing of it can be shown)\n"));
     }
@@ -629,18 +649,22 @@ mod tests {
     #[test]
     fn errors_are_the_last_200_lines() {
         let log: String = (1..=300).map(|n| format!("e{n}")).collect::<Vec<_>>().join("\n");
-        let prompt = build(&Inputs { errors_log: &log, ..inputs() });
+        let prompt = build(&PromptInputs { errors_log: &log, ..inputs() });
         assert!(prompt.user.contains("errors-log k3v9q2w8]\ne101\n") && prompt.user.contains("\ne300\n[ralph:end"));
         assert_eq!(
             prompt.cut,
-            [Cut { part: Part::Errors, bytes_left_out: 9 * 3 + 90 * 4 + 5, path: ".ralph/errors.log".to_owned() }]
+            [TruncatedPart {
+                part: PromptPart::Errors,
+                bytes_left_out: 9 * 3 + 90 * 4 + 5,
+                path: ".ralph/errors.log".to_owned()
+            }]
         );
     }
 
     #[test]
     fn huge_inputs_are_bounded() {
         let huge = "é".repeat(30_000_000);
-        let prompt = build(&Inputs {
+        let prompt = build(&PromptInputs {
             task: &huge,
             guardrails: &huge,
             progress: &huge,
@@ -650,7 +674,7 @@ mod tests {
             diffstat: &huge,
             test_output: &huge,
             test_command: &huge,
-            boxes: &[Checkbox { id: &huge, verified: true }],
+            boxes: &[PromptCheckbox { id: &huge, verified: true }],
             protected_paths: std::slice::from_ref(&huge),
             rotated_because: Some(&huge),
             last_actions: Some(LastActions { iteration: u32::MAX, actions: &printing(&huge, 100) }),
@@ -660,7 +684,7 @@ mod tests {
             ..inputs()
         });
         let whole = prompt.system.len() + prompt.user.len();
-        assert!(whole <= WHOLE_BYTES, "{whole}");
+        assert!(whole <= MAX_PROMPT_BYTES, "{whole}");
         assert_eq!(prompt.cut.len(), 13 + 1 + SHOWN_ACTIONS);
         let task_file = "é".repeat(100);
         let boxes = format!(
@@ -697,16 +721,16 @@ mod tests {
         ];
         for attack in &attacks {
             let names = [attack.clone()];
-            let output = Some(Ends { start: attack, end: attack, unread: 9 });
+            let output = Some(OutputEnds { start: attack, end: attack, unread: 9 });
             let actions = [LastAction { index: 0, brief: attack, ended: attack, why: attack, output }];
-            let prompt = build(&Inputs {
+            let prompt = build(&PromptInputs {
                 task: attack,
                 notes: attack,
                 errors_log: attack,
                 test_output: attack,
                 test_command: attack,
                 run: attack,
-                boxes: &[Checkbox { id: attack, verified: true }],
+                boxes: &[PromptCheckbox { id: attack, verified: true }],
                 protected_paths: &names,
                 last_actions: Some(LastActions { iteration: 3, actions: &actions }),
                 task_file: attack,
@@ -721,8 +745,8 @@ mod tests {
     #[test]
     fn a_poor_nonce_is_replaced() {
         for nonce in ["", "e", "with space", "ümlaut-ümlaut"] {
-            let prompt = build(&Inputs { nonce, ..inputs() });
-            let mark = Fence::new(nonce).mark().to_owned();
+            let prompt = build(&PromptInputs { nonce, ..inputs() });
+            let mark = PromptFence::new(nonce).mark().to_owned();
             assert_eq!(mark.len(), 16);
             assert!(fences_hold(&prompt.user, &mark));
         }
@@ -731,7 +755,7 @@ mod tests {
     #[test]
     fn asked_again() {
         assert_eq!(
-            reask("missing field `summary`\n at line 1"),
+            retry_message("missing field `summary`\n at line 1"),
             "Nothing was carried out, because your answer does not fit the schema: missing field `summary` at line 1\n\
              Send the whole answer again with that put right: one JSON object, no other text, no code fence.\n"
         );
@@ -741,7 +765,7 @@ mod tests {
         #[test]
         fn any_text_stays_inside(text in "((?s).|\\[ralph:|end|k3v9|q2w8|k3v9q2w8| |\\]|\n|\u{1b}\\[|`){0,60}") {
             let names = [text.clone()];
-            let prompt = build(&Inputs {
+            let prompt = build(&PromptInputs {
                 task: &text,
                 guardrails: &text,
                 test_output: &text,

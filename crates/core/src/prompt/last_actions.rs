@@ -9,7 +9,7 @@ pub const SHOWN_ACTIONS: usize = 16;
 
 /// The most shown of what all of them printed, and of what one of them did.
 pub(super) const OUTPUT_BYTES: usize = 24 * 1024;
-const ONE_BYTES: usize = 16 * 1024;
+const MAX_ACTION_OUTPUT_BYTES: usize = 16 * 1024;
 
 /// The most of the line that says which action it was and how it ended.
 pub(super) const LINE_BYTES: usize = 384;
@@ -32,19 +32,19 @@ pub struct LastAction<'a> {
     /// Why it ended so, where that is not plain.
     pub why: &'a str,
     /// What it printed; `None` for an action that prints nothing by nature.
-    pub output: Option<Ends<'a>>,
+    pub output: Option<OutputEnds<'a>>,
 }
 
 /// The ends of a text of which the middle may be missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Ends<'a> {
+pub struct OutputEnds<'a> {
     pub start: &'a str,
     pub end: &'a str,
     /// How many bytes between the two were not read.
     pub unread: u64,
 }
 
-impl<'a> Ends<'a> {
+impl<'a> OutputEnds<'a> {
     /// Returns a text of which nothing is missing.
     pub fn whole(text: &'a str) -> Self {
         Self { start: text, ..Self::default() }
@@ -56,12 +56,12 @@ impl<'a> Ends<'a> {
     }
 
     /// Returns as much of both ends as there is room for.
-    pub(super) fn within(&self, room: usize) -> Self {
+    pub(super) fn truncated_to(&self, room: usize) -> Self {
         if self.start.len().saturating_add(self.end.len()) <= room {
             return *self;
         }
         let tail = if self.end.is_empty() { self.start } else { self.end };
-        let (start, end) = (text::head(self.start, room / 2), super::part::end(tail, room - room / 2));
+        let (start, end) = (text::head(self.start, room / 2), super::prompt_part::tail_bytes(tail, room - room / 2));
         let shown = u64::try_from(start.len() + end.len()).unwrap_or(u64::MAX);
         Self { start, end, unread: self.bytes().saturating_sub(shown) }
     }
@@ -69,15 +69,15 @@ impl<'a> Ends<'a> {
 
 /// Shares the room for outputs among those of these sizes: small ones are shown whole, what they leave goes to the large
 /// ones. Whoever reads them from files needs no more than that of each, half from its start and half from its end.
-pub fn rooms(sizes: &[u64]) -> Vec<usize> {
+pub fn output_caps(sizes: &[u64]) -> Vec<usize> {
     let hidden = sizes.len().saturating_sub(SHOWN_ACTIONS);
     let want = |(at, size): (usize, &u64)| {
-        if at < hidden { 0 } else { usize::try_from(*size).unwrap_or(usize::MAX).min(ONE_BYTES) }
+        if at < hidden { 0 } else { usize::try_from(*size).unwrap_or(usize::MAX).min(MAX_ACTION_OUTPUT_BYTES) }
     };
     let wanted: Vec<usize> = sizes.iter().enumerate().map(want).collect();
     let mut sorted = wanted.clone();
     sorted.sort_unstable();
-    let (mut left, mut most) = (OUTPUT_BYTES, ONE_BYTES);
+    let (mut left, mut most) = (OUTPUT_BYTES, MAX_ACTION_OUTPUT_BYTES);
     for (at, want) in sorted.iter().enumerate() {
         let share = left / (sorted.len() - at);
         if *want > share {
@@ -107,34 +107,34 @@ mod tests {
             (vec![u64::MAX; 4], vec![6 << 10; 4]),
             ([vec![9; 3], vec![100; 16]].concat(), [vec![0; 3], vec![100; 16]].concat()),
         ] {
-            assert_eq!(rooms(&sizes), want, "{sizes:?}");
+            assert_eq!(output_caps(&sizes), want, "{sizes:?}");
         }
     }
 
     proptest! {
         #[test]
         fn rooms_stay_within_the_whole(sizes in proptest::collection::vec(0_u64..60_000, 0..40)) {
-            let rooms = rooms(&sizes);
+            let rooms = output_caps(&sizes);
             prop_assert_eq!(rooms.len(), sizes.len());
             prop_assert!(rooms.iter().sum::<usize>() <= OUTPUT_BYTES);
             // What was read for its room is shown whole.
             let read: Vec<u64> = rooms.iter().map(|room| *room as u64).collect();
-            prop_assert_eq!(super::rooms(&read), rooms);
+            prop_assert_eq!(super::output_caps(&read), rooms);
         }
     }
 
     #[test]
     fn both_ends_of_a_text() {
-        let ends = |start, end, unread| Ends { start, end, unread };
+        let ends = |start, end, unread| OutputEnds { start, end, unread };
         for (whole, room, want) in [
-            (Ends::whole("abcdef"), 6, ends("abcdef", "", 0)),
-            (Ends::whole("abcdef"), 5, ends("ab", "def", 1)),
-            (Ends::whole("ääää"), 5, ends("ä", "ä", 4)),
-            (Ends::whole("abc"), 0, ends("", "", 3)),
+            (OutputEnds::whole("abcdef"), 6, ends("abcdef", "", 0)),
+            (OutputEnds::whole("abcdef"), 5, ends("ab", "def", 1)),
+            (OutputEnds::whole("ääää"), 5, ends("ä", "ä", 4)),
+            (OutputEnds::whole("abc"), 0, ends("", "", 3)),
             (ends("ab", "yz", 9), 4, ends("ab", "yz", 9)),
             (ends("ab", "yz", 9), 2, ends("a", "z", 11)),
         ] {
-            assert_eq!(whole.within(room), want, "{whole:?} {room}");
+            assert_eq!(whole.truncated_to(room), want, "{whole:?} {room}");
         }
     }
 }

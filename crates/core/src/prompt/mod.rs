@@ -3,14 +3,17 @@
 //! Nothing here reads a file or calls a model; the engine brings the texts and sends the prompt.
 
 mod build;
+mod egress_refusals;
 mod last_actions;
-mod part;
-mod refused;
+mod prompt_part;
 mod rules;
 pub mod templates;
 
-pub use build::{Ask, Checkbox, Inputs, Left, Prompt, build, build_from_ends, reask};
-pub use last_actions::{Ends, LastAction, LastActions, SHOWN_ACTIONS, rooms};
-pub(crate) use part::Fence;
-pub use part::{Cut, ERROR_LINES, Keep, Part, Unread, WHOLE_BYTES};
-pub use refused::Refusals;
+pub use build::{
+    IterationPrompt, PromptCheckbox, PromptInputs, PromptRequest, RemainingBudget, build, build_from_ends,
+    retry_message,
+};
+pub use egress_refusals::EgressRefusals;
+pub use last_actions::{LastAction, LastActions, OutputEnds, SHOWN_ACTIONS, output_caps};
+pub(crate) use prompt_part::PromptFence;
+pub use prompt_part::{ERROR_LINES, MAX_PROMPT_BYTES, PromptPart, ShownEnd, TruncatedPart, UnreadBytes};

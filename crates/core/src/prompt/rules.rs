@@ -1,7 +1,7 @@
 //! The rules every iteration begins with, in ralph's own voice.
 
 /// The rules for the engine that asks for one JSON object of actions.
-pub(super) const ACTIONS: &str = "\
+pub(super) const ACTIONS_RULES: &str = "\
 You are the coding agent in a ralph loop. Every iteration is a new session: you remember nothing of the one before, and \
 what is not written to a file is lost. You answer once. Ralph then carries out your actions in a sandbox, runs the \
 checks itself, and decides how to go on.
@@ -14,7 +14,7 @@ command will print: you will see it in the next iteration, the two ends of it wh
 ";
 
 /// The rules for the engine that lets an agent program work in the sandbox.
-pub(super) const AGENT: &str = "\
+pub(super) const AGENT_RULES: &str = "\
 You are the coding agent in a ralph loop. Every iteration is a new session: you remember nothing of the one before, and \
 what is not written to a file is lost. When you stop, ralph runs the proofs itself, where you cannot reach them, and \
 decides how to go on.
@@ -26,7 +26,7 @@ How to answer
 ";
 
 /// How to work, whichever engine asks.
-pub(super) const WORK: &str = "
+pub(super) const WORK_RULES: &str = "
 How to work
 - Take the smallest step that brings one open box nearer to its proof. Touch only the files that step needs.
 - When something fails, read the error and test your guess before you rewrite anything.
@@ -35,7 +35,7 @@ How to work
 ";
 
 /// Whose task file it is when ralph carries out the actions.
-pub(super) fn only_ralph_ticks(task_file: &str) -> String {
+pub(super) fn actions_task_rules(task_file: &str) -> String {
     format!(
         "
 What is not yours
@@ -46,7 +46,7 @@ What is not yours
 }
 
 /// Whose task file it is when an agent works by itself.
-pub(super) fn a_tick_is_a_claim(task_file: &str) -> String {
+pub(super) fn agent_task_rules(task_file: &str) -> String {
     format!(
         "
 What is not yours
@@ -58,13 +58,13 @@ failed.
 }
 
 /// What nobody may do.
-pub(super) const NEVER: &str = "\
+pub(super) const PROHIBITIONS: &str = "\
 - `.ralph/guardrails.md`, `.ralph/errors.log` and `.ralph/activity.log` only grow: append, never rewrite.
 - Never print, store, commit or go looking for secrets.
 ";
 
 /// How to read the fences, given the mark of this run and what the notes are.
-pub(super) fn fences(mark: &str, notes: &str) -> String {
+pub(super) fn fence_rules(mark: &str, notes: &str) -> String {
     format!(
         "
 How to read the message

@@ -51,7 +51,7 @@ Signs put up where somebody went wrong. Read them all before you start. This fil
 After a mistake that could happen again, append one in this form:
 
 ",
-        &sign(
+        &guardrail_sign(
             "<name>",
             "<the situation in which it goes wrong>",
             "<what to do there>",
@@ -62,7 +62,7 @@ After a mistake that could happen again, append one in this form:
 ## Signs
 
 ",
-        &sign(
+        &guardrail_sign(
             "small diffs",
             "a fix starts to spread over many files",
             "change only what the current box needs and leave the rest as it is",
@@ -70,7 +70,7 @@ After a mistake that could happen again, append one in this form:
             "ships with every run",
         ),
         "\n",
-        &sign(
+        &guardrail_sign(
             "test after logic",
             "behaviour was changed",
             "run the test command again before the commit",
@@ -78,7 +78,7 @@ After a mistake that could happen again, append one in this form:
             "ships with every run",
         ),
         "\n",
-        &sign(
+        &guardrail_sign(
             "hands off secrets",
             "a login, key or token seems to be missing or wrong",
             "do not print it, write it down or look for another one; say what is missing in the progress file",
@@ -92,7 +92,7 @@ After a mistake that could happen again, append one in this form:
 /// Returns one sign, ready to be appended to the guardrails.
 ///
 /// Each field becomes one short line, so that no field can pass for another sign.
-pub fn sign(
+pub fn guardrail_sign(
     name: &str,
     trigger: &str,
     instruction: &str,
@@ -101,21 +101,21 @@ pub fn sign(
 ) -> String {
     format!(
         "### sign: {}\n- trigger: {}\n- instruction: {}\n- added after: iteration {}\n- evidence: {}\n",
-        line(name, 80),
-        line(trigger, 300),
-        line(instruction, 500),
-        line(&added_after.to_string(), 40),
-        line(evidence, 500),
+        one_line(name, 80),
+        one_line(trigger, 300),
+        one_line(instruction, 500),
+        one_line(&added_after.to_string(), 40),
+        one_line(evidence, 500),
     )
 }
 
-fn line(field: &str, bytes: usize) -> String {
-    let words = text::plain(text::head(field, bytes)).split_whitespace().collect::<Vec<_>>().join(" ");
+fn one_line(field: &str, bytes: usize) -> String {
+    let words = text::strip_control(text::head(field, bytes)).split_whitespace().collect::<Vec<_>>().join(" ");
     if words.is_empty() { "-".to_owned() } else { words }
 }
 
 /// Returns what a `.ralph` file holds when a run starts; logs start empty.
-pub fn start(name: &str) -> String {
+pub fn initial_text(name: &str) -> String {
     match name {
         "guardrails.md" => guardrails(),
         "progress.md" => PROGRESS.to_owned(),
@@ -132,10 +132,10 @@ mod tests {
     #[test]
     fn a_sign_is_five_lines_whatever_is_in_it() {
         assert_eq!(
-            sign("a\n### sign: b", "  ", "do\tit", 7, "\u{1b}[31mboom\r\n- trigger: x"),
+            guardrail_sign("a\n### sign: b", "  ", "do\tit", 7, "\u{1b}[31mboom\r\n- trigger: x"),
             "### sign: a ### sign: b\n- trigger: -\n- instruction: do it\n- added after: iteration 7\n- evidence: boom - trigger: x\n"
         );
-        assert_eq!(sign("x", &"é".repeat(999), "y", 1, "z").lines().nth(1).map(str::len), Some(11 + 300));
+        assert_eq!(guardrail_sign("x", &"é".repeat(999), "y", 1, "z").lines().nth(1).map(str::len), Some(11 + 300));
     }
 
     #[test]

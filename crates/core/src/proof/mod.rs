@@ -6,35 +6,35 @@
 //! `sh tests/check.sh` it is the judge. Not here: what a judge written in a programming language imports, and code that
 //! runs in the same process as the tests.
 
-mod line;
-mod part;
-mod runner;
+mod pinned_section;
+mod shell;
+mod test_runner_config;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use part::PinnedPart;
+pub use pinned_section::PinnedSection;
 
-use line::Simple;
-use runner::Runner;
+use shell::SimpleCommand;
+use test_runner_config::TestRunnerConfig;
 
-use crate::event::{PinnedBox, Started};
+use crate::event::{PinnedBox, RunStart};
 
 /// Words in a path that say "this judges".
-const JUDGES: [&str; 8] = ["check", "verify", "test", "proof", "accept", "spec", "e2e", "assert"];
+const CHECK_WORDS: [&str; 8] = ["check", "verify", "test", "proof", "accept", "spec", "e2e", "assert"];
 
 /// Words and folders that say so of a script which a gate runs.
-const GATES: [&str; 12] =
+const GATE_WORDS: [&str; 12] =
     ["ci", "qa", "lint", "gate", "validate", "validation", "smoke", "suite", "script", "scripts", "tools", "hack"];
 
 /// What `npm init` writes where there are no tests yet.
 const NO_TEST: &str = "no test specified";
 
 /// Where a search stops: no honest project nests its checks deeper.
-const MOST_FILES: usize = 200;
+const MAX_FILES: usize = 200;
 
 /// The start commit as far as it is known.
 #[derive(Debug, Default)]
-pub struct Base {
+pub struct StartCommitFiles {
     pub files: BTreeSet<String>,
     /// Contents that were read so far; `None` for one that is no text.
     pub read: BTreeMap<String, Option<String>>,
@@ -42,28 +42,28 @@ pub struct Base {
 
 /// What judges the work of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Judges {
+pub struct ProofFiles {
     /// Paths that are protected, whether they are there or not.
     pub files: Vec<String>,
     /// Files of which a part is protected.
-    pub parts: Vec<PinnedPart>,
+    pub parts: Vec<PinnedSection>,
     /// Files to read before the search is complete.
     pub unread: Vec<String>,
 }
 
 /// Finds what judges the work, less what the task takes out with a `!path` in `protected_paths`.
-pub fn judges<'a>(
+pub fn find_proof_files<'a>(
     gates: impl IntoIterator<Item = &'a String>,
     proofs: impl IntoIterator<Item = &'a String>,
-    base: &Base,
+    base: &StartCommitFiles,
     protected: &[String],
-) -> Judges {
-    let mut search = Search::new(base);
+) -> ProofFiles {
+    let mut search = ProofSearch::new(base);
     for command in gates {
-        search.command(command, Role::Gate);
+        search.add_command(command, ProofRole::Gate);
     }
     for command in proofs {
-        search.command(command, Role::Proof);
+        search.add_command(command, ProofRole::Proof);
     }
     let free: BTreeSet<&str> = protected.iter().filter_map(|path| path.strip_prefix('!')).collect();
     search.files.retain(|path| !free.contains(path.as_str()));
@@ -72,9 +72,9 @@ pub fn judges<'a>(
         .parts
         .iter()
         .filter(|(path, _)| !free.contains(path.as_str()) && !whole.contains(*path))
-        .filter_map(|(path, keys)| PinnedPart::of(path, keys, base.read.get(path).and_then(Option::as_deref)))
+        .filter_map(|(path, keys)| PinnedSection::pin(path, keys, base.read.get(path).and_then(Option::as_deref)))
         .collect();
-    Judges {
+    ProofFiles {
         parts,
         files: search.files.into_iter().collect(),
         unread: search.unread.into_iter().filter(|path| !base.read.contains_key(path)).collect(),
@@ -82,16 +82,16 @@ pub fn judges<'a>(
 }
 
 /// Tells whether a check reads a path that it does not execute: worth a reviewer's look when the run changed it.
-pub fn reads(command: &str, path: &str) -> bool {
+pub fn command_reads(command: &str, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    line::simple(command).iter().any(|simple| {
+    shell::split_commands(command).iter().any(|simple| {
         let named = |word: &String| simple.paths(word.split("::").next().unwrap_or(word)).any(|named| named == path);
         (name == "conftest.py" && simple.program() == Some("pytest")) || simple.words.iter().any(named)
     })
 }
 
 /// Tells whether some command proves this box and no other.
-pub fn has_own(started: &Started, pinned: &PinnedBox) -> bool {
+pub fn has_own_proof(started: &RunStart, pinned: &PinnedBox) -> bool {
     let others =
         |command: &String| started.boxes.iter().any(|other| other.id != pinned.id && other.proofs.contains(command));
     pinned.proofs.iter().any(|command| !others(command))
@@ -99,43 +99,43 @@ pub fn has_own(started: &Started, pinned: &PinnedBox) -> bool {
 
 /// Who runs a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Role {
+enum ProofRole {
     /// A command that judges whatever it says.
     Gate,
     /// The proof of one box, or a script that a judge calls.
     Proof,
 }
 
-struct Search<'a> {
-    base: &'a Base,
+struct ProofSearch<'a> {
+    base: &'a StartCommitFiles,
     files: BTreeSet<String>,
     parts: BTreeMap<String, BTreeSet<String>>,
     unread: BTreeSet<String>,
-    seen: BTreeSet<(String, Role)>,
+    seen: BTreeSet<(String, ProofRole)>,
 }
 
-impl<'a> Search<'a> {
-    fn new(base: &'a Base) -> Self {
+impl<'a> ProofSearch<'a> {
+    fn new(base: &'a StartCommitFiles) -> Self {
         let (files, parts, unread, seen) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         Self { base, files, parts, unread, seen }
     }
 
-    fn command(&mut self, command: &str, role: Role) {
-        for simple in line::simple(command) {
+    fn add_command(&mut self, command: &str, role: ProofRole) {
+        for simple in shell::split_commands(command) {
             for script in simple.scripts() {
                 for path in simple.paths(&script.word) {
                     let judges = match (role, script.is_shell) {
-                        (Role::Gate, true) => true,
-                        (Role::Gate, false) => is_judge(&path) || is_gate(&path),
-                        (Role::Proof, _) => is_judge(&path),
+                        (ProofRole::Gate, true) => true,
+                        (ProofRole::Gate, false) => is_check_path(&path) || is_gate_path(&path),
+                        (ProofRole::Proof, _) => is_check_path(&path),
                     };
                     if judges && self.has(&path) {
-                        self.script(path);
+                        self.add_script(path);
                     }
                 }
             }
-            for runner in Runner::of(&simple) {
-                self.runner(&simple, &runner, role);
+            for runner in TestRunnerConfig::of_command(&simple) {
+                self.add_runner(&simple, &runner, role);
             }
         }
     }
@@ -145,20 +145,20 @@ impl<'a> Search<'a> {
     }
 
     /// Protects a script, and what it calls in turn.
-    fn script(&mut self, path: String) {
-        if let Some(text) = self.text(&path, Role::Proof) {
+    fn add_script(&mut self, path: String) {
+        if let Some(text) = self.read_text(&path, ProofRole::Proof) {
             // Only a shell's text can be read as command lines.
             let other = text.lines().next().is_some_and(|first| first.starts_with("#!") && !first.contains("sh"));
             if !other && !is_program(&path) {
-                self.command(&text, Role::Proof);
+                self.add_command(&text, ProofRole::Proof);
             }
         }
         self.files.insert(path);
     }
 
     /// Returns the content of a file the first time it is asked for.
-    fn text(&mut self, path: &str, role: Role) -> Option<String> {
-        if self.seen.len() >= MOST_FILES {
+    fn read_text(&mut self, path: &str, role: ProofRole) -> Option<String> {
+        if self.seen.len() >= MAX_FILES {
             return None;
         }
         if !self.base.read.contains_key(path) {
@@ -169,22 +169,22 @@ impl<'a> Search<'a> {
         self.base.read.get(path).cloned().flatten().filter(|_| first)
     }
 
-    fn runner(&mut self, simple: &Simple, runner: &Runner, role: Role) {
-        let settings: Vec<String> = simple.settings().iter().flat_map(|word| simple.paths(word)).collect();
+    fn add_runner(&mut self, simple: &SimpleCommand, runner: &TestRunnerConfig, role: ProofRole) {
+        let settings: Vec<String> = simple.config_paths().iter().flat_map(|word| simple.paths(word)).collect();
         self.files.extend(settings.into_iter().filter(|path| self.base.files.contains(path)));
         for folder in simple.folders() {
             let at = |name: &str| if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
             // Where there is nothing yet the run makes it, and red first has shown that it fails without.
-            let present = runner.marks.iter().any(|mark| self.marked(&folder, mark));
+            let present = runner.markers.iter().any(|mark| self.has_marker(&folder, mark));
             if !present {
                 continue;
             }
-            let read_on: Vec<String> = runner.read_on.iter().map(|name| at(name)).collect();
-            if !self.defines(runner, &read_on) {
+            let read_on: Vec<String> = runner.script_files.iter().map(|name| at(name)).collect();
+            if !self.defines_targets(runner, &read_on) {
                 continue;
             }
             self.files.extend(runner.files.iter().map(|name| at(name)));
-            if let Some(name) = runner.everywhere {
+            if let Some(name) = runner.nested_file_name {
                 let end = format!("/{name}");
                 let own = self.base.files.iter().filter(|path| *path == name || path.ends_with(&end));
                 self.files.extend(own.cloned().collect::<Vec<_>>());
@@ -198,10 +198,10 @@ impl<'a> Search<'a> {
             }
             for path in read_on {
                 if self.has(&path)
-                    && let Some(text) = self.text(&path, Role::Proof)
+                    && let Some(text) = self.read_text(&path, ProofRole::Proof)
                 {
-                    self.command(&text, Role::Proof);
-                    for included in line::included(&text) {
+                    self.add_command(&text, ProofRole::Proof);
+                    for included in shell::included_files(&text) {
                         if self.has(&included) {
                             self.files.insert(included);
                         }
@@ -209,12 +209,12 @@ impl<'a> Search<'a> {
                 }
             }
             for script in &runner.scripts {
-                self.npm_script(&at("package.json"), script, role);
+                self.add_npm_script(&at("package.json"), script, role);
             }
         }
     }
 
-    fn marked(&self, folder: &str, mark: &str) -> bool {
+    fn has_marker(&self, folder: &str, mark: &str) -> bool {
         let inside = |path: &str| folder.is_empty() || path.starts_with(&format!("{folder}/"));
         match mark.strip_prefix('*') {
             Some(end) => self.base.files.iter().any(|path| path.ends_with(end) && inside(path)),
@@ -229,7 +229,7 @@ impl<'a> Search<'a> {
     }
 
     /// Follows a script of a `package.json`: what it says is the check.
-    fn npm_script(&mut self, path: &str, script: &str, role: Role) {
+    fn add_npm_script(&mut self, path: &str, script: &str, role: ProofRole) {
         let Some(content) = self.base.read.get(path) else {
             self.unread.insert(path.to_owned());
             return;
@@ -249,21 +249,21 @@ impl<'a> Search<'a> {
         if !known.contains(own) {
             known.extend(keys.iter().cloned());
             for command in keys.iter().filter_map(|key| said(key)) {
-                self.command(&command, role);
+                self.add_command(&command, role);
             }
         }
     }
 
     /// Tells whether what a runner is asked for stands in its files; unknown as long as they were not read.
-    fn defines(&mut self, runner: &Runner, paths: &[String]) -> bool {
-        if runner.goals.is_empty() {
+    fn defines_targets(&mut self, runner: &TestRunnerConfig, paths: &[String]) -> bool {
+        if runner.targets.is_empty() {
             return true;
         }
         let there: Vec<&String> = paths.iter().filter(|path| self.base.files.contains(*path)).collect();
         let mut found = false;
         for path in there {
             match self.base.read.get(path) {
-                Some(text) => found |= text.as_deref().is_none_or(|text| line::defines(text, &runner.goals)),
+                Some(text) => found |= text.as_deref().is_none_or(|text| shell::defines_target(text, &runner.targets)),
                 None => drop(self.unread.insert(path.clone())),
             }
         }
@@ -271,14 +271,14 @@ impl<'a> Search<'a> {
     }
 }
 
-fn is_judge(path: &str) -> bool {
+fn is_check_path(path: &str) -> bool {
     let path = path.to_ascii_lowercase();
-    JUDGES.iter().any(|word| path.contains(word))
+    CHECK_WORDS.iter().any(|word| path.contains(word))
 }
 
-fn is_gate(path: &str) -> bool {
+fn is_gate_path(path: &str) -> bool {
     let path = path.to_ascii_lowercase();
-    path.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| GATES.contains(&word))
+    path.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| GATE_WORDS.contains(&word))
 }
 
 /// Tells whether a file is written in a programming language rather than for a shell.

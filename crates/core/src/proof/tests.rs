@@ -5,9 +5,12 @@ use super::*;
 const PACKAGE: &str =
     r#"{"name": "x", "scripts": {"test": "npm run unit && node tools/gate.js", "unit": "jest", "build": "tsc"}}"#;
 
-fn base(files: &[(&str, &str)]) -> Base {
+fn base(files: &[(&str, &str)]) -> StartCommitFiles {
     let text = |(path, text): &(&str, &str)| ((*path).to_owned(), Some((*text).to_owned()));
-    Base { files: files.iter().map(|(path, _)| (*path).to_owned()).collect(), read: files.iter().map(text).collect() }
+    StartCommitFiles {
+        files: files.iter().map(|(path, _)| (*path).to_owned()).collect(),
+        read: files.iter().map(text).collect(),
+    }
 }
 
 const FILES: [(&str, &str); 14] = [
@@ -32,8 +35,8 @@ fn check(gate: &str, proof: &str, want: &[&str]) {
     let base = base(&FILES);
     let free = ["!test_app.py".to_owned()];
     let gates: Vec<String> = [gate].into_iter().filter(|gate| !gate.is_empty()).map(str::to_owned).collect();
-    let found = judges(&gates, [&proof.to_owned()], &base, &free);
-    let parts = found.parts.iter().map(PinnedPart::shown);
+    let found = find_proof_files(&gates, [&proof.to_owned()], &base, &free);
+    let parts = found.parts.iter().map(PinnedSection::description);
     let got: Vec<String> = found.files.iter().cloned().chain(parts).collect();
     assert_eq!(got, want, "{gate} / {proof}");
     assert_eq!(found.unread, Vec::<String>::new());
@@ -86,22 +89,23 @@ const PYTEST: [&str; 8] = [
 fn what_runners_are_configured_by() {
     for command in ["pytest -q", "python3 -m pytest", "uv run pytest tests", "cd sub && python -m pytest"] {
         let base = base(&FILES);
-        let found = judges([&command.to_owned()], [], &base, &[]);
-        let all: Vec<String> = found.files.iter().cloned().chain(found.parts.iter().map(PinnedPart::shown)).collect();
+        let found = find_proof_files([&command.to_owned()], [], &base, &[]);
+        let all: Vec<String> =
+            found.files.iter().cloned().chain(found.parts.iter().map(PinnedSection::description)).collect();
         for want in PYTEST {
             assert!(all.iter().any(|path| path == want), "{command}: {all:?}");
         }
     }
-    let found = judges([&"make test".to_owned()], [], &base(&FILES), &[]);
+    let found = find_proof_files([&"make test".to_owned()], [], &base(&FILES), &[]);
     for want in ["Makefile", "GNUmakefile", "makefile", "rules.mk", "pytest.ini"] {
         assert!(found.files.iter().any(|path| path == want), "{found:?}");
     }
-    let found = judges([&"npm test -- --ci".to_owned()], [], &base(&FILES), &[]);
+    let found = find_proof_files([&"npm test -- --ci".to_owned()], [], &base(&FILES), &[]);
     for want in [".npmrc", "jest.config.js", "tools/gate.js"] {
         assert!(found.files.iter().any(|path| path == want), "{found:?}");
     }
     assert_eq!(
-        found.parts.iter().map(PinnedPart::shown).collect::<Vec<_>>(),
+        found.parts.iter().map(PinnedSection::description).collect::<Vec<_>>(),
         [
             "package.json (jest, scripts/posttest, scripts/postunit, scripts/pretest, scripts/preunit, scripts/test, scripts/unit)"
         ]
@@ -113,14 +117,14 @@ fn what_runners_are_configured_by() {
 fn what_is_not_there_yet_is_the_runs_to_make() {
     let empty = base(&[("README.md", "")]);
     for command in ["npm test", "pytest", "make test", "cargo test", "sh run.sh", "npx jest"] {
-        assert_eq!(judges([&command.to_owned()], [], &empty, &[]), Judges::default(), "{command}");
+        assert_eq!(find_proof_files([&command.to_owned()], [], &empty, &[]), ProofFiles::default(), "{command}");
     }
     let package = |script: &str| base(&[("package.json", &format!(r#"{{"scripts": {{{script}}}}}"#))]);
     for script in [r#""build": "tsc""#, r#""test": "echo \\"Error: no test specified\\" && exit 1""#] {
-        let found = judges([&"npm test".to_owned()], [], &package(script), &[]);
+        let found = find_proof_files([&"npm test".to_owned()], [], &package(script), &[]);
         assert_eq!(found.parts, [], "{script}");
     }
-    assert_eq!(judges([&"npm test".to_owned()], [], &package(r#""test": "jest""#), &[]).parts.len(), 1);
+    assert_eq!(find_proof_files([&"npm test".to_owned()], [], &package(r#""test": "jest""#), &[]).parts.len(), 1);
     for (text, want) in [
         ("build:\n\tcc x.c\n", 0),
         ("build test: x\n", 3),
@@ -128,24 +132,24 @@ fn what_is_not_there_yet_is_the_runs_to_make() {
         ("%:\n", 3),
         ("# test:\n.PHONY: test\n", 0),
     ] {
-        let found = judges([&"make -s test V=1".to_owned()], [], &base(&[("Makefile", text)]), &[]);
+        let found = find_proof_files([&"make -s test V=1".to_owned()], [], &base(&[("Makefile", text)]), &[]);
         assert_eq!(found.files.len(), want, "{text}: {found:?}");
     }
 }
 
 #[test]
 fn what_has_to_be_read() {
-    let base = Base { files: base(&FILES).files, ..Base::default() };
-    let found = judges([&"npm test".to_owned(), &"sh run.sh".to_owned()], [], &base, &[]);
+    let base = StartCommitFiles { files: base(&FILES).files, ..StartCommitFiles::default() };
+    let found = find_proof_files([&"npm test".to_owned(), &"sh run.sh".to_owned()], [], &base, &[]);
     assert_eq!(found.unread, ["package.json", "run.sh"]);
 }
 
 /// Whether a change of a pinned file leaves what judges as it was.
 #[track_caller]
 fn part(path: &str, key: &str, before: Option<&str>, after: Option<&str>, want: bool) {
-    let pinned = PinnedPart::of(path, &BTreeSet::from([key.to_owned()]), before).unwrap();
-    assert_eq!(pinned.holds(after.map(str::as_bytes)), want, "{path}: {after:?}");
-    assert!(pinned.holds(before.map(str::as_bytes)));
+    let pinned = PinnedSection::pin(path, &BTreeSet::from([key.to_owned()]), before).unwrap();
+    assert_eq!(pinned.is_unchanged(after.map(str::as_bytes)), want, "{path}: {after:?}");
+    assert!(pinned.is_unchanged(before.map(str::as_bytes)));
 }
 
 #[test]
@@ -188,6 +192,6 @@ fn what_is_read() {
         ("npm test", "src/app.js", false),
         ("npm test", "conftest.py", false),
     ] {
-        assert_eq!(reads(command, path), want, "{command} {path}");
+        assert_eq!(command_reads(command, path), want, "{command} {path}");
     }
 }

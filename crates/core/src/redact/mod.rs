@@ -3,14 +3,14 @@
 //! The first net is that real secrets never reach the sandbox. What to do with a find (mask it, stop the hand-over) is
 //! for the caller to decide; nothing here reads files or keeps what it saw, only of which secret and where.
 
-mod forms;
-mod issuer;
+mod encodings;
+mod issuer_prefixes;
 mod redactor;
-mod shape;
+mod secret_shape;
 mod stream;
 
-pub use forms::{SHORTEST, forms, too_short};
-pub use issuer::PREFIXES;
-pub use redactor::{Found, Redactor};
-pub use shape::Shape;
-pub use stream::Stream;
+pub use encodings::{SHORTEST, encodings, is_too_short};
+pub use issuer_prefixes::ISSUER_PREFIXES;
+pub use redactor::{Redactor, SecretMatch};
+pub use secret_shape::SecretShape;
+pub use stream::StreamRedactor;

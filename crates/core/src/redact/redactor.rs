@@ -7,34 +7,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aho_corasick::AhoCorasick;
 
-use super::forms::forms;
-use super::shape::{self, Shape};
+use super::encodings::encodings;
+use super::secret_shape::{self, SecretShape};
 use crate::secret::Secret;
 use crate::span::Span;
 
 /// A place that holds a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    pub shape: Shape,
+pub struct SecretMatch {
+    pub shape: SecretShape,
     pub span: Span,
 }
 
 /// Knows the secrets of a run; cheap to clone, and says nothing about them when printed.
 #[derive(Clone)]
-pub struct Redactor(Arc<Inner>);
+pub struct Redactor(Arc<RedactorState>);
 
-struct Inner {
+struct RedactorState {
     search: AhoCorasick,
     /// The secret's name for each pattern of the search.
     names: Vec<String>,
     longest: usize,
     several_lines: bool,
-    sightings: Mutex<Sightings>,
+    sightings: Mutex<SecretSightings>,
 }
 
 /// Which secrets were seen in which places: no more than there are names, times the places that the code names.
 #[derive(Default)]
-struct Sightings {
+struct SecretSightings {
     known: BTreeSet<(String, &'static str)>,
     /// Those that nobody was told of yet.
     fresh: Vec<(String, &'static str)>,
@@ -51,7 +51,7 @@ impl Redactor {
     pub fn new(secrets: impl IntoIterator<Item = (String, Secret)>) -> Self {
         let (mut names, mut patterns) = (Vec::new(), Vec::new());
         for (name, secret) in secrets {
-            for form in forms(secret.expose()) {
+            for form in encodings(secret.expose()) {
                 names.push(name.clone());
                 patterns.push(form);
             }
@@ -60,7 +60,7 @@ impl Redactor {
         let several_lines = patterns.iter().any(|pattern| pattern.contains(['\n', '\r']));
         let search =
             AhoCorasick::new(&patterns).expect("a run has a handful of secrets, far below the limit of states");
-        Self(Arc::new(Inner { search, names, longest, several_lines, sightings: Mutex::default() }))
+        Self(Arc::new(RedactorState { search, names, longest, several_lines, sightings: Mutex::default() }))
     }
 
     /// Replaces every secret by `[redacted:NAME]`, where the name is the secret's or that of its shape.
@@ -71,7 +71,7 @@ impl Redactor {
         }
         let mut out = String::with_capacity(text.len());
         let mut at = 0;
-        for Found { shape, span } in found {
+        for SecretMatch { shape, span } in found {
             out.push_str(text.get(at..span.start).unwrap_or(""));
             write!(out, "[redacted:{shape}]").expect("writing to a String cannot fail");
             at = span.end;
@@ -82,11 +82,11 @@ impl Redactor {
 
     /// As [`Self::redact`], for a text in which no secret of the run has any business. That one stood there is remembered,
     /// once for each name and place, for whoever raises the alarm.
-    pub fn redact_in<'t>(&self, place: &'static str, text: &'t str) -> Cow<'t, str> {
+    pub fn redact_and_report<'t>(&self, place: &'static str, text: &'t str) -> Cow<'t, str> {
         let masked = self.redact(text);
         if matches!(masked, Cow::Owned(_)) {
             for found in self.find(text) {
-                if let Shape::Known(name) = found.shape {
+                if let SecretShape::Known(name) = found.shape {
                     let (seen, mut sightings) = ((name, place), self.sightings());
                     if sightings.known.insert(seen.clone()) {
                         sightings.fresh.push(seen);
@@ -98,34 +98,34 @@ impl Redactor {
     }
 
     /// Returns the secrets that were seen where they have no business since this was last asked, and where.
-    pub fn seen(&self) -> Vec<(String, &'static str)> {
+    pub fn take_sightings(&self) -> Vec<(String, &'static str)> {
         std::mem::take(&mut self.sightings().fresh)
     }
 
-    fn sightings(&self) -> MutexGuard<'_, Sightings> {
+    fn sightings(&self) -> MutexGuard<'_, SecretSightings> {
         self.0.sightings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finds every secret, in order; finds that overlap are one, named after a known secret if one is among them.
-    pub fn find(&self, text: &str) -> Vec<Found> {
-        let mut all: Vec<Found> = self
+    pub fn find(&self, text: &str) -> Vec<SecretMatch> {
+        let mut all: Vec<SecretMatch> = self
             .0
             .search
             .find_overlapping_iter(text)
             .filter_map(|hit| {
                 let name = self.0.names.get(hit.pattern().as_usize())?;
-                Some(Found { shape: Shape::Known(name.clone()), span: Span::new(hit.start(), hit.end()) })
+                Some(SecretMatch { shape: SecretShape::Known(name.clone()), span: Span::new(hit.start(), hit.end()) })
             })
             .collect();
-        shape::each(text, |shape, span, _| all.push(Found { shape: shape.clone(), span }));
+        secret_shape::each_match(text, |shape, span, _| all.push(SecretMatch { shape: shape.clone(), span }));
         // The longer of two that start together comes first, and names the find.
         all.sort_by_key(|found| (found.span.start, usize::MAX - found.span.end));
-        let mut merged: Vec<Found> = Vec::new();
+        let mut merged: Vec<SecretMatch> = Vec::new();
         for found in all {
             match merged.last_mut().filter(|last| found.span.start < last.span.end) {
                 Some(last) => {
                     last.span.end = last.span.end.max(found.span.end);
-                    if !matches!(last.shape, Shape::Known(_)) && matches!(found.shape, Shape::Known(_)) {
+                    if !matches!(last.shape, SecretShape::Known(_)) && matches!(found.shape, SecretShape::Known(_)) {
                         last.shape = found.shape;
                     }
                 }
@@ -136,20 +136,20 @@ impl Redactor {
     }
 
     /// Returns the texts by which the finds were told, in no order: cutting one in two would lose the find.
-    pub(super) fn reasons(&self, text: &str) -> Vec<Span> {
+    pub(super) fn match_spans(&self, text: &str) -> Vec<Span> {
         let known = self.0.search.find_overlapping_iter(text);
         let mut spans: Vec<Span> = known.map(|hit| Span::new(hit.start(), hit.end())).collect();
-        shape::each(text, |_, span, start| spans.push(Span::new(start, span.end)));
+        secret_shape::each_match(text, |_, span, start| spans.push(Span::new(start, span.end)));
         spans
     }
 
     /// The length of the longest form of a known secret, in bytes.
-    pub(super) fn longest(&self) -> usize {
+    pub(super) fn longest_pattern(&self) -> usize {
         self.0.longest
     }
 
     /// Says whether a known secret has several lines.
-    pub(super) fn several_lines(&self) -> bool {
+    pub(super) fn has_multiline_secret(&self) -> bool {
         self.0.several_lines
     }
 }
@@ -199,14 +199,14 @@ mod tests {
         let shaped = ["gh", "p_q8Wz7Xv6Cu5Tb4Sn3Rm2Pl1Kk0Jj9Ii8Hh7G"].concat();
         for _ in 0..3 {
             assert_eq!(redactor.redact("hunter2-hunter2"), "[redacted:PAT]");
-            assert_eq!(redactor.redact_in("the diff", &shaped), "[redacted:github-token]");
-            assert_eq!(redactor.redact_in("the diff", "a hunter2-hunter2"), "a [redacted:PAT]");
-            redactor.clone().redact_in("a log", "hunter2-hunter2 pa\"ss/wörd+1 hunter2-hunter2");
+            assert_eq!(redactor.redact_and_report("the diff", &shaped), "[redacted:github-token]");
+            assert_eq!(redactor.redact_and_report("the diff", "a hunter2-hunter2"), "a [redacted:PAT]");
+            redactor.clone().redact_and_report("a log", "hunter2-hunter2 pa\"ss/wörd+1 hunter2-hunter2");
         }
         let pair = |name: &str, place| (name.to_owned(), place);
-        assert_eq!(redactor.seen(), [pair("PAT", "the diff"), pair("PAT", "a log"), pair("ODD", "a log")]);
-        redactor.redact_in("a log", "hunter2-hunter2");
-        assert_eq!(redactor.seen(), []);
+        assert_eq!(redactor.take_sightings(), [pair("PAT", "the diff"), pair("PAT", "a log"), pair("ODD", "a log")]);
+        redactor.redact_and_report("a log", "hunter2-hunter2");
+        assert_eq!(redactor.take_sightings(), []);
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
     fn finds_say_where() {
         assert_eq!(
             redactor().find("é hunter2-hunter2"),
-            vec![Found { shape: Shape::Known("PAT".to_owned()), span: Span::new(3, 18) }]
+            vec![SecretMatch { shape: SecretShape::Known("PAT".to_owned()), span: Span::new(3, 18) }]
         );
     }
 

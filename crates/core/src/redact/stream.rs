@@ -12,14 +12,14 @@ const MAX_HELD: usize = 64 * 1024;
 
 /// A redactor that is fed piece by piece.
 #[derive(Debug)]
-pub struct Stream {
+pub struct StreamRedactor {
     redactor: Redactor,
     held: String,
     /// The bytes of a character that is not complete yet.
     partial: Vec<u8>,
 }
 
-impl Stream {
+impl StreamRedactor {
     pub fn new(redactor: &Redactor) -> Self {
         Self { redactor: redactor.clone(), held: String::new(), partial: Vec::new() }
     }
@@ -27,8 +27,8 @@ impl Stream {
     /// Takes the next piece and returns what can be shown already; bytes that are no text become `\u{fffd}`.
     pub fn push(&mut self, piece: &[u8]) -> String {
         self.decode(piece);
-        let cut = self.cut();
-        self.give(cut)
+        let cut = self.releasable_length();
+        self.release(cut)
     }
 
     /// Returns what is left when nothing more comes.
@@ -37,7 +37,7 @@ impl Stream {
             self.held.push(char::REPLACEMENT_CHARACTER);
         }
         let end = self.held.len();
-        self.give(end)
+        self.release(end)
     }
 
     fn decode(&mut self, piece: &[u8]) {
@@ -48,7 +48,7 @@ impl Stream {
             self.held.push_str(chunk.valid());
             let invalid = chunk.invalid();
             // Bytes at the very end may be the beginning of a character.
-            if chunks.peek().is_none() && may_go_on(invalid) {
+            if chunks.peek().is_none() && is_partial_char(invalid) {
                 self.partial = invalid.to_vec();
             } else if !invalid.is_empty() {
                 self.held.push(char::REPLACEMENT_CHARACTER);
@@ -57,14 +57,14 @@ impl Stream {
     }
 
     /// Returns how much of the held text can go out: nothing that is, or may still become, part of a secret.
-    fn cut(&self) -> usize {
+    fn releasable_length(&self) -> usize {
         let len = self.held.len();
-        let overlap = OVERLAP.max(self.redactor.longest());
-        let mut cut = len.saturating_sub(overlap).max(self.lines());
+        let overlap = OVERLAP.max(self.redactor.longest_pattern());
+        let mut cut = len.saturating_sub(overlap).max(self.complete_lines_end());
         while !self.held.is_char_boundary(cut) {
             cut -= 1;
         }
-        let reasons = self.redactor.reasons(&self.held);
+        let reasons = self.redactor.match_spans(&self.held);
         while let Some(reason) = reasons.iter().find(|reason| reason.start < cut && cut < reason.end) {
             if len > MAX_HELD.max(2 * overlap) {
                 return len;
@@ -75,8 +75,8 @@ impl Stream {
     }
 
     /// Returns where the whole lines end that cannot be part of a secret of several lines.
-    fn lines(&self) -> usize {
-        if self.redactor.several_lines() {
+    fn complete_lines_end(&self) -> usize {
+        if self.redactor.has_multiline_secret() {
             return 0;
         }
         let end = self.held.rfind(['\n', '\r']).map_or(0, |at| at + 1);
@@ -85,7 +85,7 @@ impl Stream {
         lines.get(closed..).and_then(|open| open.find("-----BEGIN ")).map_or(end, |open| closed + open)
     }
 
-    fn give(&mut self, cut: usize) -> String {
+    fn release(&mut self, cut: usize) -> String {
         let rest = self.held.split_off(cut);
         let out = std::mem::replace(&mut self.held, rest);
         self.redactor.redact(&out).into_owned()
@@ -93,7 +93,7 @@ impl Stream {
 }
 
 /// Says whether bytes that end a piece are the beginning of a character.
-fn may_go_on(bytes: &[u8]) -> bool {
+fn is_partial_char(bytes: &[u8]) -> bool {
     !bytes.is_empty() && std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
 
@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn streamed(redactor: &Redactor, pieces: &[&[u8]]) -> String {
-        let mut stream = Stream::new(redactor);
+        let mut stream = StreamRedactor::new(redactor);
         let mut out: String = pieces.iter().map(|piece| stream.push(piece)).collect();
         out.push_str(&stream.finish());
         out
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn lines_are_shown_at_once() {
-        let mut stream = Stream::new(&redactor());
+        let mut stream = StreamRedactor::new(&redactor());
         for (piece, want) in [
             ("one\ntw", "one\n"),
             ("o\n", "two\n"),
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded() {
-        let mut stream = Stream::new(&redactor());
+        let mut stream = StreamRedactor::new(&redactor());
         let piece = token().repeat(20);
         for _ in 0..120 {
             stream.push(piece.as_bytes());

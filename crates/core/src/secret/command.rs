@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::text;
 
 /// How long an answer is good for when the secret does not say.
-const TTL: Duration = Duration::from_mins(5);
-const LONGEST_TTL: u64 = 24 * 3600;
-const START: &str = "cmd://";
+const DEFAULT_TTL: Duration = Duration::from_mins(5);
+const MAX_TTL_SECONDS: u64 = 24 * 3600;
+const PREFIX: &str = "cmd://";
 
 /// A program and its words, run without a shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Command {
+pub struct CredentialCommand {
     pub argv: Vec<String>,
     /// How long its answer is good for.
     pub ttl: Duration,
@@ -34,26 +34,26 @@ impl BadCommand {
     }
 }
 
-impl Command {
+impl CredentialCommand {
     /// Tells whether a value names a command instead of being one's own.
-    pub fn is(value: &str) -> bool {
-        value.trim_start().starts_with(START)
+    pub fn is_command(value: &str) -> bool {
+        value.trim_start().starts_with(PREFIX)
     }
 
     /// Reads the program, its words (quotes keep blanks together; nothing is expanded) and how long its answer is good.
     pub fn parse(value: &str) -> Result<Self, BadCommand> {
         let mut lines = value.trim().lines().map(str::trim).filter(|line| !line.is_empty());
-        let line = lines.next().and_then(|line| line.strip_prefix(START)).ok_or(BadCommand::Empty)?;
-        let argv = words(line)?;
+        let line = lines.next().and_then(|line| line.strip_prefix(PREFIX)).ok_or(BadCommand::Empty)?;
+        let argv = split_words(line)?;
         if argv.first().is_none_or(String::is_empty) {
             return Err(BadCommand::Empty);
         }
         let ttl = match lines.next() {
-            None => TTL,
+            None => DEFAULT_TTL,
             Some(line) => {
                 let seconds = line.strip_prefix("ttl").and_then(|rest| rest.trim().trim_end_matches('s').parse().ok());
-                let seconds = seconds.filter(|seconds| *seconds <= LONGEST_TTL && lines.next().is_none());
-                let wrong = || BadCommand::Ttl { line: text::plain(text::first_line(line, 40)) };
+                let seconds = seconds.filter(|seconds| *seconds <= MAX_TTL_SECONDS && lines.next().is_none());
+                let wrong = || BadCommand::Ttl { line: text::strip_control(text::first_line(line, 40)) };
                 Duration::from_secs(seconds.ok_or_else(wrong)?)
             }
         };
@@ -61,7 +61,7 @@ impl Command {
     }
 }
 
-fn words(line: &str) -> Result<Vec<String>, BadCommand> {
+fn split_words(line: &str) -> Result<Vec<String>, BadCommand> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = line.chars();
@@ -94,7 +94,7 @@ mod tests {
 
     #[track_caller]
     fn check(value: &str, want: Result<(&[&str], u64), &str>) {
-        let got = Command::parse(value);
+        let got = CredentialCommand::parse(value);
         let got = got
             .as_ref()
             .map(|command| (command.argv.iter().map(String::as_str).collect::<Vec<_>>(), command.ttl.as_secs()));
@@ -118,13 +118,13 @@ mod tests {
             "cmd://x\nttl 1\nttl 2",
             Err("the second line of a `cmd://` secret is `ttl 1`, which is no `ttl SECONDS`"),
         );
-        assert!(!Command::is("sk-cmd://"));
+        assert!(!CredentialCommand::is_command("sk-cmd://"));
     }
 
     proptest! {
         #[test]
         fn never_panics(text in "(cmd://)?[\\PC'\"\\\\\n ]{0,30}") {
-            if let Ok(command) = Command::parse(&text) {
+            if let Ok(command) = CredentialCommand::parse(&text) {
                 prop_assert!(!command.argv.is_empty());
             }
         }

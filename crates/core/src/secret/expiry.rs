@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::text;
 
 /// So many days before its end a credential is spoken of.
-pub const SOON_DAYS: i64 = 14;
+pub const EXPIRY_WARNING_DAYS: i64 = 14;
 
-const LONGEST_DAYS: i64 = 3650;
+const MAX_DAYS: i64 = 3650;
 
 /// Why a text is no end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,12 +29,12 @@ impl BadExpiry {
 }
 
 /// Reads `2027-01-31` (the end of that day, UTC), a time like `2027-01-31T10:00:00Z`, or `90`, `90d` from now.
-pub fn expiry(asked: &str, now: Timestamp) -> Result<Timestamp, BadExpiry> {
-    let shown = || text::plain(text::first_line(asked, 40));
+pub fn parse_expiry(asked: &str, now: Timestamp) -> Result<Timestamp, BadExpiry> {
+    let shown = || text::strip_control(text::first_line(asked, 40));
     let form = || BadExpiry::Form { text: shown() };
     let word = asked.trim();
     let end = if let Ok(days) = word.strip_suffix('d').unwrap_or(word).parse::<i64>() {
-        if days > LONGEST_DAYS {
+        if days > MAX_DAYS {
             return Err(BadExpiry::Far { text: shown() });
         }
         now.checked_add(SignedDuration::from_hours(days.max(-1) * 24)).map_err(|_| form())?
@@ -48,7 +48,7 @@ pub fn expiry(asked: &str, now: Timestamp) -> Result<Timestamp, BadExpiry> {
     if end <= now {
         return Err(BadExpiry::Past { text: shown() });
     }
-    if end.duration_since(now) > SignedDuration::from_hours((LONGEST_DAYS + 1) * 24) {
+    if end.duration_since(now) > SignedDuration::from_hours((MAX_DAYS + 1) * 24) {
         return Err(BadExpiry::Far { text: shown() });
     }
     Ok(end)
@@ -61,7 +61,7 @@ pub fn days_left(end: Timestamp, now: Timestamp) -> i64 {
 }
 
 /// Says when it ends, as a person would.
-pub fn words(end: Option<Timestamp>, now: Timestamp) -> String {
+pub fn expiry_text(end: Option<Timestamp>, now: Timestamp) -> String {
     let Some(end) = end else { return "no end known".to_owned() };
     match days_left(end, now) {
         -1 => "expired today".to_owned(),
@@ -84,8 +84,8 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, want: &str) {
-        let got = match expiry(text, now()) {
-            Ok(end) => format!("{end}: {}", words(Some(end), now())),
+        let got = match parse_expiry(text, now()) {
+            Ok(end) => format!("{end}: {}", expiry_text(Some(end), now())),
             Err(error) => error.to_string(),
         };
         assert_eq!(got, want, "{text}");
@@ -116,17 +116,17 @@ mod tests {
             ("2026-11-05T11:59:59Z", "expired 10 days ago"),
             ("2026-11-15T12:00:01Z", "expires today"),
         ] {
-            assert_eq!(words(Some(end.parse().unwrap()), now()), want);
+            assert_eq!(expiry_text(Some(end.parse().unwrap()), now()), want);
         }
-        assert_eq!(words(None, now()), "no end known");
+        assert_eq!(expiry_text(None, now()), "no end known");
     }
 
     proptest! {
         #[test]
         fn never_panics_and_lies_ahead(text in "\\PC{0,20}|-?[0-9]{1,22}d?|[0-9]{4}-[0-9]{2}-[0-9]{2}") {
-            if let Ok(end) = expiry(&text, now()) {
+            if let Ok(end) = parse_expiry(&text, now()) {
                 prop_assert!(end > now());
-                prop_assert!(days_left(end, now()) <= LONGEST_DAYS + 1);
+                prop_assert!(days_left(end, now()) <= MAX_DAYS + 1);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What somebody typed or piped, made into a secret: pasting goes wrong in a few ways that can be told.
 
-use super::{BadCommand, Command, Secret};
-use crate::redact::{SHORTEST, too_short};
+use super::{BadCommand, CredentialCommand, Secret};
+use crate::redact::{SHORTEST, is_too_short};
 
 /// More than any key; less than a file that was piped in by mistake.
 pub const LONGEST: usize = 64 * 1024;
@@ -48,7 +48,7 @@ impl BadValue {
 /// Reads a value that is to be stored. One that nobody could look for is not taken; what was stored before is.
 pub fn read_new(given: &str) -> Result<Secret, BadValue> {
     let secret = read(given)?;
-    if too_short(secret.expose()) { Err(BadValue::Short) } else { Ok(secret) }
+    if is_too_short(secret.expose()) { Err(BadValue::Short) } else { Ok(secret) }
 }
 
 /// Reads a value as it was given; line ends around it are not part of it.
@@ -60,8 +60,8 @@ pub fn read(given: &str) -> Result<Secret, BadValue> {
     if value.len() > LONGEST {
         return Err(BadValue::Long);
     }
-    if Command::is(value) {
-        Command::parse(value)?;
+    if CredentialCommand::is_command(value) {
+        CredentialCommand::parse(value)?;
         return Ok(Secret::new(value));
     }
     if value.starts_with("-----BEGIN ") {

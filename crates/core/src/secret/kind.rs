@@ -10,7 +10,7 @@ use crate::{env, text};
 /// What a credential is for, and with it how it is sent and tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum SecretKind {
     /// A subscription's token, sent as a bearer.
     Oauth,
     /// A key of one provider.
@@ -25,13 +25,13 @@ pub enum Kind {
 /// A text that names no kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no kind of secret `{name}`")]
-pub struct UnknownKind {
+pub struct UnknownSecretKind {
     pub name: String,
 }
 
-impl UnknownKind {
+impl UnknownSecretKind {
     pub fn hint(&self) -> Option<String> {
-        let all = Kind::ALL.map(Kind::as_str);
+        let all = SecretKind::ALL.map(SecretKind::as_str);
         Some(match text::did_you_mean(&self.name, all) {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => format!("it is one of {}", all.join(", ")),
@@ -39,7 +39,7 @@ impl UnknownKind {
     }
 }
 
-impl Kind {
+impl SecretKind {
     pub const ALL: [Self; 5] = [Self::Oauth, Self::ApiKey, Self::Gateway, Self::GithubPat, Self::GithubApp];
 
     pub fn as_str(self) -> &'static str {
@@ -73,18 +73,18 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for SecretKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl FromStr for Kind {
-    type Err = UnknownKind;
+impl FromStr for SecretKind {
+    type Err = UnknownSecretKind;
 
-    fn from_str(name: &str) -> Result<Self, UnknownKind> {
+    fn from_str(name: &str) -> Result<Self, UnknownSecretKind> {
         let found = Self::ALL.into_iter().find(|kind| kind.as_str() == name);
-        found.ok_or_else(|| UnknownKind { name: text::plain(text::first_line(name, 40)) })
+        found.ok_or_else(|| UnknownSecretKind { name: text::strip_control(text::first_line(name, 40)) })
     }
 }
 
@@ -95,31 +95,31 @@ mod tests {
     #[test]
     fn guesses() {
         for (name, value, want) in [
-            ("CLAUDE_CODE_OAUTH_TOKEN", "anything", Kind::Oauth),
-            ("MINE", "sk-ant-oat01-x", Kind::Oauth),
-            ("ANTHROPIC_API_KEY", "sk-ant-api03-x", Kind::ApiKey),
+            ("CLAUDE_CODE_OAUTH_TOKEN", "anything", SecretKind::Oauth),
+            ("MINE", "sk-ant-oat01-x", SecretKind::Oauth),
+            ("ANTHROPIC_API_KEY", "sk-ant-api03-x", SecretKind::ApiKey),
             // The shape wins over the name: what was pasted is what it is.
-            ("ANTHROPIC_API_KEY", "sk-ant-oat01-x", Kind::Oauth),
-            ("ANTHROPIC_AUTH_TOKEN", "abc", Kind::Gateway),
-            ("LITELLM_PROXY_API_KEY", "sk-1", Kind::Gateway),
-            ("MINE", "ghp_abc", Kind::GithubPat),
-            ("MINE", "github_pat_abc", Kind::GithubPat),
-            ("GITHUB_PAT", "0123456789abcdef", Kind::GithubPat),
-            ("GITHUB_APP_PRIVATE_KEY_PEM", "cmd://op read x", Kind::GithubApp),
-            ("MINE", "\n-----BEGIN RSA", Kind::GithubApp),
-            ("ZAI_API_KEY", "x", Kind::ApiKey),
+            ("ANTHROPIC_API_KEY", "sk-ant-oat01-x", SecretKind::Oauth),
+            ("ANTHROPIC_AUTH_TOKEN", "abc", SecretKind::Gateway),
+            ("LITELLM_PROXY_API_KEY", "sk-1", SecretKind::Gateway),
+            ("MINE", "ghp_abc", SecretKind::GithubPat),
+            ("MINE", "github_pat_abc", SecretKind::GithubPat),
+            ("GITHUB_PAT", "0123456789abcdef", SecretKind::GithubPat),
+            ("GITHUB_APP_PRIVATE_KEY_PEM", "cmd://op read x", SecretKind::GithubApp),
+            ("MINE", "\n-----BEGIN RSA", SecretKind::GithubApp),
+            ("ZAI_API_KEY", "x", SecretKind::ApiKey),
         ] {
-            assert_eq!(Kind::guess(name, value), want, "{name}={value}");
+            assert_eq!(SecretKind::guess(name, value), want, "{name}={value}");
         }
     }
 
     #[test]
     fn names() {
-        for kind in Kind::ALL {
+        for kind in SecretKind::ALL {
             assert_eq!(kind.as_str().parse(), Ok(kind));
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }
-        let wrong = "github".parse::<Kind>().unwrap_err();
+        let wrong = "github".parse::<SecretKind>().unwrap_err();
         assert_eq!(wrong.to_string(), "there is no kind of secret `github`");
         assert!(wrong.hint().is_some());
     }

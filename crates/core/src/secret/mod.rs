@@ -2,7 +2,7 @@
 //!
 //! Where credentials are kept, and the call that tries one, are the engine's business.
 
-mod agent;
+mod agent_secrets;
 mod command;
 mod expiry;
 mod input;
@@ -11,11 +11,11 @@ mod name;
 mod probe;
 mod value;
 
-pub use agent::{AGENTS, Agent, UnknownAgent};
-pub use command::{BadCommand, Command};
-pub use expiry::{BadExpiry, SOON_DAYS, days_left, expiry, words};
+pub use agent_secrets::{AGENTS, AgentSecrets, UnknownAgent};
+pub use command::{BadCommand, CredentialCommand};
+pub use expiry::{BadExpiry, EXPIRY_WARNING_DAYS, days_left, expiry_text, parse_expiry};
 pub use input::{BadValue, LONGEST, read, read_new};
-pub use kind::{Kind, UnknownKind};
-pub use name::{BadName, Name, credentials, looks_like_a_value};
-pub use probe::{NoProbe, Probe, in_the_clear, probe, subscription};
+pub use kind::{SecretKind, UnknownSecretKind};
+pub use name::{BadName, SecretName, known_credentials, looks_like_a_value};
+pub use probe::{CredentialProbe, ProbeUnavailable, build_probe, cleartext_hint, subscription_hint};
 pub use value::Secret;

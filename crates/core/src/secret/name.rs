@@ -9,7 +9,7 @@ use crate::redact::Redactor;
 
 /// A name under which a secret is kept. It is also a file's name, so nothing else is let through.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(String);
+pub struct SecretName(String);
 
 /// Why a text cannot name a secret. What looks like a value is not repeated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,24 +30,24 @@ impl BadName {
 }
 
 /// Credentials that belong to no model provider.
-const OTHERS: [&str; 4] =
+const OTHER_CREDENTIALS: [&str; 4] =
     [env::CLAUDE_CODE_OAUTH_TOKEN, env::GITHUB_PAT, env::GITHUB_APP_PRIVATE_KEY_PEM, env::DAYTONA_API_KEY];
-const LONGEST: usize = 100;
+const MAX_NAME_BYTES: usize = 100;
 
 /// Returns every name ralph itself asks for, sorted, each once.
-pub fn credentials() -> Vec<&'static str> {
-    let mut names: Vec<&str> = OTHERS.to_vec();
+pub fn known_credentials() -> Vec<&'static str> {
+    let mut names: Vec<&str> = OTHER_CREDENTIALS.to_vec();
     names.extend(PROVIDERS.iter().flat_map(|provider| provider.key_envs));
     names.sort_unstable();
     names.dedup();
     names
 }
 
-impl Name {
+impl SecretName {
     pub fn parse(text: &str) -> Result<Self, BadName> {
         let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_uppercase());
         let rest = text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
-        if first && rest && text.len() <= LONGEST {
+        if first && rest && text.len() <= MAX_NAME_BYTES {
             return Ok(Self(text.to_owned()));
         }
         // A short lower-case word is a slip of the hand; anything else may be the secret.
@@ -63,7 +63,7 @@ impl Name {
     }
 }
 
-impl Deref for Name {
+impl Deref for SecretName {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -71,7 +71,7 @@ impl Deref for Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for SecretName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, want: &Result<(), BadName>) {
-        assert_eq!(Name::parse(text).map(|_| ()), *want, "{text}");
+        assert_eq!(SecretName::parse(text).map(|_| ()), *want, "{text}");
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn every_credential_is_a_variable_with_a_good_name() {
-        let all = credentials();
+        let all = known_credentials();
         for name in &all {
             check(name, &Ok(()));
             assert!(env::ALL.iter().any(|var| var.name == *name), "{name}");
@@ -146,7 +146,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_name_is_a_plain_file_name(text in "\\PC{0,30}|[A-Z0-9_./]{0,12}") {
-            if let Ok(name) = Name::parse(&text) {
+            if let Ok(name) = SecretName::parse(&text) {
                 prop_assert!(!name.contains(['/', '.', '\\', '\0']) && !name.is_empty());
             }
         }

@@ -39,26 +39,26 @@ impl fmt::Debug for Secret {
     }
 }
 
-// Nothing compiles once a `Secret` can be shown or written: a trait of this list gives `is_told` a second meaning for it,
+// Nothing compiles once a `Secret` can be shown or written: a trait of this list gives `exposes_value` a second meaning for it,
 // and the compiler cannot tell which one is meant.
 const _: () = {
-    trait Told<Way> {
-        fn is_told() {}
+    trait ExposesValue<Way> {
+        fn exposes_value() {}
     }
-    struct Shown;
-    struct Written;
-    struct Read;
-    struct AsText;
-    struct Borrowed;
-    struct Turned;
-    impl<T: ?Sized> Told<()> for T {}
-    impl<T: ?Sized + fmt::Display> Told<Shown> for T {}
-    impl<T: ?Sized + serde::Serialize> Told<Written> for T {}
-    impl<T: ?Sized + Deref> Told<Read> for T {}
-    impl<T: ?Sized + AsRef<str>> Told<AsText> for T {}
-    impl<T: ?Sized + Borrow<str>> Told<Borrowed> for T {}
-    impl<T: Into<String>> Told<Turned> for T {}
-    let _ = <Secret as Told<_>>::is_told;
+    struct ViaDisplay;
+    struct ViaSerialize;
+    struct ViaDeref;
+    struct ViaAsRef;
+    struct ViaBorrow;
+    struct ViaInto;
+    impl<T: ?Sized> ExposesValue<()> for T {}
+    impl<T: ?Sized + fmt::Display> ExposesValue<ViaDisplay> for T {}
+    impl<T: ?Sized + serde::Serialize> ExposesValue<ViaSerialize> for T {}
+    impl<T: ?Sized + Deref> ExposesValue<ViaDeref> for T {}
+    impl<T: ?Sized + AsRef<str>> ExposesValue<ViaAsRef> for T {}
+    impl<T: ?Sized + Borrow<str>> ExposesValue<ViaBorrow> for T {}
+    impl<T: Into<String>> ExposesValue<ViaInto> for T {}
+    let _ = <Secret as ExposesValue<_>>::exposes_value;
 };
 
 #[cfg(test)]

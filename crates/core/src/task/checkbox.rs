@@ -14,7 +14,7 @@ pub struct Checkbox {
     pub done: bool,
     /// Why a step is blocked; a list item never is.
     pub blocked: Option<String>,
-    pub form: Form,
+    pub form: CheckboxForm,
     /// A list item: the one character between the brackets. A step: its marker, or the place where one would go.
     pub mark: Span,
     /// The line it stands on.
@@ -34,7 +34,7 @@ pub struct Checkbox {
 /// How a checkbox is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Form {
+pub enum CheckboxForm {
     Item,
     Step,
 }

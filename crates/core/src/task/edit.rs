@@ -4,15 +4,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::checkbox::{Checkbox, Form};
-use super::frame::{self, Opening};
-use super::scan;
+use super::checkbox::{Checkbox, CheckboxForm};
+use super::front_matter_split::{self, TaskSourceKind};
+use super::markdown_scan;
 use crate::span::Span;
 use crate::text;
 
 /// How far a step or checkbox is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mark {
+pub enum CheckboxMark {
     Open,
     Done,
     /// Only a step can say why it is blocked; a list item is left unticked.
@@ -23,45 +23,50 @@ pub enum Mark {
 ///
 /// A text that cannot be split into front matter and body comes back as it is.
 pub fn tick(source: &str, ids: &BTreeSet<String>) -> String {
-    let edits = boxes(source, Opening::Task).into_iter().filter_map(|checkbox| {
-        let want = if ids.contains(&checkbox.id) { Mark::Done } else { Mark::Open };
-        edit(source, &checkbox, &want)
+    let edits = scan_boxes(source, TaskSourceKind::Task).into_iter().filter_map(|checkbox| {
+        let want = if ids.contains(&checkbox.id) { CheckboxMark::Done } else { CheckboxMark::Open };
+        mark_edit(source, &checkbox, &want)
     });
-    apply(source, edits)
+    apply_edits(source, edits)
 }
 
 /// Returns the boxes that a text has ticked, whoever did it.
-pub fn ticked(source: &str) -> BTreeSet<String> {
-    boxes(source, Opening::Task).into_iter().filter(|checkbox| checkbox.done).map(|checkbox| checkbox.id).collect()
+pub fn ticked_boxes(source: &str) -> BTreeSet<String> {
+    scan_boxes(source, TaskSourceKind::Task)
+        .into_iter()
+        .filter(|checkbox| checkbox.done)
+        .map(|checkbox| checkbox.id)
+        .collect()
 }
 
 /// Returns the issue body with the named steps and checkboxes marked, and not one other byte changed.
-pub fn mark(source: &str, marks: &BTreeMap<String, Mark>) -> String {
-    let edits = boxes(source, Opening::Issue)
+pub fn mark_issue(source: &str, marks: &BTreeMap<String, CheckboxMark>) -> String {
+    let edits = scan_boxes(source, TaskSourceKind::Issue)
         .into_iter()
-        .filter_map(|checkbox| marks.get(&checkbox.id).and_then(|want| edit(source, &checkbox, want)));
-    apply(source, edits)
+        .filter_map(|checkbox| marks.get(&checkbox.id).and_then(|want| mark_edit(source, &checkbox, want)));
+    apply_edits(source, edits)
 }
 
-fn boxes(source: &str, opening: Opening) -> Vec<Checkbox> {
-    frame::split(source, opening).map_or_else(|_| Vec::new(), |frame| scan::scan(source, frame.body, opening).boxes)
+fn scan_boxes(source: &str, opening: TaskSourceKind) -> Vec<Checkbox> {
+    front_matter_split::split(source, opening)
+        .map_or_else(|_| Vec::new(), |frame| markdown_scan::scan(source, frame.body, opening).boxes)
 }
 
-fn edit(source: &str, checkbox: &Checkbox, want: &Mark) -> Option<(Span, String)> {
+fn mark_edit(source: &str, checkbox: &Checkbox, want: &CheckboxMark) -> Option<(Span, String)> {
     let reason = match want {
-        Mark::Blocked(reason) => Some(one_line(reason)),
-        Mark::Open | Mark::Done => None,
+        CheckboxMark::Blocked(reason) => Some(one_line(reason)),
+        CheckboxMark::Open | CheckboxMark::Done => None,
     };
-    let done = *want == Mark::Done;
+    let done = *want == CheckboxMark::Done;
     match checkbox.form {
-        Form::Item if done == checkbox.done => None,
-        Form::Item => Some((checkbox.mark, if done { "x" } else { " " }.to_owned())),
-        Form::Step if done == checkbox.done && reason == checkbox.blocked => None,
-        Form::Step => {
+        CheckboxForm::Item if done == checkbox.done => None,
+        CheckboxForm::Item => Some((checkbox.mark, if done { "x" } else { " " }.to_owned())),
+        CheckboxForm::Step if done == checkbox.done && reason == checkbox.blocked => None,
+        CheckboxForm::Step => {
             let marker = match (done, reason) {
                 (true, _) => "[done]".to_owned(),
                 (false, Some(reason)) => format!("[blocked: {reason}]"),
-                (false, None) => return Some((with_gap(source, checkbox.mark), String::new())),
+                (false, None) => return Some((with_leading_blanks(source, checkbox.mark), String::new())),
             };
             let gap = if checkbox.mark.start == checkbox.mark.end { " " } else { "" };
             Some((checkbox.mark, format!("{gap}{marker}")))
@@ -70,19 +75,19 @@ fn edit(source: &str, checkbox: &Checkbox, want: &Mark) -> Option<(Span, String)
 }
 
 /// Extends a marker over the blanks before it, so that taking it away undoes what putting it there did.
-fn with_gap(source: &str, marker: Span) -> Span {
+fn with_leading_blanks(source: &str, marker: Span) -> Span {
     let before = source.get(..marker.start).unwrap_or("");
     Span::new(before.trim_end_matches([' ', '\t']).len(), marker.end)
 }
 
 /// Makes a reason that fits between the brackets of a heading.
 fn one_line(reason: &str) -> String {
-    let plain = text::plain(reason).replace('[', "(").replace(']', ")");
+    let plain = text::strip_control(reason).replace('[', "(").replace(']', ")");
     let words = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     text::head(&words, 200).trim_end().to_owned()
 }
 
-fn apply(source: &str, edits: impl Iterator<Item = (Span, String)>) -> String {
+fn apply_edits(source: &str, edits: impl Iterator<Item = (Span, String)>) -> String {
     let mut out = String::with_capacity(source.len());
     let mut at = 0;
     for (span, with) in edits {
@@ -120,23 +125,23 @@ mod tests {
     }
 
     #[track_caller]
-    fn marks(source: &str, id: &str, want: &Mark, result: &str) {
-        assert_eq!(mark(source, &BTreeMap::from([(id.to_owned(), want.clone())])), result);
+    fn marks(source: &str, id: &str, want: &CheckboxMark, result: &str) {
+        assert_eq!(mark_issue(source, &BTreeMap::from([(id.to_owned(), want.clone())])), result);
     }
 
     #[test]
     fn marking() {
         let open = "### Step 1: a\n### Step 2: b ##\n- [ ] c\n";
-        marks(open, "step-1", &Mark::Done, "### Step 1: a [done]\n### Step 2: b ##\n- [ ] c\n");
-        marks(open, "step-2", &Mark::Done, "### Step 1: a\n### Step 2: b [done] ##\n- [ ] c\n");
-        marks(open, "c1", &Mark::Done, "### Step 1: a\n### Step 2: b ##\n- [x] c\n");
-        marks(open, "c1", &Mark::Blocked("x".into()), open);
-        marks(open, "step-9", &Mark::Done, open);
+        marks(open, "step-1", &CheckboxMark::Done, "### Step 1: a [done]\n### Step 2: b ##\n- [ ] c\n");
+        marks(open, "step-2", &CheckboxMark::Done, "### Step 1: a\n### Step 2: b [done] ##\n- [ ] c\n");
+        marks(open, "c1", &CheckboxMark::Done, "### Step 1: a\n### Step 2: b ##\n- [x] c\n");
+        marks(open, "c1", &CheckboxMark::Blocked("x".into()), open);
+        marks(open, "step-9", &CheckboxMark::Done, open);
         let done = "### Step 1: a [DONE]\n";
-        marks(done, "step-1", &Mark::Done, done);
-        marks(done, "step-1", &Mark::Open, "### Step 1: a\n");
-        marks(done, "step-1", &Mark::Blocked("no\nkey [x]".into()), "### Step 1: a [blocked: no key (x)]\n");
-        marks("### Step 1: a [blocked: x]\r\n", "step-1", &Mark::Done, "### Step 1: a [done]\r\n");
+        marks(done, "step-1", &CheckboxMark::Done, done);
+        marks(done, "step-1", &CheckboxMark::Open, "### Step 1: a\n");
+        marks(done, "step-1", &CheckboxMark::Blocked("no\nkey [x]".into()), "### Step 1: a [blocked: no key (x)]\n");
+        marks("### Step 1: a [blocked: x]\r\n", "step-1", &CheckboxMark::Done, "### Step 1: a [done]\r\n");
     }
 
     fn body() -> impl Strategy<Value = String> {
@@ -174,7 +179,7 @@ mod tests {
         #[test]
         fn one_tick_is_one_byte(body in body(), pick in any::<prop::sample::Index>()) {
             let source = format!("---\ntask_id: t\n---\n{body}");
-            let before = boxes(&source, Opening::Task);
+            let before = scan_boxes(&source, TaskSourceKind::Task);
             // Two boxes of one name are one to `tick`: such texts are stopped by the linter.
             let names: BTreeSet<_> = before.iter().map(|b| &b.id).collect();
             if before.is_empty() || names.len() < before.len() {
@@ -185,7 +190,7 @@ mod tests {
             wanted[index].done = !before[index].done;
             let ids: BTreeSet<_> = wanted.iter().filter(|b| b.done).map(|b| b.id.clone()).collect();
             let after = tick(&source, &ids);
-            prop_assert_eq!(boxes(&after, Opening::Task), wanted);
+            prop_assert_eq!(scan_boxes(&after, TaskSourceKind::Task), wanted);
             let differing = source.bytes().zip(after.bytes()).filter(|(a, b)| a != b).count();
             prop_assert_eq!((after.len(), differing), (source.len(), 1));
             prop_assert_eq!(tick(&after, &ids), after);
@@ -194,24 +199,24 @@ mod tests {
         /// Marking one step changes only what is between its title and the end of its line.
         #[test]
         fn one_mark_is_one_marker(body in body(), reason in "\\PC{0,12}", kind in 0..3) {
-            let want = [Mark::Open, Mark::Done, Mark::Blocked(reason)][usize::try_from(kind).unwrap()].clone();
-            let before = boxes(&body, Opening::Issue);
+            let want = [CheckboxMark::Open, CheckboxMark::Done, CheckboxMark::Blocked(reason)][usize::try_from(kind).unwrap()].clone();
+            let before = scan_boxes(&body, TaskSourceKind::Issue);
             let marks = BTreeMap::from([("step-1".to_owned(), want.clone())]);
-            let after = mark(&body, &marks);
-            let read = boxes(&after, Opening::Issue);
+            let after = mark_issue(&body, &marks);
+            let read = scan_boxes(&after, TaskSourceKind::Issue);
             let state = |b: &Checkbox| (b.id.clone(), b.text.clone(), b.milestone.clone(), b.proofs.clone());
             prop_assert_eq!(before.iter().map(state).collect::<Vec<_>>(), read.iter().map(state).collect::<Vec<_>>());
             for (old, new) in before.iter().zip(&read) {
                 if old.id == "step-1" {
-                    prop_assert_eq!(new.done, want == Mark::Done);
-                    prop_assert_eq!(new.blocked.is_some(), matches!(want, Mark::Blocked(_)));
+                    prop_assert_eq!(new.done, want == CheckboxMark::Done);
+                    prop_assert_eq!(new.blocked.is_some(), matches!(want, CheckboxMark::Blocked(_)));
                 } else {
                     prop_assert_eq!((old.done, &old.blocked), (new.done, &new.blocked));
                 }
             }
             let lines = |text: &str| text.split('\n').filter(|l| !l.contains("Step 1")).map(str::to_owned).collect::<Vec<_>>();
             prop_assert_eq!(lines(&body), lines(&after));
-            prop_assert_eq!(mark(&after, &marks), after);
+            prop_assert_eq!(mark_issue(&after, &marks), after);
         }
     }
 }

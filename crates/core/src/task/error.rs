@@ -6,14 +6,14 @@ use crate::span::Span;
 
 /// Every problem found in one task text, in the order of the text. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
-    pub problems: Vec<Problem>,
+pub struct TaskError {
+    pub problems: Vec<TaskProblem>,
 }
 
 /// One thing that is wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    pub kind: ProblemKind,
+pub struct TaskProblem {
+    pub kind: TaskProblemKind,
     pub span: Span,
     /// 1-based, in characters, as editors count.
     pub line: usize,
@@ -25,7 +25,7 @@ pub struct Problem {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProblemKind {
+pub enum TaskProblemKind {
     TooLarge,
     TooDeep,
     NoFrontMatter,
@@ -36,8 +36,8 @@ pub enum ProblemKind {
     NoTaskId,
 }
 
-impl Problem {
-    pub(crate) fn new(kind: ProblemKind, source: &str, span: Span, message: impl Into<String>) -> Self {
+impl TaskProblem {
+    pub(crate) fn new(kind: TaskProblemKind, source: &str, span: Span, message: impl Into<String>) -> Self {
         let (line, column) = span.line_column(source);
         Self { kind, span, line, column, key: None, message: message.into(), hint: None }
     }
@@ -53,13 +53,13 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for TaskProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}: {}", self.line, self.column, self.message)
     }
 }
 
-impl Error {
+impl TaskError {
     pub fn span(&self) -> Option<Span> {
         self.problems.first().map(|problem| problem.span)
     }
@@ -69,7 +69,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.problems.as_slice() {
             [] => f.write_str("the task is not readable"),
@@ -79,4 +79,4 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for TaskError {}

@@ -5,21 +5,24 @@
 mod checkbox;
 mod edit;
 mod error;
-mod frame;
-mod front;
-mod key;
+mod front_matter;
+mod front_matter_keys;
+mod front_matter_reader;
+mod front_matter_split;
+mod issue_step;
+mod markdown_scan;
 mod parse;
-mod read;
-mod scan;
-mod step;
 mod yaml;
 
-pub use checkbox::{Checkbox, Form};
-pub use edit::{Mark, mark, tick, ticked};
-pub use error::{Error, Problem, ProblemKind};
-pub use frame::{MAX_BYTES, MAX_FRONT_BYTES, MAX_NESTING};
-pub use front::{Apply, Diagnose, EngineKind, FORMAT, Front, Mode, Network, PullRequest, Resources, TestEvery};
-pub use key::{ISSUE_KEYS, KEYS, Key};
+pub use checkbox::{Checkbox, CheckboxForm};
+pub use edit::{CheckboxMark, mark_issue, tick, ticked_boxes};
+pub use error::{TaskError, TaskProblem, TaskProblemKind};
+pub use front_matter::{
+    ApplyMode, DiagnoseSettings, EngineKind, FORMAT, FrontMatter, PullRequestSettings, TaskMode, TaskNetwork,
+    TaskResources, TaskTestFrequency,
+};
+pub use front_matter_keys::{FrontMatterKey, ISSUE_KEYS, TASK_KEYS};
+pub use front_matter_split::{MAX_BYTES, MAX_FRONT_BYTES, MAX_NESTING};
 pub use parse::{IssueSpec, Task, parse, parse_issue};
 
-pub(crate) use parse::{Examined, examine, examine_issue};
+pub(crate) use parse::{PartialTask, parse_issue_partial, parse_partial};

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::checkbox::Checkbox;
-use super::error::{Error, Problem, ProblemKind};
-use super::frame::{self, Opening};
-use super::front::Front;
-use super::read::{self, Read};
-use super::{scan, yaml};
+use super::error::{TaskError, TaskProblem, TaskProblemKind};
+use super::front_matter::FrontMatter;
+use super::front_matter_reader::{self, IssueFrontMatter};
+use super::front_matter_split::{self, TaskSourceKind};
+use super::{markdown_scan, yaml};
 use crate::span::Span;
 use crate::text;
 
 /// A task as a person wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    pub front: Front,
+    pub front: FrontMatter,
     /// The first heading of level 1, else the first heading, else the task's ID.
     pub title: String,
     pub boxes: Vec<Checkbox>,
@@ -37,7 +37,7 @@ impl Task {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IssueSpec {
     /// `task_id` may be empty; `base` is its `base_branch`.
-    pub front: Front,
+    pub front: FrontMatter,
     pub branch: Option<String>,
     /// Issue numbers, sorted, each once.
     pub depends: Vec<u64>,
@@ -49,51 +49,51 @@ pub struct IssueSpec {
 }
 
 /// Parses a task file.
-pub fn parse(source: &str) -> Result<Task, Error> {
-    let examined = examine(source);
+pub fn parse(source: &str) -> Result<Task, TaskError> {
+    let examined = parse_partial(source);
     match examined.task {
         Some(task) if examined.problems.is_empty() => Ok(task),
-        _ => Err(Error { problems: examined.problems }),
+        _ => Err(TaskError { problems: examined.problems }),
     }
 }
 
 /// Parses the body of an issue.
-pub fn parse_issue(source: &str) -> Result<IssueSpec, Error> {
-    let (issue, examined) = examine_issue(source);
+pub fn parse_issue(source: &str) -> Result<IssueSpec, TaskError> {
+    let (issue, examined) = parse_issue_partial(source);
     match issue {
         Some(issue) if examined.problems.is_empty() => Ok(issue),
-        _ => Err(Error { problems: examined.problems }),
+        _ => Err(TaskError { problems: examined.problems }),
     }
 }
 
 /// What could be read of a text, beside what was wrong with it: the linter reports both at once.
 #[derive(Debug)]
-pub(crate) struct Examined {
+pub(crate) struct PartialTask {
     pub task: Option<Task>,
-    pub problems: Vec<Problem>,
+    pub problems: Vec<TaskProblem>,
     /// Where each key's value stands; `pr.title_template` and the like for nested ones.
     pub spans: BTreeMap<String, Span>,
     /// The front matter, for findings about what is not in it.
     pub front: Option<Span>,
 }
 
-pub(crate) fn examine(source: &str) -> Examined {
-    let (_, mut examined) = look(source, Opening::Task);
+pub(crate) fn parse_partial(source: &str) -> PartialTask {
+    let (_, mut examined) = parse_source(source, TaskSourceKind::Task);
     if let Some(task) = &examined.task
         && task.front.task_id.is_empty()
         && !examined.problems.iter().any(|problem| problem.key.as_deref() == Some("task_id"))
     {
         let start = examined.front.map_or(0, |front| front.start);
         examined.problems.push(
-            Problem::new(ProblemKind::NoTaskId, source, Span::new(start, start), "`task_id` is missing")
+            TaskProblem::new(TaskProblemKind::NoTaskId, source, Span::new(start, start), "`task_id` is missing")
                 .with_hint("add `task_id: a-short-name`"),
         );
     }
     examined
 }
 
-pub(crate) fn examine_issue(source: &str) -> (Option<IssueSpec>, Examined) {
-    let (read, examined) = look(source, Opening::Issue);
+pub(crate) fn parse_issue_partial(source: &str) -> (Option<IssueSpec>, PartialTask) {
+    let (read, examined) = parse_source(source, TaskSourceKind::Issue);
     let issue = examined.task.as_ref().zip(read).map(|(task, read)| IssueSpec {
         front: task.front.clone(),
         branch: read.branch,
@@ -105,9 +105,9 @@ pub(crate) fn examine_issue(source: &str) -> (Option<IssueSpec>, Examined) {
     (issue, examined)
 }
 
-fn look(source: &str, opening: Opening) -> (Option<Read>, Examined) {
-    let mut examined = Examined { task: None, problems: Vec::new(), spans: BTreeMap::new(), front: None };
-    let frame = match frame::split(source, opening) {
+fn parse_source(source: &str, opening: TaskSourceKind) -> (Option<IssueFrontMatter>, PartialTask) {
+    let mut examined = PartialTask { task: None, problems: Vec::new(), spans: BTreeMap::new(), front: None };
+    let frame = match front_matter_split::split(source, opening) {
         Ok(frame) => frame,
         Err(problem) => {
             examined.problems.push(problem);
@@ -122,8 +122,8 @@ fn look(source: &str, opening: Opening) -> (Option<Read>, Examined) {
             return (None, examined);
         }
     };
-    let mut read = read::read(source, &entries, opening);
-    let scanned = scan::scan(source, frame.body, opening);
+    let mut read = front_matter_reader::read(source, &entries, opening);
+    let scanned = markdown_scan::scan(source, frame.body, opening);
     examined.problems = std::mem::take(&mut read.problems);
     examined.problems.sort_by_key(|problem| problem.span);
     examined.spans.clone_from(&read.spans);
@@ -141,10 +141,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::gutter::Rung;
-    use crate::money::Micros;
+    use crate::gutter::LadderRung;
+    use crate::money::MicroUsd;
     use crate::task::{
-        Apply, Diagnose, EngineKind, ISSUE_KEYS, KEYS, Mode, Network, PullRequest, Resources, TestEvery,
+        ApplyMode, DiagnoseSettings, EngineKind, ISSUE_KEYS, PullRequestSettings, TASK_KEYS, TaskMode, TaskNetwork,
+        TaskResources, TaskTestFrequency,
     };
 
     const FULL: &str = r#"---
@@ -196,7 +197,7 @@ pr:
     #[test]
     fn every_key_is_read() {
         let some = |text: &str| Some(text.to_owned());
-        let want = Front {
+        let want = FrontMatter {
             task_id: "t-1".into(),
             repo_url: some("https://example.com/r.git"),
             base_branch: some("1.10"),
@@ -206,29 +207,29 @@ pr:
             agent: some("codex"),
             sandbox_provider: some("docker"),
             sandbox_image: some("img"),
-            sandbox_resources: Resources { vcpu: Some(2), memory_gib: Some(4), disk_gib: Some(20) },
-            sandbox_network: Network { policy: some("deny"), allow: Some(vec![]) },
+            sandbox_resources: TaskResources { vcpu: Some(2), memory_gib: Some(4), disk_gib: Some(20) },
+            sandbox_network: TaskNetwork { policy: some("deny"), allow: Some(vec![]) },
             model_profile_default: some("a"),
             model_profile_fallback: some("b"),
             model_profile_doctor: some("c"),
             max_iterations: Some(5),
             max_wall_time_minutes: Some(6),
-            max_cost_usd_estimate: Some(Micros(1_500_000)),
+            max_cost_usd_estimate: Some(MicroUsd(1_500_000)),
             max_tokens_total: Some(7_000_000_000),
             max_consecutive_gutter: Some(2),
-            ladder: Some(vec![Rung::Rotate, Rung::Rotate, Rung::GiveUp]),
+            ladder: Some(vec![LadderRung::Rotate, LadderRung::Rotate, LadderRung::GiveUp]),
             test_command: some("true"),
             verify_commands: vec!["x".into(), "y z".into()],
-            test_every: TestEvery::Claim,
+            test_every: TaskTestFrequency::Claim,
             proof_timeout_s: 9,
             min_checkboxes: 0,
             min_changed_lines: 3,
             protected_paths: vec!["tests/**".into()],
             commit_state: true,
-            mode: Mode::Debug,
+            mode: TaskMode::Debug,
             debug_commands: vec!["d".into()],
-            diagnose: Diagnose { apply: Apply::Auto, every: 4 },
-            pr: PullRequest {
+            diagnose: DiagnoseSettings { apply: ApplyMode::Auto, every: 4 },
+            pr: PullRequestSettings {
                 draft: false,
                 labels: vec!["l".into()],
                 title_template: some("{title}"),
@@ -241,7 +242,7 @@ pr:
         assert_eq!(task.front, want);
         assert_eq!(task.branch(), "ralph/t-1/foo");
         let written: Vec<_> = FULL.lines().filter_map(|line| line.split_once(':')).map(|(key, _)| key).collect();
-        for key in KEYS {
+        for key in TASK_KEYS {
             assert!(written.contains(&key.name), "the test does not cover `{}`", key.name);
         }
     }
@@ -249,11 +250,11 @@ pr:
     #[test]
     fn defaults() {
         let task = parse("---\ntask_id: t\ntest_command:\n---\n").unwrap();
-        assert_eq!(task.front, Front { task_id: "t".into(), ..Front::default() });
+        assert_eq!(task.front, FrontMatter { task_id: "t".into(), ..FrontMatter::default() });
         let front = &task.front;
         assert_eq!(
             (front.max_iterations(), front.max_wall_time_minutes(), front.max_cost_usd_estimate()),
-            (30, 120, Micros(10_000_000))
+            (30, 120, MicroUsd(10_000_000))
         );
         assert_eq!((front.max_tokens_total(), front.max_consecutive_gutter(), front.agent()), (None, 3, "claude"));
         assert_eq!((task.title.as_str(), task.branch().as_str()), ("t", "ralph/t/t"));
@@ -357,7 +358,7 @@ pr:
     #[test]
     fn broken_yaml_has_a_line() {
         let error = parse("---\ntask_id: t\nfoo: [\n---\n").unwrap_err();
-        assert_eq!((error.problems.len(), error.problems[0].kind), (1, ProblemKind::Syntax));
+        assert_eq!((error.problems.len(), error.problems[0].kind), (1, TaskProblemKind::Syntax));
         assert!((3..=4).contains(&error.problems[0].line), "{error}");
         let error = parse("---\ntask_id: t\nzzz: 1\nyyy: 1\n---\n").unwrap_err();
         assert_eq!(error.to_string(), "line 3, column 1: unknown key `zzz` (and 1 more)");

@@ -5,38 +5,38 @@
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{DefaultMessageFormatter, Location, MessageFormatter, Spanned};
 
-use super::error::{Problem, ProblemKind};
+use super::error::{TaskProblem, TaskProblemKind};
 use crate::span::Span;
 use crate::text;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Node {
-    pub value: Value,
+pub(super) struct YamlNode {
+    pub value: YamlValue,
     pub span: Span,
     /// The scalar as written: `1.10` is a branch name before it is a number.
     pub raw: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
+pub(super) enum YamlValue {
     Null,
     Bool(bool),
     Int(i128),
     Float(f64),
     Text(String),
-    List(Vec<Node>),
-    Map(Vec<Entry>),
+    List(Vec<YamlNode>),
+    Map(Vec<YamlEntry>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct YamlEntry {
     pub key: String,
     pub key_span: Span,
-    pub node: Node,
+    pub node: YamlNode,
 }
 
 /// Parses the YAML inside `front`; an empty front matter is an empty map.
-pub(super) fn parse(source: &str, front: Span) -> Result<Vec<Entry>, Problem> {
+pub(super) fn parse(source: &str, front: Span) -> Result<Vec<YamlEntry>, TaskProblem> {
     let yaml = front.of(source);
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -50,28 +50,37 @@ pub(super) fn parse(source: &str, front: Span) -> Result<Vec<Entry>, Problem> {
         },
         with_snippet: false,
     };
-    let root: Option<Spanned<Raw>> =
-        serde_saphyr::from_str_with_options(yaml, options).map_err(|error| problem(source, front, &error))?;
+    let root: Option<Spanned<RawYaml>> =
+        serde_saphyr::from_str_with_options(yaml, options).map_err(|error| yaml_problem(source, front, &error))?;
     let Some(root) = root else { return Ok(Vec::new()) };
     let node = node(source, front, root);
     match node.value {
-        Value::Null => Ok(Vec::new()),
-        Value::Map(entries) => Ok(entries),
-        _ => {
-            Err(Problem::new(ProblemKind::Syntax, source, node.span, "the front matter is not a list of `key: value`"))
-        }
+        YamlValue::Null => Ok(Vec::new()),
+        YamlValue::Map(entries) => Ok(entries),
+        _ => Err(TaskProblem::new(
+            TaskProblemKind::Syntax,
+            source,
+            node.span,
+            "the front matter is not a list of `key: value`",
+        )),
     }
 }
 
-fn problem(source: &str, front: Span, error: &serde_saphyr::Error) -> Problem {
+fn yaml_problem(source: &str, front: Span, error: &serde_saphyr::Error) -> TaskProblem {
     let error = error.without_snippet();
-    let span = error.location().map_or(Span::new(front.start, front.start), |location| place(source, front, location));
-    let words = text::plain(&DefaultMessageFormatter.format_message(error)).replace('\n', " ");
-    Problem::new(ProblemKind::Syntax, source, span, format!("front matter is not YAML: {}", text::head(&words, 200)))
+    let span =
+        error.location().map_or(Span::new(front.start, front.start), |location| location_span(source, front, location));
+    let words = text::strip_control(&DefaultMessageFormatter.format_message(error)).replace('\n', " ");
+    TaskProblem::new(
+        TaskProblemKind::Syntax,
+        source,
+        span,
+        format!("front matter is not YAML: {}", text::head(&words, 200)),
+    )
 }
 
 /// Turns a location inside the front matter into a span of the whole source.
-fn place(source: &str, front: Span, location: Location) -> Span {
+fn location_span(source: &str, front: Span, location: Location) -> Span {
     let clamp = |at: usize| {
         let mut at = at.min(front.end);
         while !source.is_char_boundary(at) {
@@ -93,96 +102,96 @@ fn place(source: &str, front: Span, location: Location) -> Span {
     Span::new(at, at)
 }
 
-fn node(source: &str, front: Span, spanned: Spanned<Raw>) -> Node {
-    let span = place(source, front, spanned.referenced);
-    let raw = place(source, front, spanned.defined).of(source).trim();
+fn node(source: &str, front: Span, spanned: Spanned<RawYaml>) -> YamlNode {
+    let span = location_span(source, front, spanned.referenced);
+    let raw = location_span(source, front, spanned.defined).of(source).trim();
     let value = match spanned.value {
-        Raw::Null => Value::Null,
-        Raw::Bool(flag) => Value::Bool(flag),
-        Raw::Int(number) => Value::Int(number),
-        Raw::Float(number) => Value::Float(number),
-        Raw::Text(text) => Value::Text(text),
-        Raw::List(items) => Value::List(items.into_iter().map(|item| node(source, front, item)).collect()),
-        Raw::Map(entries) => Value::Map(
+        RawYaml::Null => YamlValue::Null,
+        RawYaml::Bool(flag) => YamlValue::Bool(flag),
+        RawYaml::Int(number) => YamlValue::Int(number),
+        RawYaml::Float(number) => YamlValue::Float(number),
+        RawYaml::Text(text) => YamlValue::Text(text),
+        RawYaml::List(items) => YamlValue::List(items.into_iter().map(|item| node(source, front, item)).collect()),
+        RawYaml::Map(entries) => YamlValue::Map(
             entries
                 .into_iter()
-                .map(|(key, value)| Entry {
-                    key_span: place(source, front, key.referenced),
+                .map(|(key, value)| YamlEntry {
+                    key_span: location_span(source, front, key.referenced),
                     key: key.value,
                     node: node(source, front, value),
                 })
                 .collect(),
         ),
     };
-    let raw = if matches!(value, Value::Bool(_) | Value::Int(_) | Value::Float(_)) { raw } else { "" };
-    Node { span, raw: raw.to_owned(), value }
+    let raw = if matches!(value, YamlValue::Bool(_) | YamlValue::Int(_) | YamlValue::Float(_)) { raw } else { "" };
+    YamlNode { span, raw: raw.to_owned(), value }
 }
 
 #[derive(Debug)]
-enum Raw {
+enum RawYaml {
     Null,
     Bool(bool),
     Int(i128),
     Float(f64),
     Text(String),
-    List(Vec<Spanned<Raw>>),
-    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
+    List(Vec<Spanned<RawYaml>>),
+    Map(Vec<(Spanned<String>, Spanned<RawYaml>)>),
 }
 
-impl<'de> Deserialize<'de> for Raw {
+impl<'de> Deserialize<'de> for RawYaml {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Raw;
+        struct YamlVisitor;
+        impl<'de> Visitor<'de> for YamlVisitor {
+            type Value = RawYaml;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a YAML value")
             }
-            fn visit_unit<E>(self) -> Result<Raw, E> {
-                Ok(Raw::Null)
+            fn visit_unit<E>(self) -> Result<RawYaml, E> {
+                Ok(RawYaml::Null)
             }
-            fn visit_none<E>(self) -> Result<Raw, E> {
-                Ok(Raw::Null)
+            fn visit_none<E>(self) -> Result<RawYaml, E> {
+                Ok(RawYaml::Null)
             }
-            fn visit_bool<E>(self, flag: bool) -> Result<Raw, E> {
-                Ok(Raw::Bool(flag))
+            fn visit_bool<E>(self, flag: bool) -> Result<RawYaml, E> {
+                Ok(RawYaml::Bool(flag))
             }
-            fn visit_i64<E>(self, number: i64) -> Result<Raw, E> {
-                Ok(Raw::Int(number.into()))
+            fn visit_i64<E>(self, number: i64) -> Result<RawYaml, E> {
+                Ok(RawYaml::Int(number.into()))
             }
-            fn visit_u64<E>(self, number: u64) -> Result<Raw, E> {
-                Ok(Raw::Int(number.into()))
+            fn visit_u64<E>(self, number: u64) -> Result<RawYaml, E> {
+                Ok(RawYaml::Int(number.into()))
             }
-            fn visit_i128<E>(self, number: i128) -> Result<Raw, E> {
-                Ok(Raw::Int(number))
+            fn visit_i128<E>(self, number: i128) -> Result<RawYaml, E> {
+                Ok(RawYaml::Int(number))
             }
-            fn visit_u128<E>(self, number: u128) -> Result<Raw, E> {
-                Ok(Raw::Int(i128::try_from(number).unwrap_or(i128::MAX)))
+            fn visit_u128<E>(self, number: u128) -> Result<RawYaml, E> {
+                Ok(RawYaml::Int(i128::try_from(number).unwrap_or(i128::MAX)))
             }
-            fn visit_f64<E>(self, number: f64) -> Result<Raw, E> {
-                Ok(Raw::Float(number))
+            fn visit_f64<E>(self, number: f64) -> Result<RawYaml, E> {
+                Ok(RawYaml::Float(number))
             }
-            fn visit_str<E>(self, text: &str) -> Result<Raw, E> {
-                Ok(Raw::Text(text.to_owned()))
+            fn visit_str<E>(self, text: &str) -> Result<RawYaml, E> {
+                Ok(RawYaml::Text(text.to_owned()))
             }
-            fn visit_string<E>(self, text: String) -> Result<Raw, E> {
-                Ok(Raw::Text(text))
+            fn visit_string<E>(self, text: String) -> Result<RawYaml, E> {
+                Ok(RawYaml::Text(text))
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Raw, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<RawYaml, A::Error> {
                 let mut items = Vec::new();
                 while let Some(item) = access.next_element()? {
                     items.push(item);
                 }
-                Ok(Raw::List(items))
+                Ok(RawYaml::List(items))
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Raw, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<RawYaml, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(entry) = access.next_entry()? {
                     entries.push(entry);
                 }
-                Ok(Raw::Map(entries))
+                Ok(RawYaml::Map(entries))
             }
         }
-        deserializer.deserialize_any(Any)
+        deserializer.deserialize_any(YamlVisitor)
     }
 }
 
@@ -198,14 +207,14 @@ mod tests {
         let spans: Vec<_> = entries.iter().map(|entry| (entry.key_span.of(source), entry.node.raw.as_str())).collect();
         assert_eq!(spans, [("ü", "1.10"), ("list", "")]);
         assert_eq!(entries[0].node.span.of(source), "1.10");
-        let Value::List(items) = &entries[1].node.value else { panic!("not a list") };
+        let YamlValue::List(items) = &entries[1].node.value else { panic!("not a list") };
         assert_eq!(items[1].span.of(source), "'ß b'");
     }
 
     #[track_caller]
     fn fails(yaml: &str, line: usize) {
         let problem = parse(yaml, Span::new(0, yaml.len())).unwrap_err();
-        assert_eq!((problem.kind, problem.line), (ProblemKind::Syntax, line), "{yaml:?}: {}", problem.message);
+        assert_eq!((problem.kind, problem.line), (TaskProblemKind::Syntax, line), "{yaml:?}: {}", problem.message);
     }
 
     #[test]
@@ -221,7 +230,7 @@ mod tests {
         for (name, of) in ["b", "c", "d", "e", "f", "g", "h"].into_iter().zip(["a", "b", "c", "d", "e", "f", "g"]) {
             bomb += &[name, ": &", name, " [", &vec![format!("*{of}"); 9].join(","), "]\n"].concat();
         }
-        assert_eq!(parse(&bomb, Span::new(0, bomb.len())).map_err(|p| p.kind), Err(ProblemKind::Syntax));
+        assert_eq!(parse(&bomb, Span::new(0, bomb.len())).map_err(|p| p.kind), Err(TaskProblemKind::Syntax));
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod corpus;
 mod decide;
-mod fold;
+mod gutter_corpus;
+mod gutter_ladder;
 mod prompt;
 mod pure;
-mod story;
-mod stuck;
+mod run_builder;
+mod run_state_fold;

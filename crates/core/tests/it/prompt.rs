@@ -6,13 +6,14 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use ralph_core::action;
-use ralph_core::money::Micros;
+use ralph_core::money::MicroUsd;
 use ralph_core::prompt::{
-    Ask, Checkbox, Ends, Inputs, LastAction, LastActions, Left, Part, Prompt, WHOLE_BYTES, build, templates,
+    IterationPrompt, LastAction, LastActions, MAX_PROMPT_BYTES, OutputEnds, PromptCheckbox, PromptInputs, PromptPart,
+    PromptRequest, RemainingBudget, build, templates,
 };
 
 const NONCE: &str = "k3v9q2w8";
-const AGENT: Ask<'static> = Ask::Agent { notes_file: ".ralph/notes.md" };
+const AGENT: PromptRequest<'static> = PromptRequest::Agent { notes_file: ".ralph/notes.md" };
 
 const TASK: &str = "\
 ---
@@ -31,8 +32,8 @@ test_command: \"make test\"
 ";
 
 /// An iteration in the middle of a run that had its troubles.
-fn middle(ask: Ask<'_>) -> Inputs<'_> {
-    Inputs {
+fn mid_run_inputs(ask: PromptRequest<'_>) -> PromptInputs<'_> {
+    PromptInputs {
         nonce: NONCE,
         run: "01k3x5",
         iteration: 4,
@@ -47,14 +48,19 @@ fn middle(ask: Ask<'_>) -> Inputs<'_> {
         test_output: "1 failed, 2 passed in 0.1s\n",
         tested_in: Some(3),
         test_command: "make test",
-        boxes: &[Checkbox { id: "M1.1", verified: true }, Checkbox { id: "M1.2", verified: false }],
+        boxes: &[PromptCheckbox { id: "M1.1", verified: true }, PromptCheckbox { id: "M1.2", verified: false }],
         protected_paths: &[],
-        left: Left { iterations: Some(26), minutes: Some(100), cost: Some(Micros(8_160_000)), tokens: None },
+        left: RemainingBudget {
+            iterations: Some(26),
+            minutes: Some(100),
+            cost: Some(MicroUsd(8_160_000)),
+            tokens: None,
+        },
         scores: &[0.0, 0.3, 0.5, 0.8],
         rotated_because: Some("the same failure 3 times"),
         last_actions: match ask {
-            Ask::Actions { .. } => Some(LastActions { iteration: 3, actions: &DONE }),
-            Ask::Agent { .. } => None,
+            PromptRequest::Actions { .. } => Some(LastActions { iteration: 3, actions: &DONE }),
+            PromptRequest::Agent { .. } => None,
         },
         refused: "- evil.test (2 times): no rule names it, and the network policy is `allowlist`\n",
         ask,
@@ -68,7 +74,7 @@ const DONE: [LastAction<'_>; 3] = [
         brief: "cat src/words.c",
         ended: "exit 0",
         why: "",
-        output: Some(Ends { start: "const char *hello = \"hello\";\n", end: "", unread: 0 }),
+        output: Some(OutputEnds { start: "const char *hello = \"hello\";\n", end: "", unread: 0 }),
     },
     LastAction { index: 1, brief: "patch src/words.c", ended: "done", why: "src/words.c: 61 bytes", output: None },
     LastAction {
@@ -76,13 +82,13 @@ const DONE: [LastAction<'_>; 3] = [
         brief: "make test",
         ended: "exit 2",
         why: "",
-        output: Some(Ends { start: "cc -c src/words.c\n", end: "make: no rule\n", unread: 70_000 }),
+        output: Some(OutputEnds { start: "cc -c src/words.c\n", end: "make: no rule\n", unread: 70_000 }),
     },
 ];
 
 /// The first iteration of a run: nothing has happened.
-fn first<'a>(ask: Ask<'a>, guardrails: &'a str) -> Inputs<'a> {
-    Inputs {
+fn first_iteration_inputs<'a>(ask: PromptRequest<'a>, guardrails: &'a str) -> PromptInputs<'a> {
+    PromptInputs {
         iteration: 1,
         guardrails,
         progress: templates::PROGRESS,
@@ -92,19 +98,19 @@ fn first<'a>(ask: Ask<'a>, guardrails: &'a str) -> Inputs<'a> {
         diffstat: "",
         test_output: "",
         tested_in: None,
-        boxes: &[Checkbox { id: "M1.1", verified: false }, Checkbox { id: "M1.2", verified: false }],
-        left: Left { iterations: Some(30), minutes: None, cost: None, tokens: Some(2_000_000) },
+        boxes: &[PromptCheckbox { id: "M1.1", verified: false }, PromptCheckbox { id: "M1.2", verified: false }],
+        left: RemainingBudget { iterations: Some(30), minutes: None, cost: None, tokens: Some(2_000_000) },
         scores: &[],
         rotated_because: None,
         last_actions: None,
         refused: "",
-        ..middle(ask)
+        ..mid_run_inputs(ask)
     }
 }
 
 /// Compares a prompt with the page of its name, or writes that.
 #[track_caller]
-fn check(name: &str, inputs: &Inputs<'_>) {
+fn check(name: &str, inputs: &PromptInputs<'_>) {
     let prompt = build(inputs);
     assert_eq!(build(inputs), prompt, "the same inputs, the same bytes");
     let page = format!("{}\n======== the message ========\n\n{}", prompt.system, prompt.user);
@@ -119,33 +125,36 @@ fn check(name: &str, inputs: &Inputs<'_>) {
 #[test]
 fn whole_prompts() {
     let schema = action::schema().to_string();
-    let actions = Ask::Actions { schema: &schema, examples: action::examples() };
+    let actions = PromptRequest::Actions { schema: &schema, examples: action::example() };
     let guardrails = templates::guardrails();
-    check("actions-first", &first(actions, &guardrails));
-    check("actions-middle", &middle(actions));
-    check("agent-first", &first(AGENT, &guardrails));
-    check("agent-middle", &middle(AGENT));
-    check("agent-all-proved", &Inputs { boxes: &[Checkbox { id: "M1.1", verified: true }], ..middle(AGENT) });
+    check("actions-first", &first_iteration_inputs(actions, &guardrails));
+    check("actions-middle", &mid_run_inputs(actions));
+    check("agent-first", &first_iteration_inputs(AGENT, &guardrails));
+    check("agent-middle", &mid_run_inputs(AGENT));
+    check(
+        "agent-all-proved",
+        &PromptInputs { boxes: &[PromptCheckbox { id: "M1.1", verified: true }], ..mid_run_inputs(AGENT) },
+    );
 }
 
 /// The parts that stand in fences, by the names there.
-const FENCED: [(&str, Part); 11] = [
-    ("task", Part::Task),
-    ("guardrails", Part::Guardrails),
-    ("progress", Part::Progress),
-    ("notes", Part::Notes),
-    ("errors-log", Part::Errors),
-    ("git-status", Part::GitStatus),
-    ("diffstat", Part::Diffstat),
-    ("test-output", Part::TestOutput),
-    ("rotated-because", Part::RotatedBecause),
-    ("last-actions", Part::LastActions),
-    ("refused", Part::Refused),
+const FENCED: [(&str, PromptPart); 11] = [
+    ("task", PromptPart::Task),
+    ("guardrails", PromptPart::Guardrails),
+    ("progress", PromptPart::Progress),
+    ("notes", PromptPart::Notes),
+    ("errors-log", PromptPart::Errors),
+    ("git-status", PromptPart::GitStatus),
+    ("diffstat", PromptPart::Diffstat),
+    ("test-output", PromptPart::TestOutput),
+    ("rotated-because", PromptPart::RotatedBecause),
+    ("last-actions", PromptPart::LastActions),
+    ("refused", PromptPart::Refused),
 ];
 
 /// Says what is wrong with the fences of a message: each is closed by its own end, holds no more than it may, and the mark
 /// stands nowhere else.
-fn flaw(user: &str) -> Option<String> {
+fn fence_flaw(user: &str) -> Option<String> {
     let mut open: Option<(&str, usize)> = None;
     for line in user.lines() {
         if line.contains("[ralph:") || line.contains(NONCE) {
@@ -168,14 +177,14 @@ fn flaw(user: &str) -> Option<String> {
     open.map(|(name, _)| format!("{name} is not closed"))
 }
 
-fn with_everywhere<'a>(
+fn inputs_with_everywhere<'a>(
     text: &'a str,
     names: &'a [String],
-    boxes: &'a [Checkbox<'a>],
+    boxes: &'a [PromptCheckbox<'a>],
     actions: &'a [LastAction<'a>],
-    ask: Ask<'a>,
-) -> Inputs<'a> {
-    Inputs {
+    ask: PromptRequest<'a>,
+) -> PromptInputs<'a> {
+    PromptInputs {
         run: text,
         task: text,
         guardrails: text,
@@ -192,24 +201,24 @@ fn with_everywhere<'a>(
         last_actions: Some(LastActions { iteration: 3, actions }),
         task_file: text,
         refused: text,
-        ..middle(ask)
+        ..mid_run_inputs(ask)
     }
 }
 
 #[track_caller]
-fn holds(prompt: &Prompt, own: usize) {
-    assert_eq!(flaw(&prompt.user), None, "{}", prompt.user);
+fn assert_bounded(prompt: &IterationPrompt, own: usize) {
+    assert_eq!(fence_flaw(&prompt.user), None, "{}", prompt.user);
     let whole = prompt.system.len() + prompt.user.len();
-    assert!(whole <= WHOLE_BYTES + own, "{whole} bytes");
+    assert!(whole <= MAX_PROMPT_BYTES + own, "{whole} bytes");
 }
 
 #[test]
 fn a_broken_fence_is_seen() {
     let fine = format!("[ralph:begin task {NONCE}]\nx\n[ralph:end task {NONCE}]\n");
-    assert_eq!(flaw(&fine), None);
-    assert!(flaw(&fine.replace("end task", "end notes")).is_some());
-    assert!(flaw(&format!("{fine}{NONCE}")).is_some());
-    assert!(flaw(&fine.replace("\nx\n", &format!("\n{}\n", "x".repeat(90 << 10)))).is_some());
+    assert_eq!(fence_flaw(&fine), None);
+    assert!(fence_flaw(&fine.replace("end task", "end notes")).is_some());
+    assert!(fence_flaw(&format!("{fine}{NONCE}")).is_some());
+    assert!(fence_flaw(&fine.replace("\nx\n", &format!("\n{}\n", "x".repeat(90 << 10)))).is_some());
 }
 
 proptest! {
@@ -223,13 +232,13 @@ proptest! {
     ) {
         let text = text.repeat(times);
         let names = vec![text.clone(), text.clone()];
-        let boxes = [Checkbox { id: &text, verified: true }, Checkbox { id: &text, verified: false }];
+        let boxes = [PromptCheckbox { id: &text, verified: true }, PromptCheckbox { id: &text, verified: false }];
         let schema = action::schema().to_string();
-        let actions = Ask::Actions { schema: &schema, examples: action::examples() };
-        let output = Some(Ends { start: &text, end: &text, unread: 7 });
+        let actions = PromptRequest::Actions { schema: &schema, examples: action::example() };
+        let output = Some(OutputEnds { start: &text, end: &text, unread: 7 });
         let done = [LastAction { index: 0, brief: &text, ended: &text, why: &text, output }; 20];
-        let own = schema.len() + action::examples().len();
-        holds(&build(&with_everywhere(&text, &names, &boxes, &done, actions)), own);
-        holds(&build(&with_everywhere(&text, &names, &boxes, &done, AGENT)), 0);
+        let own = schema.len() + action::example().len();
+        assert_bounded(&build(&inputs_with_everywhere(&text, &names, &boxes, &done, actions)), own);
+        assert_bounded(&build(&inputs_with_everywhere(&text, &names, &boxes, &done, AGENT)), 0);
     }
 }

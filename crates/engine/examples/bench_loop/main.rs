@@ -4,23 +4,23 @@
 //! What the machine itself costs (starting a program, flushing a file) is measured in the same moments, so that figures
 //! of different machines can be compared. What is not here: checks, proofs and real models.
 
-mod control;
-mod drive;
-mod fold;
-mod large;
-mod plant;
-mod system;
-mod table;
+mod bench_run;
+mod event_fold;
+mod figures;
+mod large_files;
+mod large_repository;
+mod machine_baseline;
+mod process_usage;
 
 use std::error::Error;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use crate::drive::{Kind, drive};
-use crate::table::Table;
+use crate::bench_run::{BenchAction, drive};
+use crate::figures::FigureTable;
 
 /// What every part of the bench fails with; it only ever goes to a terminal.
-pub(crate) type Fallible<T> = Result<T, Box<dyn Error>>;
+pub(crate) type BenchResult<T> = Result<T, Box<dyn Error>>;
 
 const USAGE: &str = "usage: bench_loop [--json] [--iterations N] [--quick]\n\n  \
     --iterations N  iterations of each run, at least 40 (1000)\n  \
@@ -31,12 +31,12 @@ const USAGE: &str = "usage: bench_loop [--json] [--iterations N] [--quick]\n\n  
 const SHARE_MS: f64 = 25.0;
 /// How much it may grow from the first iterations to the last.
 const GROWTH: f64 = 1.5;
-/// The fold of `fold::EVENTS` events.
+/// The fold of `event_fold::EVENTS` events.
 const FOLD_MS: f64 = 500.0;
 /// How much memory may grow from iteration 20 to the last.
 const MEMORY_GROWTH_MIB: f64 = 8.0;
 
-struct Options {
+struct BenchOptions {
     json: bool,
     quick: bool,
     iterations: u32,
@@ -73,8 +73,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn options(args: impl Iterator<Item = String>) -> Result<Options, ExitCode> {
-    let mut options = Options { json: false, quick: false, iterations: 1000 };
+fn options(args: impl Iterator<Item = String>) -> Result<BenchOptions, ExitCode> {
+    let mut options = BenchOptions { json: false, quick: false, iterations: 1000 };
     let mut args = args;
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -96,22 +96,22 @@ fn usage(code: ExitCode) -> ExitCode {
     code
 }
 
-async fn measure(options: &Options) -> Fallible<Table> {
-    let mut table = Table::default();
+async fn measure(options: &BenchOptions) -> BenchResult<FigureTable> {
+    let mut table = FigureTable::default();
     table.section("the machine");
-    control::measure(&mut table).await?;
+    machine_baseline::measure(&mut table).await?;
     let mut kept = Vec::new();
-    for kind in [Kind::Run, Kind::Write] {
+    for kind in [BenchAction::Run, BenchAction::Write] {
         table.section(kind.title());
-        let driven = drive(kind, options.iterations, drive::SMALL, None).await?;
-        driven.tell(&mut table);
+        let driven = drive(kind, options.iterations, bench_run::SMALL_REPOSITORY_FILES, None).await?;
+        driven.add_figures(&mut table);
         kept.push(driven);
     }
     table.section("reading a run back");
-    fold::measure(&mut table)?;
+    event_fold::measure(&mut table)?;
     if !options.quick {
         table.section("large inputs");
-        large::measure(&mut table).await?;
+        large_repository::measure(&mut table).await?;
     }
     Ok(table)
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use ralph_core::exit::Exit;
+use ralph_core::exit::RalphExitCode;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -14,7 +14,7 @@ pub enum Error {
     #[error("`{version}` is not the version of a package")]
     Version { version: String },
     #[error("`{path}` cannot be shown in a sandbox: {why}")]
-    Unfit { agent: String, path: PathBuf, why: &'static str },
+    NotMountable { agent: String, path: PathBuf, why: &'static str },
     #[error("another process is fetching `{agent}`")]
     Busy { agent: String },
     #[error("`{package}` could not be fetched: {why}")]
@@ -30,7 +30,7 @@ impl Error {
         match self {
             Self::NoPackage { by_hand, .. } => Some(by_hand.clone()),
             Self::Version { .. } => Some("write it as the registry does, for example `--version 1.2.3`".to_owned()),
-            Self::Unfit { agent, .. } => Some(format!("ralph agent install {agent}")),
+            Self::NotMountable { agent, .. } => Some(format!("ralph agent install {agent}")),
             Self::Fetch { refused: Some(place), .. } => {
                 Some(format!("if this is your registry, allow it: add `--allow-host {place}`"))
             }
@@ -47,12 +47,12 @@ impl Error {
     }
 
     /// Returns the exit code of a command that fails with this error.
-    pub fn exit(&self) -> Exit {
+    pub fn exit(&self) -> RalphExitCode {
         match self {
-            Self::NoPackage { .. } | Self::Version { .. } => Exit::Usage,
-            Self::Unfit { .. } => Exit::NotReady,
+            Self::NoPackage { .. } | Self::Version { .. } => RalphExitCode::Usage,
+            Self::NotMountable { .. } => RalphExitCode::NotReady,
             Self::Sandbox { source, .. } => source.exit(),
-            Self::File { .. } | Self::Busy { .. } | Self::Fetch { .. } | Self::Package { .. } => Exit::Failed,
+            Self::File { .. } | Self::Busy { .. } | Self::Fetch { .. } | Self::Package { .. } => RalphExitCode::Failed,
         }
     }
 }

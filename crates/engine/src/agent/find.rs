@@ -3,48 +3,48 @@
 use std::path::{Path, PathBuf};
 
 use ralph_core::agent::Agent;
-use ralph_sandbox::{Isolation, Layer};
+use ralph_sandbox::{HostLayer, IsolationLevel};
 
 use super::error::Error;
-use super::{path, shelf};
-use crate::host::Host;
+use super::{path_search, store};
+use crate::host::HostContext;
 
 /// Where a program came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whence {
+pub enum AgentOrigin {
     /// `ralph agent install` fetched it.
-    Shelf,
+    Installed,
     /// The user has it.
     Path,
 }
 
 /// An agent's program, and what a sandbox has to be shown for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct AgentProgram {
     /// The program as sandboxes see it.
     pub program: PathBuf,
     /// The same on the host, for a backend without isolation.
     pub on_host: PathBuf,
     /// To be added to [`ralph_sandbox::Spec::layers`]; `None` where every sandbox sees it anyway.
-    pub layer: Option<Layer>,
+    pub layer: Option<HostLayer>,
     /// Variables its commands need.
     pub env: Vec<(String, String)>,
     /// `None` where no file says it.
     pub version: Option<String>,
-    pub from: Whence,
+    pub from: AgentOrigin,
 }
 
-impl Found {
+impl AgentProgram {
     /// Returns the program as commands of a backend find it.
-    pub fn program_in(&self, isolation: Isolation) -> &Path {
-        if isolation == Isolation::None { &self.on_host } else { &self.program }
+    pub fn program_in(&self, isolation: IsolationLevel) -> &Path {
+        if isolation == IsolationLevel::None { &self.on_host } else { &self.program }
     }
 }
 
 /// Finds an agent: on the shelf, the newest version first, then on the host's `PATH`.
-pub fn find(host: &Host, agent: &dyn Agent) -> Result<Option<Found>, Error> {
-    if let Some(found) = shelf::list(&host.home, agent).into_iter().next() {
+pub fn find(host: &HostContext, agent: &dyn Agent) -> Result<Option<AgentProgram>, Error> {
+    if let Some(found) = store::list(&host.home, agent).into_iter().next() {
         return Ok(Some(found));
     }
-    path::find(host.env.get("PATH").unwrap_or(""), agent)
+    path_search::find(host.env.get("PATH").unwrap_or(""), agent)
 }

@@ -8,33 +8,33 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ralph_core::agent::{Agent, Package};
-use ralph_core::config::Toolchains;
+use ralph_core::agent::{Agent, AgentPackage};
+use ralph_core::config::ToolchainSelection;
 use ralph_core::event::Event;
-use ralph_core::policy::{Mode, Policy};
+use ralph_core::policy::{Policy, PolicyMode};
 use ralph_core::text;
-use ralph_proxy::ledger::{Caps, Ledger};
-use ralph_sandbox::{Exec, Output, Sandbox, Spec, capture};
+use ralph_proxy::ledger::{Ledger, LedgerCaps};
+use ralph_sandbox::{ExecOutput, ExecRequest, Sandbox, SandboxSpec, capture};
 
+use super::copy_out;
 use super::error::Error;
-use super::find::Found;
-use super::package::{self, Manifest};
-use super::shelf::{About, FILES, New, Runtime};
-use super::take;
-use crate::egress::{self, Doors, Pass};
-use crate::host::Host;
+use super::find::AgentProgram;
+use super::package::{self, NpmManifest};
+use super::store::{AgentInstallation, AgentRuntime, FILES_DIR, InstalledAgent};
+use crate::egress::{self, EgressAvailability, EgressLease};
+use crate::host::HostContext;
 
 /// How long a package may take to come.
-const FETCH: Duration = Duration::from_mins(20);
+const FETCH_TIMEOUT: Duration = Duration::from_mins(20);
 /// How long a program may take to say its version the first time.
-const TRIAL: Duration = Duration::from_mins(2);
-const CAP: usize = 256 << 10;
+const TRIAL_TIMEOUT: Duration = Duration::from_mins(2);
+const OUTPUT_CAP: usize = 256 << 10;
 /// Where pip puts everything.
-const TARGET: &str = "there";
+const PIP_TARGET: &str = "there";
 
 /// What is to be fetched.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
+pub struct AgentInstallRequest<'a> {
     pub agent: &'a dyn Agent,
     /// `None` for the newest.
     pub version: Option<&'a str>,
@@ -43,53 +43,58 @@ pub struct Wish<'a> {
 }
 
 /// Fetches an agent and puts it onto the shelf. What is said meanwhile is for people.
-pub async fn install(host: &Host, wish: &Wish<'_>, say: &mut (dyn FnMut(&str) + Send)) -> Result<Found, Error> {
+pub async fn install(
+    host: &HostContext,
+    wish: &AgentInstallRequest<'_>,
+    say: &mut (dyn FnMut(&str) + Send),
+) -> Result<AgentProgram, Error> {
     let agent = wish.agent;
     let Some(package) = agent.package() else {
-        return Err(Error::NoPackage { agent: agent.name().to_owned(), by_hand: agent.by_hand().to_owned() });
+        return Err(Error::NoPackage { agent: agent.name().to_owned(), by_hand: agent.install_hint().to_owned() });
     };
     if let Some(version) = wish.version.filter(|version| !package::is_version(version)) {
-        return Err(Error::Version { version: text::plain(text::first_line(version, 40)) });
+        return Err(Error::Version { version: text::strip_control(text::first_line(version, 40)) });
     }
-    let new = New::begin(&host.home, agent)?;
+    let new = AgentInstallation::begin(&host.home, agent)?;
     say(&format!("fetching {package} in a cage that may reach only `{}`", package.preset()));
-    let cage = Cage::make(host, wish, package).await?;
+    let cage = FetchCage::make(host, wish, package).await?;
     let came = match cage.fetch(wish, package).await {
-        Ok(()) => take_out(cage.sandbox.as_ref(), agent, package, &new).await,
+        Ok(()) => copy_package_out(cage.sandbox.as_ref(), agent, package, &new).await,
         Err(error) => Err(error),
     };
-    cage.end().await;
+    cage.destroy().await;
     let about = came?;
     say(&format!("{package} {} came; trying it in a cage without a way out", about.version));
-    trial(host, agent, package, &about, &new).await?;
-    new.keep(&about)
+    try_version(host, agent, package, &about, &new).await?;
+    new.finish(&about)
 }
 
 /// The cage in which a package is fetched.
-struct Cage {
+struct FetchCage {
     sandbox: Arc<dyn Sandbox>,
-    pass: Pass,
+    pass: EgressLease,
 }
 
-impl Cage {
-    async fn make(host: &Host, wish: &Wish<'_>, package: Package) -> Result<Self, Error> {
+impl FetchCage {
+    async fn make(host: &HostContext, wish: &AgentInstallRequest<'_>, package: AgentPackage) -> Result<Self, Error> {
         let failed =
             |source: crate::Error| Error::Sandbox { agent: wish.agent.name().to_owned(), source: Box::new(source) };
         let mut rules = vec![package.preset()];
         rules.extend(wish.allow.iter().map(String::as_str));
-        let policy = Policy::parse(Mode::Allowlist, &rules, &[])
+        let policy = Policy::parse(PolicyMode::Allowlist, &rules, &[])
             .map_err(|error| failed(crate::Error::Refused(error.to_string())))?;
-        let name = name("fetch", wish.agent);
+        let name = sandbox_name("fetch", wish.agent);
         // Nothing is lent, so nothing can be spent.
-        let ledger = Ledger::new(Caps { cost: None, tokens: None }, ralph_core::money::Micros::ZERO, 0);
-        let lent = egress::lend(host, &name, policy, &[], &[], ledger, Doors::AsNeeded).map_err(failed)?;
-        let pass = host.egress().agree(&name, lent.terms.clone());
+        let ledger = Ledger::new(LedgerCaps { cost: None, tokens: None }, ralph_core::money::MicroUsd::ZERO, 0);
+        let lent =
+            egress::build_grant(host, &name, policy, &[], &[], ledger, EgressAvailability::AsNeeded).map_err(failed)?;
+        let pass = host.egress().lease(&name, lent.terms.clone());
         let mut labels = BTreeMap::new();
-        let network = egress::network_on(&lent.terms, &mut labels);
-        let spec = Spec { name, labels, network, toolchains: toolchains(package), ..Spec::default() };
+        let network = egress::network_for_grant(&lent.terms, &mut labels);
+        let spec = SandboxSpec { name, labels, network, toolchains: toolchains(package), ..SandboxSpec::default() };
         let backend = host.backend("embedded").map_err(failed)?;
         let made = backend.create(&spec).await.map_err(|error| failed(error.into()))?;
-        match lent.put_in(&backend.capabilities(), Arc::clone(&made)).await {
+        match lent.install(&backend.capabilities(), Arc::clone(&made)).await {
             Ok(sandbox) => Ok(Self { sandbox, pass }),
             Err(error) => {
                 // It was made for this alone; what stays is told by `ralph sandbox ls`.
@@ -99,38 +104,38 @@ impl Cage {
         }
     }
 
-    async fn fetch(&self, wish: &Wish<'_>, package: Package) -> Result<(), Error> {
-        let exec = Exec::new(command(package, wish.version), FETCH);
+    async fn fetch(&self, wish: &AgentInstallRequest<'_>, package: AgentPackage) -> Result<(), Error> {
+        let exec = ExecRequest::new(command(package, wish.version), FETCH_TIMEOUT);
         let output = run(self.sandbox.as_ref(), wish.agent, &exec).await?;
         if output.exit.success() {
             return Ok(());
         }
-        let denied = self.pass.heard().refusals.into_iter().find_map(|event| match event {
+        let denied = self.pass.take_report().refusals.into_iter().find_map(|event| match event {
             Event::PolicyDenied { host, port, .. } => Some(format!("{host}:{port}")),
             _ => None,
         });
-        Err(Error::Fetch { package: package.to_string(), why: last_words(&output), refused: denied })
+        Err(Error::Fetch { package: package.to_string(), why: last_line(&output), refused: denied })
     }
 
-    async fn end(self) {
+    async fn destroy(self) {
         if let Err(error) = self.sandbox.destroy().await {
             tracing::warn!(%error, sandbox = self.sandbox.id(), "the cage of a fetched package could not be removed");
         }
     }
 }
 
-fn toolchains(package: Package) -> Toolchains {
+fn toolchains(package: AgentPackage) -> ToolchainSelection {
     let word = match package {
-        Package::Npm(_) => "node",
-        Package::Pip(_) => "python",
+        AgentPackage::Npm(_) => "node",
+        AgentPackage::Pip(_) => "python",
     };
-    Toolchains::Only(vec![word.to_owned()])
+    ToolchainSelection::Only(vec![word.to_owned()])
 }
 
 /// Returns what fetches a package without running anything of it.
-fn command(package: Package, version: Option<&str>) -> Vec<String> {
+fn command(package: AgentPackage, version: Option<&str>) -> Vec<String> {
     let words: Vec<&str> = match package {
-        Package::Npm(_) => vec![
+        AgentPackage::Npm(_) => vec![
             "npm",
             "install",
             "--ignore-scripts",
@@ -142,7 +147,7 @@ fn command(package: Package, version: Option<&str>) -> Vec<String> {
             "--fetch-retries=2",
             "--no-save",
         ],
-        Package::Pip(_) => vec![
+        AgentPackage::Pip(_) => vec![
             "python3",
             "-m",
             "pip",
@@ -155,55 +160,65 @@ fn command(package: Package, version: Option<&str>) -> Vec<String> {
             "--retries=2",
             "--only-binary=:all:",
             "--target",
-            TARGET,
+            PIP_TARGET,
         ],
     };
     let name = match (package, version) {
-        (Package::Npm(name), version) => format!("{name}@{}", version.unwrap_or("latest")),
-        (Package::Pip(name), Some(version)) => format!("{name}=={version}"),
-        (Package::Pip(name), None) => name.to_owned(),
+        (AgentPackage::Npm(name), version) => format!("{name}@{}", version.unwrap_or("latest")),
+        (AgentPackage::Pip(name), Some(version)) => format!("{name}=={version}"),
+        (AgentPackage::Pip(name), None) => name.to_owned(),
     };
     words.into_iter().map(str::to_owned).chain([name]).collect()
 }
 
 /// Takes what came out of the cage, and says what it is.
-async fn take_out(sandbox: &dyn Sandbox, agent: &dyn Agent, package: Package, new: &New) -> Result<About, Error> {
+async fn copy_package_out(
+    sandbox: &dyn Sandbox,
+    agent: &dyn Agent,
+    package: AgentPackage,
+    new: &AgentInstallation,
+) -> Result<InstalledAgent, Error> {
     let bad = |why: String| Error::Package { package: package.to_string(), why };
-    let files = new.path().join(FILES);
-    let refused = |why: take::Refused| bad(why.to_string());
+    let files = new.path().join(FILES_DIR);
+    let refused = |why: copy_out::PackageCopyError| bad(why.to_string());
     match package {
-        Package::Npm(name) => {
+        AgentPackage::Npm(name) => {
             let modules = Path::new("node_modules");
             let manifest =
                 manifest(sandbox, &modules.join(name)).await.ok_or_else(|| bad("it says no version".into()))?;
-            if let Some(pattern) = agent.native() {
+            if let Some(pattern) = agent.native_program() {
                 let below = pattern.replace("{arch}", package::arch());
                 let (native, rest) =
-                    package::split(&below).ok_or_else(|| bad("it is not where it should be".into()))?;
-                take::tree(sandbox, &modules.join(&native), &files).await.map_err(refused)?;
+                    package::split_package_path(&below).ok_or_else(|| bad("it is not where it should be".into()))?;
+                copy_out::copy_tree(sandbox, &modules.join(&native), &files).await.map_err(refused)?;
                 let program =
-                    package::expand(&files, &rest).ok_or_else(|| bad(format!("there is no `{below}` in it")))?;
-                return Ok(About::new(agent, manifest.version, below_of(&program, &files), Runtime::None));
+                    package::expand_glob(&files, &rest).ok_or_else(|| bad(format!("there is no `{below}` in it")))?;
+                return Ok(InstalledAgent::new(
+                    agent,
+                    manifest.version,
+                    relative_path(&program, &files),
+                    AgentRuntime::None,
+                ));
             }
             let script = manifest.bin(agent.program()).ok_or_else(|| bad("it names no program".into()))?;
-            take::tree(sandbox, modules, &files).await.map_err(refused)?;
-            Ok(About::new(agent, manifest.version.clone(), format!("{name}/{script}"), Runtime::Node))
+            copy_out::copy_tree(sandbox, modules, &files).await.map_err(refused)?;
+            Ok(InstalledAgent::new(agent, manifest.version.clone(), format!("{name}/{script}"), AgentRuntime::Node))
         }
-        Package::Pip(name) => {
-            take::tree(sandbox, Path::new(TARGET), &files).await.map_err(refused)?;
+        AgentPackage::Pip(name) => {
+            copy_out::copy_tree(sandbox, Path::new(PIP_TARGET), &files).await.map_err(refused)?;
             let version = wheel_version(&files, name).ok_or_else(|| bad("it says no version".into()))?;
-            Ok(About::new(agent, version, format!("bin/{}", agent.program()), Runtime::Python))
+            Ok(InstalledAgent::new(agent, version, format!("bin/{}", agent.program()), AgentRuntime::Python))
         }
     }
 }
 
-fn below_of(program: &Path, files: &Path) -> String {
+fn relative_path(program: &Path, files: &Path) -> String {
     program.strip_prefix(files).unwrap_or(program).to_string_lossy().into_owned()
 }
 
-async fn manifest(sandbox: &dyn Sandbox, folder: &Path) -> Option<Manifest> {
+async fn manifest(sandbox: &dyn Sandbox, folder: &Path) -> Option<NpmManifest> {
     let bytes = sandbox.read(&folder.join("package.json"), 1 << 20).await.ok()?;
-    Manifest::parse(&String::from_utf8_lossy(&bytes))
+    NpmManifest::parse(&String::from_utf8_lossy(&bytes))
 }
 
 /// Reads the version of a package from the name of the folder that pip writes about it.
@@ -218,22 +233,34 @@ fn wheel_version(files: &Path, name: &str) -> Option<String> {
 }
 
 /// Lets the program say its version in a cage that shows it as every other will.
-async fn trial(host: &Host, agent: &dyn Agent, package: Package, about: &About, new: &New) -> Result<(), Error> {
+async fn try_version(
+    host: &HostContext,
+    agent: &dyn Agent,
+    package: AgentPackage,
+    about: &InstalledAgent,
+    new: &AgentInstallation,
+) -> Result<(), Error> {
     let failed = |source: crate::Error| Error::Sandbox { agent: agent.name().to_owned(), source: Box::new(source) };
-    let found = about.found(new.path());
+    let found = about.to_program(new.path());
     let layers = found.layer.iter().cloned().collect();
-    let spec = Spec { name: name("trial", agent), toolchains: toolchains(package), layers, ..Spec::default() };
+    let spec = SandboxSpec {
+        name: sandbox_name("trial", agent),
+        toolchains: toolchains(package),
+        layers,
+        ..SandboxSpec::default()
+    };
     let backend = host.backend("embedded").map_err(failed)?;
     let sandbox = backend.create(&spec).await.map_err(|error| failed(error.into()))?;
     let program = found.program.to_string_lossy().into_owned();
-    let exec = Exec { env: found.env.clone(), ..Exec::new([program, "--version".to_owned()], TRIAL) };
+    let exec =
+        ExecRequest { env: found.env.clone(), ..ExecRequest::new([program, "--version".to_owned()], TRIAL_TIMEOUT) };
     let output = run(sandbox.as_ref(), agent, &exec).await;
     sandbox.destroy().await.map_err(|error| failed(error.into()))?;
     match output {
         Ok(output) if output.exit.success() => Ok(()),
         Ok(output) => Err(Error::Package {
             package: package.to_string(),
-            why: format!("it does not start: {}", last_words(&output)),
+            why: format!("it does not start: {}", last_line(&output)),
         }),
         // A program that cannot be started at all is told as such.
         Err(Error::Sandbox { source, .. })
@@ -245,26 +272,26 @@ async fn trial(host: &Host, agent: &dyn Agent, package: Package, about: &About, 
     }
 }
 
-async fn run(sandbox: &dyn Sandbox, agent: &dyn Agent, exec: &Exec) -> Result<Output, Error> {
-    capture(sandbox, exec, CAP)
+async fn run(sandbox: &dyn Sandbox, agent: &dyn Agent, exec: &ExecRequest) -> Result<ExecOutput, Error> {
+    capture(sandbox, exec, OUTPUT_CAP)
         .await
         .map_err(|error| Error::Sandbox { agent: agent.name().to_owned(), source: Box::new(error.into()) })
 }
 
 /// Returns the last line that says anything, error output first.
-fn last_words(output: &Output) -> String {
+fn last_line(output: &ExecOutput) -> String {
     let texts = [output.stderr_text(), output.stdout_text()];
     let told = texts.iter().find_map(|text| {
         // npm ends with where its log lies, which is gone with the cage.
         let telling = |line: &&str| !line.is_empty() && !line.contains("A complete log of this run");
-        text.lines().rev().map(str::trim).find(telling).map(|line| text::plain(text::head(line, 300)))
+        text.lines().rev().map(str::trim).find(telling).map(|line| text::strip_control(text::head(line, 300)))
     });
     told.unwrap_or_else(|| format!("it ended with code {}", output.exit.code()))
 }
 
-fn name(what: &str, agent: &dyn Agent) -> String {
+fn sandbox_name(what: &str, agent: &dyn Agent) -> String {
     let now = format!("{:?}{}", std::time::SystemTime::now(), std::process::id());
-    format!("agent-{what}-{}-{}", agent.name(), ralph_core::hash::short(now.as_bytes()))
+    format!("agent-{what}-{}-{}", agent.name(), ralph_core::hash::short_sha256(now.as_bytes()))
 }
 
 #[cfg(test)]
@@ -274,10 +301,10 @@ mod tests {
     #[test]
     fn commands() {
         for (package, version, want) in [
-            (Package::Npm("@a/b"), None, "@a/b@latest"),
-            (Package::Npm("@a/b"), Some("1.2.3"), "@a/b@1.2.3"),
-            (Package::Pip("a-b"), None, "a-b"),
-            (Package::Pip("a-b"), Some("1.2"), "a-b==1.2"),
+            (AgentPackage::Npm("@a/b"), None, "@a/b@latest"),
+            (AgentPackage::Npm("@a/b"), Some("1.2.3"), "@a/b@1.2.3"),
+            (AgentPackage::Pip("a-b"), None, "a-b"),
+            (AgentPackage::Pip("a-b"), Some("1.2"), "a-b==1.2"),
         ] {
             let words = command(package, version);
             assert_eq!(words.last().map(String::as_str), Some(want));

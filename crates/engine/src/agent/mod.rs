@@ -2,20 +2,20 @@
 //!
 //! What they are told and what they say is in `ralph_core::agent`; the sessions are started by `run`.
 
+#[cfg(target_os = "linux")]
+mod copy_out;
 mod error;
 mod find;
 #[cfg(target_os = "linux")]
 mod install;
 mod package;
-mod path;
-pub mod shelf;
-#[cfg(target_os = "linux")]
-mod take;
+mod path_search;
+pub mod store;
 
 pub use error::Error;
-pub use find::{Found, Whence, find};
+pub use find::{AgentOrigin, AgentProgram, find};
 #[cfg(target_os = "linux")]
-pub use install::{Wish, install};
+pub use install::{AgentInstallRequest, install};
 
 /// Where the programs of agents are seen in sandboxes.
-pub const INSIDE: &str = "/opt/ralph/agents";
+pub const SANDBOX_AGENTS_DIR: &str = "/opt/ralph/agents";

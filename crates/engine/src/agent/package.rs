@@ -10,7 +10,7 @@ pub(super) fn arch() -> &'static str {
 }
 
 /// Splits a path below `node_modules` into its package and the rest: `@scope/name` and `bin/x`.
-pub(super) fn split(below: &str) -> Option<(String, String)> {
+pub(super) fn split_package_path(below: &str) -> Option<(String, String)> {
     let parts: Vec<&str> = below.split('/').collect();
     let many = if below.starts_with('@') { 2 } else { 1 };
     if parts.len() <= many || parts.iter().any(|part| matches!(*part, "" | "." | "..")) {
@@ -21,14 +21,14 @@ pub(super) fn split(below: &str) -> Option<(String, String)> {
 
 /// What a `package.json` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Manifest {
+pub(super) struct NpmManifest {
     pub(super) name: String,
     pub(super) version: String,
     /// The script of a program, below the package's folder.
     bins: Vec<(String, String)>,
 }
 
-impl Manifest {
+impl NpmManifest {
     /// Reads it; what is no plain name, version or path is nothing.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(text).ok()?;
@@ -42,7 +42,7 @@ impl Manifest {
             }
             _ => Vec::new(),
         };
-        let bins = bins.into_iter().filter_map(|(name, path)| Some((name, plain(&path)?))).collect();
+        let bins = bins.into_iter().filter_map(|(name, path)| Some((name, plain_relative_path(&path)?))).collect();
         Some(Self { name, version, bins })
     }
 
@@ -53,7 +53,7 @@ impl Manifest {
 }
 
 /// Returns a path with only plain parts, without the `./` that some write before it.
-fn plain(path: &str) -> Option<String> {
+fn plain_relative_path(path: &str) -> Option<String> {
     let path = path.strip_prefix("./").unwrap_or(path);
     let fine = !path.is_empty() && path.split('/').all(|part| !matches!(part, "" | "." | ".."));
     fine.then(|| path.to_owned())
@@ -66,7 +66,7 @@ pub(super) fn is_version(text: &str) -> bool {
 }
 
 /// Fills `*` in a path by looking; returns the first that is a file.
-pub(super) fn expand(root: &Path, pattern: &str) -> Option<PathBuf> {
+pub(super) fn expand_glob(root: &Path, pattern: &str) -> Option<PathBuf> {
     let pattern = pattern.replace("{arch}", arch());
     let mut places = vec![root.to_owned()];
     for part in pattern.split('/') {
@@ -103,7 +103,7 @@ mod tests {
             ("a/../b", None),
             ("/a", None),
         ] {
-            let got = split(below);
+            let got = split_package_path(below);
             assert_eq!(got.as_ref().map(|(package, rest)| (package.as_str(), rest.as_str())), want, "{below}");
         }
     }
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn manifests() {
         let read = |text: &str, program: &str| {
-            let manifest = Manifest::parse(text)?;
+            let manifest = NpmManifest::parse(text)?;
             Some((manifest.version.clone(), manifest.bin(program).map(str::to_owned)))
         };
         for (text, program, want) in [
@@ -140,17 +140,17 @@ mod tests {
         let at = root.path().join(format!("@o/c-{}/vendor/triple/bin", arch()));
         std::fs::create_dir_all(&at).unwrap();
         std::fs::write(at.join("c"), "").unwrap();
-        assert_eq!(expand(root.path(), "@o/c-{arch}/vendor/*/bin/c"), Some(at.join("c")));
-        assert_eq!(expand(root.path(), "@o/c-{arch}/vendor/*/bin/d"), None);
-        assert_eq!(expand(root.path(), "@o/c-{arch}/vendor/*/bin"), None);
+        assert_eq!(expand_glob(root.path(), "@o/c-{arch}/vendor/*/bin/c"), Some(at.join("c")));
+        assert_eq!(expand_glob(root.path(), "@o/c-{arch}/vendor/*/bin/d"), None);
+        assert_eq!(expand_glob(root.path(), "@o/c-{arch}/vendor/*/bin"), None);
     }
 
     proptest! {
         #[test]
         fn any_manifest_is_read_calmly(text in "\\PC{0,60}", path in "\\PC{0,30}") {
-            Manifest::parse(&text);
+            NpmManifest::parse(&text);
             let json = serde_json::json!({"name": "a", "version": "1", "bin": {"t": path}}).to_string();
-            let manifest = Manifest::parse(&json).unwrap();
+            let manifest = NpmManifest::parse(&json).unwrap();
             if let Some(bin) = manifest.bin("t") {
                 prop_assert!(Path::new(bin).components().all(|part| matches!(part, std::path::Component::Normal(_))));
             }

@@ -2,63 +2,67 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ralph_core::event::{Event, Level};
+use ralph_core::event::{Event, EventLogLevel};
 use ralph_core::redact::Redactor;
-use ralph_proxy::meter::Refusal;
-use ralph_proxy::notice::{Alarm, Call, Decided, Exchanged, Told, Why};
+use ralph_proxy::meter::GatewayRefusal;
+use ralph_proxy::observer::{ChargedCall, DecisionReason, EgressAlarm, EgressDecision, EgressEvent, EgressExchange};
 
-use super::told::bounded;
+use super::convert::redact_and_truncate;
 
 /// So many hosts and ports are counted apart; an agent can make up as many names as it likes.
-const APART: usize = 500;
+const MAX_HOSTS: usize = 500;
 /// So many models that answered in the place of others are told.
-const OTHER_MODELS: usize = 50;
+const MAX_OTHER_MODELS: usize = 50;
 /// And so many requests to one of them.
-const REQUESTS: usize = 10;
+const MAX_REQUESTS_PER_HOST: usize = 10;
 /// The host of the refusals that are counted together.
-const OTHERS: &str = "(other hosts)";
+const OTHER_HOSTS: &str = "(other hosts)";
 
 /// Counts refusals and says which of them are told.
 #[derive(Debug)]
-pub struct Denials {
+pub struct DenialCounter {
     redactor: Redactor,
     /// By host, port, and what was asked of it: what a call of a model was about, or a request by its method and path.
     counts: BTreeMap<(String, u16, String), u64>,
     alarms: BTreeMap<String, u64>,
     /// The models that were asked, and those that say they answered in their place.
-    others: BTreeSet<(String, String)>,
+    substituted_models: BTreeSet<(String, String)>,
 }
 
-impl Denials {
+impl DenialCounter {
     pub fn new(redactor: Redactor) -> Self {
-        Self { redactor, counts: BTreeMap::new(), alarms: BTreeMap::new(), others: BTreeSet::new() }
+        Self { redactor, counts: BTreeMap::new(), alarms: BTreeMap::new(), substituted_models: BTreeSet::new() }
     }
 
     /// Takes what was told; returns the event it is worth.
-    pub fn hear_all(&mut self, told: &Told) -> Option<Event> {
+    pub fn observe(&mut self, told: &EgressEvent) -> Option<Event> {
         match told {
-            Told::Decided(decided) => self.hear(decided),
-            Told::Alarm(alarm) => self.alarm(alarm),
-            Told::Spent { route, why, .. } => {
-                self.log(&format!("spent {route}"), Level::Warn, &format!("route `{route}`: {why}"))
+            EgressEvent::Decision(decided) => self.observe_decision(decided),
+            EgressEvent::Alarm(alarm) => self.alarm(alarm),
+            EgressEvent::BudgetSpent { route, why, .. } => {
+                self.log(&format!("spent {route}"), EventLogLevel::Warn, &format!("route `{route}`: {why}"))
             }
-            Told::Restarted { why } => {
-                self.log("restarted", Level::Warn, &format!("the way out was served anew: {why}"))
+            EgressEvent::Restarted { why } => {
+                self.log("restarted", EventLogLevel::Warn, &format!("the way out was served anew: {why}"))
             }
-            Told::Exchanged(exchanged) => self.hear_call(exchanged),
-            Told::Calling { .. } | Told::Tunnelled(_) => None,
+            EgressEvent::Exchange(exchanged) => self.observe_exchange(exchanged),
+            EgressEvent::CallReserved { .. } | EgressEvent::Tunnel(_) => None,
         }
     }
 
-    fn alarm(&mut self, alarm: &Alarm) -> Option<Event> {
-        let Alarm { what, credential, host, port } = alarm;
+    fn alarm(&mut self, alarm: &EgressAlarm) -> Option<Event> {
+        let EgressAlarm { what, credential, host, port } = alarm;
         // Counted by what an agent cannot make up: new host names must not hide the next alarm.
         let whose = if credential.is_empty() { String::new() } else { format!("`{credential}`, ") };
-        self.log(&format!("{what} {credential}"), Level::Error, &format!("alarm: {what} ({whose}{host}:{port})"))
+        self.log(
+            &format!("{what} {credential}"),
+            EventLogLevel::Error,
+            &format!("alarm: {what} ({whose}{host}:{port})"),
+        )
     }
 
-    fn log(&mut self, kind: &str, level: Level, text: &str) -> Option<Event> {
-        let text = bounded(&ralph_core::text::plain(text), 300, &self.redactor);
+    fn log(&mut self, kind: &str, level: EventLogLevel, text: &str) -> Option<Event> {
+        let text = redact_and_truncate(&ralph_core::text::strip_control(text), 300, &self.redactor);
         let count = self.alarms.entry(kind.to_owned()).or_insert(0);
         *count = count.saturating_add(1);
         let times = if *count > 1 { format!(", {count} times") } else { String::new() };
@@ -66,51 +70,53 @@ impl Denials {
     }
 
     /// Takes one decision; returns the event it is worth.
-    pub fn hear(&mut self, decided: &Decided) -> Option<Event> {
+    pub fn observe_decision(&mut self, decided: &EgressDecision) -> Option<Event> {
         if !is_refusal(decided) {
             return None;
         }
         // Only where the request decided: a host that is refused whatever it is asked for is one thing.
         let about = match &decided.why {
-            Why::Request => true,
-            Why::Denied(rule) => rule.needs_request(),
+            DecisionReason::RequestNotAllowed => true,
+            DecisionReason::Denied(rule) => rule.needs_request(),
             _ => false,
         };
         let request = decided.request.as_ref().filter(|_| about).map(|request| {
-            let line = ralph_core::text::plain(&format!("{} {}", request.method, request.path));
-            bounded(&line, 300, &self.redactor)
+            let line = ralph_core::text::strip_control(&format!("{} {}", request.method, request.path));
+            redact_and_truncate(&line, 300, &self.redactor)
         });
         // One that holds a secret would put it on the screen, and without it, it is no rule.
-        let remedy = decided.remedy().filter(|rule| self.redactor.redact(rule) == *rule);
+        let remedy = decided.suggested_rule().filter(|rule| self.redactor.redact(rule) == *rule);
         let about = request.clone().unwrap_or_default();
-        self.count(&decided.host, decided.port, about, request, &decided.why.to_string(), remedy)
+        self.count_denial(&decided.host, decided.port, about, request, &decided.why.to_string(), remedy)
     }
 
     /// Takes a request at its end; a refusal for want of money is told in words of its own, and that another protocol is
     /// spoken here is nobody's fault.
-    fn hear_call(&mut self, exchanged: &Exchanged) -> Option<Event> {
-        let Some(refusal) = exchanged.refused.as_ref() else { return self.hear_other(exchanged.call.as_ref()?) };
-        if refusal.is_failure() || matches!(**refusal, Refusal::Budget(_) | Refusal::Upgrade(_)) {
+    fn observe_exchange(&mut self, exchanged: &EgressExchange) -> Option<Event> {
+        let Some(refusal) = exchanged.refused.as_ref() else {
+            return self.observe_substituted_model(exchanged.call.as_ref()?);
+        };
+        if refusal.is_failure() || matches!(**refusal, GatewayRefusal::Budget(_) | GatewayRefusal::Upgrade(_)) {
             return None;
         }
-        self.count(&exchanged.host, exchanged.port, refusal.kind().to_owned(), None, refusal.why(), None)
+        self.count_denial(&exchanged.host, exchanged.port, refusal.kind().to_owned(), None, refusal.why(), None)
     }
 
     /// Takes a call that another model says it answered. A gateway with names of its own says so with every call, so each
     /// is told once.
-    fn hear_other(&mut self, call: &Call) -> Option<Event> {
+    fn observe_substituted_model(&mut self, call: &ChargedCall) -> Option<Event> {
         let (asked, by) = (call.model.clone(), call.answered_by.clone()?);
         let text = format!(
             "`{asked}` was asked at route `{}`, and `{by}` says it answered; it is charged as `{asked}`, or as the other if \
              a profile has that and it is dearer",
             call.route
         );
-        let new = self.others.len() < OTHER_MODELS && self.others.insert((asked, by));
-        let text = || bounded(&ralph_core::text::plain(&text), 500, &self.redactor);
-        new.then(|| Event::Log { level: Level::Warn, text: text() })
+        let new = self.substituted_models.len() < MAX_OTHER_MODELS && self.substituted_models.insert((asked, by));
+        let text = || redact_and_truncate(&ralph_core::text::strip_control(&text), 500, &self.redactor);
+        new.then(|| Event::Log { level: EventLogLevel::Warn, text: text() })
     }
 
-    fn count(
+    fn count_denial(
         &mut self,
         host: &str,
         port: u16,
@@ -119,14 +125,15 @@ impl Denials {
         why: &str,
         remedy: Option<String>,
     ) -> Option<Event> {
-        let host = bounded(host, 255, &self.redactor);
+        let host = redact_and_truncate(host, 255, &self.redactor);
         let of_host = |(other, at, about): &(String, u16, String)| *other == host && *at == port && !about.is_empty();
         let asked = (host.clone(), port, about);
-        let crowded = request.is_some() && self.counts.keys().filter(|asked| of_host(asked)).count() >= REQUESTS;
+        let crowded =
+            request.is_some() && self.counts.keys().filter(|asked| of_host(asked)).count() >= MAX_REQUESTS_PER_HOST;
         let (asked, request, remedy) = if self.counts.contains_key(&asked) {
             (asked, request, remedy)
-        } else if self.counts.len() >= APART {
-            ((OTHERS.to_owned(), 0, String::new()), None, None)
+        } else if self.counts.len() >= MAX_HOSTS {
+            ((OTHER_HOSTS.to_owned(), 0, String::new()), None, None)
         } else if crowded {
             ((host, port, String::new()), None, None)
         } else {
@@ -135,15 +142,22 @@ impl Denials {
         let (host, port, _) = asked.clone();
         let count = self.counts.entry(asked).or_insert(0);
         *count = count.saturating_add(1);
-        let rule = || bounded(&ralph_core::text::plain(why), 300, &self.redactor);
+        let rule = || redact_and_truncate(&ralph_core::text::strip_control(why), 300, &self.redactor);
         let told = is_power_of_ten(*count);
         told.then(|| Event::PolicyDenied { host, port, request, rule: rule(), remedy, count: *count })
     }
 }
 
 /// A host that does not answer, and a sandbox that asks for too much at once, are not refused by a policy.
-pub(crate) fn is_refusal(decided: &Decided) -> bool {
-    !decided.allowed && !matches!(decided.why, Why::Unresolved | Why::Unreachable | Why::Crowded | Why::Slow)
+pub(crate) fn is_refusal(decided: &EgressDecision) -> bool {
+    !decided.allowed
+        && !matches!(
+            decided.why,
+            DecisionReason::Unresolved
+                | DecisionReason::Unreachable
+                | DecisionReason::TooManyConnections
+                | DecisionReason::ClientTimeout
+        )
 }
 
 fn is_power_of_ten(mut count: u64) -> bool {
@@ -155,95 +169,102 @@ fn is_power_of_ten(mut count: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ralph_core::money::Micros;
-    use ralph_core::policy::Mode;
-    use ralph_core::price::Usage;
+    use ralph_core::money::MicroUsd;
+    use ralph_core::policy::PolicyMode;
+    use ralph_core::price::TokenUsage;
     use ralph_core::secret::Secret;
-    use ralph_proxy::notice::{Charge, Entry};
+    use ralph_proxy::observer::{ChargeBasis, EgressEntry};
 
     use super::*;
 
-    fn denied(host: &str, port: u16, why: Why) -> Decided {
-        let (entry, host) = (Entry::Connect, host.to_owned());
-        Decided { entry, host, port, request: None, allowed: false, why, address: None }
+    fn denied(host: &str, port: u16, why: DecisionReason) -> EgressDecision {
+        let (entry, host) = (EgressEntry::Connect, host.to_owned());
+        EgressDecision { entry, host, port, request: None, allowed: false, why, address: None }
     }
 
-    fn told(denials: &mut Denials, decided: &Decided) -> Option<String> {
-        denials.hear(decided).map(|event| match event {
+    fn event_text(denials: &mut DenialCounter, decided: &EgressDecision) -> Option<String> {
+        denials.observe_decision(decided).map(|event| match event {
             Event::PolicyDenied { host, port, rule, count, .. } => format!("{host}:{port} ({rule}) {count}"),
             other => panic!("{other:?}"),
         })
     }
 
     #[test]
-    fn alarms_are_told_too() {
-        use ralph_proxy::notice::Wrong;
-        let mut denials = Denials::new(Redactor::new([]));
+    fn alarms_become_events() {
+        use ralph_proxy::observer::AlarmKind;
+        let mut denials = DenialCounter::new(Redactor::new([]));
         let alarm = |host: &str| {
-            Told::Alarm(Alarm {
-                what: Wrong::PhantomAstray,
+            EgressEvent::Alarm(EgressAlarm {
+                what: AlarmKind::PhantomMisdirected,
                 credential: "KEY".to_owned(),
                 host: host.to_owned(),
                 port: 443,
             })
         };
-        let told: Vec<Event> = (0..10).filter_map(|_| denials.hear_all(&alarm("evil.test"))).collect();
+        let told: Vec<Event> = (0..10).filter_map(|_| denials.observe(&alarm("evil.test"))).collect();
         let text = "alarm: a stand-in for a credential was sent to a host it is not for (`KEY`, evil.test:443)";
         assert_eq!(
             told,
             [
-                Event::Log { level: Level::Error, text: text.to_owned() },
-                Event::Log { level: Level::Error, text: format!("{text}, 10 times") },
+                Event::Log { level: EventLogLevel::Error, text: text.to_owned() },
+                Event::Log { level: EventLogLevel::Error, text: format!("{text}, 10 times") },
             ]
         );
-        assert!(denials.hear_all(&alarm("other.test")).is_none(), "it is the eleventh of its kind");
+        assert!(denials.observe(&alarm("other.test")).is_none(), "it is the eleventh of its kind");
     }
 
     #[test]
     fn the_first_and_every_tenfold() {
-        let mut denials = Denials::new(Redactor::new([]));
-        let one = denied("x.io", 443, Why::NotTls);
-        let events: Vec<u64> = (1..=1000_u64).filter(|_| denials.hear(&one).is_some()).collect();
+        let mut denials = DenialCounter::new(Redactor::new([]));
+        let one = denied("x.io", 443, DecisionReason::NotTls);
+        let events: Vec<u64> = (1..=1000_u64).filter(|_| denials.observe_decision(&one).is_some()).collect();
         assert_eq!(events, [1, 10, 100, 1000]);
         assert_eq!(
-            told(&mut denials, &denied("x.io", 80, Why::NotTls)).unwrap(),
+            event_text(&mut denials, &denied("x.io", 80, DecisionReason::NotTls)).unwrap(),
             "x.io:80 (port 443 carries only TLS) 1"
         );
         assert_eq!(
-            told(&mut denials, &denied("y.io", 0, Why::Mode(Mode::Deny))).unwrap(),
+            event_text(&mut denials, &denied("y.io", 0, DecisionReason::Mode(PolicyMode::Deny))).unwrap(),
             "y.io:0 (no rule names it, and the network policy is `deny`) 1"
         );
     }
 
     /// What a person is told has the way to allow it, no wider than what was asked for.
     #[test]
-    fn the_next_step_is_told() {
-        let mut denials = Denials::new(Redactor::new([("KEY".to_owned(), Secret::new("hunter2-hunter2"))]));
-        let mut told = |path: Option<&str>, why: Why| {
-            let request = path.map(|path| ralph_proxy::notice::Requested::new("POST", path));
-            match denials.hear(&Decided { request, ..denied("x.io", 443, why) }) {
+    fn remedy_is_in_the_event() {
+        let mut denials = DenialCounter::new(Redactor::new([("KEY".to_owned(), Secret::new("hunter2-hunter2"))]));
+        let mut told = |path: Option<&str>, why: DecisionReason| {
+            let request = path.map(|path| ralph_proxy::observer::RequestSummary::new("POST", path));
+            match denials.observe_decision(&EgressDecision { request, ..denied("x.io", 443, why) }) {
                 Some(Event::PolicyDenied { request, remedy, count, .. }) => Some((request, remedy, count)),
                 other => other.map(|other| panic!("{other:?}")),
             }
         };
         let some = |text: &str| Some(text.to_owned());
-        assert_eq!(told(None, Why::Mode(Mode::Deny)), Some((None, some("x.io"), 1)));
-        assert_eq!(told(Some("/a"), Why::Request), Some((some("POST /a"), some("POST x.io/a"), 1)));
-        assert_eq!(told(Some("/a"), Why::Request), None);
-        assert_eq!(told(Some("/*"), Why::Request), Some((some("POST /*"), None, 1)));
-        assert_eq!(told(Some("/hunter2-hunter2"), Why::Request), Some((some("POST /[redacted:KEY]"), None, 1)));
-        let denied = || Why::Denied(Box::new("POST x.io/b".parse().unwrap()));
+        assert_eq!(told(None, DecisionReason::Mode(PolicyMode::Deny)), Some((None, some("x.io"), 1)));
+        assert_eq!(
+            told(Some("/a"), DecisionReason::RequestNotAllowed),
+            Some((some("POST /a"), some("POST x.io/a"), 1))
+        );
+        assert_eq!(told(Some("/a"), DecisionReason::RequestNotAllowed), None);
+        assert_eq!(told(Some("/*"), DecisionReason::RequestNotAllowed), Some((some("POST /*"), None, 1)));
+        assert_eq!(
+            told(Some("/hunter2-hunter2"), DecisionReason::RequestNotAllowed),
+            Some((some("POST /[redacted:KEY]"), None, 1))
+        );
+        let denied = || DecisionReason::Denied(Box::new("POST x.io/b".parse().unwrap()));
         assert_eq!(told(Some("/b"), denied()), Some((some("POST /b"), None, 1)));
         // Plain requests to a host that no rule names are one thing, and made-up paths are not told one by one.
-        assert_eq!(told(Some("/c"), Why::Mode(Mode::Deny)), None);
-        let apart =
-            (0..100).filter(|n| told(Some(&format!("/{n}")), Why::Request).is_some_and(|told| told.0.is_some()));
-        assert_eq!(apart.count(), REQUESTS - 4);
+        assert_eq!(told(Some("/c"), DecisionReason::Mode(PolicyMode::Deny)), None);
+        let apart = (0..100).filter(|n| {
+            told(Some(&format!("/{n}")), DecisionReason::RequestNotAllowed).is_some_and(|told| told.0.is_some())
+        });
+        assert_eq!(apart.count(), MAX_REQUESTS_PER_HOST - 4);
     }
 
-    fn refused(refusal: Refusal) -> Told {
-        Told::Exchanged(Exchanged {
-            entry: Entry::Route,
+    fn refused(refusal: GatewayRefusal) -> EgressEvent {
+        EgressEvent::Exchange(EgressExchange {
+            entry: EgressEntry::Route,
             host: "api.x.io".to_owned(),
             port: 443,
             method: "POST".to_owned(),
@@ -258,22 +279,22 @@ mod tests {
     }
 
     #[test]
-    fn what_a_route_refuses_is_told_by_what_it_is_about() {
-        let mut denials = Denials::new(Redactor::new([]));
-        let mut told = |refusal| match denials.hear_all(&refused(refusal)) {
+    fn route_refusals_are_counted_by_kind() {
+        let mut denials = DenialCounter::new(Redactor::new([]));
+        let mut told = |refusal| match denials.observe(&refused(refusal)) {
             Some(Event::PolicyDenied { host, port, rule, count, .. }) => {
                 Some(format!("{host}:{port} ({rule}) {count}"))
             }
             other => other.map(|other| panic!("{other:?}")),
         };
-        let endpoint = |n: u32| Refusal::Endpoint(format!("`POST /v1/{n}` is not an endpoint"));
+        let endpoint = |n: u32| GatewayRefusal::Endpoint(format!("`POST /v1/{n}` is not an endpoint"));
         assert_eq!(told(endpoint(1)).unwrap(), "api.x.io:443 (`POST /v1/1` is not an endpoint) 1");
         assert_eq!(told(endpoint(2)), None, "paths can be made up");
-        assert_eq!(told(Refusal::Model("model `m`".to_owned())).unwrap(), "api.x.io:443 (model `m`) 1");
+        assert_eq!(told(GatewayRefusal::Model("model `m`".to_owned())).unwrap(), "api.x.io:443 (model `m`) 1");
         for none in [
-            Refusal::Budget("spent".to_owned()),
-            Refusal::Upstream("no answer".to_owned()),
-            Refusal::Unavailable("closing".to_owned()),
+            GatewayRefusal::Budget("spent".to_owned()),
+            GatewayRefusal::Upstream("no answer".to_owned()),
+            GatewayRefusal::Unavailable("closing".to_owned()),
         ] {
             assert_eq!(told(none), None);
         }
@@ -281,49 +302,55 @@ mod tests {
 
     /// A gateway may answer so every time.
     #[test]
-    fn another_model_is_told_once() {
-        let mut denials = Denials::new(Redactor::new([]));
+    fn substituted_model_is_reported_once() {
+        let mut denials = DenialCounter::new(Redactor::new([]));
         let mut told = |asked: &str, by: Option<&str>| {
-            let call = Call {
+            let call = ChargedCall {
                 id: 1,
                 route: "gw".to_owned(),
                 model: asked.to_owned(),
                 answered_by: by.map(str::to_owned),
-                usage: Usage::default(),
-                cost: Micros(7),
-                charge: Charge::Reported,
+                usage: TokenUsage::default(),
+                cost: MicroUsd(7),
+                charge: ChargeBasis::Reported,
                 limits: Vec::new(),
             };
-            let Told::Exchanged(exchanged) = refused(Refusal::Model(String::new())) else { return None };
-            denials.hear_all(&Told::Exchanged(Exchanged { refused: None, call: Some(call), ..exchanged }))
+            let EgressEvent::Exchange(exchanged) = refused(GatewayRefusal::Model(String::new())) else { return None };
+            denials.observe(&EgressEvent::Exchange(EgressExchange { refused: None, call: Some(call), ..exchanged }))
         };
         let text = "`cheap` was asked at route `gw`, and `dear` says it answered; it is charged as `cheap`, or as the other \
                     if a profile has that and it is dearer";
-        assert_eq!(told("cheap", Some("dear")), Some(Event::Log { level: Level::Warn, text: text.to_owned() }));
+        assert_eq!(told("cheap", Some("dear")), Some(Event::Log { level: EventLogLevel::Warn, text: text.to_owned() }));
         assert_eq!((0..1000).filter_map(|_| told("cheap", Some("dear"))).count(), 0);
         assert_eq!(told("cheap", None), None);
         assert!(told("other", Some("dear")).is_some());
-        assert_eq!((0..1000).filter_map(|n| told("cheap", Some(&format!("m{n}")))).count(), OTHER_MODELS - 2);
+        assert_eq!((0..1000).filter_map(|n| told("cheap", Some(&format!("m{n}")))).count(), MAX_OTHER_MODELS - 2);
     }
 
     #[test]
     fn what_is_no_refusal() {
-        let mut denials = Denials::new(Redactor::new([]));
-        for why in [Why::Unresolved, Why::Unreachable, Why::Crowded, Why::Slow] {
-            assert_eq!(told(&mut denials, &denied("x.io", 443, why)), None);
+        let mut denials = DenialCounter::new(Redactor::new([]));
+        for why in [
+            DecisionReason::Unresolved,
+            DecisionReason::Unreachable,
+            DecisionReason::TooManyConnections,
+            DecisionReason::ClientTimeout,
+        ] {
+            assert_eq!(event_text(&mut denials, &denied("x.io", 443, why)), None);
         }
-        let allowed = Decided { allowed: true, ..denied("x.io", 443, Why::Mode(Mode::Open)) };
-        assert_eq!(told(&mut denials, &allowed), None);
+        let allowed = EgressDecision { allowed: true, ..denied("x.io", 443, DecisionReason::Mode(PolicyMode::Open)) };
+        assert_eq!(event_text(&mut denials, &allowed), None);
     }
 
     #[test]
     fn made_up_names_are_bounded_and_secrets_are_masked() {
-        let mut denials = Denials::new(Redactor::new([("KEY".to_owned(), Secret::new("hunter2-hunter2"))]));
-        let secret = told(&mut denials, &denied("hunter2-hunter2.x.io", 443, Why::NotTls)).unwrap();
+        let mut denials = DenialCounter::new(Redactor::new([("KEY".to_owned(), Secret::new("hunter2-hunter2"))]));
+        let secret = event_text(&mut denials, &denied("hunter2-hunter2.x.io", 443, DecisionReason::NotTls)).unwrap();
         assert!(secret.starts_with("[redacted:KEY].x.io:443"), "{secret}");
-        let told =
-            (0..10_000).filter(|n| denials.hear(&denied(&format!("{n}.x.io"), 443, Why::NotTls)).is_some()).count();
-        assert_eq!(told, APART - 1 + 4, "the rest is told together at 1, 10, 100, 1000");
-        assert_eq!(denials.counts.len(), APART + 1);
+        let told = (0..10_000)
+            .filter(|n| denials.observe_decision(&denied(&format!("{n}.x.io"), 443, DecisionReason::NotTls)).is_some())
+            .count();
+        assert_eq!(told, MAX_HOSTS - 1 + 4, "the rest is told together at 1, 10, 100, 1000");
+        assert_eq!(denials.counts.len(), MAX_HOSTS + 1);
     }
 }

@@ -4,7 +4,7 @@
 //! Build files that run only when asked (a `Makefile`, `build.rs`) are not here.
 
 /// Returns why a path counts as an auto-run file.
-pub(crate) fn why(path: &str) -> Option<&'static str> {
+pub(crate) fn autorun_reason(path: &str) -> Option<&'static str> {
     // File systems of many reviewers do not tell upper from lower case.
     let path = path.to_ascii_lowercase();
     let parts: Vec<&str> = path.split('/').collect();
@@ -14,10 +14,9 @@ pub(crate) fn why(path: &str) -> Option<&'static str> {
         parts.len() > folder.len() && parts.windows(folder.len()).any(|window| window == folder.as_slice())
     };
     let at_top = |file: &str| path == file;
-    let rule = FOLDERS
-        .iter()
-        .find(|(folder, _)| inside(folder))
-        .or_else(|| FILES.iter().find(|(file, _)| name == *file).or_else(|| TOP.iter().find(|(file, _)| at_top(file))));
+    let rule = FOLDERS.iter().find(|(folder, _)| inside(folder)).or_else(|| {
+        FILES.iter().find(|(file, _)| name == *file).or_else(|| ROOT_PATHS.iter().find(|(file, _)| at_top(file)))
+    });
     rule.map(|(_, why)| *why)
 }
 
@@ -83,7 +82,7 @@ const FILES: [(&str, &str); 31] = [
     ("gradle-wrapper.jar", PACKAGE),
 ];
 
-const TOP: [(&str, &str); 4] = [
+const ROOT_PATHS: [(&str, &str); 4] = [
     (".vscode/settings.json", EDITOR),
     (".cargo/config.toml", PACKAGE),
     (".cargo/config", PACKAGE),
@@ -154,7 +153,7 @@ mod tests {
             ("envrc", None),
             ("", None),
         ] {
-            assert_eq!(why(path), want, "{path}");
+            assert_eq!(autorun_reason(path), want, "{path}");
         }
     }
 

@@ -1,12 +1,12 @@
 //! The header of a bundle file: which commits it needs and which refs it offers. The pack behind it is not read here.
 
 use super::Sha;
-use super::names::Format;
+use super::validated_names::ObjectFormat;
 
 /// A header that was understood in full.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub(crate) needs: Vec<Sha>,
+pub(crate) struct BundleHeader {
+    pub(crate) prerequisites: Vec<Sha>,
     pub(crate) refs: Vec<(Sha, String)>,
     /// How many objects the pack says it holds.
     pub(crate) objects: u32,
@@ -18,7 +18,7 @@ pub(crate) struct Header {
 pub(crate) const HEADER_CAP: usize = 64 << 10;
 
 /// Reads the first bytes of a bundle; the error says what is wrong with it.
-pub(crate) fn header(bytes: &[u8], format: Format) -> Result<Header, &'static str> {
+pub(crate) fn parse_header(bytes: &[u8], format: ObjectFormat) -> Result<BundleHeader, &'static str> {
     let (mut needs, mut refs) = (Vec::new(), Vec::new());
     let mut rest = bytes;
     let mut line = || -> Option<&[u8]> {
@@ -32,7 +32,7 @@ pub(crate) fn header(bytes: &[u8], format: Format) -> Result<Header, &'static st
         Some(b"# v3 git bundle") => 3,
         _ => return Err("it is not a git bundle"),
     };
-    let mut said = Format::Sha1;
+    let mut said = ObjectFormat::Sha1;
     loop {
         let Some(line) = line() else { return Err("its header does not end") };
         if line.is_empty() {
@@ -42,7 +42,7 @@ pub(crate) fn header(bytes: &[u8], format: Format) -> Result<Header, &'static st
         if let Some(capability) = line.strip_prefix('@').filter(|_| version == 3) {
             said = capability
                 .strip_prefix("object-format=")
-                .and_then(Format::parse)
+                .and_then(ObjectFormat::parse)
                 .ok_or("it asks for an unknown capability")?;
         } else if let Some(need) = line.strip_prefix('-') {
             let name = need.split(' ').next().unwrap_or_default();
@@ -60,7 +60,12 @@ pub(crate) fn header(bytes: &[u8], format: Format) -> Result<Header, &'static st
     let Some((b"PACK", rest)) = rest.split_at_checked(4) else { return Err("it holds no pack") };
     let objects = rest.get(4..8).and_then(|count| <[u8; 4]>::try_from(count).ok()).map(u32::from_be_bytes);
     let objects = objects.ok_or("its pack is cut off")?;
-    Ok(Header { needs, refs, objects, pack_at: u64::try_from(pack_at).map_err(|_| "its header is too long")? })
+    Ok(BundleHeader {
+        prerequisites: needs,
+        refs,
+        objects,
+        pack_at: u64::try_from(pack_at).map_err(|_| "its header is too long")?,
+    })
 }
 
 #[cfg(test)]
@@ -74,13 +79,13 @@ mod tests {
     fn headers() {
         let sha = Sha::parse(A).unwrap();
         let text = format!("# v2 git bundle\n-{A} a subject\n{A} refs/heads/ralph/x\n\n{PACK}");
-        let want = Header {
-            needs: vec![sha.clone()],
+        let want = BundleHeader {
+            prerequisites: vec![sha.clone()],
             refs: vec![(sha, "refs/heads/ralph/x".to_owned())],
             objects: 7,
             pack_at: u64::try_from(text.len() - PACK.len()).unwrap(),
         };
-        assert_eq!(header(text.as_bytes(), Format::Sha1), Ok(want));
+        assert_eq!(parse_header(text.as_bytes(), ObjectFormat::Sha1), Ok(want));
         for (text, why) in [
             ("", "it is not a git bundle"),
             ("# v4 git bundle\n\n", "it is not a git bundle"),
@@ -92,15 +97,15 @@ mod tests {
             ("# v2 git bundle\n\nPAC", "it holds no pack"),
             ("# v2 git bundle\n\nPACK\0\0", "its pack is cut off"),
         ] {
-            assert_eq!(header(text.as_bytes(), Format::Sha1), Err(why), "{text:?}");
+            assert_eq!(parse_header(text.as_bytes(), ObjectFormat::Sha1), Err(why), "{text:?}");
         }
     }
 
     proptest::proptest! {
         #[test]
         fn hostile_headers_never_panic(tail in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
-            let _ = header(&tail, Format::Sha1);
-            let _ = header(&[b"# v3 git bundle\n".as_slice(), &tail].concat(), Format::Sha1);
+            let _ = parse_header(&tail, ObjectFormat::Sha1);
+            let _ = parse_header(&[b"# v3 git bundle\n".as_slice(), &tail].concat(), ObjectFormat::Sha1);
         }
     }
 }

@@ -3,45 +3,51 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::call::Tool;
 use super::publish::with_auth;
-use super::{Auth, Error, Remote, Repo};
+use super::subprocess::GitProgram;
+use super::{Error, GitAuth, GitRemote, UserRepo};
 
 const DOING: &str = "clone the repository";
 
 /// Large histories take their time.
-const LONG: Duration = Duration::from_hours(1);
+const CLONE_TIMEOUT: Duration = Duration::from_hours(1);
 
 /// Returns a clone of a remote; its files are never checked out, because only its objects are read.
-pub async fn clone(tool: &Tool, remote: &Remote, folder: &Path, auth: &Auth) -> Result<Repo, Error> {
+pub async fn clone(tool: &GitProgram, remote: &GitRemote, folder: &Path, auth: &GitAuth) -> Result<UserRepo, Error> {
     let io = |doing| move |source| Error::Io { doing, path: folder.to_owned(), source };
     if folder.exists() {
-        let call = remote.dial(tool.call(DOING)).git_dir(&folder.join(".git"));
+        let call = remote.allow_protocol(tool.command(DOING)).git_dir(&folder.join(".git"));
         let call = call.args(["fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head"]);
         let call = call.args(["--no-recurse-submodules", "--"]).arg(remote.address());
-        with_auth(call.arg("+refs/heads/*:refs/remotes/origin/*"), auth).timeout(LONG).ok().await?;
-        return Repo::find(tool, folder).await;
+        with_auth(call.arg("+refs/heads/*:refs/remotes/origin/*"), auth).timeout(CLONE_TIMEOUT).run_checked().await?;
+        return UserRepo::find(tool, folder).await;
     }
     let parent = folder.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(parent).map_err(io("make a place for"))?;
     let new = folder.with_extension("new");
     // What an earlier, interrupted clone left behind is of no use.
     let _ = std::fs::remove_dir_all(&new);
-    let call = remote.dial(tool.call(DOING)).args(["clone", "--quiet", "--no-checkout", "--no-tags", "--template="]);
-    with_auth(call.arg("--").arg(remote.address()).arg(&new), auth).timeout(LONG).ok().await?;
+    let call = remote.allow_protocol(tool.command(DOING)).args([
+        "clone",
+        "--quiet",
+        "--no-checkout",
+        "--no-tags",
+        "--template=",
+    ]);
+    with_auth(call.arg("--").arg(remote.address()).arg(&new), auth).timeout(CLONE_TIMEOUT).run_checked().await?;
     // A password in the address is for this one call and is not kept.
-    let config = tool.call(DOING).git_dir(&new.join(".git")).args(["config", "remote.origin.url"]);
-    config.arg(remote.shown()).ok().await?;
+    let config = tool.command(DOING).git_dir(&new.join(".git")).args(["config", "remote.origin.url"]);
+    config.arg(remote.display_url()).run_checked().await?;
     std::fs::rename(&new, folder).map_err(io("keep"))?;
-    Repo::find(tool, folder).await
+    UserRepo::find(tool, folder).await
 }
 
 /// Tells whether two addresses mean the same repository, however they are spelled.
 pub fn same_address(one: &str, other: &str) -> bool {
-    plain(one) == plain(other)
+    normalized_address(one) == normalized_address(other)
 }
 
-fn plain(address: &str) -> String {
+fn normalized_address(address: &str) -> String {
     let address = address.trim().trim_end_matches('/').trim_end_matches(".git");
     let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
     // `git@host:owner/repo` and `ssh://git@host/owner/repo` are the same place.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ralph_core::exit::Exit;
+use ralph_core::exit::RalphExitCode;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -19,11 +19,11 @@ pub enum Error {
     #[error("git did not finish to {doing} within {after:?}")]
     TimedOut { doing: &'static str, after: Duration },
     #[error("git printed more than {cap} bytes to {doing}")]
-    TooMuch { doing: &'static str, cap: usize },
+    TooMuchOutput { doing: &'static str, cap: usize },
     #[error("git could not {doing} (exit {code}): {said}")]
     Failed { doing: &'static str, code: i32, said: String },
     #[error("git answered in an unknown way when asked to {doing}")]
-    Odd { doing: &'static str },
+    UnexpectedOutput { doing: &'static str },
     #[error("`{}` is not in a git work tree", path.display())]
     NotARepository { path: PathBuf },
     #[error("{}", no_commit(name))]
@@ -43,7 +43,7 @@ pub enum Error {
     #[error("the sandbox could not {doing}")]
     Sandbox { doing: &'static str, source: ralph_sandbox::Error },
     #[error("git in the sandbox could not {doing} (exit {code}): {said}")]
-    Inside { doing: &'static str, code: i32, said: String },
+    SandboxScript { doing: &'static str, code: i32, said: String },
 }
 
 fn no_commit(name: &str) -> String {
@@ -55,20 +55,20 @@ fn no_commit(name: &str) -> String {
 
 impl Error {
     /// Returns the exit code of a command that fails with this error.
-    pub fn exit(&self) -> Exit {
+    pub fn exit(&self) -> RalphExitCode {
         match self {
             Self::NotARepository { .. } | Self::NoCommit { .. } | Self::BadName { .. } | Self::RemoteUrl { .. } => {
-                Exit::Usage
+                RalphExitCode::Usage
             }
-            Self::Missing | Self::TooOld { .. } | Self::Spawn { .. } => Exit::NotReady,
-            _ => Exit::Failed,
+            Self::Missing | Self::TooOld { .. } | Self::Spawn { .. } => RalphExitCode::NotReady,
+            _ => RalphExitCode::Failed,
         }
     }
 
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Missing | Self::TooOld { .. } => {
-                Some(format!("install git {} or newer, then try again", super::call::OLDEST))
+                Some(format!("install git {} or newer, then try again", super::subprocess::MIN_GIT_VERSION))
             }
             Self::NotARepository { .. } => Some(
                 "go to a checkout, or make one: git init && git commit --allow-empty -m \"first commit\"".to_owned(),
@@ -89,12 +89,12 @@ impl Error {
             Self::Spawn { .. }
             | Self::Io { .. }
             | Self::TimedOut { .. }
-            | Self::TooMuch { .. }
+            | Self::TooMuchOutput { .. }
             | Self::Failed { .. }
-            | Self::Odd { .. }
+            | Self::UnexpectedOutput { .. }
             | Self::BadName { .. }
             | Self::NoFile { .. }
-            | Self::Inside { .. } => None,
+            | Self::SandboxScript { .. } => None,
         }
     }
 }

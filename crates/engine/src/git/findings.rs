@@ -7,13 +7,13 @@ use globset::GlobSet;
 use serde::{Deserialize, Serialize};
 
 use super::autorun;
-use super::names::is_dotgit;
-use super::raw::{Change, Commit, GITLINK, LINK};
+use super::raw_diff::{CommitChanges, GITLINK_MODE, PathChange, SYMLINK_MODE};
+use super::validated_names::is_dotgit;
 use super::{SecretScan, Sha};
 
 /// Something in the imported commits that is worth a look, or a stop.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Finding {
+pub struct ImportFinding {
     /// The first commit it was seen in.
     pub commit: Sha,
     /// Safe to print; empty for what is in a commit's own words.
@@ -45,7 +45,7 @@ pub enum FindingKind {
 
 impl FindingKind {
     /// True when nothing of the import may be kept.
-    pub fn stops(&self) -> bool {
+    pub fn is_blocking(&self) -> bool {
         matches!(self, Self::Secret { .. } | Self::DotGit)
     }
 }
@@ -55,21 +55,21 @@ const LINK_CAP: usize = 4096;
 
 /// What the judging needs to know about blobs.
 #[derive(Debug, Default)]
-pub(crate) struct Blobs {
+pub(crate) struct ImportedBlobs {
     pub(crate) sizes: HashMap<Sha, u64>,
     /// Contents of those small enough to be read.
     pub(crate) contents: HashMap<Sha, Vec<u8>>,
 }
 
 /// Judges every change of every commit; at most `max` findings, stops before all others.
-pub(crate) fn judge(
-    commits: &[Commit],
-    blobs: &Blobs,
+pub(crate) fn inspect_commits(
+    commits: &[CommitChanges],
+    blobs: &ImportedBlobs,
     large: u64,
     protected: &GlobSet,
     secrets: SecretScan<'_>,
     max: usize,
-) -> Vec<Finding> {
+) -> Vec<ImportFinding> {
     let mut seen = HashSet::new();
     let mut findings = Vec::new();
     // A blob is searched once for each version it replaced: the same pair gives the same answer.
@@ -77,17 +77,21 @@ pub(crate) fn judge(
     for commit in commits {
         let mut add = |path: &str, kind: FindingKind| {
             if seen.insert((path.to_owned(), kind.clone())) {
-                findings.push(Finding { commit: commit.sha.clone(), path: ralph_core::text::plain(path), kind });
+                findings.push(ImportFinding {
+                    commit: commit.sha.clone(),
+                    path: ralph_core::text::strip_control(path),
+                    kind,
+                });
             }
         };
-        if let Some(what) = secrets(&commit.words) {
+        if let Some(what) = secrets(&commit.metadata) {
             add("", FindingKind::Secret { what });
         }
         for change in &commit.changes {
-            by_name(change, protected, secrets, &mut add);
-            by_content(change, blobs, large, &mut add);
+            check_path(change, protected, secrets, &mut add);
+            check_content(change, blobs, large, &mut add);
             let Some((mode, new)) = &change.new else { continue };
-            if *mode == GITLINK {
+            if *mode == GITLINK_MODE {
                 continue;
             }
             let old = change.old.as_ref().map(|(_, sha)| sha.clone());
@@ -100,17 +104,22 @@ pub(crate) fn judge(
             }
         }
     }
-    findings.sort_by_key(|finding| !finding.kind.stops());
+    findings.sort_by_key(|finding| !finding.kind.is_blocking());
     findings.truncate(max);
     findings
 }
 
-fn by_name(change: &Change, protected: &GlobSet, secrets: SecretScan<'_>, add: &mut dyn FnMut(&str, FindingKind)) {
+fn check_path(
+    change: &PathChange,
+    protected: &GlobSet,
+    secrets: SecretScan<'_>,
+    add: &mut dyn FnMut(&str, FindingKind),
+) {
     let path = change.path.as_str();
     if protected.is_match(path) {
         add(path, FindingKind::Protected);
     }
-    let gitlink = [&change.old, &change.new].into_iter().flatten().any(|(mode, _)| *mode == GITLINK);
+    let gitlink = [&change.old, &change.new].into_iter().flatten().any(|(mode, _)| *mode == GITLINK_MODE);
     if gitlink || is_gitmodules(path) {
         add(path, FindingKind::Submodule);
     }
@@ -118,7 +127,7 @@ fn by_name(change: &Change, protected: &GlobSet, secrets: SecretScan<'_>, add: &
     if path.split('/').any(|part| is_dotgit(part.as_bytes())) {
         add(path, FindingKind::DotGit);
     }
-    if let Some(why) = autorun::why(path) {
+    if let Some(why) = autorun::autorun_reason(path) {
         add(path, FindingKind::AutoRun { why: why.to_owned() });
     }
     if mode & 0o111 != 0 && *mode & 0o170_000 == 0o100_000 && autorun::is_hook_name(path) {
@@ -129,16 +138,16 @@ fn by_name(change: &Change, protected: &GlobSet, secrets: SecretScan<'_>, add: &
     }
 }
 
-fn by_content(change: &Change, blobs: &Blobs, large: u64, add: &mut dyn FnMut(&str, FindingKind)) {
+fn check_content(change: &PathChange, blobs: &ImportedBlobs, large: u64, add: &mut dyn FnMut(&str, FindingKind)) {
     let Some((mode, sha)) = &change.new else { return };
     if let Some(bytes) = blobs.sizes.get(sha).filter(|bytes| **bytes > large) {
         add(&change.path, FindingKind::LargeFile { bytes: *bytes });
     }
     let content = blobs.contents.get(sha);
-    if *mode == LINK {
+    if *mode == SYMLINK_MODE {
         let target = content.map_or_else(|| "?".to_owned(), |bytes| String::from_utf8_lossy(bytes).into_owned());
-        if content.is_none() || leads_out(&change.path, &target) {
-            let target = ralph_core::text::plain(ralph_core::text::head(&target, LINK_CAP));
+        if content.is_none() || leaves_tree(&change.path, &target) {
+            let target = ralph_core::text::strip_control(ralph_core::text::head(&target, LINK_CAP));
             add(&change.path, FindingKind::LinkOut { target });
         }
     }
@@ -153,7 +162,7 @@ fn by_content(change: &Change, blobs: &Blobs, large: u64, add: &mut dyn FnMut(&s
 /// True unless a link provably stays in the tree.
 ///
 /// `..` behind a name is never taken as proof: that name may be a link itself, and then its parent is elsewhere.
-pub(crate) fn leads_out(path: &str, target: &str) -> bool {
+pub(crate) fn leaves_tree(path: &str, target: &str) -> bool {
     if target.is_empty() || target.starts_with('/') || target.contains(['\\', '\0']) || target.get(1..2) == Some(":") {
         return true;
     }
@@ -212,7 +221,7 @@ mod tests {
             ("a", "\\\\host\\x", true),
             ("a", "ünï", false),
         ] {
-            assert_eq!(leads_out(path, target), out, "{path} -> {target}");
+            assert_eq!(leaves_tree(path, target), out, "{path} -> {target}");
         }
     }
 
@@ -225,7 +234,7 @@ mod tests {
     }
 
     fn kinds(path: &str, old: Option<&str>, new: Option<(u32, &str)>) -> Vec<FindingKind> {
-        let mut blobs = Blobs::default();
+        let mut blobs = ImportedBlobs::default();
         let mut side = |digit: char, text: &str| {
             blobs.sizes.insert(sha(digit), text.len() as u64);
             blobs.contents.insert(sha(digit), text.as_bytes().to_vec());
@@ -233,10 +242,10 @@ mod tests {
         };
         let old = old.map(|text| (0o100_644, side('1', text)));
         let new = new.map(|(mode, text)| (mode, side('2', text)));
-        let changes = vec![Change { old, new, path: path.to_owned() }];
-        let commits = [Commit { sha: sha('c'), parents: vec![], words: b"words".to_vec(), changes }];
+        let changes = vec![PathChange { old, new, path: path.to_owned() }];
+        let commits = [CommitChanges { sha: sha('c'), parents: vec![], metadata: b"words".to_vec(), changes }];
         let protected = globset::GlobSetBuilder::new().add(globset::Glob::new("tests/**").unwrap()).build().unwrap();
-        judge(&commits, &blobs, 40, &protected, &scan, 9).into_iter().map(|finding| finding.kind).collect()
+        inspect_commits(&commits, &blobs, 40, &protected, &scan, 9).into_iter().map(|finding| finding.kind).collect()
     }
 
     #[test]
@@ -248,13 +257,13 @@ mod tests {
             ("src/a.rs", None, Some((file, "fn main() {}")), vec![]),
             ("tests/a.rs", Some("x"), Some((file, "y")), vec![FindingKind::Protected]),
             ("tests/a.rs", Some("x"), None, vec![FindingKind::Protected]),
-            ("sub", None, Some((GITLINK, "")), vec![FindingKind::Submodule]),
+            ("sub", None, Some((GITLINK_MODE, "")), vec![FindingKind::Submodule]),
             (".gitmodules", None, Some((file, "")), vec![FindingKind::Submodule]),
             ("x/.git/y", None, Some((file, "")), vec![FindingKind::DotGit]),
             ("pre-commit", None, Some((0o100_755, "")), vec![FindingKind::HookName]),
             ("pre-commit", None, Some((file, "")), vec![]),
             ("big", None, Some((file, large.as_str())), vec![FindingKind::LargeFile { bytes: 41 }]),
-            ("l", None, Some((LINK, "/etc")), vec![FindingKind::LinkOut { target: "/etc".to_owned() }]),
+            ("l", None, Some((SYMLINK_MODE, "/etc")), vec![FindingKind::LinkOut { target: "/etc".to_owned() }]),
             ("a", None, Some((file, "k=sk-live-1")), vec![secret()]),
             ("a", Some("k=sk-live-1"), Some((file, "k=sk-live-1\nmore")), vec![]),
             ("a", Some("k=sk-live-1"), Some((file, "k=sk-live-2")), vec![secret()]),
@@ -266,9 +275,10 @@ mod tests {
 
     #[test]
     fn words_are_searched_and_stops_come_first() {
-        let change = Change { old: None, new: Some((LINK, sha('9'))), path: "unread".to_owned() };
-        let commit = Commit { sha: sha('c'), parents: vec![], words: b"use sk-live".to_vec(), changes: vec![change] };
-        let kinds: Vec<_> = judge(&[commit], &Blobs::default(), 9, &GlobSet::empty(), &scan, 9)
+        let change = PathChange { old: None, new: Some((SYMLINK_MODE, sha('9'))), path: "unread".to_owned() };
+        let commit =
+            CommitChanges { sha: sha('c'), parents: vec![], metadata: b"use sk-live".to_vec(), changes: vec![change] };
+        let kinds: Vec<_> = inspect_commits(&[commit], &ImportedBlobs::default(), 9, &GlobSet::empty(), &scan, 9)
             .into_iter()
             .map(|finding| finding.kind)
             .collect();
@@ -280,8 +290,8 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn hostile_links_never_panic(path in ".{0,20}", target in ".{0,20}") {
-            let _ = leads_out(&path, &target);
-            let _ = autorun::why(&path);
+            let _ = leaves_tree(&path, &target);
+            let _ = autorun::autorun_reason(&path);
         }
     }
 }

@@ -12,19 +12,19 @@ use std::time::Duration;
 use globset::GlobSet;
 use serde::{Deserialize, Serialize};
 
-use super::bare::shadow_ref;
+use super::bare_repo::iteration_ref_name;
 use super::bundle::{self, HEADER_CAP};
-use super::call::{Call, Input, Over, alternate};
-use super::findings::{self, Blobs};
-use super::raw::{self, Commit, GITLINK};
-use super::{Bare, Branch, Error, Finding, RunName, Sha};
+use super::findings::{self, ImportedBlobs};
+use super::raw_diff::{self, CommitChanges, GITLINK_MODE};
+use super::subprocess::{GitCommand, GitInput, GitOverflow, quoted_alternate};
+use super::{BareRepo, Error, ImportFinding, RunBranch, RunName, Sha};
 
 /// Says what secret-shaped text bytes hold, if any.
 pub type SecretScan<'a> = &'a (dyn Fn(&[u8]) -> Option<String> + Sync);
 
 /// What an import may cost the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ImportLimits {
     pub bundle_bytes: u64,
     pub objects: u32,
     pub commits: u32,
@@ -37,7 +37,7 @@ pub struct Limits {
     pub time: Duration,
 }
 
-impl Default for Limits {
+impl Default for ImportLimits {
     fn default() -> Self {
         Self {
             bundle_bytes: 256 << 20,
@@ -54,17 +54,17 @@ impl Default for Limits {
 /// What became of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "import", rename_all = "kebab-case")]
-pub enum Import {
+pub enum ImportOutcome {
     /// The branch now points to `sha`.
-    Kept { sha: Sha, commits: u32, findings: Vec<Finding> },
+    Kept { sha: Sha, commits: u32, findings: Vec<ImportFinding> },
     /// Nothing of it was kept.
-    Refused { why: Refusal, findings: Vec<Finding> },
+    Refused { why: ImportRefusal, findings: Vec<ImportFinding> },
 }
 
 /// Why nothing was kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "refusal", rename_all = "kebab-case")]
-pub enum Refusal {
+pub enum ImportRefusal {
     #[error("the bundle is unusable: {why}")]
     Unreadable { why: String },
     #[error("the bundle offers `{name}`, which is not the branch of this run")]
@@ -79,7 +79,7 @@ pub enum Refusal {
     Stopped,
 }
 
-impl Refusal {
+impl ImportRefusal {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Stopped => Some("remove it from the branch's history in the sandbox, then resume the run".to_owned()),
@@ -91,95 +91,102 @@ impl Refusal {
 
 /// What an import is held against.
 #[derive(Clone, Copy)]
-pub struct Rules<'a> {
-    pub branch: &'a Branch,
+pub struct ImportRules<'a> {
+    pub branch: &'a RunBranch,
     /// Commits behind this one are known; all others are judged.
     pub base: &'a Sha,
     /// The run and iteration to keep the state under, in the same step that sets the branch.
-    pub shadow: Option<(&'a RunName, u32)>,
+    pub iteration_ref: Option<(&'a RunName, u32)>,
     pub protected: &'a GlobSet,
     pub secrets: SecretScan<'a>,
-    pub limits: Limits,
+    pub limits: ImportLimits,
 }
 
-impl std::fmt::Debug for Rules<'_> {
+impl std::fmt::Debug for ImportRules<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rules").field("branch", &self.branch).field("base", &self.base).finish_non_exhaustive()
+        f.debug_struct("ImportRules").field("branch", &self.branch).field("base", &self.base).finish_non_exhaustive()
     }
 }
 
 /// Either a refusal to hand back or an error to report.
-enum Stop {
-    Refused(Refusal, Vec<Finding>),
+enum ImportFailure {
+    Refused(ImportRefusal, Vec<ImportFinding>),
     Error(Error),
 }
 
-impl From<Error> for Stop {
+impl From<Error> for ImportFailure {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
 }
 
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Self {
+impl From<ImportRefusal> for ImportFailure {
+    fn from(refusal: ImportRefusal) -> Self {
         Self::Refused(refusal, Vec::new())
     }
 }
 
-impl Bare {
+impl BareRepo {
     /// Judges a bundle made in the sandbox and, when nothing stops it, points the run's branch to its commit.
-    pub async fn import(&self, bundle: &Path, rules: Rules<'_>) -> Result<Import, Error> {
+    pub async fn import(&self, bundle: &Path, rules: ImportRules<'_>) -> Result<ImportOutcome, Error> {
         match self.try_import(bundle, rules).await {
-            Ok((sha, commits, findings)) => Ok(Import::Kept { sha, commits, findings }),
-            Err(Stop::Refused(why, findings)) => Ok(Import::Refused { why, findings }),
-            Err(Stop::Error(error)) => Err(error),
+            Ok((sha, commits, findings)) => Ok(ImportOutcome::Kept { sha, commits, findings }),
+            Err(ImportFailure::Refused(why, findings)) => Ok(ImportOutcome::Refused { why, findings }),
+            Err(ImportFailure::Error(error)) => Err(error),
         }
     }
 
-    async fn try_import(&self, path: &Path, rules: Rules<'_>) -> Result<(Sha, u32, Vec<Finding>), Stop> {
+    async fn try_import(
+        &self,
+        path: &Path,
+        rules: ImportRules<'_>,
+    ) -> Result<(Sha, u32, Vec<ImportFinding>), ImportFailure> {
         let limits = rules.limits;
         let (pack, sha) = self.open_bundle(path, rules)?;
-        let quarantine = Quarantine::new(self)?;
+        let quarantine = ObjectQuarantine::new(self)?;
         let call =
-            quarantine.call("check the imported objects").args(["index-pack", "--stdin", "--fix-thin", "--strict"]);
+            quarantine.command("check the imported objects").args(["index-pack", "--stdin", "--fix-thin", "--strict"]);
         let call = call
             .args(["--threads=1", "--no-rev-index"])
             .arg(format!("--max-input-size={}", limits.bundle_bytes))
-            .input(Input::File(pack));
-        let done = call.timeout(limits.time).cap(1 << 20, Over::Fail).run().await?;
+            .input(GitInput::File(pack));
+        let done = call.timeout(limits.time).cap(1 << 20, GitOverflow::Fail).run().await?;
         if done.code != 0 {
-            return Err(Refusal::Broken { said: done.said() }.into());
+            return Err(ImportRefusal::Broken { said: done.stderr_tail() }.into());
         }
         let commits = quarantine.commits(&sha, rules).await?;
         if sha != *rules.base && !commits.iter().any(|commit| commit.sha == sha) {
-            return Err(Refusal::NotDescended.into());
+            return Err(ImportRefusal::NotDescended.into());
         }
         // A path from the tip down to the base ends in a commit that has the base as its parent.
         let descended = sha == *rules.base || commits.iter().any(|commit| commit.parents.contains(rules.base));
         if !descended {
-            return Err(Refusal::NotDescended.into());
+            return Err(ImportRefusal::NotDescended.into());
         }
         let mut names: Vec<&Sha> = commits.iter().map(|commit| &commit.sha).collect();
         names.dedup();
         let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if count > limits.commits {
-            return Err(Refusal::TooLarge { what: "number of commits".to_owned(), limit: limits.commits.into() }.into());
+            return Err(
+                ImportRefusal::TooLarge { what: "number of commits".to_owned(), limit: limits.commits.into() }.into()
+            );
         }
         let blobs = quarantine.blobs(&commits, limits).await?;
         let large = limits.large_file;
-        let findings = findings::judge(&commits, &blobs, large, rules.protected, rules.secrets, limits.findings);
-        if findings.iter().any(|finding| finding.kind.stops()) {
-            return Err(Stop::Refused(Refusal::Stopped, findings));
+        let findings =
+            findings::inspect_commits(&commits, &blobs, large, rules.protected, rules.secrets, limits.findings);
+        if findings.iter().any(|finding| finding.kind.is_blocking()) {
+            return Err(ImportFailure::Refused(ImportRefusal::Stopped, findings));
         }
         quarantine.release()?;
-        let shadow = rules.shadow.map(|(run, n)| shadow_ref(run, n));
-        let names: Vec<String> = shadow.into_iter().chain([rules.branch.full()]).collect();
+        let shadow = rules.iteration_ref.map(|(run, n)| iteration_ref_name(run, n));
+        let names: Vec<String> = shadow.into_iter().chain([rules.branch.ref_name()]).collect();
         self.set_refs(&names, &sha).await?;
         Ok((sha, count, findings))
     }
 
     /// Removes what killed processes left behind. Only for whoever holds the run: nobody else imports then.
-    pub(crate) fn sweep(&self) {
+    pub(crate) fn remove_leftovers(&self) {
         let ours = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("incoming-");
         for entry in std::fs::read_dir(self.path().join("objects")).into_iter().flatten().flatten().filter(ours) {
             // It costs space, nothing else; the next resume tries again.
@@ -189,27 +196,30 @@ impl Bare {
     }
 
     /// Reads the header and leaves the file standing at its pack.
-    fn open_bundle(&self, path: &Path, rules: Rules<'_>) -> Result<(std::fs::File, Sha), Stop> {
+    fn open_bundle(&self, path: &Path, rules: ImportRules<'_>) -> Result<(std::fs::File, Sha), ImportFailure> {
         let limits = rules.limits;
-        let io = |doing| move |source| Stop::Error(Error::Io { doing, path: path.to_owned(), source });
+        let io = |doing| move |source| ImportFailure::Error(Error::Io { doing, path: path.to_owned(), source });
         let mut file = std::fs::File::open(path).map_err(io("open"))?;
         let size = file.metadata().map_err(io("open"))?.len();
         if size > limits.bundle_bytes {
-            return Err(Refusal::TooLarge { what: "size".to_owned(), limit: limits.bundle_bytes }.into());
+            return Err(ImportRefusal::TooLarge { what: "size".to_owned(), limit: limits.bundle_bytes }.into());
         }
         let mut head = Vec::new();
         file.by_ref().take(HEADER_CAP as u64).read_to_end(&mut head).map_err(io("read"))?;
-        let header = bundle::header(&head, self.format).map_err(|why| Refusal::Unreadable { why: why.to_owned() })?;
+        let header = bundle::parse_header(&head, self.format)
+            .map_err(|why| ImportRefusal::Unreadable { why: why.to_owned() })?;
         if header.objects > limits.objects {
-            return Err(Refusal::TooLarge { what: "number of objects".to_owned(), limit: limits.objects.into() }.into());
+            return Err(
+                ImportRefusal::TooLarge { what: "number of objects".to_owned(), limit: limits.objects.into() }.into()
+            );
         }
-        let full = rules.branch.full();
+        let full = rules.branch.ref_name();
         let sha = match header.refs.as_slice() {
             [(sha, name)] if *name == full => sha.clone(),
             refs => {
                 let foreign = refs.iter().map(|(_, name)| name.as_str()).find(|name| *name != full);
-                let name = ralph_core::text::plain(ralph_core::text::head(foreign.unwrap_or("nothing"), 200));
-                return Err(Refusal::ForeignRef { name }.into());
+                let name = ralph_core::text::strip_control(ralph_core::text::head(foreign.unwrap_or("nothing"), 200));
+                return Err(ImportRefusal::ForeignRef { name }.into());
             }
         };
         file.seek(SeekFrom::Start(header.pack_at)).map_err(io("read"))?;
@@ -219,13 +229,13 @@ impl Bare {
 
 /// A folder objects wait in until they are judged; gone when dropped.
 #[derive(Debug)]
-struct Quarantine<'a> {
-    bare: &'a Bare,
+struct ObjectQuarantine<'a> {
+    bare: &'a BareRepo,
     folder: tempfile::TempDir,
 }
 
-impl<'a> Quarantine<'a> {
-    fn new(bare: &'a Bare) -> Result<Self, Error> {
+impl<'a> ObjectQuarantine<'a> {
+    fn new(bare: &'a BareRepo) -> Result<Self, Error> {
         let objects = bare.path().join("objects");
         let io = |doing| {
             let path = objects.clone();
@@ -238,63 +248,66 @@ impl<'a> Quarantine<'a> {
         Ok(Self { bare, folder })
     }
 
-    fn call(&self, doing: &'static str) -> Call<'a> {
+    fn command(&self, doing: &'static str) -> GitCommand<'a> {
         let objects = self.bare.path().join("objects");
-        let call = self.bare.call(doing).env("GIT_OBJECT_DIRECTORY", self.folder.path());
+        let call = self.bare.command(doing).env("GIT_OBJECT_DIRECTORY", self.folder.path());
         // One allocation over this is a bomb, not a source file.
-        call.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", alternate(&objects)).env("GIT_ALLOC_LIMIT", "512m")
+        call.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted_alternate(&objects)).env("GIT_ALLOC_LIMIT", "512m")
     }
 
-    async fn commits(&self, sha: &Sha, rules: Rules<'_>) -> Result<Vec<Commit>, Stop> {
+    async fn commits(&self, sha: &Sha, rules: ImportRules<'_>) -> Result<Vec<CommitChanges>, ImportFailure> {
         const DOING: &str = "walk the imported commits";
-        let call = self.call(DOING).args(["log", "-z", "--raw", "-m", "-r", "--root", "--no-renames", "--no-abbrev"]);
-        let call = call.args(["--no-ext-diff", "--no-textconv", "--no-color", "--no-show-signature", raw::LOG_FORMAT]);
+        let call =
+            self.command(DOING).args(["log", "-z", "--raw", "-m", "-r", "--root", "--no-renames", "--no-abbrev"]);
+        let call =
+            call.args(["--no-ext-diff", "--no-textconv", "--no-color", "--no-show-signature", raw_diff::LOG_FORMAT]);
         let call = call.arg(format!("--max-count={}", u64::from(rules.limits.commits) + 1));
         let call = call.args([sha.as_str().to_owned(), format!("^{}", rules.base), "--".to_owned()]);
-        let done = call.timeout(rules.limits.time).cap(256 << 20, Over::Fail).run().await?;
+        let done = call.timeout(rules.limits.time).cap(256 << 20, GitOverflow::Fail).run().await?;
         if done.code != 0 {
-            return Err(Refusal::Broken { said: done.said() }.into());
+            return Err(ImportRefusal::Broken { said: done.stderr_tail() }.into());
         }
-        let mut commits = raw::commits(&done.stdout).ok_or(Error::Odd { doing: DOING })?;
+        let mut commits = raw_diff::parse_log(&done.stdout).ok_or(Error::UnexpectedOutput { doing: DOING })?;
         commits.reverse();
         Ok(commits)
     }
 
     /// Reads sizes of all changed blobs and contents of the small ones.
-    async fn blobs(&self, commits: &[Commit], limits: Limits) -> Result<Blobs, Stop> {
+    async fn blobs(&self, commits: &[CommitChanges], limits: ImportLimits) -> Result<ImportedBlobs, ImportFailure> {
         let sides = commits.iter().flat_map(|commit| &commit.changes).flat_map(|change| [&change.old, &change.new]);
-        let wanted: BTreeSet<&Sha> = sides.flatten().filter(|(mode, _)| *mode != GITLINK).map(|(_, sha)| sha).collect();
+        let wanted: BTreeSet<&Sha> =
+            sides.flatten().filter(|(mode, _)| *mode != GITLINK_MODE).map(|(_, sha)| sha).collect();
         if wanted.is_empty() {
-            return Ok(Blobs::default());
+            return Ok(ImportedBlobs::default());
         }
-        let names = raw::list(wanted.into_iter().map(Sha::as_str), '\n');
+        let names = raw_diff::terminated_list(wanted.into_iter().map(Sha::as_str), '\n');
         // Most imports are small and need one start of git; only a large one is measured first.
-        let mut blobs = match self.contents(names.clone(), SMALL, Over::Cut, limits).await? {
-            Some(contents) => Blobs {
+        let mut blobs = match self.contents(names.clone(), SMALL_IMPORT_BYTES, GitOverflow::Cut, limits).await? {
+            Some(contents) => ImportedBlobs {
                 sizes: contents.iter().map(|(sha, content)| (sha.clone(), content.len() as u64)).collect(),
                 contents,
             },
-            None => self.measured(names, limits).await?,
+            None => self.measure_blobs(names, limits).await?,
         };
         if blobs.sizes.values().fold(0, |sum: u64, size| sum.saturating_add(*size)) > limits.unpacked_bytes {
             let what = "unpacked content".to_owned();
-            return Err(Refusal::TooLarge { what, limit: limits.unpacked_bytes }.into());
+            return Err(ImportRefusal::TooLarge { what, limit: limits.unpacked_bytes }.into());
         }
         let sizes = &blobs.sizes;
         blobs.contents.retain(|sha, _| sizes.get(sha).is_some_and(|size| *size <= limits.large_file));
         Ok(blobs)
     }
 
-    async fn measured(&self, names: String, limits: Limits) -> Result<Blobs, Stop> {
-        let call = self.call("measure the imported files").args(["cat-file", "--buffer"]);
+    async fn measure_blobs(&self, names: String, limits: ImportLimits) -> Result<ImportedBlobs, ImportFailure> {
+        let call = self.command("measure the imported files").args(["cat-file", "--buffer"]);
         let call = call.arg("--batch-check=%(objectname) %(objectsize)").bytes(names);
-        let done = call.timeout(limits.time).ok().await?;
+        let done = call.timeout(limits.time).run_checked().await?;
         let mut sizes = HashMap::new();
         let mut small = String::new();
         let mut room = 0_u64;
         for line in done.text().lines() {
             let parsed = line.split_once(' ').and_then(|(sha, size)| Some((Sha::parse(sha).ok()?, size.parse().ok()?)));
-            let Some((sha, size)): Option<(Sha, u64)> = parsed else { return Err(missing(line).into()) };
+            let Some((sha, size)): Option<(Sha, u64)> = parsed else { return Err(missing_object(line).into()) };
             if size <= limits.large_file {
                 small.push_str(sha.as_str());
                 small.push('\n');
@@ -304,11 +317,11 @@ impl<'a> Quarantine<'a> {
         }
         if room > limits.unpacked_bytes {
             // Too much to read; the sizes alone are enough to refuse it.
-            return Ok(Blobs { sizes, contents: HashMap::new() });
+            return Ok(ImportedBlobs { sizes, contents: HashMap::new() });
         }
         let room = usize::try_from(room).unwrap_or(usize::MAX);
-        let contents = self.contents(small, room, Over::Fail, limits).await?.unwrap_or_default();
-        Ok(Blobs { sizes, contents })
+        let contents = self.contents(small, room, GitOverflow::Fail, limits).await?.unwrap_or_default();
+        Ok(ImportedBlobs { sizes, contents })
     }
 
     /// Reads whole blobs; `None` when they are more than the cap.
@@ -316,20 +329,20 @@ impl<'a> Quarantine<'a> {
         &self,
         names: String,
         cap: usize,
-        over: Over,
-        limits: Limits,
-    ) -> Result<Option<HashMap<Sha, Vec<u8>>>, Stop> {
+        over: GitOverflow,
+        limits: ImportLimits,
+    ) -> Result<Option<HashMap<Sha, Vec<u8>>>, ImportFailure> {
         const DOING: &str = "read the imported files";
-        let call = self.call(DOING).args(["cat-file", "--batch", "--buffer"]).bytes(names);
-        let done = call.timeout(limits.time).cap(cap, over).ok().await?;
+        let call = self.command(DOING).args(["cat-file", "--batch", "--buffer"]).bytes(names);
+        let done = call.timeout(limits.time).cap(cap, over).run_checked().await?;
         if done.cut {
             return Ok(None);
         }
         let mut contents = HashMap::new();
         let mut rest = done.stdout.as_slice();
         while !rest.is_empty() {
-            let Some((sha, content, behind)) = one_blob(rest) else {
-                return Err(missing(&String::from_utf8_lossy(rest)).into());
+            let Some((sha, content, behind)) = split_blob(rest) else {
+                return Err(missing_object(&String::from_utf8_lossy(rest)).into());
             };
             contents.insert(sha, content.to_vec());
             rest = behind;
@@ -369,7 +382,7 @@ fn remove_locks(folder: &Path) {
         if meta.is_dir() && !path.ends_with("objects") {
             remove_locks(&path);
         } else if path.extension().is_some_and(|end| end == "lock")
-            && meta.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > LOCKED))
+            && meta.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > STALE_LOCK_AGE))
         {
             // Whoever needs the place says that it is locked.
             let _ = std::fs::remove_file(&path);
@@ -377,15 +390,15 @@ fn remove_locks(folder: &Path) {
     }
 }
 
-fn missing(line: &str) -> Refusal {
-    Refusal::Broken { said: ralph_core::text::plain(ralph_core::text::first_line(line, 120)) }
+fn missing_object(line: &str) -> ImportRefusal {
+    ImportRefusal::Broken { said: ralph_core::text::strip_control(ralph_core::text::first_line(line, 120)) }
 }
 
-const SMALL: usize = 32 << 20;
-const LOCKED: Duration = Duration::from_mins(1);
+const SMALL_IMPORT_BYTES: usize = 32 << 20;
+const STALE_LOCK_AGE: Duration = Duration::from_mins(1);
 
 /// Splits `<sha> blob <size>\n<content>\n` off the front.
-fn one_blob(bytes: &[u8]) -> Option<(Sha, &[u8], &[u8])> {
+fn split_blob(bytes: &[u8]) -> Option<(Sha, &[u8], &[u8])> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     let (line, rest) = bytes.split_at_checked(end)?;
     let mut parts = std::str::from_utf8(line).ok()?.split(' ');

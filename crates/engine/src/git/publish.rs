@@ -8,19 +8,19 @@ use std::time::Duration;
 use ralph_core::secret::Secret;
 use serde::{Deserialize, Serialize};
 
-use super::call::{Call, OwnConfig};
-use super::host::without_credentials;
-use super::{Bare, Branch, Error, Repo, Sha};
+use super::subprocess::{GitCommand, UserGitConfig};
+use super::user_repo::without_credentials;
+use super::{BareRepo, Error, RunBranch, Sha, UserRepo};
 
 /// Where a branch is pushed to: one transport, known before git starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remote {
+pub struct GitRemote {
     /// Kept as a secret because it may hold one.
     address: Secret,
     protocol: &'static str,
 }
 
-impl Remote {
+impl GitRemote {
     /// Accepts https, ssh, file and plain http to this machine; nothing that names a program.
     pub fn parse(url: &str) -> Result<Self, Error> {
         let refuse = |why| Error::RemoteUrl { url: without_credentials(url), why };
@@ -62,19 +62,19 @@ impl Remote {
     }
 
     /// Allows a call exactly the protocol of this remote.
-    pub(crate) fn dial<'a>(&self, call: Call<'a>) -> Call<'a> {
+    pub(crate) fn allow_protocol<'a>(&self, call: GitCommand<'a>) -> GitCommand<'a> {
         call.config(format!("protocol.{}.allow", self.protocol), "always")
     }
 
     /// Returns the address for people: no user name, no password.
-    pub fn shown(&self) -> String {
+    pub fn display_url(&self) -> String {
         without_credentials(self.address.expose())
     }
 }
 
 /// What a push authenticates with.
 #[derive(Debug, Clone)]
-pub enum Auth {
+pub enum GitAuth {
     /// Nothing: a path, or an open server.
     None,
     /// A token for https, sent as basic authorisation with user `x-access-token`.
@@ -86,37 +86,43 @@ pub enum Auth {
 /// What a push or publish found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pushed {
+pub enum PushOutcome {
     New,
     Forward,
     AlreadyThere,
 }
 
-impl Bare {
+impl BareRepo {
     /// Pushes exactly this commit as the run's branch; doing it twice is the same as once.
-    pub async fn push(&self, remote: &Remote, branch: &Branch, sha: &Sha, auth: &Auth) -> Result<Pushed, Error> {
-        self.push_over(remote, branch, sha, None, auth).await
+    pub async fn push(
+        &self,
+        remote: &GitRemote,
+        branch: &RunBranch,
+        sha: &Sha,
+        auth: &GitAuth,
+    ) -> Result<PushOutcome, Error> {
+        self.push_replacing(remote, branch, sha, None, auth).await
     }
 
     /// Pushes, and may replace what this run itself pushed last; commits of anyone else are never lost.
-    pub async fn push_over(
+    pub async fn push_replacing(
         &self,
-        remote: &Remote,
-        branch: &Branch,
+        remote: &GitRemote,
+        branch: &RunBranch,
         sha: &Sha,
         last: Option<&Sha>,
-        auth: &Auth,
-    ) -> Result<Pushed, Error> {
+        auth: &GitAuth,
+    ) -> Result<PushOutcome, Error> {
         const DOING: &str = "push";
-        let call = self.call(DOING).args(["push", "--porcelain", "--no-verify", "--no-follow-tags", "--no-signed"]);
+        let call = self.command(DOING).args(["push", "--porcelain", "--no-verify", "--no-follow-tags", "--no-signed"]);
         let force = match last {
-            Some(last) => format!("--force-with-lease={}:{last}", branch.full()),
+            Some(last) => format!("--force-with-lease={}:{last}", branch.ref_name()),
             None => "--no-force".to_owned(),
         };
         let call = call.arg(force).args(["--recurse-submodules=no", "--"]);
-        let call = call.arg(remote.address.expose()).arg(format!("{sha}:{}", branch.full()));
-        let done = with_auth(remote.dial(call), auth).timeout(Duration::from_mins(10)).run().await?;
-        let full = branch.full();
+        let call = call.arg(remote.address.expose()).arg(format!("{sha}:{}", branch.ref_name()));
+        let done = with_auth(remote.allow_protocol(call), auth).timeout(Duration::from_mins(10)).run().await?;
+        let full = branch.ref_name();
         for line in done.text().lines() {
             let mut fields = line.split('\t');
             let (Some(flag), Some(names), Some(summary)) = (fields.next(), fields.next(), fields.next()) else {
@@ -127,25 +133,25 @@ impl Bare {
             }
             let branch = branch.to_string();
             return match flag {
-                "*" => Ok(Pushed::New),
-                " " | "+" => Ok(Pushed::Forward),
-                "=" => Ok(Pushed::AlreadyThere),
+                "*" => Ok(PushOutcome::New),
+                " " | "+" => Ok(PushOutcome::Forward),
+                "=" => Ok(PushOutcome::AlreadyThere),
                 // A push of a ralph that was killed may have come in between.
-                _ if self.is_at(remote, &full, sha, auth).await => Ok(Pushed::AlreadyThere),
+                _ if self.remote_has(remote, &full, sha, auth).await => Ok(PushOutcome::AlreadyThere),
                 _ if summary.starts_with("[rejected]") => Err(Error::NotFastForward { branch }),
-                _ => Err(Error::RemoteRefused { branch, reason: ralph_core::text::plain(summary) }),
+                _ => Err(Error::RemoteRefused { branch, reason: ralph_core::text::strip_control(summary) }),
             };
         }
         Err(Error::Failed {
             doing: DOING,
             code: done.code,
-            said: without_secrets(&done.said(), remote.address.expose()),
+            said: without_secrets(&done.stderr_tail(), remote.address.expose()),
         })
     }
 
     /// Tells whether the remote's ref points to a commit; when it does not say, it does not.
-    async fn is_at(&self, remote: &Remote, full: &str, sha: &Sha, auth: &Auth) -> bool {
-        let call = self.call("ask the remote").args(["ls-remote", "--quiet", "--refs", "--"]);
+    async fn remote_has(&self, remote: &GitRemote, full: &str, sha: &Sha, auth: &GitAuth) -> bool {
+        let call = self.command("ask the remote").args(["ls-remote", "--quiet", "--refs", "--"]);
         let call = call.arg(remote.address.expose()).arg(full);
         let call = call.config(format!("protocol.{}.allow", remote.protocol), "always");
         let said = with_auth(call, auth).timeout(Duration::from_mins(1)).text().await.unwrap_or_default();
@@ -153,23 +159,23 @@ impl Bare {
     }
 
     /// Makes the run's branch a branch of the user's repository, by a fetch there that touches nothing else.
-    pub async fn publish_into(&self, user: &Repo, branch: &Branch, sha: &Sha) -> Result<Pushed, Error> {
-        self.publish_over(user, branch, sha, None).await
+    pub async fn publish_into(&self, user: &UserRepo, branch: &RunBranch, sha: &Sha) -> Result<PushOutcome, Error> {
+        self.publish_replacing(user, branch, sha, None).await
     }
 
     /// Publishes, and may replace what this run itself published last.
-    pub async fn publish_over(
+    pub async fn publish_replacing(
         &self,
-        user: &Repo,
-        branch: &Branch,
+        user: &UserRepo,
+        branch: &RunBranch,
         sha: &Sha,
         last: Option<&Sha>,
-    ) -> Result<Pushed, Error> {
+    ) -> Result<PushOutcome, Error> {
         const DOING: &str = "publish the branch";
-        let full = branch.full();
+        let full = branch.ref_name();
         let before = user.odb.ref_at(&full).await?;
         match &before {
-            Some(old) if old == sha => return Ok(Pushed::AlreadyThere),
+            Some(old) if old == sha => return Ok(PushOutcome::AlreadyThere),
             Some(old) if Some(old) != last && !self.odb.is_ancestor(old, sha).await? => {
                 return Err(Error::NotFastForward { branch: branch.to_string() });
             }
@@ -178,7 +184,8 @@ impl Bare {
         if user.current_branch().await?.as_deref() == Some(branch.as_str()) {
             return Err(Error::CheckedOut { branch: branch.to_string() });
         }
-        let call = user.odb.call(DOING).args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-prune"]);
+        let call =
+            user.odb.command(DOING).args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-prune"]);
         let call = call.args(["--no-auto-maintenance", "--no-recurse-submodules", "--refmap="]);
         let call = call.args(["--no-show-forced-updates", "--"]);
         // What was there is the run's own or an ancestor: both were looked at just now.
@@ -190,24 +197,24 @@ impl Bare {
         // What counts is where the branch is: a ralph that was killed may have put it there while we tried.
         if user.odb.ref_at(&full).await?.as_ref() != Some(sha) {
             return Err(match done.code {
-                0 => Error::Odd { doing: DOING },
-                code => Error::Failed { doing: DOING, code, said: done.said() },
+                0 => Error::UnexpectedOutput { doing: DOING },
+                code => Error::Failed { doing: DOING, code, said: done.stderr_tail() },
             });
         }
-        Ok(if before.is_some() { Pushed::Forward } else { Pushed::New })
+        Ok(if before.is_some() { PushOutcome::Forward } else { PushOutcome::New })
     }
 }
 
-pub(crate) fn with_auth<'a>(call: Call<'a>, auth: &Auth) -> Call<'a> {
+pub(crate) fn with_auth<'a>(call: GitCommand<'a>, auth: &GitAuth) -> GitCommand<'a> {
     match auth {
-        Auth::None => call,
+        GitAuth::None => call,
         // Through the environment: an argument would show in every process listing.
-        Auth::Token(token) => {
+        GitAuth::Token(token) => {
             let pair = format!("x-access-token:{}", token.expose());
             call.config("http.extraHeader", format!("Authorization: Basic {}", base64(pair.as_bytes())))
         }
-        Auth::User { home, ssh_agent } => {
-            let call = call.own_config(OwnConfig::Read).env("HOME", home);
+        GitAuth::User { home, ssh_agent } => {
+            let call = call.user_config(UserGitConfig::Read).env("HOME", home);
             ssh_agent.iter().fold(call, |call, socket| call.env("SSH_AUTH_SOCK", socket))
         }
     }
@@ -257,7 +264,7 @@ mod tests {
             ("", None),
             ("https://x/\ny", None),
         ] {
-            assert_eq!(Remote::parse(url).ok().map(|remote| remote.protocol), want, "{url}");
+            assert_eq!(GitRemote::parse(url).ok().map(|remote| remote.protocol), want, "{url}");
         }
     }
 

@@ -4,26 +4,26 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ralph_core::price::Usage;
+use ralph_core::price::TokenUsage;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use crate::audit::Own;
+use crate::audit::EngineCallTarget;
 
 /// One question to a model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct ModelRequest {
     /// The standing rules; left out of the call when empty.
     pub system: String,
     pub user: String,
     /// What was said after `user`: the bad answer and the re-ask that names its error.
-    pub history: Vec<Turn>,
+    pub history: Vec<ConversationTurn>,
     pub max_output_tokens: u32,
     pub temperature: Option<f64>,
     /// Asks the provider for a JSON object, where it can promise one.
     pub json: bool,
     /// Whether a call that may have been charged without an answer is asked again under the same reservation.
-    pub lost: Lost,
+    pub on_lost: LostCallPolicy,
     /// The longest the whole call may take, from dialling to the last byte.
     pub timeout: Duration,
     /// More fields of the request body, from the profile.
@@ -32,16 +32,16 @@ pub struct Request {
 
 /// What happens to a call whose answer was lost on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lost {
+pub enum LostCallPolicy {
     /// Asked again like any other trouble.
     Retry,
     /// Told to the caller, who accounts for it before asking again.
-    Tell,
+    Report,
 }
 
-impl Request {
+impl ModelRequest {
     /// Makes the smallest question: one text, nothing optional, a minute of patience.
-    pub fn of_user(user: impl Into<String>) -> Self {
+    pub fn from_user_text(user: impl Into<String>) -> Self {
         Self {
             system: String::new(),
             user: user.into(),
@@ -49,7 +49,7 @@ impl Request {
             max_output_tokens: 16,
             temperature: None,
             json: false,
-            lost: Lost::Retry,
+            on_lost: LostCallPolicy::Retry,
             timeout: Duration::from_mins(1),
             extra: serde_json::Map::new(),
         }
@@ -62,30 +62,30 @@ impl Request {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turn {
-    pub role: Role,
+pub struct ConversationTurn {
+    pub role: ConversationRole,
     pub text: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Role {
+pub enum ConversationRole {
     User,
     Assistant,
 }
 
 /// One answer of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct ModelReply {
     /// What the model said; empty when it said nothing, which is an answer too (and was paid for).
     pub text: String,
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// Whether `usage` is the provider's own figure and can be true; otherwise it is the larger of what it said, where any
     /// model could have used that, and our estimate.
     pub usage_reported: bool,
     /// The model as the provider names it.
     pub model: String,
-    pub finish: Finish,
+    pub finish: ModelFinishReason,
     /// The size of the answer as it came over the wire.
     pub raw_bytes: u64,
 }
@@ -93,7 +93,7 @@ pub struct Reply {
 /// Why the model stopped.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Finish {
+pub enum ModelFinishReason {
     #[default]
     Stop,
     /// The output cap was reached: the text is cut.
@@ -140,29 +140,29 @@ impl fmt::Display for CallKey {
     }
 }
 
-/// Something that answers a [`Request`].
+/// Something that answers a [`ModelRequest`].
 #[async_trait]
-pub trait Model: fmt::Debug + Send + Sync {
+pub trait LanguageModel: fmt::Debug + Send + Sync {
     /// The name people know it by: `provider/model`.
     fn name(&self) -> &str;
 
     /// Whether a call whose answer was lost may have cost money all the same.
-    fn remote(&self) -> bool;
+    fn is_remote(&self) -> bool;
 
     /// Where a call goes and what goes with it, for the record; `None` when nothing leaves.
-    fn own(&self) -> Option<Own> {
+    fn audit_target(&self) -> Option<EngineCallTarget> {
         None
     }
 
     /// Asks once. Dropping the future ends the call; it never takes longer than the request's timeout.
-    async fn call(&self, request: &Request, key: CallKey) -> Result<Reply, Error>;
+    async fn call(&self, request: &ModelRequest, key: CallKey) -> Result<ModelReply, Error>;
 }
 
 /// Guesses the tokens of a call from the lengths of its texts: four bytes a token, rounded up, never nothing.
-pub fn estimate(request: &Request, answer_bytes: usize) -> Usage {
+pub fn estimate_usage(request: &ModelRequest, answer_bytes: usize) -> TokenUsage {
     let input: usize = request.texts().map(str::len).fold(0, usize::saturating_add);
     let tokens = |bytes: usize| u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX);
-    Usage { input: tokens(input).max(1), output: tokens(answer_bytes), ..Usage::default() }
+    TokenUsage { input: tokens(input).max(1), output: tokens(answer_bytes), ..TokenUsage::default() }
 }
 
 #[cfg(test)]
@@ -171,14 +171,17 @@ mod tests {
 
     #[test]
     fn estimates() {
-        let request = |system: &str, user: &str, history: &[&str]| Request {
+        let request = |system: &str, user: &str, history: &[&str]| ModelRequest {
             system: system.into(),
             user: user.into(),
-            history: history.iter().map(|text| Turn { role: Role::User, text: (*text).into() }).collect(),
+            history: history
+                .iter()
+                .map(|text| ConversationTurn { role: ConversationRole::User, text: (*text).into() })
+                .collect(),
             max_output_tokens: 1,
             temperature: None,
             json: false,
-            lost: Lost::Retry,
+            on_lost: LostCallPolicy::Retry,
             timeout: Duration::ZERO,
             extra: serde_json::Map::new(),
         };
@@ -187,7 +190,7 @@ mod tests {
             (request("abcd", "abcde", &[]), 9, 3, 3),
             (request("", "abcd", &["abcd", "abcd"]), 4, 3, 1),
         ] {
-            assert_eq!(estimate(&request, answer), Usage { input, output, ..Usage::default() });
+            assert_eq!(estimate_usage(&request, answer), TokenUsage { input, output, ..TokenUsage::default() });
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{error, fmt, io};
 
 use ralph_proxy::meter;
 
-use super::{CallKey, Class};
+use super::{CallKey, ModelErrorClass};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -16,7 +16,7 @@ pub enum Error {
     Status {
         model: String,
         status: u16,
-        class: Class,
+        class: ModelErrorClass,
         said: String,
         /// The error itself says that it cost something.
         billed: bool,
@@ -36,7 +36,7 @@ pub enum Error {
     Cut { model: String, bytes: u64, source: reqwest::Error },
     /// A whole answer that is not what was asked for.
     #[error("the answer of `{model}` is {flaw}{}", after_colon(said))]
-    BadAnswer { model: String, flaw: Flaw, said: String },
+    BadAnswer { model: String, flaw: AnswerFlaw, said: String },
     #[error("the base URL of `{model}` {problem}")]
     BaseUrl { model: String, problem: &'static str },
     #[error("the key of `{model}` holds characters that cannot be sent")]
@@ -51,12 +51,12 @@ pub enum Error {
     Stopped { model: String },
     /// Nothing was under way when it was stopped.
     #[error("`{model}` was not called again")]
-    CalledOff { model: String },
+    CancelledWhileWaiting { model: String },
 }
 
 /// What is wrong with an answer whose status was fine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flaw {
+pub enum AnswerFlaw {
     Empty,
     Html,
     NotJson,
@@ -67,7 +67,7 @@ pub enum Flaw {
     },
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for AnswerFlaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("empty"),
@@ -84,7 +84,7 @@ fn after_colon(said: &str) -> String {
 }
 
 /// Says whether a server was not spoken to because of the certificate it showed.
-pub(crate) fn is_distrust(error: &reqwest::Error) -> bool {
+pub(crate) fn is_untrusted_certificate(error: &reqwest::Error) -> bool {
     let mut next: Option<&(dyn error::Error + 'static)> = Some(error);
     while let Some(one) = next {
         if let Some(rustls::Error::InvalidCertificate(_)) = one.downcast_ref() {
@@ -99,17 +99,17 @@ pub(crate) fn is_distrust(error: &reqwest::Error) -> bool {
 
 impl Error {
     /// Returns the kind of trouble, which decides whether asking again can help.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> ModelErrorClass {
         match self {
             Self::Status { class, .. } => *class,
-            Self::Timeout { .. } => Class::Timeout,
-            Self::Connect { .. } | Self::Lost { .. } => Class::Connect,
-            Self::Untrusted { .. } => Class::Untrusted,
-            Self::Cut { .. } | Self::BadAnswer { .. } => Class::BadAnswer,
-            Self::BaseUrl { .. } | Self::Reserved { .. } | Self::Client { .. } => Class::BadRequest,
-            Self::Key { .. } => Class::Auth,
-            Self::ScriptEnded { .. } => Class::ScriptEnded,
-            Self::Stopped { .. } | Self::CalledOff { .. } => Class::Stopped,
+            Self::Timeout { .. } => ModelErrorClass::Timeout,
+            Self::Connect { .. } | Self::Lost { .. } => ModelErrorClass::Connect,
+            Self::Untrusted { .. } => ModelErrorClass::Untrusted,
+            Self::Cut { .. } | Self::BadAnswer { .. } => ModelErrorClass::BadAnswer,
+            Self::BaseUrl { .. } | Self::Reserved { .. } | Self::Client { .. } => ModelErrorClass::BadRequest,
+            Self::Key { .. } => ModelErrorClass::Auth,
+            Self::ScriptEnded { .. } => ModelErrorClass::ScriptEnded,
+            Self::Stopped { .. } | Self::CancelledWhileWaiting { .. } => ModelErrorClass::Stopped,
         }
     }
 
@@ -122,7 +122,7 @@ impl Error {
             | Self::BadAnswer { .. }
             | Self::Stopped { .. } => true,
             // The same as at the doors of a sandbox.
-            Self::Status { status, billed, .. } => *billed || meter::gave_up_waiting(*status),
+            Self::Status { status, billed, .. } => *billed || meter::is_timeout_status(*status),
             Self::Connect { .. }
             | Self::Untrusted { .. }
             | Self::BaseUrl { .. }
@@ -130,7 +130,7 @@ impl Error {
             | Self::Reserved { .. }
             | Self::Client { .. }
             | Self::ScriptEnded { .. }
-            | Self::CalledOff { .. } => false,
+            | Self::CancelledWhileWaiting { .. } => false,
         }
     }
 
@@ -142,8 +142,8 @@ impl Error {
             Self::Connect { host, .. } => {
                 Some(format!("check the profile's `base_url` and that `{host}` is reachable"))
             }
-            Self::Untrusted { .. } => Class::Untrusted.hint().map(str::to_owned),
-            Self::BadAnswer { flaw: Flaw::Html | Flaw::NoChoice | Flaw::NotJson, .. } => {
+            Self::Untrusted { .. } => ModelErrorClass::Untrusted.hint().map(str::to_owned),
+            Self::BadAnswer { flaw: AnswerFlaw::Html | AnswerFlaw::NoChoice | AnswerFlaw::NotJson, .. } => {
                 Some("check that the profile's `base_url` is one of its provider's API".into())
             }
             Self::BaseUrl { .. } => Some("write it like `https://api.example.com/v1`".into()),
@@ -157,7 +157,7 @@ impl Error {
             | Self::BadAnswer { .. }
             | Self::Client { .. }
             | Self::Stopped { .. }
-            | Self::CalledOff { .. } => None,
+            | Self::CancelledWhileWaiting { .. } => None,
         }
     }
 }

@@ -4,22 +4,28 @@
 //! answer. `class` (with `said` and `reset`) tells what kind of trouble an error is, `retry` what follows. Prompts,
 //! prices and budgets are not here.
 
-mod address;
 mod call;
-mod class;
+mod endpoint_url;
 mod error;
+mod error_body;
+mod error_class;
+mod rate_limit_reset;
 mod remote;
-mod reset;
 mod retry;
-mod said;
 mod script;
 pub mod scripted;
 mod wire;
 
-pub use address::Scheme;
-pub use call::{CallKey, Finish, Lost, Model, Reply, Request, Role, Turn, estimate};
-pub use class::{Class, classify};
-pub(crate) use error::is_distrust;
-pub use error::{Error, Flaw};
-pub use remote::{Endpoint, Remote, client};
-pub use retry::{Failure, MAX_CALLS, Next, Pace, Stop, call_with_retry, max_attempts, pause_after, policy};
+pub use call::{
+    CallKey, ConversationRole, ConversationTurn, LanguageModel, LostCallPolicy, ModelFinishReason, ModelReply,
+    ModelRequest, estimate_usage,
+};
+pub use endpoint_url::KeyScheme;
+pub(crate) use error::is_untrusted_certificate;
+pub use error::{AnswerFlaw, Error};
+pub use error_class::{ModelErrorClass, classify};
+pub use remote::{RemoteEndpoint, RemoteModel, client};
+pub use retry::{
+    CallCancellation, MAX_CALLS, ModelCallFailure, RetryDecision, RetryPace, call_with_retry, max_attempts,
+    pause_after, retry_decision,
+};

@@ -8,18 +8,18 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ralph_core::profile::Wire;
+use ralph_core::profile::ProviderProtocol;
 use ralph_core::secret::Secret;
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderValue};
 use reqwest::{Client, NoProxy, Proxy, Response, Url, redirect, retry};
 use serde_json::Value;
 
-use super::address::{self, Scheme};
-use super::error::is_distrust;
-use super::said::{Said, shown};
-use super::wire::{Format, Shape};
-use super::{CallKey, Error, Finish, Flaw, Model, Reply, Request, classify};
-use crate::audit::Own;
+use super::endpoint_url::{self, KeyScheme};
+use super::error::is_untrusted_certificate;
+use super::error_body::{ProviderErrorBody, safe_excerpt};
+use super::wire::{ModelWireFormat, SupportedFields};
+use super::{AnswerFlaw, CallKey, Error, LanguageModel, ModelFinishReason, ModelReply, ModelRequest, classify};
+use crate::audit::EngineCallTarget;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_CAP: usize = 8 * 1024 * 1024;
@@ -50,26 +50,26 @@ pub fn client(proxy: Option<&str>) -> Result<Client, Error> {
 
 /// Where a model is and how to ask it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct RemoteEndpoint {
     /// The name people know it by: `zai/glm-4.7`.
     pub name: String,
     /// The name the server knows it by: `glm-4.7`.
     pub model: String,
-    pub wire: Wire,
+    pub wire: ProviderProtocol,
     /// Everything before the protocol's own path; a query is kept.
     pub base_url: String,
     /// The API version of an Azure deployment.
     pub api_version: Option<String>,
     pub key: Option<Secret>,
-    pub scheme: Scheme,
+    pub scheme: KeyScheme,
 }
 
 /// A model behind a server.
-pub struct Remote {
+pub struct RemoteModel {
     client: Client,
     name: String,
     model: String,
-    format: Format,
+    format: ModelWireFormat,
     url: Url,
     host: String,
     key: Option<Secret>,
@@ -77,34 +77,35 @@ pub struct Remote {
     credential: Option<String>,
     headers: HeaderMap,
     /// What the server was found to take. Only spares a refused request; the answers do not depend on it.
-    shape: Mutex<Shape>,
+    shape: Mutex<SupportedFields>,
 }
 
 // The URL's query may hold a key, so only the host is shown.
-impl fmt::Debug for Remote {
+impl fmt::Debug for RemoteModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote").field("name", &self.name).field("host", &self.host).finish_non_exhaustive()
+        f.debug_struct("RemoteModel").field("name", &self.name).field("host", &self.host).finish_non_exhaustive()
     }
 }
 
-impl Remote {
-    pub fn new(client: Client, endpoint: Endpoint) -> Result<Self, Error> {
-        let Endpoint { name, model, wire, base_url, api_version, key, scheme } = endpoint;
+impl RemoteModel {
+    pub fn new(client: Client, endpoint: RemoteEndpoint) -> Result<Self, Error> {
+        let RemoteEndpoint { name, model, wire, base_url, api_version, key, scheme } = endpoint;
         let bad = |problem| Error::BaseUrl { model: name.clone(), problem };
-        let format = Format::of(wire).ok_or_else(|| bad("leads to no server"))?;
-        let (url, host) = address::address(wire, &base_url, &model, api_version.as_deref()).map_err(bad)?;
-        let headers = address::headers(wire, key.as_ref(), scheme).map_err(|()| Error::Key { model: name.clone() })?;
-        let shape = Mutex::new(Shape::of(&model));
+        let format = ModelWireFormat::of(wire).ok_or_else(|| bad("leads to no server"))?;
+        let (url, host) = endpoint_url::request_url(wire, &base_url, &model, api_version.as_deref()).map_err(bad)?;
+        let headers =
+            endpoint_url::auth_headers(wire, key.as_ref(), scheme).map_err(|()| Error::Key { model: name.clone() })?;
+        let shape = Mutex::new(SupportedFields::of(&model));
         Ok(Self { client, name, model, format, url, host, key, credential: None, headers, shape })
     }
 
     /// Says under which name its key is known, for the record.
     #[must_use]
-    pub fn called(self, credential: Option<String>) -> Self {
+    pub fn with_credential_name(self, credential: Option<String>) -> Self {
         Self { credential, ..self }
     }
 
-    async fn converse(&self, request: &Request) -> Result<Reply, Error> {
+    async fn negotiate_fields(&self, request: &ModelRequest) -> Result<ModelReply, Error> {
         let mut shape = *self.shape.lock().unwrap_or_else(PoisonError::into_inner);
         // Every complaint takes one more field away, so this ends.
         loop {
@@ -114,16 +115,16 @@ impl Remote {
                 .map_err(|field| Error::Reserved { model: self.name.clone(), field })?;
             let response = self.send(&body).await?;
             if response.status().is_success() {
-                return self.reply(response, request).await;
+                return self.read_reply(response, request).await;
             }
-            let refusal = Refusal::read(response).await;
-            match shape.after_complaint(self.format, refusal.status, &Said::read(&refusal.body), &body) {
+            let refusal = ModelErrorResponse::read(response).await;
+            match shape.after_rejection(self.format, refusal.status, &ProviderErrorBody::parse(&refusal.body), &body) {
                 Some(next) => {
                     tracing::debug!(model = self.name, ?next, "the server refused a field");
                     shape = next;
                     *self.shape.lock().unwrap_or_else(PoisonError::into_inner) = next;
                 }
-                None => return Err(self.refused(&refusal)),
+                None => return Err(self.status_error(&refusal)),
             }
         }
     }
@@ -133,7 +134,7 @@ impl Remote {
         let request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
         request.send().await.map_err(|source| {
             let (model, host, source) = (self.name.clone(), self.host.clone(), source.without_url());
-            if is_distrust(&source) {
+            if is_untrusted_certificate(&source) {
                 Error::Untrusted { model, host, source }
             } else if source.is_connect() {
                 Error::Connect { model, host, source }
@@ -143,52 +144,52 @@ impl Remote {
         })
     }
 
-    async fn reply(&self, mut response: Response, request: &Request) -> Result<Reply, Error> {
+    async fn read_reply(&self, mut response: Response, request: &ModelRequest) -> Result<ModelReply, Error> {
         let headers = response.headers().clone();
-        let (bytes, end) = read(&mut response, ANSWER_CAP).await;
+        let (bytes, end) = read_body(&mut response, ANSWER_CAP).await;
         let raw_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         match end {
-            End::Whole => (),
-            End::Capped => {
+            ModelBodyEnd::Whole => (),
+            ModelBodyEnd::Capped => {
                 let cap = u64::try_from(ANSWER_CAP).unwrap_or(u64::MAX);
-                return Err(self.flawed(Flaw::TooLarge { cap }, ""));
+                return Err(self.bad_answer(AnswerFlaw::TooLarge { cap }, ""));
             }
-            End::Broken(source) => {
+            ModelBodyEnd::Broken(source) => {
                 return Err(Error::Cut { model: self.name.clone(), bytes: raw_bytes, source: source.without_url() });
             }
         }
         let body = String::from_utf8_lossy(&bytes);
-        let answer = match self.format.answer(&body, request) {
+        let answer = match self.format.decode_answer(&body, request) {
             Ok(answer) => answer,
             // Some gateways put the provider's error into a fine answer.
-            Err(Flaw::NoChoice) => match hidden_status(&body) {
+            Err(AnswerFlaw::NoChoice) => match embedded_error_status(&body) {
                 Some(status) => {
-                    return Err(self.refused(&Refusal { status, headers, body: body.into_owned() }));
+                    return Err(self.status_error(&ModelErrorResponse { status, headers, body: body.into_owned() }));
                 }
-                None => return Err(self.flawed(Flaw::NoChoice, &body)),
+                None => return Err(self.bad_answer(AnswerFlaw::NoChoice, &body)),
             },
-            Err(flaw @ Flaw::Html) => return Err(self.flawed(flaw, &Said::read(&body).message)),
-            Err(flaw) => return Err(self.flawed(flaw, &body)),
+            Err(flaw @ AnswerFlaw::Html) => return Err(self.bad_answer(flaw, &ProviderErrorBody::parse(&body).message)),
+            Err(flaw) => return Err(self.bad_answer(flaw, &body)),
         };
         let key = self.key.as_ref();
-        Ok(Reply {
+        Ok(ModelReply {
             text: answer.text,
             usage: answer.usage,
             usage_reported: answer.usage_reported,
-            model: answer.model.map_or_else(|| self.model.clone(), |model| shown(&model, key)),
+            model: answer.model.map_or_else(|| self.model.clone(), |model| safe_excerpt(&model, key)),
             finish: match answer.finish {
-                Finish::Other(reason) => Finish::Other(shown(&reason, key)),
+                ModelFinishReason::Other(reason) => ModelFinishReason::Other(safe_excerpt(&reason, key)),
                 finish => finish,
             },
             raw_bytes,
         })
     }
 
-    fn refused(&self, refusal: &Refusal) -> Error {
-        let Refusal { status, headers, body } = refusal;
-        let said = Said::read(body).message;
+    fn status_error(&self, refusal: &ModelErrorResponse) -> Error {
+        let ModelErrorResponse { status, headers, body } = refusal;
+        let said = ProviderErrorBody::parse(body).message;
         let said = if said.is_empty() { body } else { &said };
-        let said = match shown(said, self.key.as_ref()) {
+        let said = match safe_excerpt(said, self.key.as_ref()) {
             said if said.is_empty() => "no reason given".to_owned(),
             said => said,
         };
@@ -196,42 +197,42 @@ impl Remote {
         Error::Status { model: self.name.clone(), status: *status, class, said, billed }
     }
 
-    fn flawed(&self, flaw: Flaw, said: &str) -> Error {
-        Error::BadAnswer { model: self.name.clone(), flaw, said: shown(said, self.key.as_ref()) }
+    fn bad_answer(&self, flaw: AnswerFlaw, said: &str) -> Error {
+        Error::BadAnswer { model: self.name.clone(), flaw, said: safe_excerpt(said, self.key.as_ref()) }
     }
 }
 
 #[async_trait]
-impl Model for Remote {
+impl LanguageModel for RemoteModel {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn remote(&self) -> bool {
+    fn is_remote(&self) -> bool {
         true
     }
 
-    fn own(&self) -> Option<Own> {
+    fn audit_target(&self) -> Option<EngineCallTarget> {
         let host = self.url.host_str()?.to_owned();
         let (port, path) = (self.url.port_or_known_default()?, self.url.path().to_owned());
-        Some(Own { host, port, path, credential: self.credential.clone() })
+        Some(EngineCallTarget { host, port, path, credential: self.credential.clone() })
     }
 
-    async fn call(&self, request: &Request, _key: CallKey) -> Result<Reply, Error> {
-        tokio::time::timeout(request.timeout, self.converse(request))
+    async fn call(&self, request: &ModelRequest, _key: CallKey) -> Result<ModelReply, Error> {
+        tokio::time::timeout(request.timeout, self.negotiate_fields(request))
             .await
             .unwrap_or_else(|_| Err(Error::Timeout { model: self.name.clone(), after: request.timeout }))
     }
 }
 
 /// An answer that is an error.
-struct Refusal {
+struct ModelErrorResponse {
     status: u16,
     headers: HeaderMap,
     body: String,
 }
 
-impl Refusal {
+impl ModelErrorResponse {
     async fn read(mut response: Response) -> Self {
         let status = response.status().as_u16();
         let mut headers = response.headers().clone();
@@ -243,18 +244,18 @@ impl Refusal {
             headers.insert(DATE, now);
         }
         // Half an error is still one, so how the body ends does not matter.
-        let (bytes, _) = read(&mut response, ERROR_CAP).await;
+        let (bytes, _) = read_body(&mut response, ERROR_CAP).await;
         Self { status, headers, body: String::from_utf8_lossy(&bytes).into_owned() }
     }
 }
 
-enum End {
+enum ModelBodyEnd {
     Whole,
     Capped,
     Broken(reqwest::Error),
 }
 
-async fn read(response: &mut Response, cap: usize) -> (Vec<u8>, End) {
+async fn read_body(response: &mut Response, cap: usize) -> (Vec<u8>, ModelBodyEnd) {
     let mut bytes = Vec::new();
     loop {
         match response.chunk().await {
@@ -262,17 +263,17 @@ async fn read(response: &mut Response, cap: usize) -> (Vec<u8>, End) {
                 let room = cap - bytes.len();
                 bytes.extend(chunk.iter().take(room));
                 if chunk.len() > room {
-                    return (bytes, End::Capped);
+                    return (bytes, ModelBodyEnd::Capped);
                 }
             }
-            Ok(None) => return (bytes, End::Whole),
-            Err(error) => return (bytes, End::Broken(error)),
+            Ok(None) => return (bytes, ModelBodyEnd::Whole),
+            Err(error) => return (bytes, ModelBodyEnd::Broken(error)),
         }
     }
 }
 
 /// Returns the status of an error that came inside a fine answer.
-fn hidden_status(body: &str) -> Option<u16> {
+fn embedded_error_status(body: &str) -> Option<u16> {
     let value: Value = serde_json::from_str(body).ok()?;
     let error = value.get("error").filter(|error| error.is_object() || error.is_string())?;
     let code = error.get("code").and_then(|code| {
@@ -297,25 +298,25 @@ mod tests {
             (r#"{"choices":[]}"#, None),
             ("x", None),
         ] {
-            assert_eq!(hidden_status(body), want, "{body}");
+            assert_eq!(embedded_error_status(body), want, "{body}");
         }
     }
 
     #[test]
     fn debug_shows_no_secret() {
-        let endpoint = Endpoint {
+        let endpoint = RemoteEndpoint {
             name: "zai/glm-4.7".into(),
             model: "glm-4.7".into(),
-            wire: Wire::Chat,
+            wire: ProviderProtocol::Chat,
             base_url: "https://api.z.ai/v4?key=sk-live-123".into(),
             api_version: None,
             key: Some(Secret::new("sk-live-456")),
-            scheme: Scheme::Key,
+            scheme: KeyScheme::Key,
         };
-        let chat = Remote::new(client(None).unwrap(), endpoint.clone()).unwrap();
-        assert_eq!(format!("{chat:?}"), r#"Remote { name: "zai/glm-4.7", host: "api.z.ai", .. }"#);
-        let broken = Endpoint { key: Some(Secret::new("sk-\nlive-456")), ..endpoint };
-        let error = Remote::new(client(None).unwrap(), broken).unwrap_err();
+        let chat = RemoteModel::new(client(None).unwrap(), endpoint.clone()).unwrap();
+        assert_eq!(format!("{chat:?}"), r#"RemoteModel { name: "zai/glm-4.7", host: "api.z.ai", .. }"#);
+        let broken = RemoteEndpoint { key: Some(Secret::new("sk-\nlive-456")), ..endpoint };
+        let error = RemoteModel::new(client(None).unwrap(), broken).unwrap_err();
         assert_eq!(format!("{error:?}"), r#"Key { model: "zai/glm-4.7" }"#);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{CallKey, Class, Error, Lost, Model, Reply, Request};
+use super::{CallKey, Error, LanguageModel, LostCallPolicy, ModelErrorClass, ModelReply, ModelRequest};
 
 /// The most calls one question may lead to, whatever mixture of trouble it meets.
 pub const MAX_CALLS: u32 = 12;
@@ -20,29 +20,29 @@ const LONGEST_RESET: Duration = Duration::from_mins(1);
 
 /// How fast time passes between calls: the pauses are as they are, or shorter by a factor, for a rehearsal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace(u32);
+pub struct RetryPace(u32);
 
-impl Default for Pace {
+impl Default for RetryPace {
     fn default() -> Self {
         Self(1)
     }
 }
 
-impl Pace {
+impl RetryPace {
     /// Makes every pause this many times shorter.
     pub fn faster(by: u32) -> Self {
         Self(by.max(1))
     }
 
     /// Returns a pause as long as this pace makes it.
-    pub fn of(self, pause: Duration) -> Duration {
+    pub fn scale(self, pause: Duration) -> Duration {
         pause / self.0
     }
 }
 
 /// What follows a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum RetryDecision {
     Retry {
         after: Duration,
     },
@@ -53,18 +53,18 @@ pub enum Next {
     GiveUp,
 }
 
-impl Next {
+impl RetryDecision {
     /// Returns the same with its pause at this pace.
-    fn at(self, pace: Pace) -> Self {
+    fn scaled(self, pace: RetryPace) -> Self {
         match self {
-            Self::Retry { after } => Self::Retry { after: pace.of(after) },
-            Self::Park { until } => Self::Park { until: pace.of(until) },
+            Self::Retry { after } => Self::Retry { after: pace.scale(after) },
+            Self::Park { until } => Self::Park { until: pace.scale(until) },
             Self::GiveUp => Self::GiveUp,
         }
     }
 
     /// Says what follows, for people.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
             Self::Retry { after } => format!("asking again in {:.1} s", after.as_secs_f64()),
             Self::Park { until } => format!("the provider answers again in {} s", until.as_secs()),
@@ -74,46 +74,46 @@ impl Next {
 }
 
 /// Decides what follows the `attempt`-th failure (counted from 1) of one class; `jitter` is in `0.0..=1.0`.
-pub fn policy(class: Class, attempt: u32, jitter: f64) -> Next {
+pub fn retry_decision(class: ModelErrorClass, attempt: u32, jitter: f64) -> RetryDecision {
     let reset = match class {
-        Class::RateLimited { reset } | Class::Overloaded { reset } => reset,
+        ModelErrorClass::RateLimited { reset } | ModelErrorClass::Overloaded { reset } => reset,
         _ => None,
     };
     match reset {
-        Some(reset) if reset > LONGEST_RESET => Next::Park { until: reset },
+        Some(reset) if reset > LONGEST_RESET => RetryDecision::Park { until: reset },
         // A short limit that does not end is a long one: the run waits instead of dying of it.
-        Some(_) if attempt >= max_attempts(class) => Next::Park { until: LONGEST_RESET },
-        Some(reset) if reset > Duration::ZERO => Next::Retry { after: reset },
-        _ if attempt >= max_attempts(class) => Next::GiveUp,
-        _ => Next::Retry { after: backoff(attempt, jitter) },
+        Some(_) if attempt >= max_attempts(class) => RetryDecision::Park { until: LONGEST_RESET },
+        Some(reset) if reset > Duration::ZERO => RetryDecision::Retry { after: reset },
+        _ if attempt >= max_attempts(class) => RetryDecision::GiveUp,
+        _ => RetryDecision::Retry { after: backoff(attempt, jitter) },
     }
 }
 
 /// Returns how long to wait after the `times`-th call in a row that was lost, before its question is asked anew.
-pub fn pause_after(class: Class, times: u32, pace: Pace) -> Duration {
-    match policy(class, times, jitter()) {
-        Next::Retry { after } => pace.of(after),
-        Next::Park { .. } | Next::GiveUp => Duration::ZERO,
+pub fn pause_after(class: ModelErrorClass, times: u32, pace: RetryPace) -> Duration {
+    match retry_decision(class, times, jitter()) {
+        RetryDecision::Retry { after } => pace.scale(after),
+        RetryDecision::Park { .. } | RetryDecision::GiveUp => Duration::ZERO,
     }
 }
 
 /// Returns how many calls may end in this class before it is final.
-pub fn max_attempts(class: Class) -> u32 {
+pub fn max_attempts(class: ModelErrorClass) -> u32 {
     match class {
-        Class::RateLimited { .. } | Class::Overloaded { .. } => 8,
-        Class::Connect => 6,
-        Class::ServerError => 5,
+        ModelErrorClass::RateLimited { .. } | ModelErrorClass::Overloaded { .. } => 8,
+        ModelErrorClass::Connect => 6,
+        ModelErrorClass::ServerError => 5,
         // Each of these may be paid for.
-        Class::Timeout | Class::BadAnswer => 3,
-        Class::Auth
-        | Class::Quota
-        | Class::ContextTooLong
-        | Class::BadRequest
-        | Class::NotFoundModel
-        | Class::Untrusted
-        | Class::Refused
-        | Class::ScriptEnded
-        | Class::Stopped => 1,
+        ModelErrorClass::Timeout | ModelErrorClass::BadAnswer => 3,
+        ModelErrorClass::Auth
+        | ModelErrorClass::Quota
+        | ModelErrorClass::ContextTooLong
+        | ModelErrorClass::BadRequest
+        | ModelErrorClass::NotFoundModel
+        | ModelErrorClass::Untrusted
+        | ModelErrorClass::Refused
+        | ModelErrorClass::ScriptEnded
+        | ModelErrorClass::Stopped => 1,
     }
 }
 
@@ -128,11 +128,11 @@ fn backoff(attempt: u32, jitter: f64) -> Duration {
 /// A call that stays without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer from the model after {attempts} {}", if *attempts == 1 { "call" } else { "calls" })]
-pub struct Failure {
+pub struct ModelCallFailure {
     /// The last error.
     #[source]
     pub error: Error,
-    pub class: Class,
+    pub class: ModelErrorClass,
     /// How many calls were made.
     pub attempts: u32,
     /// Set when it is worth asking again after this time.
@@ -141,7 +141,7 @@ pub struct Failure {
 
 /// What ends a call before its answer.
 #[derive(Debug, Clone, Default)]
-pub struct Stop {
+pub struct CallCancellation {
     /// Ends everything, a call under way too.
     pub now: CancellationToken,
     /// Ends the wait between two calls, but no call.
@@ -153,18 +153,18 @@ pub struct Stop {
 /// `on_attempt` hears of every failed call and of what follows it, before the wait; it can end the affair through `stop`.
 /// The attempts are counted on from `key.attempt`. Dropping the future is fine at any time.
 pub async fn call_with_retry(
-    model: &dyn Model,
-    request: &Request,
+    model: &dyn LanguageModel,
+    request: &ModelRequest,
     key: CallKey,
-    pace: Pace,
-    stop: &Stop,
-    on_attempt: &mut (dyn FnMut(&Error, &Next) + Send),
-) -> Result<Reply, Failure> {
+    pace: RetryPace,
+    stop: &CallCancellation,
+    on_attempt: &mut (dyn FnMut(&Error, &RetryDecision) + Send),
+) -> Result<ModelReply, ModelCallFailure> {
     let mut seen: HashMap<&'static str, u32> = HashMap::new();
     let mut attempts = 0;
     loop {
         if stop.now.is_cancelled() {
-            return Err(called_off(model, attempts));
+            return Err(cancelled_while_waiting(model, attempts));
         }
         let this = key.attempt(key.attempt.saturating_add(attempts));
         attempts += 1;
@@ -180,36 +180,48 @@ pub async fn call_with_retry(
         let class = error.class();
         let times = seen.entry(class.name()).or_default();
         *times += 1;
-        let next = match policy(class, *times, jitter()).at(pace) {
-            Next::Retry { .. } if attempts >= MAX_CALLS => Next::GiveUp,
-            Next::Retry { .. } if request.lost == Lost::Tell && model.remote() && error.may_have_cost() => Next::GiveUp,
+        let next = match retry_decision(class, *times, jitter()).scaled(pace) {
+            RetryDecision::Retry { .. } if attempts >= MAX_CALLS => RetryDecision::GiveUp,
+            RetryDecision::Retry { .. }
+                if request.on_lost == LostCallPolicy::Report && model.is_remote() && error.may_have_cost() =>
+            {
+                RetryDecision::GiveUp
+            }
             next => next,
         };
         tracing::debug!(model = model.name(), class = class.name(), attempts, ?next, "model call failed");
         on_attempt(&error, &next);
         let park = match next {
-            Next::Retry { after } => {
+            RetryDecision::Retry { after } => {
                 tokio::select! {
                     biased;
-                    () = stop.now.cancelled() => return Err(called_off(model, attempts)),
-                    () = stop.wait.cancelled() => return Err(called_off(model, attempts)),
+                    () = stop.now.cancelled() => return Err(cancelled_while_waiting(model, attempts)),
+                    () = stop.wait.cancelled() => return Err(cancelled_while_waiting(model, attempts)),
                     () = tokio::time::sleep(after) => continue,
                 }
             }
-            Next::Park { until } => Some(until),
-            Next::GiveUp => None,
+            RetryDecision::Park { until } => Some(until),
+            RetryDecision::GiveUp => None,
         };
-        return Err(Failure { error, class, attempts, park });
+        return Err(ModelCallFailure { error, class, attempts, park });
     }
 }
 
-fn stopped(model: &dyn Model, attempts: u32) -> Failure {
-    Failure { error: Error::Stopped { model: model.name().to_owned() }, class: Class::Stopped, attempts, park: None }
+fn stopped(model: &dyn LanguageModel, attempts: u32) -> ModelCallFailure {
+    ModelCallFailure {
+        error: Error::Stopped { model: model.name().to_owned() },
+        class: ModelErrorClass::Stopped,
+        attempts,
+        park: None,
+    }
 }
 
 /// Nobody was asked when it ended, so nobody charges for it.
-fn called_off(model: &dyn Model, attempts: u32) -> Failure {
-    Failure { error: Error::CalledOff { model: model.name().to_owned() }, ..stopped(model, attempts) }
+fn cancelled_while_waiting(model: &dyn LanguageModel, attempts: u32) -> ModelCallFailure {
+    ModelCallFailure {
+        error: Error::CancelledWhileWaiting { model: model.name().to_owned() },
+        ..stopped(model, attempts)
+    }
 }
 
 fn jitter() -> f64 {
@@ -221,58 +233,58 @@ fn jitter() -> f64 {
 mod tests {
     use super::*;
 
-    const fn retry(ms: u64) -> Next {
-        Next::Retry { after: Duration::from_millis(ms) }
+    const fn retry(ms: u64) -> RetryDecision {
+        RetryDecision::Retry { after: Duration::from_millis(ms) }
     }
 
-    const fn park(seconds: u64) -> Next {
-        Next::Park { until: Duration::from_secs(seconds) }
+    const fn park(seconds: u64) -> RetryDecision {
+        RetryDecision::Park { until: Duration::from_secs(seconds) }
     }
 
-    const fn rate(ms: u64) -> Class {
-        Class::RateLimited { reset: Some(Duration::from_millis(ms)) }
+    const fn rate(ms: u64) -> ModelErrorClass {
+        ModelErrorClass::RateLimited { reset: Some(Duration::from_millis(ms)) }
     }
 
     #[test]
     fn policies() {
-        let unstated = Class::RateLimited { reset: None };
-        let busy = Class::Overloaded { reset: None };
+        let unstated = ModelErrorClass::RateLimited { reset: None };
+        let busy = ModelErrorClass::Overloaded { reset: None };
         for (class, attempt, jitter, want) in [
             (unstated, 1, 0.0, retry(500)),
             (unstated, 1, 1.0, retry(250)),
             (unstated, 2, 0.5, retry(750)),
             (unstated, 4, 0.0, retry(4_000)),
             (unstated, 7, 0.0, retry(30_000)),
-            (unstated, 8, 0.0, Next::GiveUp),
+            (unstated, 8, 0.0, RetryDecision::GiveUp),
             (rate(10), 1, 0.0, retry(10)),
             (rate(0), 1, 0.0, retry(500)),
             (rate(60_000), 3, 0.9, retry(60_000)),
             (rate(61_000), 1, 0.0, park(61)),
             (rate(5_000), 8, 0.0, park(60)),
             (rate(0), 8, 0.0, park(60)),
-            (Class::Overloaded { reset: Some(Duration::from_secs(3)) }, 1, 0.0, retry(3_000)),
+            (ModelErrorClass::Overloaded { reset: Some(Duration::from_secs(3)) }, 1, 0.0, retry(3_000)),
             (busy, 7, 1.0, retry(15_000)),
-            (busy, 8, 0.0, Next::GiveUp),
-            (Class::ServerError, 4, 0.0, retry(4_000)),
-            (Class::ServerError, 5, 0.0, Next::GiveUp),
-            (Class::Connect, 6, 0.0, Next::GiveUp),
-            (Class::Timeout, 2, 0.0, retry(1_000)),
-            (Class::Timeout, 3, 0.0, Next::GiveUp),
-            (Class::BadAnswer, 3, 0.0, Next::GiveUp),
-            (Class::Auth, 1, 0.0, Next::GiveUp),
-            (Class::Quota, 1, 0.0, Next::GiveUp),
-            (Class::ContextTooLong, 1, 0.0, Next::GiveUp),
-            (Class::BadRequest, 1, 0.0, Next::GiveUp),
-            (Class::NotFoundModel, 1, 0.0, Next::GiveUp),
-            (Class::Refused, 1, 0.0, Next::GiveUp),
-            (Class::ScriptEnded, 1, 0.0, Next::GiveUp),
-            (Class::Stopped, 1, 0.0, Next::GiveUp),
+            (busy, 8, 0.0, RetryDecision::GiveUp),
+            (ModelErrorClass::ServerError, 4, 0.0, retry(4_000)),
+            (ModelErrorClass::ServerError, 5, 0.0, RetryDecision::GiveUp),
+            (ModelErrorClass::Connect, 6, 0.0, RetryDecision::GiveUp),
+            (ModelErrorClass::Timeout, 2, 0.0, retry(1_000)),
+            (ModelErrorClass::Timeout, 3, 0.0, RetryDecision::GiveUp),
+            (ModelErrorClass::BadAnswer, 3, 0.0, RetryDecision::GiveUp),
+            (ModelErrorClass::Auth, 1, 0.0, RetryDecision::GiveUp),
+            (ModelErrorClass::Quota, 1, 0.0, RetryDecision::GiveUp),
+            (ModelErrorClass::ContextTooLong, 1, 0.0, RetryDecision::GiveUp),
+            (ModelErrorClass::BadRequest, 1, 0.0, RetryDecision::GiveUp),
+            (ModelErrorClass::NotFoundModel, 1, 0.0, RetryDecision::GiveUp),
+            (ModelErrorClass::Refused, 1, 0.0, RetryDecision::GiveUp),
+            (ModelErrorClass::ScriptEnded, 1, 0.0, RetryDecision::GiveUp),
+            (ModelErrorClass::Stopped, 1, 0.0, RetryDecision::GiveUp),
             (unstated, 1, f64::NAN, retry(500)),
             (unstated, 1, 9.0, retry(250)),
             (unstated, 0, 0.0, retry(500)),
-            (unstated, u32::MAX, 0.0, Next::GiveUp),
+            (unstated, u32::MAX, 0.0, RetryDecision::GiveUp),
         ] {
-            assert_eq!(policy(class, attempt, jitter), want, "{class:?} {attempt} {jitter}");
+            assert_eq!(retry_decision(class, attempt, jitter), want, "{class:?} {attempt} {jitter}");
         }
     }
 

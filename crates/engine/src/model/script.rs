@@ -3,20 +3,20 @@
 //! The choice depends on the call's key and its prompt alone. There is no place in the script that moves, so a run that
 //! crashed and was resumed gets the same replies as one that never stopped.
 
-use ralph_core::price::Usage;
+use ralph_core::price::TokenUsage;
 use ralph_core::text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{CallKey, Finish, Reply, Request};
+use super::{CallKey, ModelFinishReason, ModelReply, ModelRequest};
 
 /// The format this version writes and reads.
-pub const FORMAT: u64 = 1;
+pub const SCRIPT_FORMAT: u64 = 1;
 
 /// One reply of a script: one line of its file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Recorded {
+pub struct ScriptedReply {
     /// What the model says; or see `json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -24,15 +24,15 @@ pub struct Recorded {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Usage>,
+    pub usage: Option<TokenUsage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finish: Option<Finish>,
+    pub finish: Option<ModelFinishReason>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub when: Option<When>,
+    pub when: Option<ReplyCondition>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fault: Option<Fault>,
+    pub fault: Option<ScriptedFault>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub delay_ms: u64,
     /// Answers every later iteration too; only on the last reply without `when`.
@@ -46,7 +46,7 @@ pub struct Recorded {
 /// Which calls a reply is for. What is not stated fits any call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct When {
+pub struct ReplyCondition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iteration: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,7 +63,7 @@ pub struct When {
 /// Trouble to play before, or instead of, an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fault {
+pub struct ScriptedFault {
     pub status: u16,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u64>,
@@ -79,15 +79,15 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-impl Recorded {
+impl ScriptedReply {
     /// Writes down an answer, pinned to its call.
-    pub fn of(key: CallKey, reply: &Reply) -> Self {
+    pub fn of(key: CallKey, reply: &ModelReply) -> Self {
         Self {
             text: Some(reply.text.clone()),
             usage: Some(reply.usage),
             model: Some(reply.model.clone()),
-            finish: Some(reply.finish.clone()).filter(|finish| *finish != Finish::Stop),
-            when: Some(When::exactly(key)),
+            finish: Some(reply.finish.clone()).filter(|finish| *finish != ModelFinishReason::Stop),
+            when: Some(ReplyCondition::exactly(key)),
             ..Self::default()
         }
     }
@@ -99,7 +99,7 @@ impl Recorded {
 
     /// Returns the first line of a new script, with its line break.
     pub fn header() -> String {
-        format!("{}\n", json!({ "format": FORMAT }))
+        format!("{}\n", json!({ "format": SCRIPT_FORMAT }))
     }
 
     /// Returns what the model says, if it says anything.
@@ -108,32 +108,34 @@ impl Recorded {
     }
 
     /// Returns the fault this attempt meets.
-    pub fn fault(&self, attempt: u32) -> Option<&Fault> {
+    pub fn fault(&self, attempt: u32) -> Option<&ScriptedFault> {
         let has_answer = self.text.is_some() || self.json.is_some();
         self.fault.as_ref().filter(|fault| !has_answer || attempt < fault.times.unwrap_or(1))
     }
 
-    fn problem(&self) -> Option<Problem> {
+    fn problem(&self) -> Option<ScriptProblem> {
         let answers = usize::from(self.text.is_some()) + usize::from(self.json.is_some());
         match &self.fault {
-            _ if answers == 2 => Some(Problem::TwoAnswers),
-            None if answers == 0 => Some(Problem::NoAnswer),
-            Some(fault) if !(400..600).contains(&fault.status) => Some(Problem::FaultStatus { status: fault.status }),
-            Some(fault) if fault.times.is_some() && answers == 0 => Some(Problem::FaultEnds),
-            _ if self.repeat && self.when.is_some() => Some(Problem::Repeat),
+            _ if answers == 2 => Some(ScriptProblem::TwoAnswers),
+            None if answers == 0 => Some(ScriptProblem::NoAnswer),
+            Some(fault) if !(400..600).contains(&fault.status) => {
+                Some(ScriptProblem::FaultStatus { status: fault.status })
+            }
+            Some(fault) if fault.times.is_some() && answers == 0 => Some(ScriptProblem::FaultEnds),
+            _ if self.repeat && self.when.is_some() => Some(ScriptProblem::Repeat),
             _ => None,
         }
     }
 }
 
-impl When {
+impl ReplyCondition {
     /// Returns what only this call fits.
     fn exactly(key: CallKey) -> Self {
         let CallKey { iteration, call, diagnosis, attempt: _ } = key;
         Self { iteration: Some(iteration), call: Some(call), diagnosis, ..Self::default() }
     }
 
-    fn fits(&self, key: CallKey, profile: &str, request: &Request) -> bool {
+    fn matches(&self, key: CallKey, profile: &str, request: &ModelRequest) -> bool {
         self.iteration.is_none_or(|iteration| iteration == key.iteration)
             && self.call.is_none_or(|call| call == key.call)
             && self.diagnosis.is_none_or(|diagnosis| key.diagnosis == Some(diagnosis))
@@ -152,24 +154,24 @@ impl When {
 
 /// A recorded conversation.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Script {
+pub struct ConversationScript {
     /// The i-th is for the first call of iteration i.
-    ordinal: Vec<Recorded>,
-    conditional: Vec<Recorded>,
+    ordinal: Vec<ScriptedReply>,
+    conditional: Vec<ScriptedReply>,
 }
 
 /// A script that cannot be played.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
-pub struct Invalid {
+pub struct InvalidScript {
     /// Counted from 1.
     pub line: usize,
-    pub problem: Problem,
+    pub problem: ScriptProblem,
 }
 
 /// What is wrong with a line of a script.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum ScriptProblem {
     #[error("the script has no format number")]
     NoFormat,
     #[error("the script has format {format}, newer than this ralph knows")]
@@ -188,7 +190,7 @@ pub enum Problem {
     Repeat,
 }
 
-impl Problem {
+impl ScriptProblem {
     /// Returns what to do about it.
     pub fn hint(&self) -> String {
         match self {
@@ -204,35 +206,37 @@ impl Problem {
     }
 }
 
-impl Script {
+impl ConversationScript {
     /// Reads a script: a line with the format number, then one reply per line. Empty lines are skipped.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
+    pub fn parse(text: &str) -> Result<Self, InvalidScript> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
         let (first, head) = lines.next().unwrap_or((1, ""));
         let head: Option<Value> = serde_json::from_str(head).ok();
         match head.as_ref().and_then(|head| head.get("format")).and_then(Value::as_u64) {
-            Some(FORMAT) => (),
-            Some(format) if format > FORMAT => {
-                return Err(Invalid { line: first, problem: Problem::Newer { format } });
+            Some(SCRIPT_FORMAT) => (),
+            Some(format) if format > SCRIPT_FORMAT => {
+                return Err(InvalidScript { line: first, problem: ScriptProblem::Newer { format } });
             }
-            _ => return Err(Invalid { line: first, problem: Problem::NoFormat }),
+            _ => return Err(InvalidScript { line: first, problem: ScriptProblem::NoFormat }),
         }
 
         let mut script = Self::default();
         let mut repeat_at = None;
         for (line, source) in lines {
-            let reply: Recorded = serde_json::from_str(source)
-                .map_err(|error| Invalid { line, problem: Problem::NotAReply { why: why(&error) } })?;
+            let reply: ScriptedReply = serde_json::from_str(source).map_err(|error| InvalidScript {
+                line,
+                problem: ScriptProblem::NotAReply { why: json_error_text(&error) },
+            })?;
             if let Some(problem) = reply.problem() {
-                return Err(Invalid { line, problem });
+                return Err(InvalidScript { line, problem });
             }
             if reply.when.is_some() {
                 script.conditional.push(reply);
                 continue;
             }
             if let Some(line) = repeat_at {
-                return Err(Invalid { line, problem: Problem::Repeat });
+                return Err(InvalidScript { line, problem: ScriptProblem::Repeat });
             }
             repeat_at = reply.repeat.then_some(line);
             script.ordinal.push(reply);
@@ -242,12 +246,12 @@ impl Script {
 
     /// Returns the reply for a call: the fitting one with the most conditions, the earlier of equals; or, for the
     /// first call of an iteration, the one whose turn it is.
-    pub fn reply(&self, key: CallKey, profile: &str, request: &Request) -> Option<&Recorded> {
+    pub fn reply(&self, key: CallKey, profile: &str, request: &ModelRequest) -> Option<&ScriptedReply> {
         let fitting = self
             .conditional
             .iter()
             .filter_map(|reply| reply.when.as_ref().map(|when| (when, reply)))
-            .filter(|(when, _)| when.fits(key, profile, request))
+            .filter(|(when, _)| when.matches(key, profile, request))
             // Of equals `max_by_key` takes the last, hence the turn.
             .rev()
             .max_by_key(|(when, _)| when.conditions())
@@ -261,7 +265,7 @@ impl Script {
 }
 
 /// Returns serde's words without its own line number, which is always 1 here.
-fn why(error: &serde_json::Error) -> String {
+fn json_error_text(error: &serde_json::Error) -> String {
     let words = error.to_string();
     let words = words.split(" at line ").next().unwrap_or_default();
     format!("{} (column {})", text::first_line(words, 200), error.column())
@@ -273,18 +277,18 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::Lost;
+    use super::super::LostCallPolicy;
     use super::*;
 
-    fn asking(user: &str) -> Request {
-        Request {
+    fn asking(user: &str) -> ModelRequest {
+        ModelRequest {
             system: String::new(),
             user: user.into(),
             history: Vec::new(),
             max_output_tokens: 1,
             temperature: None,
             json: true,
-            lost: Lost::Retry,
+            on_lost: LostCallPolicy::Retry,
             timeout: Duration::from_secs(1),
             extra: serde_json::Map::new(),
         }
@@ -292,9 +296,9 @@ mod tests {
 
     #[track_caller]
     fn check(script: &str, iteration: u32, call: u32, prompt: &str, want: Option<&str>) {
-        let script = Script::parse(&format!("{{\"format\":1,\"title\":\"demo\"}}\n{script}")).unwrap();
+        let script = ConversationScript::parse(&format!("{{\"format\":1,\"title\":\"demo\"}}\n{script}")).unwrap();
         let reply = script.reply(CallKey::new(iteration, call), "cheap", &asking(prompt));
-        assert_eq!(reply.and_then(Recorded::answer).as_deref(), want);
+        assert_eq!(reply.and_then(ScriptedReply::answer).as_deref(), want);
     }
 
     #[test]
@@ -331,22 +335,22 @@ mod tests {
         check(script, 1, 3, "please diagnose", Some("why"));
         check(script, 3, 0, "", None);
         let asked = |script: &str, key| {
-            let script = Script::parse(&format!("{}{script}", Recorded::header())).unwrap();
-            script.reply(key, "cheap", &asking("")).and_then(Recorded::answer)
+            let script = ConversationScript::parse(&format!("{}{script}", ScriptedReply::header())).unwrap();
+            script.reply(key, "cheap", &asking("")).and_then(ScriptedReply::answer)
         };
         let doctor = "{\"text\":\"plan\",\"when\":{\"iteration\":2,\"call\":0,\"diagnosis\":1}}";
         let both = format!("{script}{doctor}\n");
         assert_eq!(asked(&both, CallKey::of_diagnosis(1, 2, 0)).as_deref(), Some("plan"));
         assert_eq!(asked(&both, CallKey::new(2, 0)).as_deref(), Some("any"));
         assert_eq!(asked(&both, CallKey::of_diagnosis(2, 1, 0)).as_deref(), Some("a"));
-        let strong = Script::parse(&format!("{}{script}", Recorded::header())).unwrap();
+        let strong = ConversationScript::parse(&format!("{}{script}", ScriptedReply::header())).unwrap();
         let reply = strong.reply(CallKey::new(1, 0), "strong", &asking(""));
-        assert_eq!(reply.and_then(Recorded::answer).as_deref(), Some("other"));
+        assert_eq!(reply.and_then(ScriptedReply::answer).as_deref(), Some("other"));
     }
 
     #[test]
     fn faults() {
-        let read = |line: &str| serde_json::from_str::<Recorded>(line).unwrap();
+        let read = |line: &str| serde_json::from_str::<ScriptedReply>(line).unwrap();
         let once = read(r#"{"text":"a","fault":{"status":429,"retry_after_s":1}}"#);
         let thrice = read(r#"{"text":"a","fault":{"status":500,"times":3}}"#);
         let always = read(r#"{"fault":{"status":401}}"#);
@@ -360,40 +364,40 @@ mod tests {
     #[test]
     fn refusals() {
         #[track_caller]
-        fn refuse(text: &str, line: usize, want: &Problem) {
-            assert_eq!(Script::parse(text), Err(Invalid { line, problem: want.clone() }), "{text}");
+        fn refuse(text: &str, line: usize, want: &ScriptProblem) {
+            assert_eq!(ConversationScript::parse(text), Err(InvalidScript { line, problem: want.clone() }), "{text}");
         }
-        refuse("", 1, &Problem::NoFormat);
-        refuse("{\"text\":\"a\"}", 1, &Problem::NoFormat);
-        refuse("\n\nhello", 3, &Problem::NoFormat);
-        refuse("{\"format\":0}", 1, &Problem::NoFormat);
-        refuse("{\"format\":\"1\"}", 1, &Problem::NoFormat);
-        refuse("{\"format\":2}", 1, &Problem::Newer { format: 2 });
-        refuse("{\"format\":1}\n\n{}", 3, &Problem::NoAnswer);
-        refuse("{\"format\":1}\n{\"text\":\"a\",\"json\":1}", 2, &Problem::TwoAnswers);
-        refuse("{\"format\":1}\n{\"fault\":{\"status\":200}}", 2, &Problem::FaultStatus { status: 200 });
-        refuse("{\"format\":1}\n{\"fault\":{\"status\":429,\"times\":2}}", 2, &Problem::FaultEnds);
-        refuse("{\"format\":1}\n{\"text\":\"a\",\"repeat\":true}\n{\"text\":\"b\"}", 2, &Problem::Repeat);
-        refuse("{\"format\":1}\n{\"text\":\"a\",\"repeat\":true,\"when\":{}}", 2, &Problem::Repeat);
-        let error = Script::parse("{\"format\":1}\n{\"text\":\"a\",\"whne\":{}}").unwrap_err();
+        refuse("", 1, &ScriptProblem::NoFormat);
+        refuse("{\"text\":\"a\"}", 1, &ScriptProblem::NoFormat);
+        refuse("\n\nhello", 3, &ScriptProblem::NoFormat);
+        refuse("{\"format\":0}", 1, &ScriptProblem::NoFormat);
+        refuse("{\"format\":\"1\"}", 1, &ScriptProblem::NoFormat);
+        refuse("{\"format\":2}", 1, &ScriptProblem::Newer { format: 2 });
+        refuse("{\"format\":1}\n\n{}", 3, &ScriptProblem::NoAnswer);
+        refuse("{\"format\":1}\n{\"text\":\"a\",\"json\":1}", 2, &ScriptProblem::TwoAnswers);
+        refuse("{\"format\":1}\n{\"fault\":{\"status\":200}}", 2, &ScriptProblem::FaultStatus { status: 200 });
+        refuse("{\"format\":1}\n{\"fault\":{\"status\":429,\"times\":2}}", 2, &ScriptProblem::FaultEnds);
+        refuse("{\"format\":1}\n{\"text\":\"a\",\"repeat\":true}\n{\"text\":\"b\"}", 2, &ScriptProblem::Repeat);
+        refuse("{\"format\":1}\n{\"text\":\"a\",\"repeat\":true,\"when\":{}}", 2, &ScriptProblem::Repeat);
+        let error = ConversationScript::parse("{\"format\":1}\n{\"text\":\"a\",\"whne\":{}}").unwrap_err();
         assert_eq!(error.line, 2);
         assert!(error.to_string().starts_with("line 2: not a reply: unknown field `whne`, expected one of"), "{error}");
-        let error = Script::parse("{\"format\":1}\n{\"text\":").unwrap_err();
+        let error = ConversationScript::parse("{\"format\":1}\n{\"text\":").unwrap_err();
         assert_eq!(error.to_string(), "line 2: not a reply: EOF while parsing a value (column 8)");
     }
 
     #[test]
     fn recorded_lines_are_read_back() {
-        let reply = Reply {
+        let reply = ModelReply {
             text: "line\n\"two\" ü".into(),
-            usage: Usage { input: 3, output: 4, ..Usage::default() },
+            usage: TokenUsage { input: 3, output: 4, ..TokenUsage::default() },
             usage_reported: true,
             model: "glm-4.7".into(),
-            finish: Finish::Length,
+            finish: ModelFinishReason::Length,
             raw_bytes: 9,
         };
-        let line = Recorded::of(CallKey::new(4, 1), &reply);
-        let script = Script::parse(&format!("{}{}", Recorded::header(), line.line())).unwrap();
+        let line = ScriptedReply::of(CallKey::new(4, 1), &reply);
+        let script = ConversationScript::parse(&format!("{}{}", ScriptedReply::header(), line.line())).unwrap();
         assert_eq!(script.reply(CallKey::new(4, 1), "p", &asking("")), Some(&line));
         assert_eq!(script.reply(CallKey::new(4, 0), "p", &asking("")), None);
         assert_eq!(line.line().lines().count(), 1);
@@ -403,7 +407,7 @@ mod tests {
         #[test]
         fn any_text_is_read_calmly(text in "\\PC{0,200}", iteration: u32, call in 0..3_u32) {
             for script in [text.clone(), format!("{{\"format\":1}}\n{text}")] {
-                if let Ok(script) = Script::parse(&script) {
+                if let Ok(script) = ConversationScript::parse(&script) {
                     script.reply(CallKey::new(iteration, call), "p", &asking(&text));
                 }
             }
@@ -412,13 +416,13 @@ mod tests {
         /// Which reply a call gets does not depend on what was asked before.
         #[test]
         fn no_hidden_place(count in 1..6_u32, order in proptest::collection::vec(1..9_u32, 1..20)) {
-            let mut lines = Recorded::header();
+            let mut lines = ScriptedReply::header();
             for i in 1..=count {
-                lines += &Recorded { text: Some(i.to_string()), ..Recorded::default() }.line();
+                lines += &ScriptedReply { text: Some(i.to_string()), ..ScriptedReply::default() }.line();
             }
-            let script = Script::parse(&lines).unwrap();
+            let script = ConversationScript::parse(&lines).unwrap();
             for iteration in order {
-                let got = script.reply(CallKey::new(iteration, 0), "p", &asking("")).and_then(Recorded::answer);
+                let got = script.reply(CallKey::new(iteration, 0), "p", &asking("")).and_then(ScriptedReply::answer);
                 prop_assert_eq!(got, (iteration <= count).then(|| iteration.to_string()));
             }
         }

@@ -7,30 +7,34 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ralph_core::price::Usage;
+use ralph_core::price::TokenUsage;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
-pub use super::script::{FORMAT, Fault, Invalid, Problem, Recorded, Script, When};
-use super::{CallKey, Error, Finish, Model, Reply, Request, classify, estimate, said};
+pub use super::script::{
+    ConversationScript, InvalidScript, ReplyCondition, SCRIPT_FORMAT, ScriptProblem, ScriptedFault, ScriptedReply,
+};
+use super::{
+    CallKey, Error, LanguageModel, ModelFinishReason, ModelReply, ModelRequest, classify, error_body, estimate_usage,
+};
 
 /// A recorded conversation in the place of a model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Scripted {
+pub struct ScriptedModel {
     name: String,
     profile: String,
-    script: Script,
+    script: ConversationScript,
 }
 
 /// A script that could not be loaded.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadError {
+pub enum ScriptLoadError {
     #[error("could not read the script `{}`", file.display())]
     Read { file: PathBuf, source: io::Error },
     #[error("the script `{}` cannot be played", file.display())]
-    Invalid { file: PathBuf, source: Invalid },
+    Invalid { file: PathBuf, source: InvalidScript },
 }
 
-impl LoadError {
+impl ScriptLoadError {
     /// Returns what to do next.
     pub fn hint(&self) -> String {
         match self {
@@ -42,54 +46,54 @@ impl LoadError {
     }
 }
 
-impl Scripted {
+impl ScriptedModel {
     /// Makes a model of a script. `file` is its name as the profile has it, `profile` the profile's own name.
-    pub fn new(file: &str, profile: impl Into<String>, script: Script) -> Self {
+    pub fn new(file: &str, profile: impl Into<String>, script: ConversationScript) -> Self {
         Self { name: format!("scripted/{file}"), profile: profile.into(), script }
     }
 
-    pub async fn load(path: &Path, profile: impl Into<String>) -> Result<Self, LoadError> {
+    pub async fn load(path: &Path, profile: impl Into<String>) -> Result<Self, ScriptLoadError> {
         let file = path.to_owned();
         let text = match tokio::fs::read_to_string(path).await {
             Ok(text) => text,
-            Err(source) => return Err(LoadError::Read { file, source }),
+            Err(source) => return Err(ScriptLoadError::Read { file, source }),
         };
-        let script = match Script::parse(&text) {
+        let script = match ConversationScript::parse(&text) {
             Ok(script) => script,
-            Err(source) => return Err(LoadError::Invalid { file, source }),
+            Err(source) => return Err(ScriptLoadError::Invalid { file, source }),
         };
         // The name goes into artefacts, so it must not depend on where the file lies.
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         Ok(Self::new(&name, profile, script))
     }
 
-    fn play(&self, reply: &Recorded, request: &Request, key: CallKey) -> Result<Reply, Error> {
+    fn reply_or_fault(&self, reply: &ScriptedReply, request: &ModelRequest, key: CallKey) -> Result<ModelReply, Error> {
         if let Some(fault) = reply.fault(key.attempt) {
-            return Err(self.fail(fault));
+            return Err(self.fault_error(fault));
         }
         let text = reply.answer().unwrap_or_default();
         // A provider bills no more than it was allowed to say, however long a text the script holds.
         let estimate = || {
-            let guess = estimate(request, text.len());
-            Usage { output: guess.output.min(u64::from(request.max_output_tokens)), ..guess }
+            let guess = estimate_usage(request, text.len());
+            TokenUsage { output: guess.output.min(u64::from(request.max_output_tokens)), ..guess }
         };
-        Ok(Reply {
+        Ok(ModelReply {
             usage: reply.usage.unwrap_or_else(estimate),
             usage_reported: reply.usage.is_some(),
             model: reply.model.clone().unwrap_or_else(|| self.name.clone()),
-            finish: reply.finish.clone().unwrap_or(Finish::Stop),
+            finish: reply.finish.clone().unwrap_or(ModelFinishReason::Stop),
             raw_bytes: u64::try_from(text.len()).unwrap_or(u64::MAX),
             text,
         })
     }
 
-    fn fail(&self, fault: &Fault) -> Error {
+    fn fault_error(&self, fault: &ScriptedFault) -> Error {
         let mut headers = HeaderMap::new();
         if let Some(seconds) = fault.retry_after_s {
             headers.insert(RETRY_AFTER, seconds.into());
         }
         let body = fault.body.as_deref().unwrap_or_default();
-        let said = match said::shown(&said::Said::read(body).message, None) {
+        let said = match error_body::safe_excerpt(&error_body::ProviderErrorBody::parse(body).message, None) {
             said if said.is_empty() => "a fault of the script".to_owned(),
             said => said,
         };
@@ -99,16 +103,16 @@ impl Scripted {
 }
 
 #[async_trait]
-impl Model for Scripted {
+impl LanguageModel for ScriptedModel {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn remote(&self) -> bool {
+    fn is_remote(&self) -> bool {
         false
     }
 
-    async fn call(&self, request: &Request, key: CallKey) -> Result<Reply, Error> {
+    async fn call(&self, request: &ModelRequest, key: CallKey) -> Result<ModelReply, Error> {
         let reply = self
             .script
             .reply(key, &self.profile, request)
@@ -121,6 +125,6 @@ impl Model for Scripted {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        self.play(reply, request, key)
+        self.reply_or_fault(reply, request, key)
     }
 }

@@ -3,120 +3,130 @@
 use std::fmt;
 use std::pin::Pin;
 
-use ralph_sandbox::redteam::{Area, Verdict, is_meant};
+use ralph_sandbox::redteam::{AttackArea, AttackVerdict, is_selected};
 
-use super::ground::Ground;
-use super::rules::Rules;
+use super::arena::EgressArena;
+use super::policies::PolicyPreset;
 
 /// One attack.
 #[derive(Debug, Clone, Copy)]
-pub struct Case {
+pub struct EgressCase {
     pub id: &'static str,
     pub name: &'static str,
-    pub(super) attack: Attack,
+    pub(super) attack: EgressAttack,
 }
 
 /// What is tried.
 #[derive(Clone, Copy)]
-pub(super) enum Attack {
+pub(super) enum EgressAttack {
     /// Words for the caller, under these rules.
-    Words { rules: Rules, words: &'static [&'static str], want: Want, control: Control },
+    Script { rules: PolicyPreset, words: &'static [&'static str], want: ExpectedEffect, control: EgressControl },
     /// Something with more than one step, which brings its own control.
-    Own(Steps),
+    Custom(EgressCaseFn),
 }
 
 /// What must come of an attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Want {
+pub(super) enum ExpectedEffect {
     /// Nothing at all happens in the world, and the caller is told one of these (divided by `|`): a refusal by whoever
     /// should refuse, and not a failure on the way there.
-    Nothing(&'static str),
+    NoTraffic(&'static str),
     /// No recorder hears a word; asking for the name and dialling it were allowed.
-    Silence(&'static str),
+    NoMessage(&'static str),
 }
 
 /// Where words must work.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Control {
+pub(super) enum EgressControl {
     /// The same words reach a recorder under these rules.
-    Same(Rules),
+    Same(PolicyPreset),
     /// Other words do.
-    Other(Rules, &'static [&'static str]),
+    Other(PolicyPreset, &'static [&'static str]),
     /// Other words are answered by this under these rules.
-    Says(Rules, &'static [&'static str], &'static str),
+    Says(PolicyPreset, &'static [&'static str], &'static str),
     /// These words reach a recorder on the host itself.
     Host(&'static [&'static str]),
 }
 
-pub(super) type Told<'a> = Pin<Box<dyn Future<Output = Result<Verdict, Verdict>> + Send + 'a>>;
-pub(super) type Steps = for<'a> fn(&'a Ground) -> Told<'a>;
+pub(super) type EgressCaseFuture<'a> = Pin<Box<dyn Future<Output = Result<AttackVerdict, AttackVerdict>> + Send + 'a>>;
+pub(super) type EgressCaseFn = for<'a> fn(&'a EgressArena) -> EgressCaseFuture<'a>;
 
-impl fmt::Debug for Attack {
+impl fmt::Debug for EgressAttack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Words { words, .. } => f.debug_tuple("Words").field(words).finish(),
-            Self::Own(_) => f.debug_tuple("Own").finish(),
+            Self::Script { words, .. } => f.debug_tuple("Script").field(words).finish(),
+            Self::Custom(_) => f.debug_tuple("Custom").finish(),
         }
     }
 }
 
-impl Case {
+impl EgressCase {
     /// Words under the strict rules that must come to nothing.
-    pub(super) const fn nothing(
+    pub(super) const fn blocked(
         id: &'static str,
         name: &'static str,
         words: &'static [&'static str],
         says: &'static str,
-        control: Control,
+        control: EgressControl,
     ) -> Self {
-        Self { id, name, attack: Attack::Words { rules: Rules::Strict, words, want: Want::Nothing(says), control } }
+        Self {
+            id,
+            name,
+            attack: EgressAttack::Script {
+                rules: PolicyPreset::Strict,
+                words,
+                want: ExpectedEffect::NoTraffic(says),
+                control,
+            },
+        }
     }
 
     /// The same under other rules.
-    pub(super) const fn under(self, rules: Rules) -> Self {
+    pub(super) const fn under(self, rules: PolicyPreset) -> Self {
         match self.attack {
-            Attack::Words { words, want, control, .. } => {
-                Self { attack: Attack::Words { rules, words, want, control }, ..self }
+            EgressAttack::Script { words, want, control, .. } => {
+                Self { attack: EgressAttack::Script { rules, words, want, control }, ..self }
             }
-            Attack::Own(_) => self,
+            EgressAttack::Custom(_) => self,
         }
     }
 
     /// The same where names may be asked for and dialled, but nothing may be said.
     pub(super) const fn silent(self) -> Self {
         match self.attack {
-            Attack::Words { rules, words, want: Want::Nothing(says), control } => {
-                Self { attack: Attack::Words { rules, words, want: Want::Silence(says), control }, ..self }
-            }
+            EgressAttack::Script { rules, words, want: ExpectedEffect::NoTraffic(says), control } => Self {
+                attack: EgressAttack::Script { rules, words, want: ExpectedEffect::NoMessage(says), control },
+                ..self
+            },
             _ => self,
         }
     }
 
-    pub(super) const fn own(id: &'static str, name: &'static str, steps: Steps) -> Self {
-        Self { id, name, attack: Attack::Own(steps) }
+    pub(super) const fn custom(id: &'static str, name: &'static str, steps: EgressCaseFn) -> Self {
+        Self { id, name, attack: EgressAttack::Custom(steps) }
     }
 
-    pub fn area(&self) -> Area {
-        Area::of(self.id)
+    pub fn area(&self) -> AttackArea {
+        AttackArea::of(self.id)
     }
 
     /// Returns whether a person's choice means this case.
-    pub fn is_meant(&self, only: &str) -> bool {
-        is_meant(self.id, only)
+    pub fn is_selected(&self, only: &str) -> bool {
+        is_selected(self.id, only)
     }
 }
 
 /// Stops a case whose control does not work.
-pub(super) fn control(what: impl fmt::Display, works: bool) -> Result<(), Verdict> {
-    if works { Ok(()) } else { Err(Verdict::Invalid(short(&format!("the control does not work: {what}")))) }
+pub(super) fn require_control(what: impl fmt::Display, works: bool) -> Result<(), AttackVerdict> {
+    if works { Ok(()) } else { Err(AttackVerdict::Invalid(shortened(&format!("the control does not work: {what}")))) }
 }
 
 /// Judges an attack whose control has worked.
 #[expect(clippy::unnecessary_wraps, reason = "it is what a case ends with")]
-pub(super) fn judged(escaped: bool, how: impl fmt::Display) -> Result<Verdict, Verdict> {
-    Ok(if escaped { Verdict::Escaped(short(&how.to_string())) } else { Verdict::Held })
+pub(super) fn case_verdict(escaped: bool, how: impl fmt::Display) -> Result<AttackVerdict, AttackVerdict> {
+    Ok(if escaped { AttackVerdict::Escaped(shortened(&how.to_string())) } else { AttackVerdict::Held })
 }
 
-pub(super) fn short(told: &str) -> String {
+pub(super) fn shortened(told: &str) -> String {
     ralph_core::text::head(told.trim(), 300).to_string()
 }

@@ -14,25 +14,25 @@ const NAMES: [&str; 6] = ["api.test", "git.test", "model.test", "look.test", "re
 
 /// What is wrong with a server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum CertificateFault {
     Expired,
     /// Signed by an authority that nobody knows.
-    Stranger,
+    UnknownAuthority,
     /// For another name.
-    Misnamed,
+    WrongName,
 }
 
 /// Whoever signs for the servers of the world.
-pub(super) struct Certificates {
+pub(super) struct TestCertificates {
     known: CertifiedIssuer<'static, KeyPair>,
-    strange: CertifiedIssuer<'static, KeyPair>,
+    unknown: CertifiedIssuer<'static, KeyPair>,
     provider: Arc<CryptoProvider>,
 }
 
-impl Certificates {
+impl TestCertificates {
     pub(super) fn new() -> io::Result<Self> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        Ok(Self { known: authority()?, strange: authority()?, provider })
+        Ok(Self { known: new_authority()?, unknown: new_authority()?, provider })
     }
 
     /// Returns a client that believes the authority and nobody else.
@@ -48,19 +48,20 @@ impl Certificates {
     }
 
     /// Returns a server for every name of the world, or for one whose certificate has a fault.
-    pub(super) fn server(&self, fault: Option<(&str, Fault)>) -> io::Result<TlsAcceptor> {
+    pub(super) fn server(&self, fault: Option<(&str, CertificateFault)>) -> io::Result<TlsAcceptor> {
         let names = match fault {
-            Some((_, Fault::Misnamed)) => vec!["elsewhere.test".to_owned()],
+            Some((_, CertificateFault::WrongName)) => vec!["elsewhere.test".to_owned()],
             Some((name, _)) => vec![name.to_owned()],
             None => NAMES.map(str::to_owned).to_vec(),
         };
         let mut params = CertificateParams::new(names).map_err(io::Error::other)?;
         params.use_authority_key_identifier_extension = true;
-        if let Some((_, Fault::Expired)) = fault {
+        if let Some((_, CertificateFault::Expired)) = fault {
             params.not_before = rcgen::date_time_ymd(2020, 1, 1);
             params.not_after = rcgen::date_time_ymd(2020, 2, 1);
         }
-        let signer = if let Some((_, Fault::Stranger)) = fault { &self.strange } else { &self.known };
+        let signer =
+            if let Some((_, CertificateFault::UnknownAuthority)) = fault { &self.unknown } else { &self.known };
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let leaf = params.signed_by(&key, signer).map_err(io::Error::other)?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
@@ -75,7 +76,7 @@ impl Certificates {
     }
 }
 
-fn authority() -> io::Result<CertifiedIssuer<'static, KeyPair>> {
+fn new_authority() -> io::Result<CertifiedIssuer<'static, KeyPair>> {
     let mut params = CertificateParams::new(Vec::<String>::new()).map_err(io::Error::other)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

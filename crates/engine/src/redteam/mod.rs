@@ -5,19 +5,19 @@
 //! what its counterpart shows: the words of every attack reach a recorder where the policy allows them, and a case whose
 //! words do not is *invalid*, never held. What needs no proxy to be refused is tested beside the cage.
 
-mod caller;
+mod arena;
+mod attack_client;
 mod case;
 mod cases;
 mod certificates;
-mod ground;
-mod rules;
+mod client_codec;
+mod client_socket;
+mod fake_network;
+mod leak_search;
+mod policies;
+mod recorder;
 mod run;
-mod search;
-mod socket;
-mod upstream;
-mod words;
-mod world;
 
-pub use caller::entry as caller_entry;
-pub use case::Case;
+pub use attack_client::run_if_client as attack_client_entry;
+pub use case::EgressCase;
 pub use run::{cases, run, skip};

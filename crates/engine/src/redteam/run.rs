@@ -3,87 +3,97 @@
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
-use ralph_sandbox::redteam::{CaseReport, Report, Verdict};
+use ralph_sandbox::redteam::{AttackReport, AttackVerdict, RedteamReport};
 
-use super::caller::NEXT;
-use super::case::{Attack, Case, Control, Want, control, judged, short};
+use super::arena::EgressArena;
+use super::attack_client::SCRIPT_SEPARATOR;
+use super::case::{EgressAttack, EgressCase, EgressControl, ExpectedEffect, case_verdict, require_control, shortened};
 use super::cases::ALL;
-use super::ground::Ground;
-use super::world::Happened;
+use super::fake_network::NetworkTrace;
 
 /// A case that takes longer hangs, and must not stop the others.
-const PATIENCE: Duration = Duration::from_mins(1);
+const CASE_TIMEOUT: Duration = Duration::from_mins(1);
 /// So many attacks are made in one go.
-const TOGETHER: usize = 12;
+const BATCH_SIZE: usize = 12;
 
 /// Returns every attack on the way out.
-pub fn cases() -> impl Iterator<Item = &'static Case> {
+pub fn cases() -> impl Iterator<Item = &'static EgressCase> {
     ALL.iter().copied().flatten()
 }
 
 /// Says why no case can be tried, for a backend whose doors cannot be served by a world of the suite's own.
-pub fn skip(why: &str, only: Option<&str>, report: &mut Report, on_case: &mut (dyn FnMut(&CaseReport) + Send)) {
-    for case in meant(only) {
-        tell(case, Verdict::Skipped(why.to_owned()), Instant::now(), report, on_case);
+pub fn skip(
+    why: &str,
+    only: Option<&str>,
+    report: &mut RedteamReport,
+    on_case: &mut (dyn FnMut(&AttackReport) + Send),
+) {
+    for case in selected_cases(only) {
+        report_case(case, AttackVerdict::Skipped(why.to_owned()), Instant::now(), report, on_case);
     }
 }
 
 /// Runs the cases a choice means (all without one), telling each as soon as it is known. `path` is where the host's
 /// programs are.
-pub async fn run(path: &OsStr, only: Option<&str>, report: &mut Report, on_case: &mut (dyn FnMut(&CaseReport) + Send)) {
-    if meant(only).next().is_none() {
+pub async fn run(
+    path: &OsStr,
+    only: Option<&str>,
+    report: &mut RedteamReport,
+    on_case: &mut (dyn FnMut(&AttackReport) + Send),
+) {
+    if selected_cases(only).next().is_none() {
         return;
     }
-    let ground = match Ground::new(path).await {
+    let ground = match EgressArena::new(path).await {
         Ok(ground) => ground,
         Err(why) => {
-            for case in meant(only) {
-                tell(case, why.clone(), Instant::now(), report, on_case);
+            for case in selected_cases(only) {
+                report_case(case, why.clone(), Instant::now(), report, on_case);
             }
             return;
         }
     };
-    let meant: Vec<&Case> = meant(only).collect();
-    for cases in meant.chunk_by(|one, other| is_alike(one, other)).flat_map(|alike| alike.chunks(TOGETHER)) {
+    let meant: Vec<&EgressCase> = selected_cases(only).collect();
+    for cases in meant.chunk_by(|one, other| can_batch(one, other)).flat_map(|alike| alike.chunks(BATCH_SIZE)) {
         let began = Instant::now();
-        let mut told = together(&ground, cases).await;
+        let mut told = run_batch(&ground, cases).await;
         // What each of them took is not known; all of them together did.
         let share = began.elapsed() / u32::try_from(cases.len()).unwrap_or(1);
         told.reverse();
         for case in cases {
             let began = Instant::now();
-            let attempt = attempt(&ground, case, told.pop());
-            let verdict = match tokio::time::timeout(PATIENCE, attempt).await {
+            let attempt = run_case(&ground, case, told.pop());
+            let verdict = match tokio::time::timeout(CASE_TIMEOUT, attempt).await {
                 Ok(verdict) => verdict.unwrap_or_else(|verdict| verdict),
-                Err(_) => Verdict::Invalid(format!("did not end within {PATIENCE:?}")),
+                Err(_) => AttackVerdict::Invalid(format!("did not end within {CASE_TIMEOUT:?}")),
             };
-            tell(case, verdict, began.checked_sub(share).unwrap_or(began), report, on_case);
+            report_case(case, verdict, began.checked_sub(share).unwrap_or(began), report, on_case);
         }
     }
     ground.close().await;
 }
 
-fn meant(only: Option<&str>) -> impl Iterator<Item = &'static Case> {
-    cases().filter(move |case| only.is_none_or(|only| case.is_meant(only)))
+fn selected_cases(only: Option<&str>) -> impl Iterator<Item = &'static EgressCase> {
+    cases().filter(move |case| only.is_none_or(|only| case.is_selected(only)))
 }
 
-fn tell(
-    case: &Case,
-    verdict: Verdict,
+fn report_case(
+    case: &EgressCase,
+    verdict: AttackVerdict,
     began: Instant,
-    report: &mut Report,
-    on_case: &mut (dyn FnMut(&CaseReport) + Send),
+    report: &mut RedteamReport,
+    on_case: &mut (dyn FnMut(&AttackReport) + Send),
 ) {
     let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let told = CaseReport { id: case.id, area: case.area(), name: case.name, verdict, walls: Vec::new(), millis };
+    let told = AttackReport { id: case.id, area: case.area(), name: case.name, verdict, walls: Vec::new(), millis };
     on_case(&told);
     report.cases.push(told);
 }
 
 /// Says whether two attacks are made under the same rules, and must both come to nothing.
-fn is_alike(one: &Case, other: &Case) -> bool {
-    let rules = |case: &Case| match case.attack {
-        Attack::Words { rules, want: Want::Nothing(_), .. } => Some(rules),
+fn can_batch(one: &EgressCase, other: &EgressCase) -> bool {
+    let rules = |case: &EgressCase| match case.attack {
+        EgressAttack::Script { rules, want: ExpectedEffect::NoTraffic(_), .. } => Some(rules),
         _ => None,
     };
     rules(one).is_some() && rules(one) == rules(other)
@@ -91,25 +101,26 @@ fn is_alike(one: &Case, other: &Case) -> bool {
 
 /// Makes attacks that must come to nothing one after the other in one go, and returns what each was told. Where
 /// anything at all happened in the world nothing is returned: each has to be made on its own.
-async fn together(ground: &Ground, cases: &[&Case]) -> Vec<String> {
-    let (Some(Attack::Words { rules, .. }), true) = (cases.first().map(|case| case.attack), cases.len() > 1) else {
+async fn run_batch(ground: &EgressArena, cases: &[&EgressCase]) -> Vec<String> {
+    let (Some(EgressAttack::Script { rules, .. }), true) = (cases.first().map(|case| case.attack), cases.len() > 1)
+    else {
         return Vec::new();
     };
     let mut words = Vec::new();
     for case in cases {
-        if let Attack::Words { words: own, .. } = case.attack {
+        if let EgressAttack::Script { words: own, .. } = case.attack {
             words.extend_from_slice(own);
-            words.push(NEXT);
+            words.push(SCRIPT_SEPARATOR);
         }
     }
     words.pop();
     let all = async {
-        let cage = ground.cage(rules).await?;
-        ground.attack(&cage, &words).await
+        let cage = ground.shared_cage(rules).await?;
+        ground.run_attack(&cage, &words).await
     };
-    match tokio::time::timeout(PATIENCE, all).await {
-        Ok(Ok((told, happened))) if happened.is_nothing() => {
-            let told: Vec<String> = told.split(NEXT).map(str::to_owned).collect();
+    match tokio::time::timeout(CASE_TIMEOUT, all).await {
+        Ok(Ok((told, happened))) if happened.is_empty() => {
+            let told: Vec<String> = told.split(SCRIPT_SEPARATOR).map(str::to_owned).collect();
             if told.len() == cases.len() { told } else { Vec::new() }
         }
         _ => Vec::new(),
@@ -117,49 +128,56 @@ async fn together(ground: &Ground, cases: &[&Case]) -> Vec<String> {
 }
 
 /// Makes an attack and judges it; `told` is what it was told when it was made with others and came to nothing.
-async fn attempt(ground: &Ground, case: &Case, told: Option<String>) -> Result<Verdict, Verdict> {
+async fn run_case(
+    ground: &EgressArena,
+    case: &EgressCase,
+    told: Option<String>,
+) -> Result<AttackVerdict, AttackVerdict> {
     let (rules, words, want, proof) = match case.attack {
-        Attack::Own(steps) => return steps(ground).await,
-        Attack::Words { rules, words, want, control } => (rules, words, want, control),
+        EgressAttack::Custom(steps) => return steps(ground).await,
+        EgressAttack::Script { rules, words, want, control } => (rules, words, want, control),
     };
     let (told, happened) = match told {
-        Some(told) => (told, Happened::default()),
-        None => ground.attack(&*ground.cage(rules).await?, words).await?,
+        Some(told) => (told, NetworkTrace::default()),
+        None => ground.run_attack(&*ground.shared_cage(rules).await?, words).await?,
     };
     let (escaped, says) = match want {
-        Want::Nothing(says) => (!happened.is_nothing(), says),
-        Want::Silence(says) => (!happened.heard.is_empty(), says),
+        ExpectedEffect::NoTraffic(says) => (!happened.is_empty(), says),
+        ExpectedEffect::NoMessage(says) => (!happened.messages.is_empty(), says),
     };
     if escaped {
-        return judged(true, format!("{} and was told {told}", happened.shown()));
+        return case_verdict(true, format!("{} and was told {told}", happened.summary()));
     }
     if !says.split('|').any(|says| told.contains(says)) {
-        return Err(Verdict::Invalid(format!("nobody said `{says}`: {}", short(&told))));
+        return Err(AttackVerdict::Invalid(format!("nobody said `{says}`: {}", shortened(&told))));
     }
-    prove(ground, words, proof).await?;
-    judged(false, "")
+    run_control(ground, words, proof).await?;
+    case_verdict(false, "")
 }
 
 /// Shows that the attack would be seen if it worked.
-async fn prove(ground: &Ground, words: &[&str], proof: Control) -> Result<(), Verdict> {
+async fn run_control(ground: &EgressArena, words: &[&str], proof: EgressControl) -> Result<(), AttackVerdict> {
     let key = match proof {
-        Control::Same(_) => format!("{proof:?} {words:?}"),
+        EgressControl::Same(_) => format!("{proof:?} {words:?}"),
         _ => format!("{proof:?}"),
     };
-    if ground.was_shown(&key) {
+    if ground.has_passed_control(&key) {
         return Ok(());
     }
-    let reached = |(told, happened): (String, Happened)| control(short(&told), !happened.heard.is_empty());
+    let reached =
+        |(told, happened): (String, NetworkTrace)| require_control(shortened(&told), !happened.messages.is_empty());
     match proof {
-        Control::Same(rules) => reached(ground.attack(&*ground.cage(rules).await?, words).await?)?,
-        Control::Other(rules, words) => reached(ground.attack(&*ground.cage(rules).await?, words).await?)?,
-        Control::Says(rules, words, says) => {
-            let told = ground.call(&*ground.cage(rules).await?, words).await?;
-            control(short(&told), told.contains(says))?;
+        EgressControl::Same(rules) => reached(ground.run_attack(&*ground.shared_cage(rules).await?, words).await?)?,
+        EgressControl::Other(rules, words) => {
+            reached(ground.run_attack(&*ground.shared_cage(rules).await?, words).await?)?
         }
-        Control::Host(words) => reached(ground.outside(words).await?)?,
+        EgressControl::Says(rules, words, says) => {
+            let told = ground.run_client(&*ground.shared_cage(rules).await?, words).await?;
+            require_control(shortened(&told), told.contains(says))?;
+        }
+        EgressControl::Host(words) => reached(ground.run_on_host(words).await?)?,
     }
-    ground.show(key);
+    ground.mark_control_passed(key);
     Ok(())
 }
 
@@ -186,7 +204,7 @@ mod tests {
             "PC-06", "PC-07", "PC-08", "PC-11", "PC-12", "PC-13", "PC-16", "PC-17", "PC-19", "PC-21", "PC-22", "PC-23",
             "PC-24", "PC-25", "PC-26", "PC-27", "PC-29", "PC-31", "PC-32", "PC-33",
         ] {
-            assert!(cases().any(|case| case.is_meant(number)), "{number}");
+            assert!(cases().any(|case| case.is_selected(number)), "{number}");
         }
     }
 }

@@ -6,22 +6,22 @@
 use std::fs;
 use std::path::Path;
 
-use ralph_core::event::{Carried, Event, Level, Started};
-use ralph_core::money::Micros;
+use ralph_core::event::{CarriedUsage, Event, EventLogLevel, RunStart};
+use ralph_core::money::MicroUsd;
 use ralph_core::name::RunId;
 use ralph_core::task;
-use ralph_sandbox::{Isolation, Label, Sandbox};
+use ralph_sandbox::{IsolationLevel, Sandbox, SandboxLabel};
 use serde::Deserialize;
 
-use super::begin::{Begin, Places, held};
-use super::runner::{Keep, Runner, Stops};
-use crate::error::{Error, file};
-use crate::git::{self, Bare, Repo, Sha, inside};
-use crate::host::Host;
-use crate::store::{Announce, write_atomic};
+use super::begin::{RunRefs, RunSpec, check_priced};
+use super::runner::{KeepSandbox, Runner, StopSignals};
+use crate::error::{Error, file_error};
+use crate::git::{self, BareRepo, Sha, UserRepo, inside};
+use crate::host::HostContext;
+use crate::store::{EventObserver, write_atomic};
 
 #[derive(Debug, Deserialize)]
-struct Metrics {
+struct AdoptedMetrics {
     iteration: u32,
     cost_micros: u64,
     tokens: u64,
@@ -29,7 +29,7 @@ struct Metrics {
 
 /// Where a sandbox says it came from: labels on the host, which nothing inside can change.
 #[derive(Debug, Clone)]
-pub struct Origin {
+pub struct SandboxOrigin {
     pub run: String,
     pub repo: String,
     pub task_path: String,
@@ -40,7 +40,7 @@ pub struct Origin {
 }
 
 /// Reads the labels of a sandbox.
-pub async fn origin(host: &Host, backend: &str, sandbox: &str) -> Result<Origin, Error> {
+pub async fn sandbox_origin(host: &HostContext, backend: &str, sandbox: &str) -> Result<SandboxOrigin, Error> {
     let found = host.backend(backend)?.list().await?.into_iter().find(|listed| listed.id == sandbox);
     let Some(listed) = found else {
         return Err(Error::Sandbox(ralph_sandbox::Error::Gone { id: sandbox.to_owned() }));
@@ -50,9 +50,9 @@ pub async fn origin(host: &Host, backend: &str, sandbox: &str) -> Result<Origin,
             Error::Refused(format!("sandbox `{sandbox}` has no label `{name}`: it was not made for a run"))
         })
     };
-    Ok(Origin {
-        run: label(Label::RUN)?,
-        repo: label(Label::REPO)?,
+    Ok(SandboxOrigin {
+        run: label(SandboxLabel::RUN)?,
+        repo: label(SandboxLabel::REPO)?,
         task_path: label("ralph.task")?,
         base: label("ralph.base")?,
         base_branch: label("ralph.base-branch")?,
@@ -63,32 +63,32 @@ pub async fn origin(host: &Host, backend: &str, sandbox: &str) -> Result<Origin,
 
 /// Makes the run folder anew around a sandbox that still exists.
 pub async fn adopt(
-    host: &Host,
-    origin: Origin,
+    host: &HostContext,
+    origin: SandboxOrigin,
     sandbox: &str,
-    wish: Begin,
-    announce: Box<dyn Announce>,
+    wish: RunSpec,
+    announce: Box<dyn EventObserver>,
 ) -> Result<Runner, Error> {
     if RunId::parse(&origin.run).is_err() {
         return Err(Error::Refused(format!("`{}` is not the id of a run", origin.run)));
     }
-    let folder = host.home.folder(&origin.run);
+    let folder = host.home.run_folder(&origin.run);
     if folder.events_path().exists() {
         let why = "it still has its folder, so there is nothing to rebuild".to_owned();
         return Err(Error::CannotAdopt { why, hint: format!("ralph resume {}", origin.run), run: origin.run });
     }
-    held(&wish)?;
+    check_priced(&wish)?;
     let backend = host.backend(&origin.backend)?;
     let place = backend.open(sandbox).await?;
-    inside::unlock(&*place).await?;
-    fs::create_dir_all(folder.path()).map_err(file("make the run folder", folder.path()))?;
-    let repo = Repo::find(&host.tool, Path::new(&origin.repo)).await?;
+    inside::remove_stale_locks(&*place).await?;
+    fs::create_dir_all(folder.path()).map_err(file_error("make the run folder", folder.path()))?;
+    let repo = UserRepo::find(&host.git, Path::new(&origin.repo)).await?;
     let base = Sha::parse(&origin.base)?;
-    let bare = Bare::create(&host.tool, &folder.bare_path(), repo.format()).await?;
+    let bare = BareRepo::create(&host.git, &folder.bare_path(), repo.format()).await?;
     bare.seed_from(&repo, &base).await?;
     write_atomic(&folder.task_path(), wish.source.as_bytes())?;
     // The commit that added the task file counts as part of the work: from here it cannot be told apart from it.
-    let places = Places {
+    let places = RunRefs {
         repo: repo.top().display().to_string(),
         run: &origin.run,
         base: &origin.base,
@@ -96,53 +96,58 @@ pub async fn adopt(
         start: &origin.base,
         branch: &origin.branch,
     };
-    let carried = carried(&*place).await;
-    let started =
-        Started { recovered: true, carried, baseline: false, ..super::begin::started(&wish, &bare, places).await? };
-    bare.start(&git::Branch::parse(&origin.branch)?, &base).await?;
+    let carried = read_carried(&*place).await;
+    let started = RunStart {
+        recovered: true,
+        carried,
+        baseline: false,
+        ..super::begin::started_event(&wish, &bare, places).await?
+    };
+    bare.set_branch(&git::RunBranch::parse(&origin.branch)?, &base).await?;
     let n = started.carried.iterations;
     let redactor = host.redactor();
-    let taken = git::take_out(&*place, &bare, folder.path(), &started, n, &origin.base, None, &redactor).await?;
+    let taken =
+        git::import_from_sandbox(&*place, &bare, folder.path(), &started, n, &origin.base, None, &redactor).await?;
     if let Some(stop) = taken.findings.iter().find(|finding| finding.stop) {
         return Err(Error::Refused(format!("the work in sandbox `{sandbox}` cannot be taken over: {}", stop.detail)));
     }
-    let mut runner = Runner::take(host.clone(), folder, announce, Stops::default(), Keep::Always).await?;
+    let mut runner = Runner::open(host.clone(), folder, announce, StopSignals::default(), KeepSandbox::Always).await?;
     runner.events.append(Event::RunStarted(Box::new(started.clone())))?;
     runner.sandbox = Some(place.clone());
     runner.files.recover(&*place).await?;
     let spent = started.carried.cost;
     runner.log(
-        Level::Warn,
+        EventLogLevel::Warn,
         format!("recovered from sandbox `{sandbox}`: {n} iterations, {spent} spent; every box is proved again"),
     )?;
     runner.events.append(Event::SandboxReady {
         sandbox: sandbox.to_owned(),
         backend: origin.backend,
-        isolated: backend.capabilities().isolation != Isolation::None,
+        isolated: backend.capabilities().isolation != IsolationLevel::None,
         start: origin.base,
         head: taken.sha,
-        reclaim: ticked(&*place, &started.task_path).await,
+        reclaim: ticked_boxes(&*place, &started.task_path).await,
     })?;
-    runner.pause(ralph_core::event::Reason::Asked)?;
+    runner.pause(ralph_core::event::RunStopReason::Asked)?;
     Ok(runner)
 }
 
-async fn carried(sandbox: &dyn Sandbox) -> Carried {
-    let mut carried = Carried::default();
+async fn read_carried(sandbox: &dyn Sandbox) -> CarriedUsage {
+    let mut carried = CarriedUsage::default();
     let entries = sandbox.list(Path::new(".ralph/iterations")).await.unwrap_or_default();
     for entry in entries {
         let path = Path::new(".ralph/iterations").join(&entry.name).join("metrics.json");
         let Ok(bytes) = sandbox.read(&path, 1 << 20).await else { continue };
-        let Ok(metrics) = serde_json::from_slice::<Metrics>(&bytes) else { continue };
+        let Ok(metrics) = serde_json::from_slice::<AdoptedMetrics>(&bytes) else { continue };
         carried.iterations = carried.iterations.max(metrics.iteration);
-        carried.cost = carried.cost.max(Micros(metrics.cost_micros));
+        carried.cost = carried.cost.max(MicroUsd(metrics.cost_micros));
         carried.tokens = carried.tokens.max(metrics.tokens);
     }
     carried
 }
 
 /// Returns the boxes the sandbox's copy of the task has ticked: claims, nothing more.
-async fn ticked(sandbox: &dyn Sandbox, path: &str) -> Vec<String> {
+async fn ticked_boxes(sandbox: &dyn Sandbox, path: &str) -> Vec<String> {
     let Ok(bytes) = sandbox.read(Path::new(path), 4 << 20).await else { return Vec::new() };
     let Ok(task) = task::parse(&String::from_utf8_lossy(&bytes)) else { return Vec::new() };
     task.boxes.into_iter().filter(|checkbox| checkbox.done).map(|checkbox| checkbox.id).collect()

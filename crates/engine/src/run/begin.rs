@@ -6,26 +6,27 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use ralph_core::budget::Budget;
-use ralph_core::config::Toolchains;
+use ralph_core::config::ToolchainSelection;
 use ralph_core::event::{
-    Carried, Event, FORMAT, Identity, PinnedAgent, PinnedBox, PrWish, Profiles, Resources, Started, TestEvery,
+    CarriedUsage, CommitIdentity, Event, FORMAT, PinnedAgent, PinnedBox, PinnedPullRequest, PinnedResources,
+    RunProfiles, RunStart, RunTestSchedule,
 };
-use ralph_core::gutter::Rung;
+use ralph_core::gutter::LadderRung;
 use ralph_core::hash::sha256;
-use ralph_core::name::{Branch, RunId};
+use ralph_core::name::{RunId, TaskBranch};
 use ralph_core::policy::Policy;
 use ralph_core::task::Task;
 
-use super::Chosen;
-use super::runner::{Keep, Runner, Stops};
-use crate::error::{Error, file};
-use crate::git::{self, Bare, Base, Repo};
-use crate::host::Host;
-use crate::store::{Announce, Folder, write_atomic};
+use super::SelectedAgent;
+use super::runner::{KeepSandbox, Runner, StopSignals};
+use crate::error::{Error, file_error};
+use crate::git::{self, BareRepo, BaseCommit, UserRepo};
+use crate::host::HostContext;
+use crate::store::{EventObserver, RunFolder, write_atomic};
 
 /// What a run is made from, as the command line worked it out.
 #[derive(Debug)]
-pub struct Begin {
+pub struct RunSpec {
     pub repo: PathBuf,
     /// The task file's text as it stands on the host.
     pub source: String,
@@ -35,17 +36,17 @@ pub struct Begin {
     pub base_branch: Option<String>,
     pub backend: String,
     pub image: Option<String>,
-    pub resources: Resources,
-    pub toolchains: Toolchains,
+    pub resources: PinnedResources,
+    pub toolchains: ToolchainSelection,
     /// Secrets to lend, each as `NAME=HOST`.
-    pub lent: Vec<String>,
+    pub secret_grants: Vec<String>,
     /// The agent that works in the sandbox instead of ralph's own engine.
     pub agent: Option<PinnedAgent>,
-    pub profiles: Profiles,
+    pub profiles: RunProfiles,
     pub budget: Budget,
     pub policy: Policy,
-    pub identity: Identity,
-    pub ladder: Vec<Rung>,
+    pub identity: CommitIdentity,
+    pub ladder: Vec<LadderRung>,
     pub check_timeout_s: u64,
     /// How many bytes may leave before an alarm is raised.
     pub alarm_after: Option<u64>,
@@ -55,7 +56,7 @@ pub struct Begin {
 
 /// A run that is ready to be driven.
 #[derive(Debug)]
-pub struct Begun {
+pub struct PreparedRun {
     pub runner: Runner,
     /// What a person should know before it goes on.
     pub remarks: Vec<String>,
@@ -63,27 +64,27 @@ pub struct Begun {
 
 /// Makes the run folder, takes the base commit's objects and appends the first event.
 pub async fn begin(
-    host: &Host,
-    wish: Begin,
-    announce: Box<dyn Announce>,
-    stops: Stops,
-    keep: Keep,
-) -> Result<Begun, Error> {
-    held(&wish)?;
-    fit(host, &wish)?;
-    clean_up(host)?;
-    let repo = Repo::find(&host.tool, &wish.repo).await?;
+    host: &HostContext,
+    wish: RunSpec,
+    announce: Box<dyn EventObserver>,
+    stops: StopSignals,
+    keep: KeepSandbox,
+) -> Result<PreparedRun, Error> {
+    check_priced(&wish)?;
+    check_agent(host, &wish)?;
+    remove_unstarted_runs(host)?;
+    let repo = UserRepo::find(&host.git, &wish.repo).await?;
     let base = repo.base(wish.base_branch.as_deref()).await?;
-    let run = new_id()?;
-    let folder = host.home.folder(&run);
+    let run = new_run_id()?;
+    let folder = host.home.run_folder(&run);
     // What the model answered stands there as it came: nobody else's business.
     let mut dirs = fs::DirBuilder::new();
     dirs.recursive(true).mode(0o700);
-    dirs.create(host.home.runs_dir()).map_err(file("make the folder", &host.home.runs_dir()))?;
+    dirs.create(host.home.runs_dir()).map_err(file_error("make the folder", &host.home.runs_dir()))?;
     // Made exclusively: two runs can never share a folder.
-    fs::create_dir(folder.path()).map_err(file("make the run folder", folder.path()))?;
+    fs::create_dir(folder.path()).map_err(file_error("make the run folder", folder.path()))?;
     let mut remarks = Vec::new();
-    let started = match prepare(host, &wish, &repo, &base, &run, &folder, &mut remarks).await {
+    let started = match prepare_repository(host, &wish, &repo, &base, &run, &folder, &mut remarks).await {
         Ok(started) => started,
         Err(error) => {
             // Nothing has begun: an empty folder would only be in the way.
@@ -91,28 +92,28 @@ pub async fn begin(
             return Err(error);
         }
     };
-    let mut runner = Runner::take(host.clone(), folder, announce, stops, keep).await?;
+    let mut runner = Runner::open(host.clone(), folder, announce, stops, keep).await?;
     runner.events.append(Event::RunStarted(Box::new(started)))?;
-    Ok(Begun { runner, remarks })
+    Ok(PreparedRun { runner, remarks })
 }
 
 /// Refuses a profile whose calls no cap would hold, whoever named it: any of them may come to work.
-pub(super) fn held(wish: &Begin) -> Result<(), Error> {
+pub(super) fn check_priced(wish: &RunSpec) -> Result<(), Error> {
     let profiles = [Some(&wish.profiles.default), wish.profiles.fallback.as_ref(), wish.profiles.doctor.as_ref()];
-    match profiles.into_iter().flatten().find(|profile| !wish.budget.holds(profile.price.as_ref())) {
+    match profiles.into_iter().flatten().find(|profile| !wish.budget.can_enforce(profile.price.as_ref())) {
         Some(profile) => Err(Error::Unpriced { profile: profile.name.clone() }),
         None => Ok(()),
     }
 }
 
 /// Refuses an agent that cannot speak to the models it is to be given, before anything is made.
-fn fit(host: &Host, wish: &Begin) -> Result<(), Error> {
+fn check_agent(host: &HostContext, wish: &RunSpec) -> Result<(), Error> {
     let Some(pinned) = &wish.agent else { return Ok(()) };
-    let chosen = Chosen::of(pinned)?;
+    let chosen = SelectedAgent::of(pinned)?;
     for profile in std::iter::once(&wish.profiles.default).chain(&wish.profiles.fallback) {
         let endpoint = host.endpoint(profile)?;
-        if super::fits(chosen.get(), endpoint.wire, super::provider(&profile.model)).is_none() {
-            let why = super::misfit(chosen.get(), endpoint.wire);
+        if super::shared_protocol(chosen.get(), endpoint.wire, super::provider(&profile.model)).is_none() {
+            let why = super::protocol_mismatch(chosen.get(), endpoint.wire);
             return Err(Error::Profile { profile: profile.name.clone(), why });
         }
         host.credential(profile, &endpoint)?;
@@ -120,16 +121,16 @@ fn fit(host: &Host, wish: &Begin) -> Result<(), Error> {
     host.agent(pinned, &wish.backend).map(drop)
 }
 
-async fn prepare(
-    host: &Host,
-    wish: &Begin,
-    repo: &Repo,
-    base: &Base,
+async fn prepare_repository(
+    host: &HostContext,
+    wish: &RunSpec,
+    repo: &UserRepo,
+    base: &BaseCommit,
     run: &str,
-    folder: &Folder,
+    folder: &RunFolder,
     remarks: &mut Vec<String>,
-) -> Result<Started, Error> {
-    let bare = Bare::create(&host.tool, &folder.bare_path(), repo.format()).await?;
+) -> Result<RunStart, Error> {
+    let bare = BareRepo::create(&host.git, &folder.bare_path(), repo.format()).await?;
     bare.seed_from(repo, &base.sha).await?;
     let stamp = git::stamp(&wish.identity);
     let trailers = git::trailers(run, 0);
@@ -138,8 +139,8 @@ async fn prepare(
         // A clone of ours: there is no checkout whose changes could be meant.
     } else if wish.include_dirty {
         let taken = bare.include_dirty(repo, &start, &wish.task_path, &stamp, &trailers).await?;
-        remarks.push(format!("{} changed files of your checkout were taken along", taken.taken.len()));
-        remarks.extend(taken.left_out.iter().map(|left| format!("`{}` was left out: {}", left.path, left.why)));
+        remarks.push(format!("{} changed files of your checkout were taken along", taken.included.len()));
+        remarks.extend(taken.skipped.iter().map(|left| format!("`{}` was left out: {}", left.path, left.why)));
         start = taken.sha;
     } else {
         let checkout = repo.checkout(&wish.task_path).await?;
@@ -151,12 +152,12 @@ async fn prepare(
         ));
         }
     }
-    let start = bare.base_with_task(&start, &wish.task_path, wish.source.as_bytes(), &stamp, &trailers).await?;
+    let start = bare.commit_task_file(&start, &wish.task_path, wish.source.as_bytes(), &stamp, &trailers).await?;
     let branch = free_branch(host, repo, &wish.task).await?;
-    bare.start(&git::Branch::parse(branch.as_str())?, &start).await?;
+    bare.set_branch(&git::RunBranch::parse(branch.as_str())?, &start).await?;
     write_atomic(&folder.task_path(), wish.source.as_bytes())?;
     let base_branch = base.branch.clone().unwrap_or_else(|| "HEAD".to_owned());
-    let places = Places {
+    let places = RunRefs {
         repo: repo.top().display().to_string(),
         run,
         base: base.sha.as_str(),
@@ -164,12 +165,12 @@ async fn prepare(
         start: start.as_str(),
         branch: branch.as_str(),
     };
-    started(wish, &bare, places).await
+    started_event(wish, &bare, places).await
 }
 
 /// Where a run comes from and goes to.
 #[derive(Debug)]
-pub(super) struct Places<'a> {
+pub(super) struct RunRefs<'a> {
     pub(super) repo: String,
     pub(super) run: &'a str,
     pub(super) base: &'a str,
@@ -179,11 +180,11 @@ pub(super) struct Places<'a> {
 }
 
 /// Puts together the first event of a run.
-pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Result<Started, Error> {
+pub(super) async fn started_event(wish: &RunSpec, bare: &BareRepo, places: RunRefs<'_>) -> Result<RunStart, Error> {
     let front = &wish.task.front;
-    let boxes = PinnedBox::all(&wish.task);
-    let judges = super::judges::judges(bare, &git::Sha::parse(places.start)?, &wish.task).await?;
-    Ok(Started {
+    let boxes = PinnedBox::from_task(&wish.task);
+    let judges = super::proof_files::find_proof_files(bare, &git::Sha::parse(places.start)?, &wish.task).await?;
+    Ok(RunStart {
         format: FORMAT,
         run: places.run.to_owned(),
         ralph: env!("CARGO_PKG_VERSION").to_owned(),
@@ -202,13 +203,13 @@ pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Re
         image: wish.image.clone(),
         resources: wish.resources,
         toolchains: wish.toolchains.clone(),
-        lent: wish.lent.clone(),
+        lent: wish.secret_grants.clone(),
         profiles: wish.profiles.clone(),
         budget: wish.budget.clone(),
         test_command: front.test_command.clone().unwrap_or_default(),
         test_every: match front.test_every {
-            ralph_core::task::TestEvery::Iteration => TestEvery::Iteration,
-            ralph_core::task::TestEvery::Claim => TestEvery::Claim,
+            ralph_core::task::TaskTestFrequency::Iteration => RunTestSchedule::Iteration,
+            ralph_core::task::TaskTestFrequency::Claim => RunTestSchedule::Claim,
         },
         check_timeout_s: wish.check_timeout_s,
         alarm_after: wish.alarm_after,
@@ -222,7 +223,7 @@ pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Re
         ladder: wish.ladder.clone(),
         diagnose: front.diagnose.clone(),
         identity: wish.identity.clone(),
-        pr: PrWish {
+        pr: PinnedPullRequest {
             draft: front.pr.draft,
             labels: front.pr.labels.clone(),
             title_template: front.pr.title_template.clone(),
@@ -230,13 +231,13 @@ pub(super) async fn started(wish: &Begin, bare: &Bare, places: Places<'_>) -> Re
         },
         baseline: wish.baseline,
         recovered: false,
-        carried: Carried::default(),
+        carried: CarriedUsage::default(),
     })
 }
 
 /// Returns the branch of the task, with `-v2`, `-v3`… when earlier runs have used it.
-async fn free_branch(host: &Host, repo: &Repo, task: &Task) -> Result<Branch, Error> {
-    let wanted = Branch::parse(&task.branch()).map_err(|error| Error::Refused(error.to_string()))?;
+async fn free_branch(host: &HostContext, repo: &UserRepo, task: &Task) -> Result<TaskBranch, Error> {
+    let wanted = TaskBranch::parse(&task.branch()).map_err(|error| Error::Refused(error.to_string()))?;
     let mut taken = repo.odb().branches().await?;
     taken.extend(
         host.home.runs()?.into_iter().filter_map(|found| found.state.ok()).map(|state| state.started.branch.clone()),
@@ -253,7 +254,7 @@ async fn free_branch(host: &Host, repo: &Repo, task: &Task) -> Result<Branch, Er
     )))
 }
 
-pub(super) fn new_id() -> Result<String, Error> {
+pub(super) fn new_run_id() -> Result<String, Error> {
     let mut random = [0_u8; 4];
     getrandom::fill(&mut random).map_err(|_| Error::Random)?;
     let ms = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0);
@@ -261,30 +262,33 @@ pub(super) fn new_id() -> Result<String, Error> {
 }
 
 /// Removes folders of runs that died before their first event.
-fn clean_up(host: &Host) -> Result<(), Error> {
+fn remove_unstarted_runs(host: &HostContext) -> Result<(), Error> {
     let dir = host.home.runs_dir();
     let Ok(entries) = fs::read_dir(&dir) else { return Ok(()) };
     for entry in entries.flatten() {
-        let folder = Folder::at(entry.path());
+        let folder = RunFolder::at(entry.path());
         let old = entry
             .metadata()
             .and_then(|meta| meta.modified())
             .is_ok_and(|at| at.elapsed().is_ok_and(|age| age.as_secs() > 600));
-        if old && RunId::parse(&folder.id()).is_ok() && !folder.begun() && !folder.in_use() {
-            fs::remove_dir_all(folder.path()).map_err(file("remove", folder.path()))?;
+        if old && RunId::parse(&folder.id()).is_ok() && !folder.begun() && !folder.is_locked() {
+            fs::remove_dir_all(folder.path()).map_err(file_error("remove", folder.path()))?;
         }
     }
     Ok(())
 }
 
 /// Runs every proof of a task on its base commit, without starting a run.
-pub async fn baseline_of(host: &Host, wish: &Begin) -> Result<Vec<ralph_core::lint::Finding>, Error> {
+pub async fn baseline_findings(
+    host: &HostContext,
+    wish: &RunSpec,
+) -> Result<Vec<ralph_core::lint::LintFinding>, Error> {
     let scratch =
-        tempfile::tempdir().map_err(file("make a folder in", std::path::Path::new("the temporary folder")))?;
-    let repo = Repo::find(&host.tool, &wish.repo).await?;
+        tempfile::tempdir().map_err(file_error("make a folder in", std::path::Path::new("the temporary folder")))?;
+    let repo = UserRepo::find(&host.git, &wish.repo).await?;
     let base = repo.base(wish.base_branch.as_deref()).await?;
-    let folder = Folder::at(scratch.path().to_owned());
-    let started = prepare(host, wish, &repo, &base, &new_id()?, &folder, &mut Vec::new()).await?;
-    let bare = Bare::open(&host.tool, &folder.bare_path()).await?;
+    let folder = RunFolder::at(scratch.path().to_owned());
+    let started = prepare_repository(host, wish, &repo, &base, &new_run_id()?, &folder, &mut Vec::new()).await?;
+    let bare = BareRepo::open(&host.git, &folder.bare_path()).await?;
     Ok(crate::baseline::check(host, &bare, scratch.path(), &started, &started.start_commit).await?.findings)
 }

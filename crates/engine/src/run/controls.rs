@@ -1,36 +1,36 @@
 //! What people ask of a live run, carried out between two steps and acknowledged by an event.
 
 use ralph_core::control::{Control, TaskEdit};
-use ralph_core::event::{Event, Level, Reason, Verdict};
+use ralph_core::event::{Event, EventLogLevel, RunStopReason, RunVerdict};
 use ralph_core::policy::{self, Policy};
 use ralph_core::prompt::templates;
 use ralph_core::redact::Redactor;
-use ralph_core::run::Status;
+use ralph_core::run::RunStatus;
 use ralph_sandbox::Error as SandboxError;
 
-use super::runner::{Keep, Runner, Stops, chain};
-use crate::control::Asked;
+use super::runner::{KeepSandbox, Runner, StopSignals, error_chain};
+use crate::control::IncomingControl;
 use crate::error::Error;
-use crate::host::Host;
-use crate::store::{Announce, Folder};
+use crate::host::HostContext;
+use crate::store::{EventObserver, RunFolder};
 
 /// Carries out a control on a run that no process holds.
-pub async fn at_rest(
-    host: &Host,
-    folder: Folder,
+pub async fn apply_at_rest(
+    host: &HostContext,
+    folder: RunFolder,
     control: Control,
     by: &str,
-    announce: Box<dyn Announce>,
+    announce: Box<dyn EventObserver>,
 ) -> Result<(), Error> {
     let run = folder.id();
     let refused = |why: String| Error::ControlRefused { run: run.clone(), control: control.kind().to_owned(), why };
     // Told before anything is opened: a run that is over may have no sandbox any more.
-    over(&folder.state()?.status, &control).map_err(refused)?;
-    let mut runner = Runner::take(host.clone(), folder, announce, Stops::default(), Keep::Always).await?;
+    refuse_if_ended(&folder.state()?.status, &control).map_err(refused)?;
+    let mut runner = Runner::open(host.clone(), folder, announce, StopSignals::default(), KeepSandbox::Always).await?;
     if let Some(place) = runner.state().workplace.clone() {
         match host.backend(&place.backend)?.open(&place.sandbox).await {
             Ok(sandbox) => runner.sandbox = Some(sandbox),
-            Err(SandboxError::Gone { .. }) if !control.is_words() => (),
+            Err(SandboxError::Gone { .. }) if !control.is_message() => (),
             Err(SandboxError::Gone { .. }) => {
                 let why = format!("its sandbox `{}` is gone", place.sandbox);
                 return Err(Error::CannotResume { hint: format!("ralph resume --recreate {run}"), run, why });
@@ -38,13 +38,13 @@ pub async fn at_rest(
             Err(error) => return Err(error.into()),
         }
     }
-    let asked = runner.without_secrets(&control)?;
-    let done = runner.carry_out(asked).await?.map_err(refused)?;
+    let asked = runner.mask_and_warn(&control)?;
+    let done = runner.apply_control(asked).await?.map_err(refused)?;
     runner.events.append(Event::ControlApplied { control: done.clone(), by: by.to_owned() })?;
     match done {
-        Control::Stop => runner.stop().await,
-        Control::Pause if runner.state().status.active() => runner.pause(Reason::Asked),
-        Control::EditTask(_) => runner.show_task().await,
+        Control::Stop => runner.stop_run().await,
+        Control::Pause if runner.state().status.is_active() => runner.pause(RunStopReason::Asked),
+        Control::EditTask(_) => runner.write_task_to_sandbox().await,
         // In the middle of an iteration it waits for its end, like in a live run.
         Control::Diagnose if runner.state().open.is_none() => runner.diagnose_at_rest().await,
         _ => Ok(()),
@@ -52,22 +52,22 @@ pub async fn at_rest(
 }
 
 /// A run that is over takes no more orders; what counts from its resume on can still be left for one that may be resumed.
-fn over(status: &Status, control: &Control) -> Result<(), String> {
-    let open = !status.ended() || (control.is_lasting() && *status != Status::Succeeded);
-    if open { Ok(()) } else { Err(format!("it has {}", status.past())) }
+fn refuse_if_ended(status: &RunStatus, control: &Control) -> Result<(), String> {
+    let open = !status.is_ended() || (control.survives_resume() && *status != RunStatus::Succeeded);
+    if open { Ok(()) } else { Err(format!("it has {}", status.past_tense())) }
 }
 
 /// Says whether a person can allow this: a rule, and not one that a deny rule would beat anyway.
 fn may_allow(policy: &Policy, host: &str) -> Result<(), String> {
-    match policy.denial_of(host) {
+    match policy.overriding_deny(host) {
         Ok(None) => Ok(()),
         Ok(Some((rule, by))) => Err(format!("`{rule}` is denied by the rule `{by}`, and deny beats allow")),
-        Err(error) => Err(chain(&error)),
+        Err(error) => Err(error_chain(&error)),
     }
 }
 
 /// Masks every word of a control.
-fn masked(control: &Control, redactor: &Redactor) -> Control {
+fn mask_control(control: &Control, redactor: &Redactor) -> Control {
     let mask = |text: &String| redactor.redact(text).into_owned();
     match control {
         Control::Rotate { why } => Control::Rotate { why: why.as_ref().map(mask) },
@@ -88,43 +88,43 @@ fn masked(control: &Control, redactor: &Redactor) -> Control {
 
 impl Runner {
     /// Ends the run because somebody asked for it. What was committed so far is handed over, unproved as it is.
-    pub(super) async fn stop(&mut self) -> Result<(), Error> {
+    pub(super) async fn stop_run(&mut self) -> Result<(), Error> {
         if let Some(open) = self.state().open.clone()
             && self.sandbox.is_some()
-            && let Err(error) = self.keep_commits(&open).await
+            && let Err(error) = self.import_unfinished(&open).await
         {
-            self.log(Level::Warn, format!("the commits of iteration {} stay in the sandbox: {error}", open.n))?;
+            self.log(EventLogLevel::Warn, format!("the commits of iteration {} stay in the sandbox: {error}", open.n))?;
         }
-        self.finish(Verdict::Stopped { reason: Reason::Asked }).await
+        self.finish_run(RunVerdict::Stopped { reason: RunStopReason::Asked }).await
     }
 
     /// Carries out whatever was asked since the last step.
-    pub(super) async fn take_controls(&mut self) -> Result<(), Error> {
-        for asked in std::mem::take(&mut self.waiting) {
-            self.control(asked).await?;
+    pub(super) async fn handle_controls(&mut self) -> Result<(), Error> {
+        for asked in std::mem::take(&mut self.deferred_controls) {
+            self.handle_control(asked).await?;
         }
         while let Ok(asked) = self.controls.try_recv() {
-            self.control(asked).await?;
+            self.handle_control(asked).await?;
         }
         Ok(())
     }
 
     /// Hears what somebody asks while an action is under way: what does not touch it is done at once, all else waits.
-    pub(super) async fn meanwhile(&mut self, asked: Asked) -> Result<(), Error> {
-        if asked.control.is_prompt() {
-            return Box::pin(self.control(asked)).await;
+    pub(super) async fn handle_control_mid_action(&mut self, asked: IncomingControl) -> Result<(), Error> {
+        if asked.control.applies_immediately() {
+            return Box::pin(self.handle_control(asked)).await;
         }
-        self.waiting.push(asked);
+        self.deferred_controls.push(asked);
         Ok(())
     }
 
-    pub(super) async fn control(&mut self, asked: Asked) -> Result<(), Error> {
-        let Asked { control, by, answer } = asked;
-        let control = self.without_secrets(&control)?;
-        let told = match self.carry_out(control).await? {
+    pub(super) async fn handle_control(&mut self, asked: IncomingControl) -> Result<(), Error> {
+        let IncomingControl { control, by, answer } = asked;
+        let control = self.mask_and_warn(&control)?;
+        let told = match self.apply_control(control).await? {
             Ok(done) => {
                 self.events.append(Event::ControlApplied { control: done.clone(), by: by.clone() })?;
-                self.afterwards(&done, by).await?;
+                self.finish_control(&done, by).await?;
                 Ok(())
             }
             Err(why) => Err(why),
@@ -135,18 +135,21 @@ impl Runner {
     }
 
     /// Takes secrets out of what a person said, which is written down and shown to the model, and says so.
-    fn without_secrets(&mut self, control: &Control) -> Result<Control, Error> {
-        let asked = masked(control, &self.redactor);
+    fn mask_and_warn(&mut self, control: &Control) -> Result<Control, Error> {
+        let asked = mask_control(control, &self.redactor);
         if asked != *control {
-            self.log(Level::Warn, format!("what was said with `{}` held a secret, which was masked", control.kind()))?;
+            self.log(
+                EventLogLevel::Warn,
+                format!("what was said with `{}` held a secret, which was masked", control.kind()),
+            )?;
         }
         Ok(asked)
     }
 
     /// Does what must be done before the acknowledgement, and returns what is to be acknowledged; the inner `Err` is a
     /// refusal in words.
-    async fn carry_out(&mut self, control: Control) -> Result<Result<Control, String>, Error> {
-        if let Err(why) = over(&self.state().status, &control) {
+    async fn apply_control(&mut self, control: Control) -> Result<Result<Control, String>, Error> {
+        if let Err(why) = refuse_if_ended(&self.state().status, &control) {
             return Ok(Err(why));
         }
         match &control {
@@ -159,20 +162,20 @@ impl Runner {
             Control::Guardrail { text } => {
                 let sandbox = self.sandbox()?;
                 let after = self.state().last.as_ref().map_or(0, |last| last.n);
-                let sign = templates::sign("from a person", "always", text.trim(), after, "told by a person");
+                let sign = templates::guardrail_sign("from a person", "always", text.trim(), after, "told by a person");
                 self.files.append(&*sandbox, "guardrails.md", &sign).await?;
             }
             Control::SetProfile { name } => {
-                if let Err(why) = self.knows(name) {
+                if let Err(why) = self.check_profile(name) {
                     return Ok(Err(why));
                 }
             }
             Control::Resume | Control::Rotate { .. } | Control::RaiseBudget { .. } => (),
             Control::AllowHost { host } => return Ok(may_allow(self.state().policy(), host).map(|()| control)),
             Control::DenyHost { host } => {
-                return Ok(policy::expand(host).map_err(|error| chain(&error)).map(|_| control));
+                return Ok(policy::expand(host).map_err(|error| error_chain(&error)).map(|_| control));
             }
-            Control::EditTask(edit) => return Ok(self.new_task(edit).await?.map(Control::EditTask)),
+            Control::EditTask(edit) => return Ok(self.revise_task(edit).await?.map(Control::EditTask)),
             Control::ApplyProposal { number } => return Ok(self.apply_proposal(*number).await?.map(|()| control)),
             Control::Diagnose => {
                 let state = self.state();
@@ -186,17 +189,17 @@ impl Runner {
         Ok(Ok(control))
     }
 
-    async fn afterwards(&mut self, control: &Control, by: String) -> Result<(), Error> {
+    async fn finish_control(&mut self, control: &Control, by: String) -> Result<(), Error> {
         match control {
             Control::Resume => {
                 self.pause_asked = false;
-                if !self.state().status.active() {
+                if !self.state().status.is_active() {
                     self.events.append(Event::Resumed { by })?;
                 }
             }
-            Control::RaiseBudget { .. } => self.raise_caps(),
-            Control::AllowHost { .. } | Control::DenyHost { .. } => self.policy_changed(),
-            Control::EditTask(_) => self.show_task().await?,
+            Control::RaiseBudget { .. } => self.raise_ledger_caps(),
+            Control::AllowHost { .. } | Control::DenyHost { .. } => self.apply_policy(),
+            Control::EditTask(_) => self.write_task_to_sandbox().await?,
             _ => (),
         }
         Ok(())
@@ -225,8 +228,8 @@ mod tests {
             ]
         };
         for (asked, want) in words("planted-value").iter().zip(words("[redacted:KEY]")) {
-            assert_eq!(masked(asked, &redactor), want);
-            assert_eq!(masked(&want, &redactor), want);
+            assert_eq!(mask_control(asked, &redactor), want);
+            assert_eq!(mask_control(&want, &redactor), want);
         }
         let rest = [
             Control::Pause,
@@ -238,7 +241,7 @@ mod tests {
             Control::RaiseBudget { iterations: 1, minutes: 2, cost_usd: 0.5, tokens: 3 },
         ];
         for control in rest {
-            assert_eq!(masked(&control, &redactor), control);
+            assert_eq!(mask_control(&control, &redactor), control);
         }
     }
 }

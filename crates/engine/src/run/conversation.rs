@@ -9,16 +9,16 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 
 use serde_json::Value;
 
-use crate::error::{Error, file};
-use crate::model::scripted::Recorded;
-use crate::store::{Folder, write_atomic};
+use crate::error::{Error, file_error};
+use crate::model::scripted::ScriptedReply;
+use crate::store::{RunFolder, write_atomic};
 
 /// The file's name in the folder of a run.
-pub const CONVERSATION: &str = "conversation.jsonl";
+pub const CONVERSATION_FILE: &str = "conversation.jsonl";
 
 /// What becomes of the file.
 #[derive(Debug, PartialEq, Eq)]
-enum Change {
+enum ConversationUpdate {
     /// It holds the reply already: the process died after writing it.
     Nothing,
     /// The text goes behind this many bytes; what a crash left half-written after them is cut off.
@@ -28,29 +28,29 @@ enum Change {
 }
 
 /// Keeps a reply, once however often it is told.
-pub(super) fn record(folder: &Folder, reply: &Recorded) -> Result<(), Error> {
-    let path = folder.path().join(CONVERSATION);
+pub(super) fn record(folder: &RunFolder, reply: &ScriptedReply) -> Result<(), Error> {
+    let path = folder.path().join(CONVERSATION_FILE);
     let held = folder.read(&path)?.unwrap_or_default();
-    match change(&held, reply) {
-        Change::Nothing => Ok(()),
-        Change::Rewrite { text } => write_atomic(&path, text.as_bytes()),
-        Change::Append { whole, text } => {
+    match plan_update(&held, reply) {
+        ConversationUpdate::Nothing => Ok(()),
+        ConversationUpdate::Rewrite { text } => write_atomic(&path, text.as_bytes()),
+        ConversationUpdate::Append { whole, text } => {
             let opened = File::options().create(true).truncate(false).write(true).open(&path);
-            let mut script = opened.map_err(file("open", &path))?;
+            let mut script = opened.map_err(file_error("open", &path))?;
             let end = u64::try_from(whole).unwrap_or(u64::MAX);
-            script.set_len(end).map_err(file("repair", &path))?;
-            script.seek(SeekFrom::Start(end)).map_err(file("append to", &path))?;
-            script.write_all(text.as_bytes()).map_err(file("append to", &path))
+            script.set_len(end).map_err(file_error("repair", &path))?;
+            script.seek(SeekFrom::Start(end)).map_err(file_error("append to", &path))?;
+            script.write_all(text.as_bytes()).map_err(file_error("append to", &path))
         }
     }
 }
 
-fn change(held: &[u8], reply: &Recorded) -> Change {
+fn plan_update(held: &[u8], reply: &ScriptedReply) -> ConversationUpdate {
     let whole = held.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let text = String::from_utf8_lossy(held.get(..whole).unwrap_or_default());
     let line = reply.line();
     if whole == 0 {
-        return Change::Append { whole, text: Recorded::header() + &line };
+        return ConversationUpdate::Append { whole, text: ScriptedReply::header() + &line };
     }
     let wanted = serde_json::to_value(&reply.when).unwrap_or_default();
     // Only a line that holds these very words is worth parsing: a long run has thousands of them.
@@ -63,12 +63,12 @@ fn change(held: &[u8], reply: &Recorded) -> Change {
         held.get("when").is_some_and(|when| *when == wanted)
     };
     match text.split_inclusive('\n').find(|line| same_call(line)) {
-        None => Change::Append { whole, text: line },
-        Some(same) if same == line && whole == held.len() => Change::Nothing,
-        Some(same) if same == line => Change::Append { whole, text: String::new() },
+        None => ConversationUpdate::Append { whole, text: line },
+        Some(same) if same == line && whole == held.len() => ConversationUpdate::Nothing,
+        Some(same) if same == line => ConversationUpdate::Append { whole, text: String::new() },
         Some(_) => {
             let others: String = text.split_inclusive('\n').filter(|held| !same_call(held)).collect();
-            Change::Rewrite { text: others + &line }
+            ConversationUpdate::Rewrite { text: others + &line }
         }
     }
 }
@@ -78,34 +78,34 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::scripted::{Script, When};
+    use crate::model::scripted::{ConversationScript, ReplyCondition};
 
-    fn reply(iteration: u32, call: u32, text: &str) -> Recorded {
-        let when = When { iteration: Some(iteration), call: Some(call), ..When::default() };
-        Recorded { text: Some(text.to_owned()), when: Some(when), ..Recorded::default() }
+    fn reply(iteration: u32, call: u32, text: &str) -> ScriptedReply {
+        let when = ReplyCondition { iteration: Some(iteration), call: Some(call), ..ReplyCondition::default() };
+        ScriptedReply { text: Some(text.to_owned()), when: Some(when), ..ScriptedReply::default() }
     }
 
-    fn file_of(replies: &[Recorded]) -> String {
-        Recorded::header() + &replies.iter().map(Recorded::line).collect::<String>()
+    fn file_of(replies: &[ScriptedReply]) -> String {
+        ScriptedReply::header() + &replies.iter().map(ScriptedReply::line).collect::<String>()
     }
 
     #[test]
     fn changes() {
         let (one, two) = (reply(1, 0, "a\nb"), reply(1, 1, "c"));
         let both = file_of(&[one.clone(), two.clone()]);
-        let append = |held: &str, text: String| Change::Append { whole: held.len(), text };
-        assert_eq!(change(b"", &one), append("", file_of(std::slice::from_ref(&one))));
+        let append = |held: &str, text: String| ConversationUpdate::Append { whole: held.len(), text };
+        assert_eq!(plan_update(b"", &one), append("", file_of(std::slice::from_ref(&one))));
         // A crash within the first line.
-        assert_eq!(change(b"{\"form", &one), append("", file_of(std::slice::from_ref(&one))));
+        assert_eq!(plan_update(b"{\"form", &one), append("", file_of(std::slice::from_ref(&one))));
         let first = file_of(std::slice::from_ref(&one));
-        assert_eq!(change(first.as_bytes(), &two), append(&first, two.line()));
-        assert_eq!(change(format!("{first}{{\"te\u{fc}").as_bytes(), &two), append(&first, two.line()));
-        assert_eq!(change(both.as_bytes(), &one), Change::Nothing);
-        assert_eq!(change(both.as_bytes(), &two), Change::Nothing);
-        assert_eq!(change(format!("{both}{{\"te").as_bytes(), &two), append(&both, String::new()));
+        assert_eq!(plan_update(first.as_bytes(), &two), append(&first, two.line()));
+        assert_eq!(plan_update(format!("{first}{{\"te\u{fc}").as_bytes(), &two), append(&first, two.line()));
+        assert_eq!(plan_update(both.as_bytes(), &one), ConversationUpdate::Nothing);
+        assert_eq!(plan_update(both.as_bytes(), &two), ConversationUpdate::Nothing);
+        assert_eq!(plan_update(format!("{both}{{\"te").as_bytes(), &two), append(&both, String::new()));
         let new = reply(1, 0, "another");
         let want = file_of(&[two.clone(), new.clone()]);
-        assert_eq!(change(both.as_bytes(), &new), Change::Rewrite { text: want });
+        assert_eq!(plan_update(both.as_bytes(), &new), ConversationUpdate::Rewrite { text: want });
     }
 
     proptest! {
@@ -115,8 +115,8 @@ mod tests {
             torn in "\\PC{0,9}",
         ) {
             let (temporary, mut last) = (tempfile::tempdir().unwrap(), std::collections::BTreeMap::new());
-            let folder = Folder::at(temporary.path().to_owned());
-            let path = folder.path().join(CONVERSATION);
+            let folder = RunFolder::at(temporary.path().to_owned());
+            let path = folder.path().join(CONVERSATION_FILE);
             for (iteration, call, text) in texts {
                 let mut held = std::fs::read(&path).unwrap_or_default();
                 held.extend(torn.replace('\n', "").bytes());
@@ -124,10 +124,10 @@ mod tests {
                 record(&folder, &reply(iteration, call, &text)).unwrap();
                 last.insert((iteration, call), text);
             }
-            let script = Script::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+            let script = ConversationScript::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
             for ((iteration, call), text) in last {
                 let key = crate::model::CallKey::new(iteration, call);
-                let played = script.reply(key, "any", &crate::model::Request::of_user("x")).and_then(Recorded::answer);
+                let played = script.reply(key, "any", &crate::model::ModelRequest::from_user_text("x")).and_then(ScriptedReply::answer);
                 prop_assert_eq!(played, Some(text));
             }
         }

@@ -6,58 +6,62 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use ralph_core::control::{Control, TaskEdit};
-use ralph_core::decide::{self, Step};
-use ralph_core::diagnosis::{self, Book, Diagnosis, Doing, Facts, Past, Proposal, Who};
-use ralph_core::event::{Answer, Event, Level, PinnedProfile};
-use ralph_core::hash::{sha256, short};
-use ralph_core::task::Apply;
+use ralph_core::decide::{self, RunStep};
+use ralph_core::diagnosis::{
+    self, Diagnosis, DiagnosisFacts, DiagnosisStep, PastIteration, Proposal, ProposalList, RevisionStrictness,
+};
+use ralph_core::event::{Event, EventLogLevel, ModelCallOutcome, PinnedProfile};
+use ralph_core::hash::{sha256, short_sha256};
+use ralph_core::task::ApplyMode;
 use ralph_core::{prompt, text};
 
-use super::call::{Dialled, Kept, NotPaid, Place, recorded, tokens_of};
 use super::conversation;
-use super::excerpts::last_tests;
-use super::runner::{Runner, chain};
+use super::excerpts::last_test_output;
+use super::model_call::{CallFiles, RejectedCall, SavedAnswer, SentCall, estimate_request_tokens, recorded_reply};
+use super::runner::{Runner, error_chain};
 use crate::error::Error;
 use crate::git::Sha;
-use crate::model::{CallKey, Class, Lost, Request, Role, Turn};
-use crate::store::{Folder, read_events, write_atomic, write_unflushed};
+use crate::model::{CallKey, ConversationRole, ConversationTurn, LostCallPolicy, ModelErrorClass, ModelRequest};
+use crate::store::{RunFolder, read_events, write_atomic, write_unflushed};
 
 /// The schema of a diagnosis as a question shows it.
-static SCHEMA: LazyLock<String> = LazyLock::new(|| diagnosis::schema().to_string());
+static DIAGNOSIS_SCHEMA: LazyLock<String> = LazyLock::new(|| diagnosis::schema().to_string());
 
 /// How many iterations a doctor is told of.
-const PAST: usize = 6;
+const MAX_PAST_ITERATIONS: usize = 6;
 
 /// Reads the proposals of a run; an empty book when it has none.
-pub fn proposals(folder: &Folder) -> Result<Book, Error> {
+pub fn read_proposals(folder: &RunFolder) -> Result<ProposalList, Error> {
     let path = folder.proposals_path();
-    let Some(bytes) = folder.read(&path)? else { return Ok(Book::default()) };
-    Book::parse(&String::from_utf8_lossy(&bytes)).map_err(|why| Error::Proposals { path, why })
+    let Some(bytes) = folder.read(&path)? else { return Ok(ProposalList::default()) };
+    ProposalList::parse(&String::from_utf8_lossy(&bytes)).map_err(|why| Error::Proposals { path, why })
 }
 
 impl Runner {
     /// Brings a diagnosis one step further. Whatever goes wrong with it, the run goes on without it.
-    pub(super) async fn diagnose(&mut self, n: u32, doing: Doing) -> Result<(), Error> {
+    pub(super) async fn diagnose(&mut self, n: u32, doing: DiagnosisStep) -> Result<(), Error> {
         let profile = self.state().started.profiles.doctor().clone();
         match doing {
-            Doing::Call { call, reask } => self.call_doctor(n, call, reask, &profile).await,
-            Doing::Write { call } => match self.answer_of(call)? {
+            DiagnosisStep::Call { call, reask } => self.call_diagnosis_model(n, call, reask, &profile).await,
+            DiagnosisStep::Write { call } => match self.saved_diagnosis(call)? {
                 Some(diagnosis) => self.write_diagnosis(n, &profile, &diagnosis).await,
-                None => self.no_diagnosis(n, &profile, "the doctor's answer is missing from the run folder").await,
+                None => {
+                    self.write_failed_diagnosis(n, &profile, "the doctor's answer is missing from the run folder").await
+                }
             },
-            Doing::GiveUp { why } => self.no_diagnosis(n, &profile, &why).await,
+            DiagnosisStep::GiveUp { why } => self.write_failed_diagnosis(n, &profile, &why).await,
         }
     }
 
     /// Brings the diagnosis of a run that rests to its end.
     pub(super) async fn diagnose_at_rest(&mut self) -> Result<(), Error> {
-        self.tell_of_calls()?;
-        self.renew_ledger();
+        self.record_agent_calls()?;
+        self.reload_ledger();
         // Every step makes a call or ends it, and calls are few.
         while self.state().diagnoses.under.is_some() {
             let before = self.state().last_seq;
-            match decide::diagnosis(self.state()) {
-                Some(Step::Diagnose { n, doing }) => self.diagnose(n, doing).await?,
+            match decide::diagnosis_step(self.state()) {
+                Some(RunStep::Diagnose { n, doing }) => self.diagnose(n, doing).await?,
                 _ => return Ok(()),
             }
             if self.state().last_seq == before {
@@ -67,66 +71,76 @@ impl Runner {
         Ok(())
     }
 
-    async fn call_doctor(
+    async fn call_diagnosis_model(
         &mut self,
         n: u32,
         call: u32,
         reask: Option<String>,
         profile: &PinnedProfile,
     ) -> Result<(), Error> {
-        let place = Place::new(&self.ward(), call);
-        if let Some(kept) = self.kept(&place)? {
-            return self.doctor_said(n, call, profile, kept);
+        let place = CallFiles::new(&self.diagnosis_dir(), call);
+        if let Some(kept) = self.saved_answer(&place)? {
+            return self.record_diagnosis_answer(n, call, profile, kept);
         }
         if let Some(bytes) = self.folder.read(&place.reserved)? {
-            return self.lost(n, call, profile, &bytes, &place);
+            return self.charge_lost_call(n, call, profile, &bytes, &place);
         }
-        let model = match self.model_of(profile).await {
+        let model = match self.open_model(profile).await {
             Ok(model) => model,
-            Err(error) => return self.no_diagnosis(n, profile, &chain(&error)).await,
+            Err(error) => return self.write_failed_diagnosis(n, profile, &error_chain(&error)).await,
         };
-        let request = self.question(n, call, profile, reask)?;
-        let (reservation, max_output) = match self.reserve(profile, tokens_of(&request)) {
+        let request = self.build_diagnosis_request(n, call, profile, reask)?;
+        let (reservation, max_output) = match self.reserve_call(profile, estimate_request_tokens(&request)) {
             Ok(reserved) => reserved,
-            Err(NotPaid::Limit(limit)) => {
+            Err(RejectedCall::Limit(limit)) => {
                 let why = format!("what is left of the {limit} budget does not pay for it");
-                return self.no_diagnosis(n, profile, &why).await;
+                return self.write_failed_diagnosis(n, profile, &why).await;
             }
-            Err(NotPaid::Unpriced(error)) => return self.no_diagnosis(n, profile, &error.to_string()).await,
+            Err(RejectedCall::Unpriced(error)) => {
+                return self.write_failed_diagnosis(n, profile, &error.to_string()).await;
+            }
         };
-        let request = Request { max_output_tokens: max_output, ..request };
-        let key = CallKey::of_diagnosis(self.number(), n, call);
+        let request = ModelRequest { max_output_tokens: max_output, ..request };
+        let key = CallKey::of_diagnosis(self.diagnosis_number(), n, call);
         let mask = |redactor: &ralph_core::redact::Redactor, text: String| (redactor.redact(&text).into_owned(), None);
-        match self.dial(&place, profile, &*model, &request, key, reservation, mask).await? {
-            Dialled::Answered(kept) => self.doctor_said(n, call, profile, kept),
-            Dialled::Lost(worst, _) => self.lost(n, call, profile, &worst, &place),
+        match self.send_call(&place, profile, &*model, &request, key, reservation, mask).await? {
+            SentCall::Answered(kept) => self.record_diagnosis_answer(n, call, profile, kept),
+            SentCall::Lost(worst, _) => self.charge_lost_call(n, call, profile, &worst, &place),
             // Somebody ended it, not the provider: it is asked again when the run goes on.
-            Dialled::Failed(failure) if failure.class == Class::Stopped => Ok(()),
-            Dialled::Failed(_) if self.halt.is_cancelled() || self.stops.now.is_cancelled() => Ok(()),
-            Dialled::Failed(failure) => {
+            SentCall::Failed(failure) if failure.class == ModelErrorClass::Stopped => Ok(()),
+            SentCall::Failed(_) if self.halt.is_cancelled() || self.stops.now.is_cancelled() => Ok(()),
+            SentCall::Failed(failure) => {
                 let why = self.redactor.redact(&failure.error.to_string()).into_owned();
-                self.no_diagnosis(n, profile, &why).await
+                self.write_failed_diagnosis(n, profile, &why).await
             }
         }
     }
 
-    pub(super) fn doctor_said(&mut self, n: u32, call: u32, profile: &PinnedProfile, kept: Kept) -> Result<(), Error> {
+    pub(super) fn record_diagnosis_answer(
+        &mut self,
+        n: u32,
+        call: u32,
+        profile: &PinnedProfile,
+        kept: SavedAnswer,
+    ) -> Result<(), Error> {
         // Lost calls are not played again, so it is known by its place among the answers.
         let answers = self.state().diagnoses.under.as_ref().map_or(0, |under| under.invalid.len());
-        let key = CallKey::of_diagnosis(self.number(), n, count(answers));
-        conversation::record(&self.folder, &recorded(key, &kept))?;
-        let answer = match self.read(&kept.text) {
-            Ok(diagnosis) => Answer::Diagnosis {
-                proposals: count(diagnosis::proposals(&diagnosis, &self.state().started.profiles.names()).len()),
+        let key = CallKey::of_diagnosis(self.diagnosis_number(), n, saturating_u32(answers));
+        conversation::record(&self.folder, &recorded_reply(key, &kept))?;
+        let answer = match self.parse_diagnosis(&kept.text) {
+            Ok(diagnosis) => ModelCallOutcome::Diagnosis {
+                proposals: saturating_u32(
+                    diagnosis::proposals(&diagnosis, &self.state().started.profiles.names()).len(),
+                ),
                 response: sha256(kept.text.as_bytes()),
             },
-            Err(invalid) => Answer::Invalid { error: self.redactor.redact(&invalid.message).into_owned() },
+            Err(invalid) => ModelCallOutcome::Invalid { error: self.redactor.redact(&invalid.message).into_owned() },
         };
-        self.called(n, call, profile, kept, answer)
+        self.record_call(n, call, profile, kept, answer)
     }
 
     /// Reads an answer. A secret that was spelt out letter by letter shows only now, and goes as well.
-    fn read(&self, text: &str) -> Result<Diagnosis, diagnosis::Invalid> {
+    fn parse_diagnosis(&self, text: &str) -> Result<Diagnosis, diagnosis::InvalidDiagnosis> {
         let diagnosis = diagnosis::parse(text)?;
         let plain = serde_json::to_string(&diagnosis).unwrap_or_default();
         match self.redactor.redact(&plain) {
@@ -135,25 +149,25 @@ impl Runner {
         }
     }
 
-    fn answer_of(&self, call: u32) -> Result<Option<Diagnosis>, Error> {
-        let kept = self.kept(&Place::new(&self.ward(), call))?;
-        Ok(kept.and_then(|kept| self.read(&kept.text).ok()))
+    fn saved_diagnosis(&self, call: u32) -> Result<Option<Diagnosis>, Error> {
+        let kept = self.saved_answer(&CallFiles::new(&self.diagnosis_dir(), call))?;
+        Ok(kept.and_then(|kept| self.parse_diagnosis(&kept.text).ok()))
     }
 
     /// Writes a diagnosis down: the report, the proposals, the event. Done twice it is done once.
     async fn write_diagnosis(&mut self, n: u32, profile: &PinnedProfile, diagnosis: &Diagnosis) -> Result<(), Error> {
-        let (number, first) = (self.number(), self.state().diagnoses.first());
+        let (number, first) = (self.diagnosis_number(), self.state().diagnoses.next_number());
         let proposals = diagnosis::proposals(diagnosis, &self.state().started.profiles.names());
         let report = diagnosis::report(diagnosis, &proposals, (number, n, &profile.name), first);
-        self.leave("diagnostics.md", &report).await?;
+        self.append_ralph_file("diagnostics.md", &report).await?;
         let guardrails = proposals.iter().filter(|proposal| matches!(proposal, Proposal::Guardrail { .. })).count();
-        let (made, guardrails) = (count(proposals.len()), count(guardrails));
-        let (unasked, left) = self.sorted(first, &proposals)?;
-        let mut book = self::proposals(&self.folder)?;
-        book.put(first, number, n, proposals);
+        let (made, guardrails) = (saturating_u32(proposals.len()), saturating_u32(guardrails));
+        let (unasked, left) = self.split_by_approval(first, &proposals)?;
+        let mut book = self::read_proposals(&self.folder)?;
+        book.replace_from(first, number, n, proposals);
         let bytes = serde_json::to_vec_pretty(&book).unwrap_or_default();
         write_atomic(&self.folder.proposals_path(), &bytes)?;
-        self.leave(
+        self.append_ralph_file(
             "activity.log",
             &format!("iteration {n}: diagnosis {number} by {}, {made} proposals\n", profile.name),
         )
@@ -162,7 +176,7 @@ impl Runner {
         let event = Event::DiagnosisWritten { n, profile, proposals: made, guardrails, unasked, failed: None };
         self.events.append(event)?;
         for (number, why) in left {
-            self.log(Level::Warn, format!("proposal {number} waits for a person: {why}"))?;
+            self.log(EventLogLevel::Warn, format!("proposal {number} waits for a person: {why}"))?;
         }
         Ok(())
     }
@@ -170,13 +184,14 @@ impl Runner {
     /// Sorts the proposals of a task that wants them carried out without asking: the numbers of those that may be, and
     /// why the others wait. They are judged by the task as it is now.
     #[expect(clippy::type_complexity, reason = "two lists, read at once")]
-    fn sorted(&self, first: u32, proposals: &[Proposal]) -> Result<(Vec<u32>, Vec<(u32, String)>), Error> {
+    fn split_by_approval(&self, first: u32, proposals: &[Proposal]) -> Result<(Vec<u32>, Vec<(u32, String)>), Error> {
         let (mut unasked, mut left) = (Vec::new(), Vec::new());
         let state = self.state();
-        if state.started.diagnose.apply == Apply::Auto {
-            let (task, profiles) = (self.pinned_task()?, state.started.profiles.working(state.started.agent.as_ref()));
+        if state.started.diagnose.apply == ApplyMode::Auto {
+            let (task, profiles) =
+                (self.pinned_task()?, state.started.profiles.iteration_profiles(state.started.agent.as_ref()));
             for (number, proposal) in (first..).zip(proposals) {
-                match proposal.unasked(&task, &profiles, state.chosen.as_deref()) {
+                match proposal.can_apply_unasked(&task, &profiles, state.chosen.as_deref()) {
                     Ok(()) => unasked.push(number),
                     Err(why) => left.push((number, why)),
                 }
@@ -185,11 +200,12 @@ impl Runner {
         Ok((unasked, left))
     }
 
-    async fn no_diagnosis(&mut self, n: u32, profile: &PinnedProfile, why: &str) -> Result<(), Error> {
-        let why = text::first_line(&self.redactor.redact(&text::plain(why)), 400).to_owned();
-        let number = self.number();
-        self.leave("diagnostics.md", &diagnosis::nothing(number, n, &profile.name, &why)).await?;
-        self.leave("activity.log", &format!("iteration {n}: diagnosis {number} came to nothing: {why}\n")).await?;
+    async fn write_failed_diagnosis(&mut self, n: u32, profile: &PinnedProfile, why: &str) -> Result<(), Error> {
+        let why = text::first_line(&self.redactor.redact(&text::strip_control(why)), 400).to_owned();
+        let number = self.diagnosis_number();
+        self.append_ralph_file("diagnostics.md", &diagnosis::failure_report(number, n, &profile.name, &why)).await?;
+        self.append_ralph_file("activity.log", &format!("iteration {n}: diagnosis {number} came to nothing: {why}\n"))
+            .await?;
         let profile = profile.name.clone();
         let unasked = Vec::new();
         self.events.append(Event::DiagnosisWritten {
@@ -203,24 +219,30 @@ impl Runner {
     }
 
     /// Appends to a `.ralph` file unless it says so already; without a sandbox, to what a new one will get.
-    async fn leave(&self, name: &str, text: &str) -> Result<(), Error> {
+    async fn append_ralph_file(&self, name: &str, text: &str) -> Result<(), Error> {
         match &self.sandbox {
             Some(sandbox) => self.files.append_once(&**sandbox, name, text).await,
-            None => self.files.remember(name, text),
+            None => self.files.append_to_mirror(name, text),
         }
     }
 
     /// The number of the diagnosis under way.
-    fn number(&self) -> u32 {
+    fn diagnosis_number(&self) -> u32 {
         self.state().diagnoses.written.saturating_add(1)
     }
 
     /// Where its traces are.
-    pub(super) fn ward(&self) -> PathBuf {
-        self.folder.path().join("diagnoses").join(self.number().to_string())
+    pub(super) fn diagnosis_dir(&self) -> PathBuf {
+        self.folder.path().join("diagnoses").join(self.diagnosis_number().to_string())
     }
 
-    fn question(&self, n: u32, call: u32, profile: &PinnedProfile, reask: Option<String>) -> Result<Request, Error> {
+    fn build_diagnosis_request(
+        &self,
+        n: u32,
+        call: u32,
+        profile: &PinnedProfile,
+        reask: Option<String>,
+    ) -> Result<ModelRequest, Error> {
         let state = self.state();
         let mirror = |name: &str| -> Result<String, Error> {
             let bytes = self.folder.read(&self.folder.mirror(name))?.unwrap_or_default();
@@ -228,8 +250,8 @@ impl Runner {
         };
         let (guardrails, diagnostics, errors) =
             (mirror("guardrails.md")?, mirror("diagnostics.md")?, mirror("errors.log")?);
-        let (task, past) = (self.pinned_task()?, self.past()?);
-        let tests = last_tests(&self.folder, n.saturating_add(1));
+        let (task, past) = (self.pinned_task()?, self.past_iterations()?);
+        let tests = last_test_output(&self.folder, n.saturating_add(1));
         let test_output = match &tests {
             Some((_, path)) => self.folder.read(path)?.unwrap_or_default(),
             None => Vec::new(),
@@ -241,8 +263,8 @@ impl Runner {
         };
         let mut profiles = vec![state.profile.as_str()];
         profiles.extend(state.started.profiles.names().into_iter().filter(|name| *name != state.profile));
-        let prompt = diagnosis::question(&Facts {
-            nonce: &short(state.started.run.as_bytes()),
+        let prompt = diagnosis::question(&DiagnosisFacts {
+            nonce: &short_sha256(state.started.run.as_bytes()),
             task: &task,
             guardrails: &guardrails,
             diagnostics: &diagnostics,
@@ -255,38 +277,43 @@ impl Runner {
             profiles: &profiles,
             verified: &boxes(true),
             open: &boxes(false),
-            schema: &SCHEMA,
+            schema: &DIAGNOSIS_SCHEMA,
         });
         let shown = self.redactor.redact(&format!("{}\n\n{}", prompt.system, prompt.user)).into_owned();
-        write_unflushed(&self.ward().join("prompt.md"), shown.as_bytes())?;
+        write_unflushed(&self.diagnosis_dir().join("prompt.md"), shown.as_bytes())?;
         let mut history = Vec::new();
         if let Some(error) = reask {
-            let wrong = (0..call).rev().find_map(|call| self.kept(&Place::new(&self.ward(), call)).ok().flatten());
+            let wrong = (0..call)
+                .rev()
+                .find_map(|call| self.saved_answer(&CallFiles::new(&self.diagnosis_dir(), call)).ok().flatten());
             let wrong = wrong.map(|kept| kept.text).unwrap_or_default();
-            history.push(Turn { role: Role::Assistant, text: text::head(&wrong, 32 << 10).to_owned() });
-            history.push(Turn { role: Role::User, text: prompt::reask(&error) });
+            history.push(ConversationTurn {
+                role: ConversationRole::Assistant,
+                text: text::head(&wrong, 32 << 10).to_owned(),
+            });
+            history.push(ConversationTurn { role: ConversationRole::User, text: prompt::retry_message(&error) });
         }
         // The clock of a run that rests stands still.
-        let left = if state.status.active() {
+        let left = if state.status.is_active() {
             self.time_left()
         } else {
             Duration::from_millis(state.budget.wall_ms.saturating_sub(state.spent.wall_ms)).max(Duration::from_secs(1))
         };
-        Ok(Request {
+        Ok(ModelRequest {
             system: prompt.system,
             user: prompt.user,
             history,
             max_output_tokens: profile.max_output_tokens,
             temperature: profile.temperature,
             json: true,
-            lost: Lost::Tell,
+            on_lost: LostCallPolicy::Report,
             timeout: Duration::from_secs(profile.timeout_s).min(left),
             extra: profile.extra.clone().into_iter().collect(),
         })
     }
 
     /// Returns what the last iterations said and changed.
-    fn past(&self) -> Result<Vec<Past>, Error> {
+    fn past_iterations(&self) -> Result<Vec<PastIteration>, Error> {
         let lines = read_events(&self.folder.events_path(), &self.folder.id())?;
         let ended: Vec<(u32, String)> = lines
             .into_iter()
@@ -295,22 +322,22 @@ impl Runner {
                 _ => None,
             })
             .collect();
-        let recent = ended.get(ended.len().saturating_sub(PAST)..).unwrap_or_default();
+        let recent = ended.get(ended.len().saturating_sub(MAX_PAST_ITERATIONS)..).unwrap_or_default();
         recent
             .iter()
             .map(|(n, summary)| {
                 let path = self.folder.iteration(*n).join("git_diff.patch");
                 let diff = self.folder.read(&path)?.unwrap_or_default();
                 let diff = String::from_utf8_lossy(&diff).into_owned();
-                Ok(Past { n: *n, summary: summary.clone(), diff })
+                Ok(PastIteration { n: *n, summary: summary.clone(), diff })
             })
             .collect()
     }
 
     /// Carries out a proposal that the task wants carried out without asking.
-    pub(super) async fn apply_due(&mut self, number: u32) -> Result<(), Error> {
+    pub(super) async fn apply_automatic_proposal(&mut self, number: u32) -> Result<(), Error> {
         if let Err(why) = self.apply_proposal(number).await? {
-            self.log(Level::Warn, format!("proposal {number} was not carried out: {why}"))?;
+            self.log(EventLogLevel::Warn, format!("proposal {number} was not carried out: {why}"))?;
         }
         let (control, by) = (Control::ApplyProposal { number }, "the task: diagnose.apply is auto".to_owned());
         self.events.append(Event::ControlApplied { control, by })
@@ -322,7 +349,7 @@ impl Runner {
         if self.state().diagnoses.applied.contains(&number) {
             return Ok(Err(format!("proposal {number} was applied before")));
         }
-        let book = proposals(&self.folder)?;
+        let book = read_proposals(&self.folder)?;
         // Only what an event speaks of counts: a process may have died before it could say what it wrote.
         let told = number <= self.state().diagnoses.proposals;
         let Some(numbered) = book.get(number).filter(|_| told) else {
@@ -334,11 +361,11 @@ impl Runner {
         let by = format!("proposal {number}");
         match &numbered.proposal {
             proposal @ Proposal::Guardrail { .. } => {
-                let sign = proposal.sign(number, numbered.after).unwrap_or_default();
-                self.leave("guardrails.md", &sign).await?;
+                let sign = proposal.guardrail_text(number, numbered.after).unwrap_or_default();
+                self.append_ralph_file("guardrails.md", &sign).await?;
             }
             Proposal::Profile { name, .. } => {
-                if let Err(why) = self.knows(name) {
+                if let Err(why) = self.check_profile(name) {
                     return Ok(Err(why));
                 }
                 // Done twice it is done once, should the process die before the acknowledgement.
@@ -346,31 +373,31 @@ impl Runner {
                 self.events.append(Event::ControlApplied { control, by })?;
             }
             Proposal::Task { diff } => {
-                let text = match diagnosis::patched(&self.pinned_task()?, diff) {
+                let text = match diagnosis::apply_task_diff(&self.pinned_task()?, diff) {
                     Ok(text) => text,
                     Err(refusal) => return Ok(Err(refusal.to_string())),
                 };
                 let edit = TaskEdit { text, proposal: Some(number), ..TaskEdit::default() };
-                let edit = match self.new_task(&edit).await? {
+                let edit = match self.revise_task(&edit).await? {
                     Ok(edit) => edit,
                     Err(why) => return Ok(Err(why)),
                 };
                 self.events.append(Event::ControlApplied { control: Control::EditTask(edit), by })?;
-                self.show_task().await?;
+                self.write_task_to_sandbox().await?;
             }
         }
         Ok(Ok(()))
     }
 
     /// Says whether a profile is one of the run's, and a cap holds its cost.
-    pub(super) fn knows(&self, profile: &str) -> Result<(), String> {
+    pub(super) fn check_profile(&self, profile: &str) -> Result<(), String> {
         let started = &self.state().started;
-        let names = started.profiles.working(started.agent.as_ref());
+        let names = started.profiles.iteration_profiles(started.agent.as_ref());
         if !names.contains(&profile) {
             return Err(format!("the run knows the profiles {}", names.join(", ")));
         }
         let price = started.profiles.get(profile).and_then(|profile| profile.price.as_ref());
-        if self.state().budget.holds(price) {
+        if self.state().budget.can_enforce(price) {
             Ok(())
         } else {
             Err(Error::Unpriced { profile: profile.to_owned() }.to_string())
@@ -378,8 +405,8 @@ impl Runner {
     }
 
     /// Judges a new text of the task and writes it beside the old ones; it counts once an event says so.
-    pub(super) async fn new_task(&mut self, edit: &TaskEdit) -> Result<Result<TaskEdit, String>, Error> {
-        let who = if edit.allow_weaker { Who::Weaker } else { Who::Stricter };
+    pub(super) async fn revise_task(&mut self, edit: &TaskEdit) -> Result<Result<TaskEdit, String>, Error> {
+        let who = if edit.allow_weaker { RevisionStrictness::AllowWeaker } else { RevisionStrictness::OnlyStricter };
         let revised = match diagnosis::revise(&self.pinned_task()?, &edit.text, who) {
             Ok(revised) => revised,
             Err(refusal) => {
@@ -388,17 +415,17 @@ impl Runner {
             }
         };
         let start = Sha::parse(&self.state().started.start_commit)?;
-        let judges = super::judges::judges(&self.bare, &start, &revised.task).await?;
+        let judges = super::proof_files::find_proof_files(&self.bare, &start, &revised.task).await?;
         let revision = self.state().task_revision.saturating_add(1);
         write_atomic(&self.folder.task_revision(revision), revised.text.as_bytes())?;
         Ok(Ok(TaskEdit { proof_files: judges.files, pinned_parts: judges.parts, ..edit.clone() }))
     }
 
     /// Puts the task as it is now into the sandbox, where there is one.
-    pub(super) async fn show_task(&mut self) -> Result<(), Error> {
+    pub(super) async fn write_task_to_sandbox(&mut self) -> Result<(), Error> {
         // What judges the work is read anew.
         self.protected = None;
-        self.survey = None;
+        self.tree_status = None;
         let Some(sandbox) = self.sandbox.clone() else { return Ok(()) };
         let (path, text) = (self.state().started.task_path.clone(), self.task_text()?);
         // One that cannot be written there is found and put right when the iteration is closed.
@@ -409,6 +436,6 @@ impl Runner {
     }
 }
 
-fn count(number: usize) -> u32 {
+fn saturating_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -5,17 +5,17 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ralph_core::prompt::{Keep, Part, Unread};
-use ralph_sandbox::{Error as SandboxError, Exec, Sandbox, capture};
+use ralph_core::prompt::{PromptPart, ShownEnd, UnreadBytes};
+use ralph_sandbox::{Error as SandboxError, ExecRequest, Sandbox, capture};
 
-use super::closing::TESTS;
-use super::files::{Files, inside};
-use crate::error::{Error, file};
-use crate::store::Folder;
+use super::close_checkpoint::TEST_OUTPUT_FILE;
+use super::ralph_files::{RalphFiles, ralph_path};
+use crate::error::{Error, file_error};
+use crate::store::RunFolder;
 
 /// The texts of a prompt that stand in files.
 #[derive(Debug, Default)]
-pub(super) struct Excerpts {
+pub(super) struct PromptExcerpts {
     pub(super) guardrails: String,
     pub(super) progress: String,
     pub(super) notes: String,
@@ -24,120 +24,123 @@ pub(super) struct Excerpts {
     pub(super) test_output: String,
     pub(super) tested_in: Option<u32>,
     /// How much longer each of them is.
-    pub(super) unread: Vec<Unread>,
+    pub(super) unread: Vec<UnreadBytes>,
 }
 
 /// A piece of a file, and how much of the file it is not.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Piece {
+struct FileExcerpt {
     text: String,
     unread: u64,
 }
 
-impl Excerpts {
+impl PromptExcerpts {
     /// Reads what the prompt of iteration `n` shows: the `.ralph` files as the agent sees them, and the host's own record of the tests.
-    pub(super) async fn read(files: &Files, sandbox: &dyn Sandbox, n: u32) -> Result<Self, Error> {
+    pub(super) async fn read(files: &RalphFiles, sandbox: &dyn Sandbox, n: u32) -> Result<Self, Error> {
         let mut excerpts = Self::default();
         for (part, name) in [
-            (Part::Guardrails, "guardrails.md"),
-            (Part::Progress, "progress.md"),
-            (Part::Notes, "notes.md"),
-            (Part::Errors, "errors.log"),
+            (PromptPart::Guardrails, "guardrails.md"),
+            (PromptPart::Progress, "progress.md"),
+            (PromptPart::Notes, "notes.md"),
+            (PromptPart::Errors, "errors.log"),
         ] {
-            let piece = of_sandbox(sandbox, name, part).await?;
-            excerpts.put(part, piece);
+            let piece = read_sandbox_excerpt(sandbox, name, part).await?;
+            excerpts.set_part(part, piece);
         }
-        if let Some((tested_in, path)) = last_tests(files.folder(), n) {
-            excerpts.put(Part::TestOutput, of_host(&path, Part::TestOutput).map_err(file("read", &path))?);
+        if let Some((tested_in, path)) = last_test_output(files.folder(), n) {
+            excerpts.set_part(
+                PromptPart::TestOutput,
+                read_host_excerpt(&path, PromptPart::TestOutput).map_err(file_error("read", &path))?,
+            );
             excerpts.tested_in = Some(tested_in);
         }
         Ok(excerpts)
     }
 
-    fn put(&mut self, part: Part, piece: Piece) {
+    fn set_part(&mut self, part: PromptPart, piece: FileExcerpt) {
         let place = match part {
-            Part::Guardrails => &mut self.guardrails,
-            Part::Progress => &mut self.progress,
-            Part::Notes => &mut self.notes,
-            Part::Errors => &mut self.errors,
+            PromptPart::Guardrails => &mut self.guardrails,
+            PromptPart::Progress => &mut self.progress,
+            PromptPart::Notes => &mut self.notes,
+            PromptPart::Errors => &mut self.errors,
             _ => &mut self.test_output,
         };
         *place = piece.text;
         if piece.unread > 0 {
-            self.unread.push(Unread { part, bytes: piece.unread });
+            self.unread.push(UnreadBytes { part, bytes: piece.unread });
         }
     }
 }
 
 /// Finds the newest iteration before `n` in which the tests ran, and what they printed. Not every iteration tests: one that
 /// only looks around changes nothing, and what failed before is what it looks for.
-pub(super) fn last_tests(folder: &Folder, n: u32) -> Option<(u32, PathBuf)> {
-    (0..n).rev().map(|n| (n, folder.iteration(n).join(TESTS))).find(|(_, path)| path.is_file())
+pub(super) fn last_test_output(folder: &RunFolder, n: u32) -> Option<(u32, PathBuf)> {
+    (0..n).rev().map(|n| (n, folder.iteration(n).join(TEST_OUTPUT_FILE))).find(|(_, path)| path.is_file())
 }
 
-fn cap(part: Part) -> u64 {
+fn cap(part: PromptPart) -> u64 {
     u64::try_from(part.cap()).unwrap_or(u64::MAX)
 }
 
 /// Reads a `.ralph` file: all of it when it is small, else the end that is shown. What is no readable file is nothing.
-async fn of_sandbox(sandbox: &dyn Sandbox, name: &str, part: Part) -> Result<Piece, Error> {
-    let path = inside(name);
+async fn read_sandbox_excerpt(sandbox: &dyn Sandbox, name: &str, part: PromptPart) -> Result<FileExcerpt, Error> {
+    let path = ralph_path(name);
     match sandbox.read(&path, cap(part)).await {
-        Ok(bytes) => Ok(Piece { text: String::from_utf8_lossy(&bytes).into_owned(), unread: 0 }),
-        Err(SandboxError::TooLarge { .. }) => end_inside(sandbox, &path, part).await,
+        Ok(bytes) => Ok(FileExcerpt { text: String::from_utf8_lossy(&bytes).into_owned(), unread: 0 }),
+        Err(SandboxError::TooLarge { .. }) => print_end_in_sandbox(sandbox, &path, part).await,
         Err(error @ (SandboxError::Refused { .. } | SandboxError::File { .. })) => {
             tracing::debug!(%error, name, "a .ralph file could not be read");
-            Ok(Piece::default())
+            Ok(FileExcerpt::default())
         }
         Err(error) => Err(error.into()),
     }
 }
 
 // Links are not followed, and what is no plain file is not opened. Both programs ask for the place they read from.
-const END: &str = r#"[ -f "$1" ] && [ ! -L "$1" ] || exit 1
+const END_SCRIPT: &str = r#"[ -f "$1" ] && [ ! -L "$1" ] || exit 1
 wc -c < "$1"
 "$2" -c "$3" < "$1""#;
 
 /// Has the end of a large file printed where it is.
-async fn end_inside(sandbox: &dyn Sandbox, path: &Path, part: Part) -> Result<Piece, Error> {
+async fn print_end_in_sandbox(sandbox: &dyn Sandbox, path: &Path, part: PromptPart) -> Result<FileExcerpt, Error> {
     const TIMEOUT: Duration = Duration::from_secs(10);
     const MORE: usize = 1024;
-    let program = match part.keep() {
-        Keep::Start => "head",
-        Keep::End => "tail",
+    let program = match part.shown_end() {
+        ShownEnd::Start => "head",
+        ShownEnd::End => "tail",
     };
     let (path, count) = (path.display().to_string(), part.cap().to_string());
-    let exec = Exec::new(["sh", "-c", END, "sh", &path, program, &count], TIMEOUT);
+    let exec = ExecRequest::new(["sh", "-c", END_SCRIPT, "sh", &path, program, &count], TIMEOUT);
     let output = capture(sandbox, &exec, part.cap() + MORE).await?;
     let newline = output.stdout.iter().position(|byte| *byte == b'\n');
     let parts = newline.and_then(|at| output.stdout.split_at_checked(at + 1));
     let size = parts.and_then(|(size, _)| std::str::from_utf8(size).ok()?.trim().parse::<u64>().ok());
     match (parts, size) {
         (Some((_, bytes)), Some(size)) if output.exit.success() && !output.truncated => {
-            Ok(Piece { text: whole_characters(bytes), unread: size.saturating_sub(bytes.len() as u64) })
+            Ok(FileExcerpt { text: whole_characters(bytes), unread: size.saturating_sub(bytes.len() as u64) })
         }
         _ => {
             tracing::debug!(path, code = output.exit.code(), "the end of a .ralph file could not be read");
             // How long it is nobody said; that it is longer than what is shown is known.
-            Ok(Piece { text: String::new(), unread: cap(part) })
+            Ok(FileExcerpt { text: String::new(), unread: cap(part) })
         }
     }
 }
 
 /// Reads the end of a file of the host that is shown; one that is not there is empty.
-fn of_host(path: &Path, part: Part) -> io::Result<Piece> {
+fn read_host_excerpt(path: &Path, part: PromptPart) -> io::Result<FileExcerpt> {
     let mut file = match std::fs::File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Piece::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(FileExcerpt::default()),
         Err(error) => return Err(error),
     };
     let size = file.metadata()?.len();
-    if part.keep() == Keep::End {
+    if part.shown_end() == ShownEnd::End {
         file.seek(SeekFrom::Start(size.saturating_sub(cap(part))))?;
     }
     let mut bytes = Vec::new();
     file.take(cap(part)).read_to_end(&mut bytes)?;
-    Ok(Piece { unread: size.saturating_sub(bytes.len() as u64), text: whole_characters(&bytes) })
+    Ok(FileExcerpt { unread: size.saturating_sub(bytes.len() as u64), text: whole_characters(&bytes) })
 }
 
 /// Makes text of a piece that may begin or end in the middle of a character.
@@ -158,10 +161,10 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
 
-    use ralph_core::config::Toolchains;
+    use ralph_core::config::ToolchainSelection;
     use ralph_core::redact::Redactor;
-    use ralph_sandbox::local::Local;
-    use ralph_sandbox::{Backend as _, Network, Resources, Spec};
+    use ralph_sandbox::local::LocalBackend;
+    use ralph_sandbox::{Backend as _, SandboxLimits, SandboxNetwork, SandboxSpec};
 
     use super::*;
 
@@ -181,43 +184,44 @@ mod tests {
     #[tokio::test]
     async fn ends_of_files() {
         let dir = tempfile::tempdir().unwrap();
-        let spec = Spec {
+        let spec = SandboxSpec {
             layers: Vec::new(),
             name: "one".to_owned(),
             labels: BTreeMap::new(),
             env: BTreeMap::new(),
             image: None,
-            resources: Resources::default(),
-            network: Network::None,
-            toolchains: Toolchains::default(),
+            resources: SandboxLimits::default(),
+            network: SandboxNetwork::None,
+            toolchains: ToolchainSelection::default(),
         };
-        let sandbox = Local::new(dir.path().join("sandboxes")).create(&spec).await.unwrap();
-        let files = Files::new(Folder::at(dir.path().join("run")), Redactor::new([]));
+        let sandbox = LocalBackend::new(dir.path().join("sandboxes")).create(&spec).await.unwrap();
+        let files = RalphFiles::new(RunFolder::at(dir.path().join("run")), Redactor::new([]));
         let long = format!("{}the end\n", "words and more words\n".repeat(9000));
         for name in ["guardrails.md", "progress.md", "errors.log"] {
-            sandbox.write(&inside(name), long.as_bytes(), None).await.unwrap();
+            sandbox.write(&ralph_path(name), long.as_bytes(), None).await.unwrap();
         }
-        sandbox.write(&inside("real.md"), long.as_bytes(), None).await.unwrap();
-        std::os::unix::fs::symlink("real.md", sandbox.workspace().join(inside("notes.md"))).unwrap();
+        sandbox.write(&ralph_path("real.md"), long.as_bytes(), None).await.unwrap();
+        std::os::unix::fs::symlink("real.md", sandbox.workspace().join(ralph_path("notes.md"))).unwrap();
         fs::create_dir_all(files.folder().iteration(3)).unwrap();
         fs::write(files.folder().iteration(3).join("test_output.txt"), &long).unwrap();
-        let read = Excerpts::read(&files, &*sandbox, 4).await.unwrap();
-        let end = |part: Part| long.get(long.len() - part.cap()..).unwrap();
-        assert_eq!(read.guardrails, end(Part::Guardrails));
-        assert_eq!(read.errors, end(Part::Errors));
-        assert_eq!(read.test_output, end(Part::TestOutput));
-        assert_eq!(read.progress, long.get(..Part::Progress.cap()).unwrap());
+        let read = PromptExcerpts::read(&files, &*sandbox, 4).await.unwrap();
+        let end = |part: PromptPart| long.get(long.len() - part.cap()..).unwrap();
+        assert_eq!(read.guardrails, end(PromptPart::Guardrails));
+        assert_eq!(read.errors, end(PromptPart::Errors));
+        assert_eq!(read.test_output, end(PromptPart::TestOutput));
+        assert_eq!(read.progress, long.get(..PromptPart::Progress.cap()).unwrap());
         assert_eq!(read.notes, "", "a link is not followed");
-        let unread = |part: Part| Unread { part, bytes: (long.len() - part.cap()) as u64 };
-        let want = [Part::Guardrails, Part::Progress, Part::Errors, Part::TestOutput].map(unread);
+        let unread = |part: PromptPart| UnreadBytes { part, bytes: (long.len() - part.cap()) as u64 };
+        let want =
+            [PromptPart::Guardrails, PromptPart::Progress, PromptPart::Errors, PromptPart::TestOutput].map(unread);
         assert_eq!((read.unread, read.tested_in), (want.to_vec(), Some(3)));
         // An iteration that does not test leaves what was tested before.
         fs::create_dir_all(files.folder().iteration(4)).unwrap();
-        let read = Excerpts::read(&files, &*sandbox, 9).await.unwrap();
-        assert_eq!((read.test_output.as_str(), read.tested_in), (end(Part::TestOutput), Some(3)));
+        let read = PromptExcerpts::read(&files, &*sandbox, 9).await.unwrap();
+        assert_eq!((read.test_output.as_str(), read.tested_in), (end(PromptPart::TestOutput), Some(3)));
         // Small ones are whole, and one that is missing is empty.
-        sandbox.write(&inside("errors.log"), b"one\n", None).await.unwrap();
-        let read = Excerpts::read(&files, &*sandbox, 3).await.unwrap();
+        sandbox.write(&ralph_path("errors.log"), b"one\n", None).await.unwrap();
+        let read = PromptExcerpts::read(&files, &*sandbox, 3).await.unwrap();
         assert_eq!((read.errors.as_str(), read.test_output.as_str(), read.tested_in), ("one\n", "", None));
     }
 }

@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ralph_core::decide::{self, Due};
-use ralph_core::event::{Event, Level, Stage};
-use ralph_core::receipt::{Body, Check, Receipt};
-use ralph_core::run::{Checked, State};
+use ralph_core::decide::{self, DueCheck};
+use ralph_core::event::{CheckStage, Event, EventLogLevel};
+use ralph_core::receipt::{Receipt, ReceiptBody, ReceiptCheck};
+use ralph_core::run::{RunCheckResult, RunState};
 use ralph_core::text;
 
-use super::prepare::{Role, discard, fresh};
+use super::egress::egress_restarts;
 use super::runner::Runner;
-use super::way_out::restarts;
+use super::sandbox_setup::{SandboxRole, discard_sandbox, fresh_sandbox};
 use crate::check;
 use crate::error::Error;
-use crate::receipt::Key;
+use crate::receipt::SigningKey;
 use crate::store::write_atomic;
 
 impl Runner {
@@ -23,10 +23,10 @@ impl Runner {
         // What a person has allowed or denied meanwhile counts for the proof too.
         started.policy = self.state().policy().clone();
         let Some(sha) = self.state().pushed.clone() else { return Ok(()) };
-        let due: Vec<(usize, Due)> = decide::proof_due(&started)
+        let due: Vec<(usize, DueCheck)> = decide::proof_due(&started)
             .into_iter()
             .enumerate()
-            .filter(|(_, due)| !self.state().proof.get(&due.command).is_some_and(Checked::passed))
+            .filter(|(_, due)| !self.state().proof.get(&due.command).is_some_and(RunCheckResult::passed))
             .collect();
         let n = self.state().last.as_ref().map_or(0, |last| last.n);
         let timeout = Duration::from_secs(started.check_timeout_s);
@@ -37,7 +37,9 @@ impl Runner {
             let mut retried = false;
             let ran = loop {
                 // Each in a sandbox of its own: model code that one of them runs cannot prepare the ground for the next.
-                let sandbox = fresh(&self.host, &self.bare, self.folder.path(), &started, &sha, Role::Proof).await?;
+                let sandbox =
+                    fresh_sandbox(&self.host, &self.bare, self.folder.path(), &started, &sha, SandboxRole::Proof)
+                        .await?;
                 let (halt, now) = (self.halt.clone(), self.stops.now.clone());
                 let ran = tokio::select! {
                     ran = check::run(&*sandbox, &due.command, ".", timeout, &self.redactor) => Some(ran),
@@ -45,17 +47,18 @@ impl Runner {
                     () = now.cancelled() => None,
                 };
                 // A new sandbox, so its way out has never been cut before.
-                let cut = restarts(&self.host, sandbox.id()) != 0 && matches!(&ran, Some(Ok(ran)) if !ran.passed());
-                discard(&*sandbox).await;
+                let cut =
+                    egress_restarts(&self.host, sandbox.id()) != 0 && matches!(&ran, Some(Ok(ran)) if !ran.passed());
+                discard_sandbox(&*sandbox).await;
                 if !cut || retried {
                     break ran;
                 }
                 retried = true;
-                self.log(Level::Warn, format!("the way out was served anew meanwhile: `{what}` is run again"))?;
+                self.log(EventLogLevel::Warn, format!("the way out was served anew meanwhile: `{what}` is run again"))?;
             };
             let Some(ran) = ran.transpose()? else { break };
             write_atomic(&self.folder.iteration(n).join(format!("proof-{index}.txt")), ran.text.as_bytes())?;
-            let (passed, verdict) = (ran.passed(), ran.verdict(timeout));
+            let (passed, verdict) = (ran.passed(), ran.summary_line(timeout));
             if !passed {
                 errors.extend([
                     format!("== final proof ==\nin a fresh clone of your commit, `{what}` fails ({verdict});"),
@@ -65,7 +68,7 @@ impl Runner {
             verified.retain(|id| passed || !due.proves.contains(id));
             let event = Event::CheckFinished {
                 n,
-                stage: Stage::Proof,
+                stage: CheckStage::Proof,
                 command: due.command,
                 proves: due.proves,
                 code: ran.code,
@@ -93,7 +96,7 @@ impl Runner {
         failed.sort_by_key(|(event, _)| known(event));
         for (event, told) in failed {
             self.events.append(event)?;
-            self.log(Level::Warn, told)?;
+            self.log(EventLogLevel::Warn, told)?;
         }
         Ok(())
     }
@@ -101,25 +104,25 @@ impl Runner {
     /// Takes the ticks of boxes that do not hold in a fresh sandbox out of the branch as well.
     async fn untick(&mut self, n: u32, verified: &BTreeSet<String>) -> Result<(), Error> {
         let before = self.state().verified.clone();
-        let look = self.look().await?;
-        let unticked = match self.tick(n, &look, verified, &before).await {
+        let look = self.tree_status().await?;
+        let unticked = match self.tick_boxes(n, &look, verified, &before).await {
             Ok(()) => {
-                let look = self.look().await?;
-                self.take_out(n, &look).await
+                let look = self.tree_status().await?;
+                self.import_commits(n, &look).await
             }
             Err(error) => Err(error),
         };
         match unticked {
             // The model may have spoilt its clone since; the next iteration finds that.
-            Err(error @ (Error::Git(_) | Error::Sandbox(_) | Error::Spoilt { .. })) => {
-                self.log(Level::Warn, format!("the boxes could not be unticked in the branch: {error}"))
+            Err(error @ (Error::Git(_) | Error::Sandbox(_) | Error::CloneUnusable { .. })) => {
+                self.log(EventLogLevel::Warn, format!("the boxes could not be unticked in the branch: {error}"))
             }
             other => other,
         }
     }
 
     /// Signs what was proved and keeps it in the run folder and beside the commit.
-    pub(super) fn receipt(&mut self) -> Result<Receipt, Error> {
+    pub(super) fn sign_receipt(&mut self) -> Result<Receipt, Error> {
         let path = self.folder.receipt_path();
         if let Some(bytes) = self.folder.read(&path)?
             && let Ok(receipt) = crate::receipt::read(&String::from_utf8_lossy(&bytes))
@@ -127,8 +130,8 @@ impl Runner {
         {
             return Ok(receipt);
         }
-        let key = Key::load_or_make(&self.host.home.key_path())?;
-        let body = body(self.state());
+        let key = SigningKey::load_or_create(&self.host.home.key_path())?;
+        let body = receipt_body(self.state());
         let receipt = key.sign(body);
         let text = serde_json::to_string_pretty(&receipt).unwrap_or_default();
         write_atomic(&path, text.as_bytes())?;
@@ -136,9 +139,9 @@ impl Runner {
     }
 }
 
-fn body(state: &State) -> Body {
+fn receipt_body(state: &RunState) -> ReceiptBody {
     let started = &state.started;
-    Body {
+    ReceiptBody {
         run: started.run.clone(),
         ralph: started.ralph.clone(),
         task_id: started.task_id.clone(),
@@ -147,24 +150,24 @@ fn body(state: &State) -> Body {
         commit: state.pushed.clone().unwrap_or_default(),
         base_commit: started.base_commit.clone(),
         backend: started.backend.clone(),
-        base_fingerprint: crate::host::fingerprint(started),
+        base_fingerprint: crate::host::base_fingerprint(started),
         model: None,
         cost: None,
         engine: Some(started.engine.clone()),
         agent: started.agent.as_ref().map(|agent| agent.name.clone()),
-        models: state.models.iter().map(|(model, used)| used.of(model)).collect(),
+        models: state.models.iter().map(|(model, used)| used.to_receipt(model)).collect(),
         cost_micro_usd: Some(state.spent.cost),
         policy_sha256: ralph_core::policy::hash(&started.policy),
         timeout_s: started.check_timeout_s,
-        checks: checks(state),
+        checks: proof_checks(state),
     }
 }
 
 /// Returns the checks of the final proof in the order they were due.
-pub(super) fn checks(state: &State) -> Vec<Check> {
-    let line = |due: Due| {
-        let checked: &Checked = state.proof.get(&due.command)?;
-        Some(Check {
+pub(super) fn proof_checks(state: &RunState) -> Vec<ReceiptCheck> {
+    let line = |due: DueCheck| {
+        let checked: &RunCheckResult = state.proof.get(&due.command)?;
+        Some(ReceiptCheck {
             command: due.command,
             proves: due.proves,
             code: checked.code,

@@ -1,19 +1,19 @@
 //! Hands the branch over and tells of it: push, pull request, end of the run.
 
-use ralph_core::event::{Event, Level, Reason, Verdict};
-use ralph_core::pr::{self, Words};
+use ralph_core::event::{Event, EventLogLevel, RunStopReason, RunVerdict};
+use ralph_core::pr::{self, PullRequestValues};
 use ralph_core::proof;
-use ralph_core::run::PROVED;
+use ralph_core::run::PROVED_UPDATE;
 
-use super::prepare::discard;
-use super::prove::checks;
-use super::runner::{Keep, Runner};
+use super::prove::proof_checks;
+use super::runner::{KeepSandbox, Runner};
+use super::sandbox_setup::discard_sandbox;
 use crate::error::Error;
 use crate::git::Sha;
 use crate::scm::local;
 
 /// So many files are listed; the diff has them all.
-const FILES: usize = 200;
+const MAX_LISTED_FILES: usize = 200;
 
 impl Runner {
     pub(super) async fn publish(&mut self, why: &'static str) -> Result<(), Error> {
@@ -26,14 +26,14 @@ impl Runner {
             let branch = started.branch.clone();
             self.events.append(Event::Pushed { to, branch, sha })?;
         }
-        self.tell(why).await
+        self.write_pull_request(why).await
     }
 
     /// Writes the pull request for the pushed commit and says so.
-    async fn tell(&mut self, why: &str) -> Result<(), Error> {
-        let mut text = self.words();
-        text.body.push_str(&self.annex().await?);
-        let url = local::write(&self.folder, &text)?;
+    async fn write_pull_request(&mut self, why: &str) -> Result<(), Error> {
+        let mut text = self.pull_request_text();
+        text.body.push_str(&self.pull_request_appendix().await?);
+        let url = local::write_pull_request(&self.folder, &text)?;
         let event = match &self.state().pull_request {
             None => Event::PrOpened { url, number: 1 },
             Some(old) => Event::PrUpdated { url, number: old.number, why: why.to_owned() },
@@ -42,18 +42,22 @@ impl Runner {
     }
 
     /// What every pull request carries whatever its template: the files, what to look at, and the receipt.
-    async fn annex(&self) -> Result<String, Error> {
+    async fn pull_request_appendix(&self) -> Result<String, Error> {
         let state = self.state();
         let mut out = String::new();
         if let Some(sha) = &state.pushed {
             let from = Sha::parse(&state.started.start_commit)?;
             let stat = self.bare.odb().diffstat(&from, &Sha::parse(sha)?).await?;
-            let files: Vec<_> =
-                stat.files.into_iter().take(FILES).map(|file| (file.path, file.added, file.removed)).collect();
-            out.extend([format!("\n## Changes\n\n{}", pr::changes(&files))]);
+            let files: Vec<_> = stat
+                .files
+                .into_iter()
+                .take(MAX_LISTED_FILES)
+                .map(|file| (file.path, file.added, file.removed))
+                .collect();
+            out.extend([format!("\n## Changes\n\n{}", pr::changed_files_list(&files))]);
         }
         if !state.findings.is_empty() {
-            out.extend([format!("\n## Look at these\n\n{}", pr::findings(&state.findings))]);
+            out.extend([format!("\n## Look at these\n\n{}", pr::findings_list(&state.findings))]);
         }
         if let Some(bytes) = self.folder.read(&self.folder.receipt_path())?
             && let Ok(receipt) = crate::receipt::read(&String::from_utf8_lossy(&bytes))
@@ -67,10 +71,10 @@ impl Runner {
         Ok(self.redactor.redact(&out).into_owned())
     }
 
-    fn words(&self) -> local::Text {
+    fn pull_request_text(&self) -> local::PullRequestText {
         let state = self.state();
         let started = &state.started;
-        let proved = checks(state);
+        let proved = proof_checks(state);
         let verification = if proved.is_empty() {
             let boxes = started.boxes.iter().map(|pinned| {
                 let mark = if state.verified.contains(&pinned.id) { "x" } else { " " };
@@ -78,16 +82,16 @@ impl Runner {
             });
             format!("Not finished: the final proof has not run yet. Verified so far:\n\n{}", boxes.collect::<String>())
         } else {
-            let shared = started.boxes.iter().filter(|pinned| !proof::has_own(started, pinned));
+            let shared = started.boxes.iter().filter(|pinned| !proof::has_own_proof(started, pinned));
             let shared: Vec<&str> = shared.map(|pinned| pinned.id.as_str()).collect();
             format!(
                 "Re-run by ralph on the pushed commit, each line in a fresh sandbox; nothing here is the model's word.\n\n{}{}",
-                pr::table(&proved),
-                pr::shared(&shared)
+                pr::check_table(&proved),
+                pr::shared_proofs_note(&shared)
             )
         };
         let summary = state.last.as_ref().map_or("", |last| last.summary.as_str());
-        let words = Words {
+        let words = PullRequestValues {
             task_id: &started.task_id,
             title: &started.title,
             branch: &started.branch,
@@ -95,9 +99,9 @@ impl Runner {
             verification: &verification,
             cost: state.spent.cost,
         };
-        let title = pr::fill(started.pr.title_template.as_deref().unwrap_or(pr::TITLE), &words);
-        let body = pr::fill(started.pr.body_template.as_deref().unwrap_or(pr::BODY), &words);
-        local::Text {
+        let title = pr::fill_template(started.pr.title_template.as_deref().unwrap_or(pr::DEFAULT_TITLE), &words);
+        let body = pr::fill_template(started.pr.body_template.as_deref().unwrap_or(pr::DEFAULT_BODY), &words);
+        local::PullRequestText {
             title: self.redactor.redact(title.lines().next().unwrap_or("")).into_owned(),
             body: self.redactor.redact(&body).into_owned(),
             draft: started.pr.draft,
@@ -108,18 +112,20 @@ impl Runner {
         }
     }
 
-    pub(super) async fn finish(&mut self, verdict: Verdict) -> Result<(), Error> {
-        self.close_books().await?;
-        if verdict == Verdict::Succeeded {
-            let receipt = self.receipt()?;
+    pub(super) async fn finish_run(&mut self, verdict: RunVerdict) -> Result<(), Error> {
+        self.close_ledger().await?;
+        if verdict == RunVerdict::Succeeded {
+            let receipt = self.sign_receipt()?;
             if !self.state().pull_request.as_ref().is_some_and(|pr| pr.proved) {
-                self.tell(PROVED).await?;
+                self.write_pull_request(PROVED_UPDATE).await?;
             }
             let note = serde_json::to_string(&receipt).unwrap_or_default();
             let started = self.state().started.clone();
-            if let Err(error) = local::note(&self.host, &self.bare, &started, &receipt.body.commit, &note).await {
+            if let Err(error) =
+                local::attach_receipt(&self.host, &self.bare, &started, &receipt.body.commit, &note).await
+            {
                 // The receipt itself is safe in the run folder.
-                self.log(Level::Warn, format!("the receipt could not be kept as a git note: {error}"))?;
+                self.log(EventLogLevel::Warn, format!("the receipt could not be kept as a git note: {error}"))?;
             }
         } else if self.state().imported.is_some()
             && self.state().pushed != self.state().imported
@@ -128,25 +134,25 @@ impl Runner {
             self.publish("the run ends").await?;
         }
         let next = match &verdict {
-            Verdict::Succeeded => {
+            RunVerdict::Succeeded => {
                 format!("ralph diff {0}, then merge {1}", self.state().id(), self.state().started.branch)
             }
-            Verdict::Failed { reason } | Verdict::Stopped { reason } => self.advice(reason),
+            RunVerdict::Failed { reason } | RunVerdict::Stopped { reason } => self.next_step(reason),
         };
         self.stop_asked = false;
-        self.discard_proofs().await;
+        self.discard_proof_sandboxes().await;
         // Before the last event, because after it nobody comes back to do it; a resume does not need it any more.
-        if verdict == Verdict::Succeeded
-            && self.keep == Keep::Never
+        if verdict == RunVerdict::Succeeded
+            && self.keep_sandbox == KeepSandbox::Never
             && let Some(sandbox) = self.sandbox.take()
         {
-            discard(&*sandbox).await;
+            discard_sandbox(&*sandbox).await;
         }
-        self.close_doors().await?;
+        self.close_egress().await?;
         self.events.append(Event::RunFinished { verdict, next })
     }
 
-    fn advice(&self, reason: &Reason) -> String {
+    fn next_step(&self, reason: &RunStopReason) -> String {
         self.state().next_for(reason)
     }
 }

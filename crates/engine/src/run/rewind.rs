@@ -1,50 +1,55 @@
 //! Back to where an iteration ended.
 
-use ralph_core::event::{Event, Level};
-use ralph_core::run::{State, Status, Workplace};
+use ralph_core::event::{Event, EventLogLevel};
+use ralph_core::run::{RunSandbox, RunState, RunStatus};
 
-use super::runner::{Keep, Runner, Stops};
+use super::runner::{KeepSandbox, Runner, StopSignals};
 use crate::error::Error;
 use crate::git::{RunName, Sha};
-use crate::host::Host;
-use crate::store::{Announce, Folder};
+use crate::host::HostContext;
+use crate::store::{EventObserver, RunFolder};
 
 /// Puts a resting run back to the commit that iteration `n` handed over, or with 0 to its start; its boxes are proved again when it goes on.
-pub async fn rewind(host: &Host, folder: Folder, n: u32, announce: Box<dyn Announce>) -> Result<String, Error> {
+pub async fn rewind(
+    host: &HostContext,
+    folder: RunFolder,
+    n: u32,
+    announce: Box<dyn EventObserver>,
+) -> Result<String, Error> {
     let run = folder.id();
     workplace(&folder.state()?, &run, n)?;
-    let mut runner = Runner::take(host.clone(), folder, announce, Stops::default(), Keep::Always).await?;
+    let mut runner = Runner::open(host.clone(), folder, announce, StopSignals::default(), KeepSandbox::Always).await?;
     // Looked at again: nobody else writes from here on, and somebody may have until now.
     let state = runner.state().clone();
     let place = workplace(&state, &run, n)?;
     let name = RunName::parse(&run)?;
     let found = match n {
         0 => Some(Sha::parse(&place.start)?),
-        _ => runner.bare.shadow_at(&name, n).await?,
+        _ => runner.bare.iteration_commit(&name, n).await?,
     };
     let Some(sha) = found else {
         return Err(Error::CannotRewind { run, n, why: "that iteration handed over no commit" });
     };
     let started = state.started.clone();
-    let reclaim = state.held();
+    let reclaim = state.boxes_to_reprove();
     let active = state.status.clone();
-    runner.log(Level::Info, format!("a person went back to iteration {n}, commit {sha}"))?;
+    runner.log(EventLogLevel::Info, format!("a person went back to iteration {n}, commit {sha}"))?;
     let sha = sha.to_string();
-    runner.tell_unread()?;
-    runner.move_in(&started, &place.start, &sha, reclaim).await?;
+    runner.record_unread_answer()?;
+    runner.create_work_sandbox(&started, &place.start, &sha, reclaim).await?;
     // Going back does not start a run that rests.
-    if let Status::Paused { reason, next } = active {
+    if let RunStatus::Paused { reason, next } = active {
         runner.events.append(Event::Paused { reason, next })?;
     } else {
-        runner.pause(ralph_core::event::Reason::Asked)?;
+        runner.pause(ralph_core::event::RunStopReason::Asked)?;
     }
     Ok(sha)
 }
 
 /// Returns where a run works that can go back.
-fn workplace(state: &State, run: &str, n: u32) -> Result<Workplace, Error> {
+fn workplace(state: &RunState, run: &str, n: u32) -> Result<RunSandbox, Error> {
     let refused = |why: &'static str| Error::CannotRewind { run: run.to_owned(), n, why };
-    if state.status == Status::Succeeded {
+    if state.status == RunStatus::Succeeded {
         // Its proof is published; what should be different now is the work of a new run.
         return Err(refused("it has succeeded"));
     }

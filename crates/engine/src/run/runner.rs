@@ -5,36 +5,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use ralph_core::action::Reply;
-use ralph_core::decide::{self, Step};
-use ralph_core::event::{Event, Level, RESET_TIME, Reason, WAITED};
-use ralph_core::gutter::{self, Cause, Rung};
-use ralph_core::money::Micros;
+use ralph_core::action::ActionReply;
+use ralph_core::decide::{self, RunStep};
+use ralph_core::event::{Event, EventLogLevel, RESUMED_BY_RESET_TIME, RESUMED_BY_WAIT, RunStopReason};
+use ralph_core::gutter::{self, LadderRung, MitigationCause};
+use ralph_core::money::MicroUsd;
 use ralph_core::redact::Redactor;
-use ralph_core::run::{State, Status};
+use ralph_core::run::{RunState, RunStatus};
 use ralph_core::text;
-use ralph_proxy::ledger::{Caps, Ledger};
+use ralph_proxy::ledger::{Ledger, LedgerCaps};
 use ralph_sandbox::Sandbox;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::close::Protected;
-use super::files::Files;
-use crate::audit::Book;
-use crate::control::{Asked, Door};
+use super::close_iteration::ProtectedFiles;
+use super::ralph_files::RalphFiles;
+use crate::audit::AuditLog;
+use crate::control::{ControlSocket, IncomingControl};
 #[cfg(target_os = "linux")]
-use crate::egress::Pass;
-use crate::egress::Way;
+use crate::egress::EgressLease;
+use crate::egress::ModelAccess;
 use crate::error::Error;
-use crate::git::inside::Look;
-use crate::git::{self, Bare};
-use crate::host::Host;
-use crate::model::Model;
-use crate::store::{Announce, Events, Folder};
+use crate::git::inside::CloneStatus;
+use crate::git::{self, BareRepo};
+use crate::host::HostContext;
+use crate::model::LanguageModel;
+use crate::store::{EventLog, EventObserver, RunFolder};
 
 /// How a person ends a run from outside.
 #[derive(Debug, Clone, Default)]
-pub struct Stops {
+pub struct StopSignals {
     /// Finish the action under way, save, rest.
     pub soon: CancellationToken,
     /// End the action under way too.
@@ -43,7 +43,7 @@ pub struct Stops {
 
 /// What happens to the sandbox of a run that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub enum KeepSandbox {
     Never,
     Always,
 }
@@ -51,192 +51,192 @@ pub enum Keep {
 /// A run in the hands of this process.
 #[derive(Debug)]
 pub struct Runner {
-    pub(super) host: Host,
-    pub(super) folder: Folder,
-    pub(super) events: Events,
-    pub(super) bare: Bare,
+    pub(super) host: HostContext,
+    pub(super) folder: RunFolder,
+    pub(super) events: EventLog,
+    pub(super) bare: BareRepo,
     pub(super) sandbox: Option<Arc<dyn Sandbox>>,
     /// What was agreed on for the way out of the sandbox.
     #[cfg(target_os = "linux")]
-    pub(super) pass: Option<Pass>,
+    pub(super) lease: Option<EgressLease>,
     /// The ways to models that its agent is lent.
-    pub(super) ways: Vec<Way>,
+    pub(super) model_access: Vec<ModelAccess>,
     pub(super) ledger: Ledger,
-    pub(super) models: BTreeMap<String, Arc<dyn Model>>,
+    pub(super) models: BTreeMap<String, Arc<dyn LanguageModel>>,
     pub(super) redactor: Redactor,
     /// The answer the open iteration works through.
-    pub(super) reply: Option<(u32, Reply)>,
+    pub(super) reply: Option<(u32, ActionReply)>,
     /// The tree as it was last looked at, while nothing has touched it since.
-    pub(super) survey: Option<Look>,
+    pub(super) tree_status: Option<CloneStatus>,
     /// What the model must not change, once read.
-    pub(super) protected: Option<Arc<Protected>>,
-    pub(super) files: Files,
-    pub(super) stops: Stops,
+    pub(super) protected: Option<Arc<ProtectedFiles>>,
+    pub(super) files: RalphFiles,
+    pub(super) stops: StopSignals,
     /// Cancelled by a `stop` that somebody asked for.
     pub(super) halt: CancellationToken,
-    pub(super) controls: mpsc::Receiver<Asked>,
+    pub(super) controls: mpsc::Receiver<IncomingControl>,
     /// What was asked while a command ran, and waits for its end.
-    pub(super) waiting: Vec<Asked>,
+    pub(super) deferred_controls: Vec<IncomingControl>,
     pub(super) pause_asked: bool,
     pub(super) stop_asked: bool,
-    pub(super) keep: Keep,
+    pub(super) keep_sandbox: KeepSandbox,
     /// The sandbox was made anew and nothing has gone well in it since.
-    pub(super) anew: bool,
+    pub(super) recreated: bool,
     /// Where everything is written down that its sandboxes ask of the network.
-    pub(super) book: Arc<Book>,
+    pub(super) audit_log: Arc<AuditLog>,
     /// The iteration after which the book was last anchored.
     pub(super) anchored_after: u32,
-    _door: Door,
+    _control_socket: ControlSocket,
 }
 
 impl Runner {
     /// Takes hold of a run: its lock, its door, its state.
-    pub(super) async fn take(
-        host: Host,
-        folder: Folder,
-        announce: Box<dyn Announce>,
-        stops: Stops,
-        keep: Keep,
+    pub(super) async fn open(
+        host: HostContext,
+        folder: RunFolder,
+        announce: Box<dyn EventObserver>,
+        stops: StopSignals,
+        keep: KeepSandbox,
     ) -> Result<Self, Error> {
-        let events = Events::open(&folder, announce)?;
+        let events = EventLog::open(&folder, announce)?;
         let halt = CancellationToken::new();
-        let (door, controls) = Door::open(&folder, halt.clone())?;
+        let (door, controls) = ControlSocket::open(&folder, halt.clone())?;
         let redactor = host.redactor();
-        let book = Book::open(&folder, redactor.clone())?;
-        let bare = Bare::open(&host.tool, &folder.bare_path()).await?;
-        bare.sweep();
+        let book = AuditLog::open(&folder, redactor.clone())?;
+        let bare = BareRepo::open(&host.git, &folder.bare_path()).await?;
+        bare.remove_leftovers();
         // Nothing may be bought until it is known what was bought before.
-        let nothing = Caps { cost: Some(Micros::ZERO), tokens: Some(0) };
-        let ledger = Ledger::new(nothing, Micros::ZERO, 0);
+        let nothing = LedgerCaps { cost: Some(MicroUsd::ZERO), tokens: Some(0) };
+        let ledger = Ledger::new(nothing, MicroUsd::ZERO, 0);
         let mut runner = Self {
             host,
-            files: Files::new(folder.clone(), redactor.clone()),
+            files: RalphFiles::new(folder.clone(), redactor.clone()),
             folder,
             events,
             bare,
             sandbox: None,
             #[cfg(target_os = "linux")]
-            pass: None,
-            ways: Vec::new(),
+            lease: None,
+            model_access: Vec::new(),
             ledger,
             models: BTreeMap::new(),
             redactor,
             reply: None,
-            survey: None,
+            tree_status: None,
             protected: None,
             stops,
             halt,
             controls,
-            waiting: Vec::new(),
+            deferred_controls: Vec::new(),
             pause_asked: false,
             stop_asked: false,
-            keep,
-            anew: false,
-            book,
+            keep_sandbox: keep,
+            recreated: false,
+            audit_log: book,
             anchored_after: 0,
-            _door: door,
+            _control_socket: door,
         };
         // A run that succeeded has told all before its end.
-        if runner.events.begun() && runner.state().status != Status::Succeeded {
-            runner.charge_left_behind()?;
-            runner.renew_ledger();
+        if runner.events.begun() && runner.state().status != RunStatus::Succeeded {
+            runner.charge_unsettled()?;
+            runner.reload_ledger();
         }
         Ok(runner)
     }
 
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &RunState {
         self.events.state()
     }
 
-    pub fn folder(&self) -> &Folder {
+    pub fn folder(&self) -> &RunFolder {
         &self.folder
     }
 
     /// Runs until the run rests: it ended, it is paused, or somebody ended this process's part in it.
-    pub async fn drive(&mut self) -> Result<&State, Error> {
-        self.renew_ledger();
+    pub async fn drive(&mut self) -> Result<&RunState, Error> {
+        self.reload_ledger();
         loop {
-            self.take_controls().await?;
-            if self.stop_asked && !self.state().status.ended() {
-                self.stop().await?;
+            self.handle_controls().await?;
+            if self.stop_asked && !self.state().status.is_ended() {
+                self.stop_run().await?;
             }
-            if self.state().status.active() && self.interrupted() {
-                self.pause(Reason::Interrupted)?;
+            if self.state().status.is_active() && self.is_interrupted() {
+                self.pause(RunStopReason::Interrupted)?;
             }
-            if self.pause_asked && self.state().status.active() {
+            if self.pause_asked && self.state().status.is_active() {
                 self.pause_asked = false;
-                self.pause(Reason::Asked)?;
+                self.pause(RunStopReason::Asked)?;
             }
-            if let Err(error) = self.audited() {
-                self.troubled(error)?;
+            if let Err(error) = self.record_egress() {
+                self.pause_on_error(error)?;
             }
             match decide::next(self.state()) {
-                Step::Rest => {
-                    if !self.rest().await? {
-                        self.depart().await?;
+                RunStep::Rest => {
+                    if !self.wait_while_paused().await? {
+                        self.settle_before_exit().await?;
                         // Whoever goes on with it opens them again.
-                        if !self.state().status.ended() {
-                            self.close_doors().await?;
+                        if !self.state().status.is_ended() {
+                            self.close_egress().await?;
                         }
                         return Ok(self.state());
                     }
                 }
                 step => {
                     if let Err(error) = self.perform(step).await {
-                        self.troubled(error)?;
+                        self.pause_on_error(error)?;
                     }
                 }
             }
         }
     }
 
-    async fn perform(&mut self, step: Step) -> Result<(), Error> {
+    async fn perform(&mut self, step: RunStep) -> Result<(), Error> {
         tracing::debug!(run = self.state().id(), ?step, "next step");
         let at_work = matches!(
             step,
-            Step::StartIteration { .. }
-                | Step::CallModel { .. }
-                | Step::Session { .. }
-                | Step::Act { .. }
-                | Step::Close { .. }
-                | Step::Score { .. }
-                | Step::Mitigate { .. }
-                | Step::Diagnose { .. }
-                | Step::Apply { .. }
+            RunStep::StartIteration { .. }
+                | RunStep::CallModel { .. }
+                | RunStep::Session { .. }
+                | RunStep::Act { .. }
+                | RunStep::Close { .. }
+                | RunStep::Score { .. }
+                | RunStep::Mitigate { .. }
+                | RunStep::Diagnose { .. }
+                | RunStep::Apply { .. }
         );
-        match self.carry(step).await {
+        match self.execute(step).await {
             // What is done inside the work sandbox can fail by what the model did to it.
-            Err(error) if at_work => self.after_damage(error).await,
+            Err(error) if at_work => self.recover_sandbox(error).await,
             other => other,
         }
     }
 
-    async fn carry(&mut self, step: Step) -> Result<(), Error> {
+    async fn execute(&mut self, step: RunStep) -> Result<(), Error> {
         match step {
-            Step::Prepare => self.prepare().await,
-            Step::Baseline => self.baseline().await,
-            Step::StartIteration { n, profile } => self.start_iteration(n, profile).await,
-            Step::CallModel { n, call, reask } => self.call_model(n, call, reask).await,
-            Step::Session { n, cut } => self.session(n, cut).await,
-            Step::Act { n, index, again } => self.act(n, index, again).await,
-            Step::Close { n } => self.close(n).await,
-            Step::Score { n } => self.score(n).await,
-            Step::Mitigate { n, rung } => self.mitigate(n, rung).await,
-            Step::Diagnose { n, doing } => self.diagnose(n, doing).await,
-            Step::Apply { number } => self.apply_due(number).await,
-            Step::Publish { why } => self.publish(why).await,
-            Step::Prove => self.prove().await,
-            Step::Pause { reason } => self.pause(reason),
-            Step::Finish { verdict } => self.finish(verdict).await,
-            Step::Rest => Ok(()),
+            RunStep::Prepare => self.prepare_sandbox().await,
+            RunStep::Baseline => self.check_baseline().await,
+            RunStep::StartIteration { n, profile } => self.start_iteration(n, profile).await,
+            RunStep::CallModel { n, call, reask } => self.call_model(n, call, reask).await,
+            RunStep::Session { n, cut } => self.run_session(n, cut).await,
+            RunStep::Act { n, index, again } => self.execute_action(n, index, again).await,
+            RunStep::Close { n } => self.close_iteration(n).await,
+            RunStep::Score { n } => self.score(n).await,
+            RunStep::Mitigate { n, rung } => self.mitigate(n, rung).await,
+            RunStep::Diagnose { n, doing } => self.diagnose(n, doing).await,
+            RunStep::Apply { number } => self.apply_automatic_proposal(number).await,
+            RunStep::Publish { why } => self.publish(why).await,
+            RunStep::Prove => self.prove().await,
+            RunStep::Pause { reason } => self.pause(reason),
+            RunStep::Finish { verdict } => self.finish_run(verdict).await,
+            RunStep::Rest => Ok(()),
         }
     }
 
     /// Waits where waiting makes sense; false when this process has nothing more to do.
-    async fn rest(&mut self) -> Result<bool, Error> {
+    async fn wait_while_paused(&mut self) -> Result<bool, Error> {
         let (until, by) = match &self.state().status {
-            Status::Paused { reason: Reason::Quota { until }, .. } => (*until, RESET_TIME),
-            Status::Paused { reason: Reason::Outage { until, .. }, .. } => (*until, WAITED),
+            RunStatus::Paused { reason: RunStopReason::Quota { until }, .. } => (*until, RESUMED_BY_RESET_TIME),
+            RunStatus::Paused { reason: RunStopReason::Outage { until, .. }, .. } => (*until, RESUMED_BY_WAIT),
             _ => return Ok(false),
         };
         let wait = u64::try_from(until.as_millisecond() - Timestamp::now().as_millisecond()).unwrap_or(0);
@@ -247,7 +247,7 @@ impl Runner {
             () = self.stops.soon.cancelled() => return Ok(false),
             () = self.stops.now.cancelled() => return Ok(false),
             asked = self.controls.recv() => match asked {
-                Some(asked) => self.control(asked).await?,
+                Some(asked) => self.handle_control(asked).await?,
                 None => return Ok(false),
             },
         }
@@ -255,31 +255,33 @@ impl Runner {
     }
 
     /// Rests the run when something around it failed; what cannot even be written down is passed on.
-    fn troubled(&mut self, error: Error) -> Result<(), Error> {
-        let why = self.redactor.redact(&chain(&error)).into_owned();
+    fn pause_on_error(&mut self, error: Error) -> Result<(), Error> {
+        let why = self.redactor.redact(&error_chain(&error)).into_owned();
         let reason = match &error {
             Error::BadEvent { .. } | Error::BadHistory { .. } | Error::Locked { .. } | Error::CannotResume { .. } => {
                 return Err(error);
             }
-            Error::NoKey { profile, .. } => Reason::Auth { profile: profile.clone() },
-            Error::Sandbox(ralph_sandbox::Error::Gone { .. }) => Reason::SandboxLost,
-            Error::Git(git::Error::Inside { .. } | git::Error::Odd { .. }) => Reason::SandboxBroken { why },
-            _ => Reason::Host { why },
+            Error::NoKey { profile, .. } => RunStopReason::Auth { profile: profile.clone() },
+            Error::Sandbox(ralph_sandbox::Error::Gone { .. }) => RunStopReason::SandboxLost,
+            Error::Git(git::Error::SandboxScript { .. } | git::Error::UnexpectedOutput { .. }) => {
+                RunStopReason::SandboxBroken { why }
+            }
+            _ => RunStopReason::Host { why },
         };
-        if !self.state().status.active() {
+        if !self.state().status.is_active() {
             return Err(error);
         }
         self.pause(reason)
     }
 
-    fn interrupted(&self) -> bool {
+    fn is_interrupted(&self) -> bool {
         self.stops.soon.is_cancelled() || self.stops.now.is_cancelled()
     }
 
-    pub(super) fn pause(&mut self, reason: Reason) -> Result<(), Error> {
+    pub(super) fn pause(&mut self, reason: RunStopReason) -> Result<(), Error> {
         let mut next = self.state().next_for(&reason);
-        if let Reason::Auth { profile } = &reason
-            && let Some(key) = self.key_of(profile)
+        if let RunStopReason::Auth { profile } = &reason
+            && let Some(key) = self.key_name(profile)
         {
             next = format!("ralph secret set {key}, then ralph resume {}", self.state().id());
         }
@@ -287,26 +289,26 @@ impl Runner {
     }
 
     /// Returns the name of the key that a profile's provider takes.
-    fn key_of(&self, profile: &str) -> Option<String> {
+    fn key_name(&self, profile: &str) -> Option<String> {
         let profile = self.state().started.profiles.get(profile)?;
         self.host.endpoint(profile).ok()?.key_envs.first().cloned()
     }
 
-    pub(super) fn log(&mut self, level: Level, text: impl Into<String>) -> Result<(), Error> {
-        let text = self.redactor.redact(&text::plain(&text.into())).into_owned();
+    pub(super) fn log(&mut self, level: EventLogLevel, text: impl Into<String>) -> Result<(), Error> {
+        let text = self.redactor.redact(&text::strip_control(&text.into())).into_owned();
         self.events.append(Event::Log { level, text })
     }
 
     /// Logs what belongs to the open iteration, unless a process before this one did.
-    pub(super) fn log_once(&mut self, level: Level, text: impl Into<String>) -> Result<(), Error> {
-        let text = self.redactor.redact(&text::plain(&text.into())).into_owned();
+    pub(super) fn log_once(&mut self, level: EventLogLevel, text: impl Into<String>) -> Result<(), Error> {
+        let text = self.redactor.redact(&text::strip_control(&text.into())).into_owned();
         let told = self.state().open.as_ref().is_some_and(|open| open.told.contains(&text));
         if told { Ok(()) } else { self.events.append(Event::Log { level, text }) }
     }
 
     async fn score(&mut self, n: u32) -> Result<(), Error> {
         let state = self.state();
-        let window: Vec<gutter::Sample> = state.window.iter().cloned().collect();
+        let window: Vec<gutter::IterationSample> = state.window.iter().cloned().collect();
         let score = gutter::score(&window, state.started.min_changed_lines);
         self.write_metrics(n, &score).await?;
         let line = format!("iteration {n}: loop score {:.2}", score.total);
@@ -314,32 +316,32 @@ impl Runner {
         self.events.append(Event::GutterScored { n, score })
     }
 
-    async fn mitigate(&mut self, n: u32, rung: Rung) -> Result<(), Error> {
+    async fn mitigate(&mut self, n: u32, rung: LadderRung) -> Result<(), Error> {
         let state = self.state();
         let profile = match (rung, &state.started.profiles.fallback) {
-            (Rung::Fallback, Some(fallback)) => fallback.name.clone(),
+            (LadderRung::Fallback, Some(fallback)) => fallback.name.clone(),
             _ => state.profile.clone(),
         };
-        let why = gutter::why(state.climb.verdicts, state.last_score.as_ref());
-        self.note_activity(&format!("iteration {n}: gutter, {} with profile {profile}: {why}", rung.word())).await?;
-        self.events.append(Event::MitigationApplied { n, rung, profile, why, cause: Cause::Gutter })
+        let why = gutter::mitigation_reason(state.climb.verdicts, state.last_score.as_ref());
+        self.note_activity(&format!("iteration {n}: gutter, {} with profile {profile}: {why}", rung.as_str())).await?;
+        self.events.append(Event::MitigationApplied { n, rung, profile, why, cause: MitigationCause::Gutter })
     }
 
     /// Opens the account book with what the events say was spent and may be spent.
-    pub(super) fn renew_ledger(&mut self) {
+    pub(super) fn reload_ledger(&mut self) {
         if self.events.begun() {
             let state = self.state();
-            let caps = Caps { cost: state.budget.cost, tokens: state.budget.tokens };
+            let caps = LedgerCaps { cost: state.budget.cost, tokens: state.budget.tokens };
             let spent = state.spent;
             // The same book, since whoever serves the way out holds it too.
-            self.ledger.renew(caps, spent.cost, spent.tokens);
+            self.ledger.reset_spend(caps, spent.cost, spent.tokens);
         }
     }
 
     /// Tells the ledger of a larger budget. What it has charged meanwhile stays as it is: calls may be under way.
-    pub(super) fn raise_caps(&mut self) {
+    pub(super) fn raise_ledger_caps(&mut self) {
         let budget = &self.state().budget;
-        self.ledger.raise(Caps { cost: budget.cost, tokens: budget.tokens });
+        self.ledger.raise_caps(LedgerCaps { cost: budget.cost, tokens: budget.tokens });
     }
 
     /// Warns once for each share of a budget that was passed.
@@ -376,7 +378,7 @@ impl Runner {
 }
 
 /// Writes an error and all its causes on one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -3,17 +3,17 @@
 
 use std::path::Path;
 
-use ralph_core::event::Started;
+use ralph_core::event::RunStart;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::git::{self, Bare, Branch, Remote, Repo, Sha};
-use crate::host::Host;
-use crate::store::{Folder, write_atomic};
+use crate::git::{self, BareRepo, GitRemote, RunBranch, Sha, UserRepo};
+use crate::host::HostContext;
+use crate::store::{RunFolder, write_atomic};
 
 /// The words of a pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Text {
+pub struct PullRequestText {
     pub title: String,
     pub body: String,
     pub draft: bool,
@@ -25,43 +25,49 @@ pub struct Text {
 
 /// Pushes the run's branch; returns where it went. `last` is what this run pushed before, which it may replace.
 pub(crate) async fn push(
-    host: &Host,
-    bare: &Bare,
-    started: &Started,
+    host: &HostContext,
+    bare: &BareRepo,
+    started: &RunStart,
     sha: &str,
     last: Option<&str>,
 ) -> Result<String, Error> {
-    let branch = Branch::parse(&started.branch)?;
+    let branch = RunBranch::parse(&started.branch)?;
     let sha = Sha::parse(sha)?;
     let last = last.map(Sha::parse).transpose()?;
-    let repo = Repo::find(&host.tool, Path::new(&started.repo)).await?;
+    let repo = UserRepo::find(&host.git, Path::new(&started.repo)).await?;
     match repo.remote().await? {
         Some(remote) => {
-            let to = Remote::parse(remote.url.expose())?;
-            bare.push_over(&to, &branch, &sha, last.as_ref(), &host.auth()).await?;
-            Ok(remote.shown)
+            let to = GitRemote::parse(remote.url.expose())?;
+            bare.push_replacing(&to, &branch, &sha, last.as_ref(), &host.auth()).await?;
+            Ok(remote.display_url)
         }
         None => {
-            bare.publish_over(&repo, &branch, &sha, last.as_ref()).await?;
+            bare.publish_replacing(&repo, &branch, &sha, last.as_ref()).await?;
             Ok(started.repo.clone())
         }
     }
 }
 
 /// Keeps the receipt beside the commit, as a git note: in the run's repository, and in the user's where it has the commit.
-pub(crate) async fn note(host: &Host, bare: &Bare, started: &Started, sha: &str, text: &str) -> Result<(), Error> {
+pub(crate) async fn attach_receipt(
+    host: &HostContext,
+    bare: &BareRepo,
+    started: &RunStart,
+    sha: &str,
+    text: &str,
+) -> Result<(), Error> {
     let sha = Sha::parse(sha)?;
     let stamp = git::stamp(&started.identity);
-    bare.odb().note(&sha, text.as_bytes(), &stamp).await?;
-    let repo = Repo::find(&host.tool, Path::new(&started.repo)).await?;
-    if repo.odb().commit(sha.as_str()).await?.is_some() {
-        repo.odb().note(&sha, text.as_bytes(), &stamp).await?;
+    bare.odb().set_note(&sha, text.as_bytes(), &stamp).await?;
+    let repo = UserRepo::find(&host.git, Path::new(&started.repo)).await?;
+    if repo.odb().resolve_commit(sha.as_str()).await?.is_some() {
+        repo.odb().set_note(&sha, text.as_bytes(), &stamp).await?;
     }
     Ok(())
 }
 
 /// Writes the pull request; returns its address.
-pub(crate) fn write(folder: &Folder, text: &Text) -> Result<String, Error> {
+pub(crate) fn write_pull_request(folder: &RunFolder, text: &PullRequestText) -> Result<String, Error> {
     let path = folder.pull_request_path();
     let front = serde_json::to_string(&serde_json::json!({
         "format": 1, "title": text.title, "draft": text.draft, "labels": text.labels,

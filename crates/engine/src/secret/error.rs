@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use ralph_core::exit::Exit;
-use ralph_core::secret::{BadCommand, NoProbe};
+use ralph_core::exit::RalphExitCode;
+use ralph_core::secret::{BadCommand, ProbeUnavailable};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -42,13 +42,13 @@ pub enum Error {
     #[error("`{host}` refused `{name}` ({status}); nothing was stored")]
     Refused { name: String, host: String, status: u16 },
     #[error("`{host}` answered {status}, which does not say whether `{name}` is good; nothing was stored")]
-    Unclear { name: String, host: String, status: u16 },
+    Inconclusive { name: String, host: String, status: u16 },
     #[error("`{host}` could not be reached, so `{name}` could not be tried; nothing was stored")]
     Unreachable { name: String, host: String, source: reqwest::Error },
     #[error("`{name}` is no private key in PEM: {why}; nothing was stored")]
     Pem { name: String, why: &'static str },
     #[error(transparent)]
-    NoProbe(#[from] NoProbe),
+    NoProbe(#[from] ProbeUnavailable),
     #[error("could not make a client")]
     Client(#[source] crate::model::Error),
 }
@@ -78,10 +78,10 @@ impl Error {
             }
             Self::Missing { .. } => Some("ralph secret ls".to_owned()),
             Self::NotOurs { name, .. } => Some(format!("unset {name}, or take its line out of `.env`")),
-            Self::Unreachable { source, .. } if crate::model::is_distrust(source) => {
-                crate::model::Class::Untrusted.hint().map(str::to_owned)
+            Self::Unreachable { source, .. } if crate::model::is_untrusted_certificate(source) => {
+                crate::model::ModelErrorClass::Untrusted.hint().map(str::to_owned)
             }
-            Self::Unclear { name, .. } | Self::Unreachable { name, .. } => {
+            Self::Inconclusive { name, .. } | Self::Unreachable { name, .. } => {
                 Some(format!("try again later, or store it untried: ralph secret set {name} --no-validate"))
             }
             Self::Pem { name, .. } => Some(format!("ralph secret set {name} < key.pem")),
@@ -91,10 +91,12 @@ impl Error {
     }
 
     /// Returns the exit code of a command that fails with this error.
-    pub fn exit(&self) -> Exit {
+    pub fn exit(&self) -> RalphExitCode {
         match self {
-            Self::Refused { .. } | Self::Missing { .. } | Self::Command { .. } | Self::Keyring { .. } => Exit::Auth,
-            Self::NoKeyring { .. } | Self::NoProgram { .. } | Self::Client(_) => Exit::NotReady,
+            Self::Refused { .. } | Self::Missing { .. } | Self::Command { .. } | Self::Keyring { .. } => {
+                RalphExitCode::Auth
+            }
+            Self::NoKeyring { .. } | Self::NoProgram { .. } | Self::Client(_) => RalphExitCode::NotReady,
             Self::NotPrivate { .. }
             | Self::Unreadable { .. }
             | Self::TooLong { .. }
@@ -103,12 +105,12 @@ impl Error {
             | Self::CommandInKeyring { .. }
             | Self::NotOurs { .. }
             | Self::Pem { .. }
-            | Self::NoProbe(_) => Exit::Usage,
+            | Self::NoProbe(_) => RalphExitCode::Usage,
             Self::File { .. }
             | Self::Newer { .. }
             | Self::Damaged { .. }
-            | Self::Unclear { .. }
-            | Self::Unreachable { .. } => Exit::Failed,
+            | Self::Inconclusive { .. }
+            | Self::Unreachable { .. } => RalphExitCode::Failed,
         }
     }
 }

@@ -2,50 +2,51 @@
 
 use std::path::{Path, PathBuf};
 
-use ralph_core::secret::{LONGEST, Name, Secret, read};
+use ralph_core::secret::{LONGEST, Secret, SecretName, read};
 
 use super::error::{Error, file};
-use super::private;
-use crate::store::Home;
+use super::private_files;
+use crate::store::RalphHome;
 
 /// The folder of secret files.
 #[derive(Debug, Clone)]
-pub(super) struct Files {
+pub(super) struct SecretFiles {
     folder: PathBuf,
 }
 
-impl Files {
-    pub(super) fn new(home: &Home) -> Self {
+impl SecretFiles {
+    pub(super) fn new(home: &RalphHome) -> Self {
         Self { folder: home.config_dir().join("secrets") }
     }
 
-    pub(super) fn path(&self, name: &Name) -> PathBuf {
+    pub(super) fn path(&self, name: &SecretName) -> PathBuf {
         self.folder.join(name.as_str())
     }
 
     /// Reads what a file holds: a value, or a `cmd://` line.
-    pub(super) fn read(&self, name: &Name) -> Result<Option<Secret>, Error> {
-        private::check_folder(&self.folder)?;
+    pub(super) fn read(&self, name: &SecretName) -> Result<Option<Secret>, Error> {
+        private_files::check_folder(&self.folder)?;
         let path = self.path(name);
-        let Some(bytes) = private::read(&path, LONGEST)? else { return Ok(None) };
+        let Some(bytes) = private_files::read(&path, LONGEST)? else { return Ok(None) };
         let unreadable = |why: String| Error::Unreadable { path: path.clone(), why, name: name.to_string() };
         let text = std::str::from_utf8(&bytes).map_err(|_| unreadable("it is not UTF-8".to_owned()))?;
         read(text).map(Some).map_err(|error| unreadable(error.to_string()))
     }
 
-    pub(super) fn write(&self, name: &Name, secret: &Secret) -> Result<(), Error> {
-        private::folder(&self.folder)?;
-        private::write(&self.path(name), format!("{}\n", secret.expose()).as_bytes())
+    pub(super) fn write(&self, name: &SecretName, secret: &Secret) -> Result<(), Error> {
+        private_files::ensure_folder(&self.folder)?;
+        private_files::write(&self.path(name), format!("{}\n", secret.expose()).as_bytes())
     }
 
     /// Removes a file; tells whether there was one.
-    pub(super) fn remove(&self, name: &Name) -> Result<bool, Error> {
-        private::remove(&self.path(name))
+    pub(super) fn remove(&self, name: &SecretName) -> Result<bool, Error> {
+        private_files::remove(&self.path(name))
     }
 
     /// Returns the names there are files for, sorted. Files with other names are not ours.
-    pub(super) fn names(&self) -> Result<Vec<Name>, Error> {
-        let mut names: Vec<Name> = entries(&self.folder)?.iter().filter_map(|name| Name::parse(name).ok()).collect();
+    pub(super) fn names(&self) -> Result<Vec<SecretName>, Error> {
+        let mut names: Vec<SecretName> =
+            entries(&self.folder)?.iter().filter_map(|name| SecretName::parse(name).ok()).collect();
         names.sort();
         Ok(names)
     }
@@ -72,23 +73,26 @@ mod tests {
 
     use super::*;
 
-    fn name() -> Name {
-        Name::parse("MY_KEY").unwrap()
+    fn name() -> SecretName {
+        SecretName::parse("MY_KEY").unwrap()
     }
 
-    struct Place {
-        files: Files,
+    struct SecretFilesFixture {
+        files: SecretFiles,
         dir: tempfile::TempDir,
     }
 
-    fn place() -> Place {
+    fn fixture() -> SecretFilesFixture {
         let dir = tempfile::tempdir().unwrap();
-        Place { files: Files::new(&Home::new(dir.path().join("state"), dir.path().join("config"))), dir }
+        SecretFilesFixture {
+            files: SecretFiles::new(&RalphHome::new(dir.path().join("state"), dir.path().join("config"))),
+            dir,
+        }
     }
 
     #[test]
     fn kept_for_the_owner_alone() {
-        let Place { files, dir } = place();
+        let SecretFilesFixture { files, dir } = fixture();
         assert_eq!(files.read(&name()).unwrap(), None);
         assert_eq!(files.names().unwrap(), []);
         files.write(&name(), &Secret::new("one")).unwrap();
@@ -102,8 +106,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn refused(spoil: impl FnOnce(&Path), why: &str, remedy: &str) {
-        let Place { files, dir } = place();
+    fn check_refused(spoil: impl FnOnce(&Path), why: &str, remedy: &str) {
+        let SecretFilesFixture { files, dir } = fixture();
         files.write(&name(), &Secret::new("value-of-it")).unwrap();
         let root = dir.path().to_str().unwrap().to_owned();
         spoil(&files.path(&name()));
@@ -115,22 +119,22 @@ mod tests {
     #[test]
     fn what_is_not_private_is_refused() {
         let chmod = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-        refused(
+        check_refused(
             |path| chmod(path, 0o644),
             "`DIR/config/secrets/MY_KEY` is not private: others can read or change it",
             "chmod 600 DIR/config/secrets/MY_KEY",
         );
-        refused(
+        check_refused(
             |path| chmod(path, 0o620),
             "`DIR/config/secrets/MY_KEY` is not private: others can read or change it",
             "chmod 600 DIR/config/secrets/MY_KEY",
         );
-        refused(
+        check_refused(
             |path| chmod(path.parent().unwrap(), 0o755),
             "`DIR/config/secrets` is not private: others can read or change it",
             "chmod 700 DIR/config/secrets",
         );
-        refused(
+        check_refused(
             |path| {
                 fs::rename(path, path.with_extension("real")).unwrap();
                 symlink(path.with_extension("real"), path).unwrap();
@@ -138,7 +142,7 @@ mod tests {
             "`DIR/config/secrets/MY_KEY` is not private: it is a link",
             "rm DIR/config/secrets/MY_KEY",
         );
-        refused(
+        check_refused(
             |path| {
                 let folder = path.parent().unwrap();
                 fs::rename(folder, folder.with_extension("real")).unwrap();
@@ -147,7 +151,7 @@ mod tests {
             "`DIR/config/secrets` is not private: it is a link or a file, and a folder is needed",
             "rm DIR/config/secrets",
         );
-        refused(
+        check_refused(
             |path| {
                 fs::remove_file(path).unwrap();
                 fs::create_dir(path).unwrap();
@@ -155,7 +159,7 @@ mod tests {
             "`DIR/config/secrets/MY_KEY` is not private: it is no plain file",
             "rm -r DIR/config/secrets/MY_KEY",
         );
-        refused(
+        check_refused(
             |path| fs::write(path, "two words").unwrap(),
             "`DIR/config/secrets/MY_KEY` holds no text that could be a secret: it holds blanks or control characters",
             "ralph secret set MY_KEY",
@@ -164,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_pipe_does_not_hang() {
-        let Place { files, dir: _dir } = place();
+        let SecretFilesFixture { files, dir: _dir } = fixture();
         files.write(&name(), &Secret::new("one")).unwrap();
         files.remove(&name()).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, files.path(&name()), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();

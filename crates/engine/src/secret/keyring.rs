@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use ralph_core::env::Env;
 use ralph_core::hash;
-use ralph_core::secret::{Name, Secret};
+use ralph_core::secret::{Secret, SecretName};
 
 use super::error::Error;
-use super::program::{self, Answer};
+use super::helper_program::{self, HelperOutput};
 
 /// A person may have to unlock it.
 const TIMEOUT: Duration = Duration::from_mins(1);
 /// `security` reads its commands in lines, and cuts longer ones.
 const LONGEST_LINE: usize = 4000;
 /// What `security` answers when there is no such item.
-const NOT_FOUND: i32 = 44;
+const ITEM_NOT_FOUND: i32 = 44;
 /// Marks a value that is written in hex, because it has line ends or quotes.
-const HEX: &str = "hex:";
+const HEX_PREFIX: &str = "hex:";
 
 /// Which program keeps the keyring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flavour {
+pub(super) enum KeyringKind {
     SecretTool,
     Security,
 }
@@ -30,13 +30,13 @@ pub(super) enum Flavour {
 /// The keyring of this system.
 #[derive(Debug, Clone)]
 pub(super) struct Keyring {
-    flavour: Flavour,
+    kind: KeyringKind,
     program: PathBuf,
     env: Env,
 }
 
-impl Flavour {
-    pub(super) const HERE: Self = if cfg!(target_os = "macos") { Self::Security } else { Self::SecretTool };
+impl KeyringKind {
+    pub(super) const NATIVE: Self = if cfg!(target_os = "macos") { Self::Security } else { Self::SecretTool };
 
     pub(super) fn program(self) -> &'static str {
         match self {
@@ -47,23 +47,24 @@ impl Flavour {
 }
 
 impl Keyring {
-    pub(super) fn find(flavour: Flavour, env: &Env) -> Option<Self> {
-        let program = program::find(flavour.program(), env)?;
-        Some(Self { flavour, program, env: env.clone() })
+    pub(super) fn find(flavour: KeyringKind, env: &Env) -> Option<Self> {
+        let program = helper_program::find(flavour.program(), env)?;
+        Some(Self { kind: flavour, program, env: env.clone() })
     }
 
     /// Puts a value in, and makes sure that it can be taken out again.
-    pub(super) fn store(&self, name: &Name, secret: &Secret) -> Result<(), Error> {
-        let mut answer = match self.flavour {
-            Flavour::SecretTool => {
+    pub(super) fn store(&self, name: &SecretName, secret: &Secret) -> Result<(), Error> {
+        let mut answer = match self.kind {
+            KeyringKind::SecretTool => {
                 let label = format!("--label=ralph {name}");
                 self.run("take", name, &["store", &label, "service", "ralph", "name", name], secret.expose())?
             }
-            Flavour::Security => {
+            KeyringKind::Security => {
                 let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/+=".contains(c);
                 let value = secret.expose();
-                let as_it_is = value.chars().all(plain) && !value.starts_with(HEX) && !value.starts_with('-');
-                let value = if as_it_is { value.to_owned() } else { format!("{HEX}{}", hash::hex(value.as_bytes())) };
+                let as_it_is = value.chars().all(plain) && !value.starts_with(HEX_PREFIX) && !value.starts_with('-');
+                let value =
+                    if as_it_is { value.to_owned() } else { format!("{HEX_PREFIX}{}", hash::hex(value.as_bytes())) };
                 let line = zeroize::Zeroizing::new(format!("add-generic-password -U -s ralph -a {name} -w {value}\n"));
                 if line.len() > LONGEST_LINE {
                     return Err(Error::TooLong { name: name.to_string() });
@@ -74,9 +75,9 @@ impl Keyring {
         if answer.code != Some(0) {
             // It may repeat what it was told.
             for form in [secret.expose(), &hash::hex(secret.expose().as_bytes())] {
-                answer.complaint = answer.complaint.replace(form, "…");
+                answer.stderr_line = answer.stderr_line.replace(form, "…");
             }
-            return Err(failed("take", name, &answer));
+            return Err(keyring_error("take", name, &answer));
         }
         match self.lookup(name)? {
             Some(kept) if kept == *secret => Ok(()),
@@ -89,22 +90,22 @@ impl Keyring {
     }
 
     /// Takes a value out. A locked keyring asks the person to unlock it.
-    pub(super) fn lookup(&self, name: &Name) -> Result<Option<Secret>, Error> {
-        let args: &[&str] = match self.flavour {
-            Flavour::SecretTool => &["lookup", "service", "ralph", "name", name],
-            Flavour::Security => &["find-generic-password", "-s", "ralph", "-a", name, "-w"],
+    pub(super) fn lookup(&self, name: &SecretName) -> Result<Option<Secret>, Error> {
+        let args: &[&str] = match self.kind {
+            KeyringKind::SecretTool => &["lookup", "service", "ralph", "name", name],
+            KeyringKind::Security => &["find-generic-password", "-s", "ralph", "-a", name, "-w"],
         };
         let answer = self.run("give", name, args, "")?;
         match answer.code {
-            Some(0) => self.value(name, &answer.stdout),
+            Some(0) => self.parse_value(name, &answer.stdout),
             _ if self.is_missing(&answer) => Ok(None),
-            _ => Err(failed("give", name, &answer)),
+            _ => Err(keyring_error("give", name, &answer)),
         }
     }
 
     /// Takes a value out if that needs no person; a locked keyring gives nothing.
-    pub(super) fn peek(&self, name: &Name) -> Result<Option<Secret>, Error> {
-        if self.flavour == Flavour::Security {
+    pub(super) fn lookup_unlocked(&self, name: &SecretName) -> Result<Option<Secret>, Error> {
+        if self.kind == KeyringKind::Security {
             return self.lookup(name);
         }
         // Unlike a lookup, a search unlocks only when told to.
@@ -117,40 +118,40 @@ impl Keyring {
     }
 
     /// Takes a value away; tells whether there was one.
-    pub(super) fn clear(&self, name: &Name) -> Result<bool, Error> {
+    pub(super) fn clear(&self, name: &SecretName) -> Result<bool, Error> {
         let there = self.lookup(name)?.is_some();
         if !there {
             return Ok(false);
         }
-        let args: &[&str] = match self.flavour {
-            Flavour::SecretTool => &["clear", "service", "ralph", "name", name],
-            Flavour::Security => &["delete-generic-password", "-s", "ralph", "-a", name],
+        let args: &[&str] = match self.kind {
+            KeyringKind::SecretTool => &["clear", "service", "ralph", "name", name],
+            KeyringKind::Security => &["delete-generic-password", "-s", "ralph", "-a", name],
         };
         let answer = self.run("forget", name, args, "")?;
-        if answer.code == Some(0) { Ok(true) } else { Err(failed("forget", name, &answer)) }
+        if answer.code == Some(0) { Ok(true) } else { Err(keyring_error("forget", name, &answer)) }
     }
 
-    fn run(&self, doing: &'static str, name: &Name, args: &[&str], input: &str) -> Result<Answer, Error> {
-        program::run(&self.program, args, &self.env, input.as_bytes(), TIMEOUT).map_err(|why| Error::Keyring {
+    fn run(&self, doing: &'static str, name: &SecretName, args: &[&str], input: &str) -> Result<HelperOutput, Error> {
+        helper_program::run(&self.program, args, &self.env, input.as_bytes(), TIMEOUT).map_err(|why| Error::Keyring {
             doing,
             name: name.to_string(),
             why,
         })
     }
 
-    fn is_missing(&self, answer: &Answer) -> bool {
-        match self.flavour {
+    fn is_missing(&self, answer: &HelperOutput) -> bool {
+        match self.kind {
             // It says nothing when there is nothing, and complains when something is wrong.
-            Flavour::SecretTool => answer.code == Some(1) && answer.complaint.is_empty(),
-            Flavour::Security => answer.code == Some(NOT_FOUND),
+            KeyringKind::SecretTool => answer.code == Some(1) && answer.stderr_line.is_empty(),
+            KeyringKind::Security => answer.code == Some(ITEM_NOT_FOUND),
         }
     }
 
-    fn value(&self, name: &Name, bytes: &[u8]) -> Result<Option<Secret>, Error> {
+    fn parse_value(&self, name: &SecretName, bytes: &[u8]) -> Result<Option<Secret>, Error> {
         let wrong = |why: &str| Error::Keyring { doing: "give", name: name.to_string(), why: why.to_owned() };
         let text = std::str::from_utf8(bytes).map_err(|_| wrong("its answer is not UTF-8"))?;
         let text = text.trim_end_matches(['\n', '\r']);
-        let written = text.strip_prefix(HEX).filter(|_| self.flavour == Flavour::Security);
+        let written = text.strip_prefix(HEX_PREFIX).filter(|_| self.kind == KeyringKind::Security);
         match written {
             Some(hex) => {
                 let bytes = hash::unhex(hex).and_then(|bytes| String::from_utf8(bytes).ok());
@@ -161,8 +162,8 @@ impl Keyring {
     }
 }
 
-fn failed(doing: &'static str, name: &Name, answer: &Answer) -> Error {
-    let why = match (answer.complaint.as_str(), answer.code) {
+fn keyring_error(doing: &'static str, name: &SecretName, answer: &HelperOutput) -> Error {
+    let why = match (answer.stderr_line.as_str(), answer.code) {
         ("", Some(code)) => format!("its program ended with {code}"),
         ("", None) => "its program was killed".to_owned(),
         (complaint, _) => complaint.to_owned(),
@@ -220,7 +221,7 @@ esac
 "#;
 
     /// Writes a stand-in program into a folder, and returns an environment that finds it.
-    pub(in crate::secret) fn stand_in(dir: &Path, program: &str, text: &str) -> Env {
+    pub(in crate::secret) fn fake_program(dir: &Path, program: &str, text: &str) -> Env {
         let path = dir.join(program);
         std::fs::write(&path, text.replace("@DIR@", dir.to_str().unwrap())).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -229,20 +230,20 @@ esac
     }
 
     #[track_caller]
-    fn round_trip(flavour: Flavour, text: &str) {
+    fn round_trip(flavour: KeyringKind, text: &str) {
         let dir = tempfile::tempdir().unwrap();
-        let env = stand_in(dir.path(), flavour.program(), text);
+        let env = fake_program(dir.path(), flavour.program(), text);
         let keyring = Keyring::find(flavour, &env).unwrap();
-        let name = Name::parse("MY_KEY").unwrap();
+        let name = SecretName::parse("MY_KEY").unwrap();
         assert_eq!(keyring.lookup(&name).unwrap(), None);
-        assert_eq!(keyring.peek(&name).unwrap(), None);
+        assert_eq!(keyring.lookup_unlocked(&name).unwrap(), None);
         for value in
             ["sk-plain_1.2", "-w", "hex:00", "with \"quotes\" and 'more' \\", "-----BEGIN K-----\nab\n-----END K-----"]
         {
             let secret = Secret::new(value);
             keyring.store(&name, &secret).unwrap();
             assert_eq!(keyring.lookup(&name).unwrap(), Some(secret.clone()), "{value}");
-            assert_eq!(keyring.peek(&name).unwrap(), Some(secret), "{value}");
+            assert_eq!(keyring.lookup_unlocked(&name).unwrap(), Some(secret), "{value}");
             let calls = std::fs::read_to_string(dir.path().join("calls")).unwrap();
             assert!(!calls.contains(value) || value == "-w", "a value was given as an argument: {calls}");
         }
@@ -253,61 +254,66 @@ esac
 
     #[test]
     fn secret_service() {
-        round_trip(Flavour::SecretTool, SECRET_TOOL);
+        round_trip(KeyringKind::SecretTool, SECRET_TOOL);
     }
 
     #[test]
     fn keychain() {
-        round_trip(Flavour::Security, SECURITY);
+        round_trip(KeyringKind::Security, SECURITY);
     }
 
     #[test]
     fn a_line_that_is_too_long_is_not_cut() {
         let dir = tempfile::tempdir().unwrap();
-        let env = stand_in(dir.path(), "security", SECURITY);
-        let keyring = Keyring::find(Flavour::Security, &env).unwrap();
-        let stored = keyring.store(&Name::parse("K").unwrap(), &Secret::new("x".repeat(5000)));
+        let env = fake_program(dir.path(), "security", SECURITY);
+        let keyring = Keyring::find(KeyringKind::Security, &env).unwrap();
+        let stored = keyring.store(&SecretName::parse("K").unwrap(), &Secret::new("x".repeat(5000)));
         assert!(matches!(stored, Err(Error::TooLong { .. })));
     }
 
     #[test]
     fn a_locked_keyring_shows_nothing_unasked() {
         let dir = tempfile::tempdir().unwrap();
-        let env = stand_in(dir.path(), "secret-tool", SECRET_TOOL);
-        let keyring = Keyring::find(Flavour::SecretTool, &env).unwrap();
-        let name = Name::parse("K").unwrap();
+        let env = fake_program(dir.path(), "secret-tool", SECRET_TOOL);
+        let keyring = Keyring::find(KeyringKind::SecretTool, &env).unwrap();
+        let name = SecretName::parse("K").unwrap();
         keyring.store(&name, &Secret::new("value")).unwrap();
         std::fs::write(dir.path().join("locked"), "").unwrap();
-        assert_eq!(keyring.peek(&name).unwrap(), None);
+        assert_eq!(keyring.lookup_unlocked(&name).unwrap(), None);
         assert_eq!(keyring.lookup(&name).unwrap(), Some(Secret::new("value")));
     }
 
     #[test]
     fn trouble_is_told_without_the_value() {
         for (program, flavour, text, want) in [
-            ("secret-tool", Flavour::SecretTool, "echo no bus >&2; exit 1", "the keyring did not take `K`: no bus"),
-            ("secret-tool", Flavour::SecretTool, "exit 3", "the keyring did not take `K`: its program ended with 3"),
+            ("secret-tool", KeyringKind::SecretTool, "echo no bus >&2; exit 1", "the keyring did not take `K`: no bus"),
             (
                 "secret-tool",
-                Flavour::SecretTool,
+                KeyringKind::SecretTool,
+                "exit 3",
+                "the keyring did not take `K`: its program ended with 3",
+            ),
+            (
+                "secret-tool",
+                KeyringKind::SecretTool,
                 "cat >/dev/null; echo other",
                 "the keyring did not keep `K`: what it gives back is not what it was given",
             ),
             (
                 "security",
-                Flavour::Security,
+                KeyringKind::Security,
                 "read l; echo \"bad: $l\" >&2; exit 2",
                 "the keyring did not take `K`: bad: add-generic-password -U -s ralph -a K -w …",
             ),
         ] {
             let dir = tempfile::tempdir().unwrap();
-            let env = stand_in(dir.path(), program, &format!("#!/bin/sh\n{text}\n"));
+            let env = fake_program(dir.path(), program, &format!("#!/bin/sh\n{text}\n"));
             let error = Keyring::find(flavour, &env)
                 .unwrap()
-                .store(&Name::parse("K").unwrap(), &Secret::new("planted-1"))
+                .store(&SecretName::parse("K").unwrap(), &Secret::new("planted-1"))
                 .unwrap_err();
             assert_eq!(error.to_string(), want);
         }
-        assert!(Keyring::find(Flavour::SecretTool, &Env::default()).is_none());
+        assert!(Keyring::find(KeyringKind::SecretTool, &Env::default()).is_none());
     }
 }

@@ -10,17 +10,17 @@
 mod command;
 mod error;
 mod file;
+mod helper_program;
 mod keyring;
-mod meta;
-mod private;
-mod program;
+mod metadata;
+mod private_files;
 mod store;
 #[cfg(test)]
 mod tests;
-mod trial;
+mod validation;
 
-pub use command::ask as asked;
+pub use command::read_from_command as secret_from_command;
 pub use error::Error;
-pub use meta::{Entry, Source};
-pub use store::{Found, Listed, New, Place, Store, Stored};
-pub use trial::{Tried, Verdict, trial};
+pub use metadata::{SecretMetadata, SecretSource};
+pub use store::{NewSecret, ResolvedSecret, SecretSetReport, SecretStorage, SecretStore, SecretSummary};
+pub use validation::{SecretValidation, ValidationVerdict, validate};

@@ -4,101 +4,108 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use ralph_core::env::{self, Env};
-use ralph_core::redact::too_short;
-use ralph_core::secret::{Command, Kind, Name, Secret, credentials};
+use ralph_core::redact::is_too_short;
+use ralph_core::secret::{CredentialCommand, Secret, SecretKind, SecretName, known_credentials};
 
 use super::command;
 use super::error::Error;
-use super::file::Files;
-use super::keyring::{Flavour, Keyring};
-use super::meta::{Book, Entry, Source};
-use crate::store::Home;
+use super::file::SecretFiles;
+use super::keyring::{Keyring, KeyringKind};
+use super::metadata::{SecretMetadata, SecretMetadataFile, SecretSource};
+use crate::store::RalphHome;
 
 /// Using a secret again so soon is not written down again.
-const USED_AGAIN_S: i64 = 60;
+const MARK_USED_INTERVAL_S: i64 = 60;
 
 /// The secrets of a user.
 #[derive(Debug, Clone)]
-pub struct Store {
+pub struct SecretStore {
     env: Env,
-    files: Files,
-    pub(super) book: Book,
-    flavour: Flavour,
+    files: SecretFiles,
+    pub(super) metadata: SecretMetadataFile,
+    keyring_kind: KeyringKind,
 }
 
 /// A secret that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ResolvedSecret {
     pub name: String,
     pub secret: Secret,
-    pub kind: Kind,
-    pub source: Source,
+    pub kind: SecretKind,
+    pub source: SecretSource,
     pub expires: Option<Timestamp>,
 }
 
-impl Found {
-    pub fn is_over(&self, now: Timestamp) -> bool {
+impl ResolvedSecret {
+    pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|end| end <= now)
     }
 }
 
 /// Where somebody wants a secret kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum SecretStorage {
     Keyring,
     File,
 }
 
 /// What is to be kept beside a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct New {
-    pub kind: Kind,
+pub struct NewSecret {
+    pub kind: SecretKind,
     pub expires: Option<Timestamp>,
     /// `None` is the keyring where one works, else a file.
-    pub place: Option<Place>,
+    pub place: Option<SecretStorage>,
 }
 
 /// Where a value was put, and what a person should hear about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
-    pub source: Source,
+pub struct SecretSetReport {
+    pub source: SecretSource,
     pub remarks: Vec<String>,
 }
 
 /// One line of a list: everything but the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct SecretSummary {
     pub name: String,
-    pub kind: Option<Kind>,
-    pub source: Source,
+    pub kind: Option<SecretKind>,
+    pub source: SecretSource,
     pub expires: Option<Timestamp>,
     pub set_at: Option<Timestamp>,
     pub last_used: Option<Timestamp>,
     /// Why it cannot be used as it is.
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
 }
 
-impl Store {
-    pub fn open(home: &Home, env: &Env) -> Self {
-        Self { env: env.clone(), files: Files::new(home), book: Book::new(home), flavour: Flavour::HERE }
+impl SecretStore {
+    pub fn open(home: &RalphHome, env: &Env) -> Self {
+        Self {
+            env: env.clone(),
+            files: SecretFiles::new(home),
+            metadata: SecretMetadataFile::new(home),
+            keyring_kind: KeyringKind::NATIVE,
+        }
     }
 
     /// Finds a secret: in the keyring, then in its file, then in the environment, then by the command its file names. What
     /// a checkout brings in its `.env` takes the place of nothing that a person stored, commands included.
-    pub fn find(&self, name: &str) -> Result<Option<Found>, Error> {
+    pub fn find(&self, name: &str) -> Result<Option<ResolvedSecret>, Error> {
         // A name that is not one of ours can still be that of a variable.
-        let Ok(parsed) = Name::parse(name) else { return self.in_environment(name) };
-        let entry = self.book.entry(name)?;
+        let Ok(parsed) = SecretName::parse(name) else { return self.in_environment(name) };
+        let entry = self.metadata.entry(name)?;
         let found = |secret: Secret, source| {
-            let kind = entry.kind.unwrap_or_else(|| Kind::guess(name, secret.expose()));
-            Found { name: name.to_owned(), secret, kind, source, expires: entry.expires }
+            let kind = entry.kind.unwrap_or_else(|| SecretKind::guess(name, secret.expose()));
+            ResolvedSecret { name: name.to_owned(), secret, kind, source, expires: entry.expires }
         };
-        if entry.source == Some(Source::Keyring)
+        if entry.source == Some(SecretSource::Keyring)
             && let Some(secret) = self.keyring_of(&parsed)?.lookup(&parsed)?
         {
-            return Ok(Some(found(secret, Source::Keyring)));
+            return Ok(Some(found(secret, SecretSource::Keyring)));
         }
-        if self.files.read(&parsed)?.is_some_and(|line| Command::is(line.expose())) && self.in_process(name) {
+        if self.files.read(&parsed)?.is_some_and(|line| CredentialCommand::is_command(line.expose()))
+            && self.is_set_in_process(name)
+        {
             return self.in_environment(name);
         }
         match self.in_file(&parsed)? {
@@ -108,12 +115,12 @@ impl Store {
     }
 
     /// Finds the first of several that is there and not over; one that is over is better than none.
-    pub fn first(&self, names: &[String]) -> Result<Option<Found>, Error> {
+    pub fn first_valid(&self, names: &[String]) -> Result<Option<ResolvedSecret>, Error> {
         let now = Timestamp::now();
         let mut over = None;
         for name in names {
             match self.find(name)? {
-                Some(found) if found.is_over(now) => over = over.or(Some(found)),
+                Some(found) if found.is_expired(now) => over = over.or(Some(found)),
                 Some(found) => return Ok(Some(found)),
                 None => (),
             }
@@ -122,13 +129,13 @@ impl Store {
     }
 
     /// Writes down that a secret was used now.
-    pub fn used(&self, name: &str) -> Result<(), Error> {
+    pub fn mark_used(&self, name: &str) -> Result<(), Error> {
         let now = Timestamp::now();
-        let last = self.book.entry(name)?.last_used;
-        if last.is_some_and(|last| now.duration_since(last).as_secs().abs() < USED_AGAIN_S) {
+        let last = self.metadata.entry(name)?.last_used;
+        if last.is_some_and(|last| now.duration_since(last).as_secs().abs() < MARK_USED_INTERVAL_S) {
             return Ok(());
         }
-        self.book.change(|secrets| secrets.entry(name.to_owned()).or_default().last_used = Some(now))
+        self.metadata.update(|secrets| secrets.entry(name.to_owned()).or_default().last_used = Some(now))
     }
 
     /// Returns every value that must never be shown: what is stored, as far as no person has to unlock it, and what the
@@ -138,20 +145,21 @@ impl Store {
     pub fn all_values(&self) -> Vec<(String, Secret)> {
         // A book that cannot be read must not hide the files from the mask.
         let files = self.files.names().unwrap_or_default();
-        let entries = self.book.read().unwrap_or_default();
+        let entries = self.metadata.read().unwrap_or_default();
         let mut values: Vec<(String, Secret)> = Vec::new();
         for (name, value) in self.env.iter() {
             let upper = name.to_ascii_uppercase();
             let telling = ["KEY", "TOKEN", "SECRET", "PASSWORD", "_PAT", "PEM"].iter().any(|part| upper.contains(part));
             // Whatever its name: it was kept or used as a secret before.
             let known = entries.contains_key(name) || files.iter().any(|file| file.as_str() == name);
-            if (telling || known) && !too_short(value) {
+            if (telling || known) && !is_too_short(value) {
                 values.push((name.to_owned(), Secret::new(value)));
             }
         }
-        let kept = entries.iter().filter(|(_, entry)| entry.source == Some(Source::Keyring));
-        let kept: BTreeSet<Name> = kept.filter_map(|(name, _)| Name::parse(name).ok()).collect();
-        let in_keyring = kept.iter().map(|name| (name, self.keyring_of(name).and_then(|ring| ring.peek(name))));
+        let kept = entries.iter().filter(|(_, entry)| entry.source == Some(SecretSource::Keyring));
+        let kept: BTreeSet<SecretName> = kept.filter_map(|(name, _)| SecretName::parse(name).ok()).collect();
+        let in_keyring =
+            kept.iter().map(|name| (name, self.keyring_of(name).and_then(|ring| ring.lookup_unlocked(name))));
         let in_files = files.iter().map(|name| (name, self.in_file(name).map(|found| found.map(|(secret, _)| secret))));
         for (name, read) in in_keyring.chain(in_files) {
             match read {
@@ -163,38 +171,40 @@ impl Store {
     }
 
     /// Keeps a value and forgets older copies of it in the other place.
-    pub fn set(&self, name: &Name, secret: &Secret, new: New) -> Result<Stored, Error> {
-        let command = Command::is(secret.expose());
+    pub fn set(&self, name: &SecretName, secret: &Secret, new: NewSecret) -> Result<SecretSetReport, Error> {
+        let command = CredentialCommand::is_command(secret.expose());
         let mut remarks = Vec::new();
         let place = match new.place {
-            Some(Place::Keyring) if command => return Err(Error::CommandInKeyring { name: name.to_string() }),
-            Some(Place::Keyring) => {
-                let program = self.flavour.program();
+            Some(SecretStorage::Keyring) if command => return Err(Error::CommandInKeyring { name: name.to_string() }),
+            Some(SecretStorage::Keyring) => {
+                let program = self.keyring_kind.program();
                 let missing = || Error::NoProgram { name: name.to_string(), program };
-                Keyring::find(self.flavour, &self.env).ok_or_else(missing)?.store(name, secret)?;
-                Place::Keyring
+                Keyring::find(self.keyring_kind, &self.env).ok_or_else(missing)?.store(name, secret)?;
+                SecretStorage::Keyring
             }
-            None if !command => match Keyring::find(self.flavour, &self.env).map(|ring| ring.store(name, secret)) {
-                Some(Ok(())) => Place::Keyring,
-                Some(Err(error)) => {
-                    remarks.push(format!("{error}; it is kept in a file instead"));
-                    Place::File
+            None if !command => {
+                match Keyring::find(self.keyring_kind, &self.env).map(|ring| ring.store(name, secret)) {
+                    Some(Ok(())) => SecretStorage::Keyring,
+                    Some(Err(error)) => {
+                        remarks.push(format!("{error}; it is kept in a file instead"));
+                        SecretStorage::File
+                    }
+                    None => SecretStorage::File,
                 }
-                None => Place::File,
-            },
-            Some(Place::File) | None => Place::File,
+            }
+            Some(SecretStorage::File) | None => SecretStorage::File,
         };
-        let before = self.book.entry(name)?;
+        let before = self.metadata.entry(name)?;
         let source = match place {
-            Place::Keyring => Source::Keyring,
-            Place::File if command => Source::Command,
-            Place::File => Source::File,
+            SecretStorage::Keyring => SecretSource::Keyring,
+            SecretStorage::File if command => SecretSource::Command,
+            SecretStorage::File => SecretSource::File,
         };
-        if place == Place::File {
+        if place == SecretStorage::File {
             self.files.write(name, secret)?;
         }
-        self.book.change(|secrets| {
-            let entry = Entry {
+        self.metadata.update(|secrets| {
+            let entry = SecretMetadata {
                 kind: Some(new.kind),
                 source: Some(source),
                 set_at: Some(Timestamp::now()),
@@ -204,146 +214,153 @@ impl Store {
             secrets.insert(name.to_string(), entry);
         })?;
         match place {
-            Place::Keyring => {
+            SecretStorage::Keyring => {
                 self.files.remove(name)?;
             }
-            Place::File if before.source == Some(Source::Keyring) => {
+            SecretStorage::File if before.source == Some(SecretSource::Keyring) => {
                 if let Err(error) = self.keyring_of(name).and_then(|keyring| keyring.clear(name)) {
                     remarks.push(format!("the older value is still in the keyring: {error}"));
                 }
             }
-            Place::File => (),
+            SecretStorage::File => (),
         }
         if let Some((_, from)) = self.env.lookup(name) {
-            let place = if from == env::Source::DotEnv { "`.env`" } else { "the environment" };
-            let used = if source == Source::Command && from == env::Source::Process {
+            let place = if from == env::EnvSource::DotEnv { "`.env`" } else { "the environment" };
+            let used = if source == SecretSource::Command && from == env::EnvSource::Process {
                 "that value is used, and the command is not asked"
             } else {
                 "the value that was stored now is used instead"
             };
             remarks.push(format!("`{name}` is also set in {place}; {used}"));
         }
-        Ok(Stored { source, remarks })
+        Ok(SecretSetReport { source, remarks })
     }
 
     /// Forgets a secret wherever ralph keeps it, and tells where that was.
-    pub fn remove(&self, name: &Name) -> Result<Vec<Source>, Error> {
-        let entry = self.book.entry(name)?;
+    pub fn remove(&self, name: &SecretName) -> Result<Vec<SecretSource>, Error> {
+        let entry = self.metadata.entry(name)?;
         let mut removed = Vec::new();
-        if entry.source == Some(Source::Keyring) && self.keyring_of(name)?.clear(name)? {
-            removed.push(Source::Keyring);
+        if entry.source == Some(SecretSource::Keyring) && self.keyring_of(name)?.clear(name)? {
+            removed.push(SecretSource::Keyring);
         }
         if self.files.remove(name)? {
-            removed.push(Source::File);
+            removed.push(SecretSource::File);
         }
         if removed.is_empty() && entry.source.is_none() {
             return Err(match self.env.lookup(name) {
-                Some((_, env::Source::DotEnv)) => Error::NotOurs { name: name.to_string(), place: "`.env`" },
+                Some((_, env::EnvSource::DotEnv)) => Error::NotOurs { name: name.to_string(), place: "`.env`" },
                 Some(_) => Error::NotOurs { name: name.to_string(), place: "the environment" },
                 None => Error::Missing { name: name.to_string() },
             });
         }
-        self.book.change(|secrets| {
+        self.metadata.update(|secrets| {
             secrets.remove(name.as_str());
         })?;
         Ok(removed)
     }
 
     /// Lists what is stored and which credentials the environment holds, by name. No value is taken out for it.
-    pub fn list(&self) -> Result<Vec<Listed>, Error> {
-        let entries = self.book.read()?;
-        let files: BTreeSet<Name> = self.files.names()?.into_iter().collect();
+    pub fn list(&self) -> Result<Vec<SecretSummary>, Error> {
+        let entries = self.metadata.read()?;
+        let files: BTreeSet<SecretName> = self.files.names()?.into_iter().collect();
         let mut listed = Vec::new();
-        let all: BTreeSet<Name> =
-            self.names()?.into_iter().chain(credentials().iter().filter_map(|name| Name::parse(name).ok())).collect();
+        let all: BTreeSet<SecretName> = self
+            .names()?
+            .into_iter()
+            .chain(known_credentials().iter().filter_map(|name| SecretName::parse(name).ok()))
+            .collect();
         for name in all {
             let entry = entries.get(name.as_str()).cloned().unwrap_or_default();
             let mut trouble = None;
-            let (source, guess) = if entry.source == Some(Source::Keyring) {
-                if Keyring::find(self.flavour, &self.env).is_none() {
-                    trouble = Some(format!("`{}` is not installed", self.flavour.program()));
+            let (source, guess) = if entry.source == Some(SecretSource::Keyring) {
+                if Keyring::find(self.keyring_kind, &self.env).is_none() {
+                    trouble = Some(format!("`{}` is not installed", self.keyring_kind.program()));
                 }
-                (Source::Keyring, None)
+                (SecretSource::Keyring, None)
             } else if files.contains(&name) {
                 match self.files.read(&name) {
-                    Ok(Some(line)) if Command::is(line.expose()) && self.in_process(&name) => {
-                        (Source::Environment, Some(Kind::guess(&name, self.env.get(&name).unwrap_or(""))))
+                    Ok(Some(line)) if CredentialCommand::is_command(line.expose()) && self.is_set_in_process(&name) => {
+                        (SecretSource::Environment, Some(SecretKind::guess(&name, self.env.get(&name).unwrap_or(""))))
                     }
-                    Ok(Some(line)) if Command::is(line.expose()) => (Source::Command, Some(Kind::guess(&name, ""))),
-                    Ok(Some(value)) => (Source::File, Some(Kind::guess(&name, value.expose()))),
+                    Ok(Some(line)) if CredentialCommand::is_command(line.expose()) => {
+                        (SecretSource::Command, Some(SecretKind::guess(&name, "")))
+                    }
+                    Ok(Some(value)) => (SecretSource::File, Some(SecretKind::guess(&name, value.expose()))),
                     Ok(None) => continue,
                     Err(error) => {
                         trouble = Some(error.to_string());
-                        (Source::File, None)
+                        (SecretSource::File, None)
                     }
                 }
             } else if let Some((value, from)) = self.env.lookup(&name) {
-                (from_environment(from), Some(Kind::guess(&name, value)))
+                (environment_source(from), Some(SecretKind::guess(&name, value)))
             } else if let Some(source) = entry.source {
                 trouble = Some("it is gone".to_owned());
                 (source, None)
             } else {
                 continue;
             };
-            let ours = !matches!(source, Source::Environment | Source::DotEnv);
-            listed.push(Listed {
+            let ours = !matches!(source, SecretSource::Environment | SecretSource::DotEnv);
+            listed.push(SecretSummary {
                 name: name.to_string(),
                 kind: entry.kind.filter(|_| ours).or(guess),
                 source,
                 expires: entry.expires.filter(|_| ours),
                 set_at: entry.set_at.filter(|_| ours),
                 last_used: entry.last_used,
-                trouble,
+                problem: trouble,
             });
         }
         Ok(listed)
     }
 
     /// Returns the names of all that ralph keeps.
-    fn names(&self) -> Result<BTreeSet<Name>, Error> {
-        let mut names: BTreeSet<Name> = self.files.names()?.into_iter().collect();
-        let kept = self.book.read()?.into_iter().filter(|(_, entry)| entry.source.is_some());
-        names.extend(kept.filter_map(|(name, _)| Name::parse(&name).ok()));
+    fn names(&self) -> Result<BTreeSet<SecretName>, Error> {
+        let mut names: BTreeSet<SecretName> = self.files.names()?.into_iter().collect();
+        let kept = self.metadata.read()?.into_iter().filter(|(_, entry)| entry.source.is_some());
+        names.extend(kept.filter_map(|(name, _)| SecretName::parse(&name).ok()));
         Ok(names)
     }
 
     /// Returns what the file of a name holds, or what the command in it tells.
-    fn in_file(&self, name: &Name) -> Result<Option<(Secret, Source)>, Error> {
+    fn in_file(&self, name: &SecretName) -> Result<Option<(Secret, SecretSource)>, Error> {
         Ok(match self.files.read(name)? {
-            Some(line) if Command::is(line.expose()) => Some((command::ask(name, &line, &self.env)?, Source::Command)),
-            other => other.map(|secret| (secret, Source::File)),
+            Some(line) if CredentialCommand::is_command(line.expose()) => {
+                Some((command::read_from_command(name, &line, &self.env)?, SecretSource::Command))
+            }
+            other => other.map(|secret| (secret, SecretSource::File)),
         })
     }
 
-    fn keyring_of(&self, name: &Name) -> Result<Keyring, Error> {
-        let program = self.flavour.program();
-        Keyring::find(self.flavour, &self.env).ok_or_else(|| Error::NoKeyring { name: name.to_string(), program })
+    fn keyring_of(&self, name: &SecretName) -> Result<Keyring, Error> {
+        let program = self.keyring_kind.program();
+        Keyring::find(self.keyring_kind, &self.env).ok_or_else(|| Error::NoKeyring { name: name.to_string(), program })
     }
 
     /// Says whether the person who started ralph set a variable of this name.
-    fn in_process(&self, name: &str) -> bool {
-        matches!(self.env.lookup(name), Some((_, env::Source::Process)))
+    fn is_set_in_process(&self, name: &str) -> bool {
+        matches!(self.env.lookup(name), Some((_, env::EnvSource::Process)))
     }
 
-    fn in_environment(&self, name: &str) -> Result<Option<Found>, Error> {
+    fn in_environment(&self, name: &str) -> Result<Option<ResolvedSecret>, Error> {
         let Some((value, from)) = self.env.lookup(name) else { return Ok(None) };
         // A checkout may bring a `.env`; it must not be able to run a program.
-        if Command::is(value) {
+        if CredentialCommand::is_command(value) {
             return Err(Error::CommandInEnvironment { name: name.to_owned() });
         }
-        Ok(Some(Found {
+        Ok(Some(ResolvedSecret {
             name: name.to_owned(),
             secret: Secret::new(value),
-            kind: Kind::guess(name, value),
-            source: from_environment(from),
+            kind: SecretKind::guess(name, value),
+            source: environment_source(from),
             expires: None,
         }))
     }
 }
 
-fn from_environment(from: env::Source) -> Source {
+fn environment_source(from: env::EnvSource) -> SecretSource {
     match from {
-        env::Source::Process => Source::Environment,
-        env::Source::DotEnv => Source::DotEnv,
+        env::EnvSource::Process => SecretSource::Environment,
+        env::EnvSource::DotEnv => SecretSource::DotEnv,
     }
 }

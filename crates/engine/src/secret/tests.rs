@@ -7,20 +7,20 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 use ralph_core::env::Env;
 use ralph_core::redact::Redactor;
-use ralph_core::secret::{Kind, Name, Secret};
+use ralph_core::secret::{Secret, SecretKind, SecretName};
 
-use super::keyring::tests::{SECRET_TOOL, stand_in};
-use super::{Error, New, Place, Source, Store};
-use crate::store::Home;
+use super::keyring::tests::{SECRET_TOOL, fake_program};
+use super::{Error, NewSecret, SecretSource, SecretStorage, SecretStore};
+use crate::store::RalphHome;
 
 /// A home, and a folder of programs with a keyring in it.
-struct World {
+struct SecretFixture {
     dir: tempfile::TempDir,
     env: Vec<(String, String)>,
     dotenv: Vec<(String, String)>,
 }
 
-impl World {
+impl SecretFixture {
     fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap(), env: Vec::new(), dotenv: Vec::new() }
     }
@@ -42,19 +42,19 @@ impl World {
     }
 
     fn with_keyring(self) -> Self {
-        stand_in(&self.programs(), "secret-tool", SECRET_TOOL);
+        fake_program(&self.programs(), "secret-tool", SECRET_TOOL);
         self
     }
 
     fn program(&self, name: &str, text: &str) {
-        stand_in(&self.programs(), name, &format!("#!/bin/sh\n{text}\n"));
+        fake_program(&self.programs(), name, &format!("#!/bin/sh\n{text}\n"));
     }
 
-    fn store(&self) -> Store {
+    fn store(&self) -> SecretStore {
         let path = format!("{}:/usr/bin:/bin", self.programs().display());
         let env = self.env.iter().cloned().chain([("PATH".to_owned(), path)]);
         let env = Env::new(env).with_dotenv(self.dotenv.iter().cloned());
-        Store::open(&Home::new(self.dir.path().join("state"), self.dir.path().join("config")), &env)
+        SecretStore::open(&RalphHome::new(self.dir.path().join("state"), self.dir.path().join("config")), &env)
     }
 
     fn file(&self) -> std::path::PathBuf {
@@ -71,29 +71,29 @@ impl World {
     }
 }
 
-fn name() -> Name {
-    Name::parse("MY_KEY").unwrap()
+fn name() -> SecretName {
+    SecretName::parse("MY_KEY").unwrap()
 }
 
-fn new(place: Option<Place>) -> New {
-    New { kind: Kind::ApiKey, expires: None, place }
+fn new(place: Option<SecretStorage>) -> NewSecret {
+    NewSecret { kind: SecretKind::ApiKey, expires: None, place }
 }
 
-fn put(world: &World, value: &str, place: Option<Place>) -> super::Stored {
+fn put(world: &SecretFixture, value: &str, place: Option<SecretStorage>) -> super::SecretSetReport {
     world.store().set(&name(), &Secret::new(value), new(place)).unwrap()
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn order_of_sources() {
-    let world = World::new().with_keyring();
+    let world = SecretFixture::new().with_keyring();
     assert_eq!(world.found(), "nothing");
     let world = world.with_dotenv("MY_KEY", "from-dotenv");
     assert_eq!(world.found(), "dot-env from-dotenv");
     let world = world.with("MY_KEY", "from-environment");
     assert_eq!(world.found(), "environment from-environment");
-    let stored = put(&world, "from-file", Some(Place::File));
-    assert_eq!(stored.source, Source::File);
+    let stored = put(&world, "from-file", Some(SecretStorage::File));
+    assert_eq!(stored.source, SecretSource::File);
     assert_eq!(
         stored.remarks,
         ["`MY_KEY` is also set in the environment; the value that was stored now is used instead"]
@@ -101,7 +101,7 @@ fn order_of_sources() {
     assert_eq!(world.found(), "file from-file");
     let kept = fs::read(world.file()).unwrap();
     // The keyring is where it goes unless somebody says otherwise, and the file's copy goes away.
-    assert_eq!(put(&world, "from-keyring", None).source, Source::Keyring);
+    assert_eq!(put(&world, "from-keyring", None).source, SecretSource::Keyring);
     assert!(!world.file().exists());
     fs::write(world.file(), kept).unwrap();
     fs::set_permissions(world.file(), fs::Permissions::from_mode(0o600)).unwrap();
@@ -109,7 +109,7 @@ fn order_of_sources() {
     let known: Vec<String> =
         world.store().all_values().into_iter().map(|(_, secret)| secret.expose().to_owned()).collect();
     assert_eq!(known, ["from-environment", "from-keyring", "from-file"]);
-    assert_eq!(world.store().remove(&name()).unwrap(), [Source::Keyring, Source::File]);
+    assert_eq!(world.store().remove(&name()).unwrap(), [SecretSource::Keyring, SecretSource::File]);
     assert_eq!(world.found(), "environment from-environment");
     let refused = world.store().remove(&name()).unwrap_err();
     assert_eq!(refused.to_string(), "`MY_KEY` is set in the environment, from where nothing is removed");
@@ -118,10 +118,10 @@ fn order_of_sources() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_keyring_that_does_not_work() {
-    let world = World::new().with_keyring();
+    let world = SecretFixture::new().with_keyring();
     fs::write(world.programs().join("broken"), "").unwrap();
     let stored = put(&world, "value-1", None);
-    assert_eq!(stored.source, Source::File);
+    assert_eq!(stored.source, SecretSource::File);
     assert_eq!(
         stored.remarks,
         [
@@ -129,7 +129,7 @@ fn a_keyring_that_does_not_work() {
         ]
     );
     // Who asks for the keyring gets the keyring or an error.
-    let refused = world.store().set(&name(), &Secret::new("value-2"), new(Some(Place::Keyring))).unwrap_err();
+    let refused = world.store().set(&name(), &Secret::new("value-2"), new(Some(SecretStorage::Keyring))).unwrap_err();
     assert!(matches!(refused, Error::Keyring { .. }), "{refused}");
     assert_eq!(world.found(), "file value-1");
     fs::remove_file(world.programs().join("broken")).unwrap();
@@ -144,16 +144,16 @@ fn a_keyring_that_does_not_work() {
 
 #[test]
 fn no_keyring_program() {
-    let world = World::new();
-    assert_eq!(put(&world, "value-1", None).source, Source::File);
-    let refused = world.store().set(&name(), &Secret::new("x"), new(Some(Place::Keyring))).unwrap_err();
+    let world = SecretFixture::new();
+    assert_eq!(put(&world, "value-1", None).source, SecretSource::File);
+    let refused = world.store().set(&name(), &Secret::new("x"), new(Some(SecretStorage::Keyring))).unwrap_err();
     assert!(matches!(refused, Error::NoProgram { .. }), "{refused}");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn the_keyring_is_asked_only_for_what_is_in_it() {
-    let world = World::new().with_keyring().with("OTHER", "abcdefgh");
+    let world = SecretFixture::new().with_keyring().with("OTHER", "abcdefgh");
     world.store().find("OTHER").unwrap();
     world.store().all_values();
     assert!(!world.programs().join("calls").exists());
@@ -161,7 +161,7 @@ fn the_keyring_is_asked_only_for_what_is_in_it() {
 
 #[test]
 fn commands() {
-    let world = World::new();
+    let world = SecretFixture::new();
     world.program("teller", "echo asked >> \"$(dirname \"$0\")/asked\"; printf 'told-%s\\n' \"$1\"");
     put(&world, "cmd://teller 'a-b'", None);
     assert_eq!(world.found(), "command told-a-b");
@@ -169,28 +169,28 @@ fn commands() {
     assert_eq!(world.found(), "command told-a-b");
     assert_eq!(fs::read_to_string(world.programs().join("asked")).unwrap(), "asked\n");
     let listed = world.store().list().unwrap();
-    assert_eq!((listed[0].source, listed[0].trouble.clone()), (Source::Command, None));
+    assert_eq!((listed[0].source, listed[0].problem.clone()), (SecretSource::Command, None));
     put(&world, "cmd://teller short\nttl 0", None);
     world.found();
     world.found();
     assert_eq!(fs::read_to_string(world.programs().join("asked")).unwrap(), "asked\nasked\nasked\n");
-    let refused = world.store().set(&name(), &Secret::new("cmd://x"), new(Some(Place::Keyring))).unwrap_err();
+    let refused = world.store().set(&name(), &Secret::new("cmd://x"), new(Some(SecretStorage::Keyring))).unwrap_err();
     assert!(matches!(refused, Error::CommandInKeyring { .. }), "{refused}");
 }
 
 #[test]
 fn a_command_is_asked_last() {
-    let world = World::new();
+    let world = SecretFixture::new();
     world.program("teller", "echo asked >> \"$(dirname \"$0\")/asked\"; echo told-by-a-command");
     put(&world, "cmd://teller", None);
     // A checkout cannot put its own key in the place of the person's.
     let world = world.with_dotenv("MY_KEY", "from-dotenv");
     assert_eq!(world.found(), "command told-by-a-command");
-    assert_eq!(world.store().list().unwrap()[0].source, Source::Command);
+    assert_eq!(world.store().list().unwrap()[0].source, SecretSource::Command);
     fs::remove_file(world.programs().join("asked")).unwrap();
     let world = world.with("MY_KEY", "from-environment");
     assert_eq!(world.found(), "environment from-environment");
-    assert_eq!(world.store().list().unwrap()[0].source, Source::Environment);
+    assert_eq!(world.store().list().unwrap()[0].source, SecretSource::Environment);
     assert!(!world.programs().join("asked").exists(), "it was asked all the same");
     let stored = put(&world, "cmd://teller", None);
     assert_eq!(
@@ -211,7 +211,7 @@ fn commands_that_tell_nothing() {
         ("cmd://teller", "printf '\\377'", "its answer is not UTF-8"),
         ("cmd://teller", "echo cmd://teller", "its answer is a `cmd://` line again"),
     ] {
-        let world = World::new();
+        let world = SecretFixture::new();
         world.program("teller", program);
         put(&world, line, None);
         let told = format!("the command of `MY_KEY` told no secret: {want} | ralph secret set MY_KEY");
@@ -222,7 +222,9 @@ fn commands_that_tell_nothing() {
 
 #[test]
 fn a_checkout_cannot_name_a_command() {
-    for world in [World::new().with("MY_KEY", "cmd://id"), World::new().with_dotenv("MY_KEY", "cmd://id")] {
+    for world in
+        [SecretFixture::new().with("MY_KEY", "cmd://id"), SecretFixture::new().with_dotenv("MY_KEY", "cmd://id")]
+    {
         assert_eq!(
             world.found(),
             "`MY_KEY` of the environment is a `cmd://` line, and those are taken from your own secret files only | unset MY_KEY, and give the line to: ralph secret set MY_KEY"
@@ -232,7 +234,7 @@ fn a_checkout_cannot_name_a_command() {
 
 #[test]
 fn a_program_does_not_get_the_checkouts_variables() {
-    let world = World::new().with("MINE", "yes").with_dotenv("THEIRS", "yes");
+    let world = SecretFixture::new().with("MINE", "yes").with_dotenv("THEIRS", "yes");
     world.program("teller", "echo \"mine=$MINE,theirs=$THEIRS\"");
     put(&world, "cmd://teller", None);
     assert_eq!(world.found(), "command mine=yes,theirs=");
@@ -240,58 +242,61 @@ fn a_program_does_not_get_the_checkouts_variables() {
 
 #[test]
 fn what_is_over_is_the_last_choice() {
-    let world = World::new();
+    let world = SecretFixture::new();
     let store = world.store();
     let keep = |name: &str, expires| {
-        let new = New { kind: Kind::Oauth, expires, place: Some(Place::File) };
-        store.set(&Name::parse(name).unwrap(), &Secret::new("value-1"), new).unwrap();
+        let new = NewSecret { kind: SecretKind::Oauth, expires, place: Some(SecretStorage::File) };
+        store.set(&SecretName::parse(name).unwrap(), &Secret::new("value-1"), new).unwrap();
     };
     let names = ["A", "B", "C"].map(str::to_owned);
-    assert_eq!(store.first(&names).unwrap(), None);
+    assert_eq!(store.first_valid(&names).unwrap(), None);
     keep("B", Some(Timestamp::now() - SignedDuration::from_hours(1)));
-    assert_eq!(store.first(&names).unwrap().unwrap().name, "B");
+    assert_eq!(store.first_valid(&names).unwrap().unwrap().name, "B");
     keep("C", Some(Timestamp::now() + SignedDuration::from_hours(1)));
-    let found = store.first(&names).unwrap().unwrap();
-    assert_eq!((found.name.as_str(), found.kind), ("C", Kind::Oauth));
+    let found = store.first_valid(&names).unwrap().unwrap();
+    assert_eq!((found.name.as_str(), found.kind), ("C", SecretKind::Oauth));
 }
 
 #[test]
 fn uses_are_written_down() {
-    let world = World::new().with("MY_KEY", "abcdefgh");
+    let world = SecretFixture::new().with("MY_KEY", "abcdefgh");
     let store = world.store();
-    store.used("MY_KEY").unwrap();
-    let first = store.book.entry("MY_KEY").unwrap();
+    store.mark_used("MY_KEY").unwrap();
+    let first = store.metadata.entry("MY_KEY").unwrap();
     assert!(first.last_used.is_some() && first.source.is_none());
-    store.used("MY_KEY").unwrap();
-    assert_eq!(store.book.entry("MY_KEY").unwrap(), first);
-    put(&world, "value-2", Some(Place::File));
-    assert_eq!(store.book.entry("MY_KEY").unwrap().last_used, first.last_used);
+    store.mark_used("MY_KEY").unwrap();
+    assert_eq!(store.metadata.entry("MY_KEY").unwrap(), first);
+    put(&world, "value-2", Some(SecretStorage::File));
+    assert_eq!(store.metadata.entry("MY_KEY").unwrap().last_used, first.last_used);
     let text = fs::read_to_string(world.dir.path().join("state/secrets.json")).unwrap();
     assert!(!text.contains("value-2"), "{text}");
 }
 
 #[test]
 fn lists_tell_trouble() {
-    let world = World::new().with("GITHUB_PAT", &["gh", "p_abc"].concat());
-    put(&world, "value-1", Some(Place::File));
+    let world = SecretFixture::new().with("GITHUB_PAT", &["gh", "p_abc"].concat());
+    put(&world, "value-1", Some(SecretStorage::File));
     fs::set_permissions(world.file(), fs::Permissions::from_mode(0o644)).unwrap();
     let listed = world.store().list().unwrap();
     let rows: Vec<_> = listed.iter().map(|one| (one.name.as_str(), one.kind, one.source)).collect();
     assert_eq!(
         rows,
-        [("GITHUB_PAT", Some(Kind::GithubPat), Source::Environment), ("MY_KEY", Some(Kind::ApiKey), Source::File)]
+        [
+            ("GITHUB_PAT", Some(SecretKind::GithubPat), SecretSource::Environment),
+            ("MY_KEY", Some(SecretKind::ApiKey), SecretSource::File)
+        ]
     );
-    assert!(listed[1].trouble.as_ref().unwrap().contains("others can read"), "{listed:?}");
+    assert!(listed[1].problem.as_ref().unwrap().contains("others can read"), "{listed:?}");
     fs::remove_file(world.file()).unwrap();
-    assert_eq!(world.store().list().unwrap()[1].trouble.as_deref(), Some("it is gone"));
+    assert_eq!(world.store().list().unwrap()[1].problem.as_deref(), Some("it is gone"));
     assert_eq!(world.store().remove(&name()).unwrap(), []);
     assert!(matches!(world.store().remove(&name()), Err(Error::Missing { .. })));
 }
 
 #[test]
 fn the_redactor_knows_every_stored_value() {
-    let world = World::new().with("SOME_TOKEN", "from-the-environment");
-    put(&world, "from-a-file", Some(Place::File));
+    let world = SecretFixture::new().with("SOME_TOKEN", "from-the-environment");
+    put(&world, "from-a-file", Some(SecretStorage::File));
     let redactor = Redactor::new(world.store().all_values());
     assert_eq!(
         redactor.redact("a from-a-file b from-the-environment c"),
@@ -299,16 +304,17 @@ fn the_redactor_knows_every_stored_value() {
     );
     // A variable is known once it was used as a secret, whatever its name.
     let world = world.with("PLAIN_WORD", "of-the-environment");
-    let masked = |world: &World| Redactor::new(world.store().all_values()).redact("of-the-environment").into_owned();
+    let masked =
+        |world: &SecretFixture| Redactor::new(world.store().all_values()).redact("of-the-environment").into_owned();
     assert_eq!(masked(&world), "of-the-environment");
-    world.store().used("PLAIN_WORD").unwrap();
+    world.store().mark_used("PLAIN_WORD").unwrap();
     assert_eq!(masked(&world), "[redacted:PLAIN_WORD]");
 }
 
 #[test]
 fn a_damaged_book_hides_nothing_from_the_mask() {
-    let world = World::new();
-    put(&world, "from-a-file", Some(Place::File));
+    let world = SecretFixture::new();
+    put(&world, "from-a-file", Some(SecretStorage::File));
     fs::write(world.dir.path().join("state/secrets.json"), "{").unwrap();
     assert!(matches!(world.store().find("MY_KEY"), Err(Error::Damaged { .. })));
     assert_eq!(world.store().all_values(), vec![("MY_KEY".to_owned(), Secret::new("from-a-file"))]);
@@ -316,8 +322,8 @@ fn a_damaged_book_hides_nothing_from_the_mask() {
 
 #[test]
 fn debug_shows_no_value() {
-    let world = World::new().with("SOME_TOKEN", "from-the-environment");
-    put(&world, "from-a-file", Some(Place::File));
+    let world = SecretFixture::new().with("SOME_TOKEN", "from-the-environment");
+    put(&world, "from-a-file", Some(SecretStorage::File));
     let store = world.store();
     let shown = format!("{store:?} {:?} {:?}", store.find("MY_KEY"), store.all_values());
     assert!(!shown.contains("from-"), "{shown}");

@@ -4,26 +4,26 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ralph_core::name::RunId;
-use ralph_core::run::State;
+use ralph_core::run::RunState;
 
-use super::Folder;
-use crate::error::{Error, file};
+use super::RunFolder;
+use crate::error::{Error, file_error};
 
 /// The folders ralph keeps its own things in.
 #[derive(Debug, Clone)]
-pub struct Home {
+pub struct RalphHome {
     state: PathBuf,
     config: PathBuf,
 }
 
 /// A run that was found, with its state; `Err` when its history cannot be read.
 #[derive(Debug)]
-pub struct Found {
-    pub folder: Folder,
-    pub state: Result<State, Error>,
+pub struct StoredRun {
+    pub folder: RunFolder,
+    pub state: Result<RunState, Error>,
 }
 
-impl Home {
+impl RalphHome {
     pub fn new(state: impl Into<PathBuf>, config: impl Into<PathBuf>) -> Self {
         Self { state: state.into(), config: config.into() }
     }
@@ -48,28 +48,28 @@ impl Home {
         self.state.join("receipt-key")
     }
 
-    pub fn folder(&self, run: &str) -> Folder {
-        Folder::at(self.runs_dir().join(run))
+    pub fn run_folder(&self, run: &str) -> RunFolder {
+        RunFolder::at(self.runs_dir().join(run))
     }
 
     /// Returns where is written down what left a sandbox that belongs to no run.
-    pub fn paper(&self, sandbox: &str) -> Folder {
-        Folder::at(self.state.join("exec").join(sandbox))
+    pub fn exec_audit_folder(&self, sandbox: &str) -> RunFolder {
+        RunFolder::at(self.state.join("exec").join(sandbox))
     }
 
     /// Returns the ids of all runs, oldest first.
-    pub fn ids(&self) -> Result<Vec<String>, Error> {
+    pub fn run_ids(&self) -> Result<Vec<String>, Error> {
         let dir = self.runs_dir();
         let entries = match fs::read_dir(&dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(file("read", &dir)(error)),
+            Err(error) => return Err(file_error("read", &dir)(error)),
         };
         let mut ids = Vec::new();
         for entry in entries {
-            let entry = entry.map_err(file("read", &dir))?;
+            let entry = entry.map_err(file_error("read", &dir))?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            if RunId::parse(&name).is_ok() && self.folder(&name).begun() {
+            if RunId::parse(&name).is_ok() && self.run_folder(&name).begun() {
                 ids.push(name);
             }
         }
@@ -78,35 +78,35 @@ impl Home {
     }
 
     /// Returns all runs with their states, oldest first.
-    pub fn runs(&self) -> Result<Vec<Found>, Error> {
-        let ids = self.ids()?;
+    pub fn runs(&self) -> Result<Vec<StoredRun>, Error> {
+        let ids = self.run_ids()?;
         Ok(ids
             .iter()
             .map(|id| {
-                let folder = self.folder(id);
+                let folder = self.run_folder(id);
                 let state = folder.state();
-                Found { folder, state }
+                StoredRun { folder, state }
             })
             .collect())
     }
 
     /// Finds the run a person means: `@` for the latest, a unique id prefix, or a branch.
-    pub fn find(&self, wanted: &str) -> Result<Folder, Error> {
-        let ids = self.ids()?;
+    pub fn find(&self, wanted: &str) -> Result<RunFolder, Error> {
+        let ids = self.run_ids()?;
         let none = || Error::NoRun { wanted: wanted.to_owned() };
         if wanted == "@" {
-            return ids.last().map(|id| self.folder(id)).ok_or_else(none);
+            return ids.last().map(|id| self.run_folder(id)).ok_or_else(none);
         }
         if wanted.is_empty() {
             return Err(none());
         }
         let matching: Vec<&String> = ids.iter().filter(|id| id.starts_with(wanted)).collect();
         match matching.as_slice() {
-            [one] => return Ok(self.folder(one)),
+            [one] => return Ok(self.run_folder(one)),
             [] => (),
             several => {
                 if let Some(exact) = several.iter().find(|id| id.as_str() == wanted) {
-                    return Ok(self.folder(exact));
+                    return Ok(self.run_folder(exact));
                 }
                 let candidates = several.iter().map(|id| (*id).clone()).collect();
                 return Err(Error::Ambiguous { wanted: wanted.to_owned(), candidates });
@@ -114,7 +114,7 @@ impl Home {
         }
         // The newest run of a branch is the one people mean.
         for id in ids.iter().rev() {
-            let folder = self.folder(id);
+            let folder = self.run_folder(id);
             if folder.state().is_ok_and(|state| state.started.branch == wanted) {
                 return Ok(folder);
             }

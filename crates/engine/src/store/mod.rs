@@ -2,10 +2,10 @@
 //!
 //! No sandbox can write here. State is a fold of `events.jsonl` and is computed nowhere else.
 
-mod events;
-mod folder;
+mod event_log;
 mod home;
+mod run_folder;
 
-pub use events::{Announce, Events, Follow, Moment, Silent, read_events};
-pub use folder::{Folder, write_atomic, write_unflushed};
-pub use home::{Found, Home};
+pub use event_log::{AnnouncePhase, EventLog, EventLogReader, EventObserver, SilentObserver, read_events};
+pub use home::{RalphHome, StoredRun};
+pub use run_folder::{RunFolder, write_atomic, write_unflushed};

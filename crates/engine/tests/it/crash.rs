@@ -5,17 +5,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{self, Case, Ending, HandOver, Kill, Outcome, Scenario};
+use crate::killable_run::{self, CrashScenario, KillPoint, KillableRun, PushTarget, RunResult, RunnerEnding};
 
 /// The `main` of the processes that are killed; as a test of its own it does nothing.
 #[test]
 fn runner_process() {
-    support::runner_process();
+    killable_run::runner_process();
 }
 
 /// Everything a model does to a run: it answers nonsense, claims what is not so, weakens a check, stages and commits by
 /// itself, leaves its work uncommitted, fails, and in the end is done.
-const WORK: Scenario = Scenario {
+const WORK: CrashScenario = CrashScenario {
     task: r#"---
 task_id: crash-001
 test_command: "sh tests/all.sh"
@@ -46,7 +46,7 @@ protected_paths: ["tests/"]
 };
 
 /// A model that commits something and then wants a person to decide.
-const ASKS: Scenario = Scenario {
+const ASKS: CrashScenario = CrashScenario {
     task: WORK.task,
     script: r#"{"format": 1}
 {"usage": {"input": 900, "output": 40}, "json": {"summary": "Which one?", "actions": [{"type": "write", "path": "steps.txt", "content": "x\ny\n"}, {"type": "commit", "message": "a question"}, {"type": "pause", "reason": "one or two?"}]}, "repeat": true}
@@ -54,7 +54,7 @@ const ASKS: Scenario = Scenario {
 };
 
 /// A model that commits something and then gives up.
-const GIVES_UP: Scenario = Scenario {
+const GIVES_UP: CrashScenario = CrashScenario {
     task: WORK.task,
     script: r#"{"format": 1}
 {"usage": {"input": 900, "output": 40}, "json": {"summary": "No.", "actions": [{"type": "write", "path": "steps.txt", "content": "x\ny\n"}, {"type": "commit", "message": "a try"}, {"type": "stop_failure", "reason": "it cannot be done"}]}, "repeat": true}
@@ -62,7 +62,7 @@ const GIVES_UP: Scenario = Scenario {
 };
 
 /// A model whose work is only half in its commit: the final proof fails, and more than one box of it.
-const FORGETS: Scenario = Scenario {
+const FORGETS: CrashScenario = CrashScenario {
     task: r#"---
 task_id: crash-003
 test_command: "true"
@@ -82,7 +82,7 @@ test_command: "true"
 };
 
 /// A model that removes its repository once.
-const SPOILS: Scenario = Scenario {
+const SPOILS: CrashScenario = CrashScenario {
     task: FORGETS.task,
     script: r#"{"format": 1}
 {"usage": {"input": 900, "output": 40}, "json": {"summary": "Tidy up.", "actions": [{"type": "write", "path": "out.txt", "content": "o\n"}, {"type": "run", "command": "rm -rf .git"}, {"type": "commit", "message": "it is not there"}]}}
@@ -91,7 +91,7 @@ const SPOILS: Scenario = Scenario {
 };
 
 /// A task that is done before it begins: not a token may be spent on it, killed or not.
-const VACUOUS: Scenario = Scenario {
+const VACUOUS: CrashScenario = CrashScenario {
     task: r#"---
 task_id: crash-002
 test_command: "true"
@@ -109,29 +109,29 @@ test_command: "true"
 const WORKERS: usize = 3;
 
 #[track_caller]
-fn undisturbed(scenario: Scenario, hand_over: HandOver) -> (Outcome, u64) {
-    let mut case = Case::new(scenario, hand_over);
-    assert_eq!(case.run(Kill::Never), Ending::ByItself);
+fn run_undisturbed(scenario: CrashScenario, hand_over: PushTarget) -> (RunResult, u64) {
+    let mut case = KillableRun::new(scenario, hand_over);
+    assert_eq!(case.run(KillPoint::Never), RunnerEnding::ByItself);
     case.assert_tidy();
     let events = case.lines().len() as u64;
     (case.outcome(), events)
 }
 
 /// Tells what is different, and how it came to it.
-fn check(case: &Case, want: &Outcome, how: &str) {
+fn check(case: &KillableRun, want: &RunResult, how: &str) {
     let found = case.outcome();
     if found != *want {
         let [want, found] = [want, &found].map(|outcome| format!("{outcome:#?}"));
         let missing = want.lines().filter(|line| !found.contains(line)).map(|line| format!("- {line}\n"));
         let new = found.lines().filter(|line| !want.contains(line)).map(|line| format!("+ {line}\n"));
         let differences: String = missing.chain(new).collect();
-        panic!("{how}:\n{differences}{}", case.told());
+        panic!("{how}:\n{differences}{}", case.event_text());
     }
     case.assert_tidy();
 }
 
 /// Works through all of them, a few at a time, whatever becomes of each; returns how often a runner was killed.
-fn at_once<T: Sync>(all: &[T], work: impl Fn(&T) -> u32 + Sync) -> u32 {
+fn in_parallel<T: Sync>(all: &[T], work: impl Fn(&T) -> u32 + Sync) -> u32 {
     let (next, kills, failed) = (AtomicUsize::new(0), AtomicU32::new(0), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for _ in 0..WORKERS {
@@ -150,12 +150,13 @@ fn at_once<T: Sync>(all: &[T], work: impl Fn(&T) -> u32 + Sync) -> u32 {
 }
 
 /// Kills a fresh run at every event, before and after it is written, and resumes it once.
-fn at_every_event(scenario: Scenario, hand_over: HandOver) -> u32 {
-    let (want, events) = undisturbed(scenario, hand_over);
-    let moments: Vec<Kill> = (1..=events).flat_map(|seq| [Kill::Before(seq), Kill::After(seq)]).collect();
-    at_once(&moments, |kill| {
-        let mut case = Case::new(scenario, hand_over);
-        assert_eq!(case.run(*kill), Ending::Killed, "{kill:?}");
+fn at_every_event(scenario: CrashScenario, hand_over: PushTarget) -> u32 {
+    let (want, events) = run_undisturbed(scenario, hand_over);
+    let moments: Vec<KillPoint> =
+        (1..=events).flat_map(|seq| [KillPoint::Before(seq), KillPoint::After(seq)]).collect();
+    in_parallel(&moments, |kill| {
+        let mut case = KillableRun::new(scenario, hand_over);
+        assert_eq!(case.run(*kill), RunnerEnding::Killed, "{kill:?}");
         case.go_on();
         check(&case, &want, &format!("killed {kill:?}"));
         case.kills
@@ -163,25 +164,25 @@ fn at_every_event(scenario: Scenario, hand_over: HandOver) -> u32 {
 }
 
 /// Kills one run again and again: every process gets one event further.
-fn step_by_step(scenario: Scenario, want: &Outcome, hand_over: HandOver, kill: fn(u64) -> Kill) -> u32 {
-    let mut case = Case::new(scenario, hand_over);
+fn step_by_step(scenario: CrashScenario, want: &RunResult, hand_over: PushTarget, kill: fn(u64) -> KillPoint) -> u32 {
+    let mut case = KillableRun::new(scenario, hand_over);
     let mut processes = 0;
-    while case.state().is_none_or(|state| state.status.active()) {
+    while case.state().is_none_or(|state| state.status.is_active()) {
         // The first event of a process is that it resumes; the one behind it must be a step forward.
         let last = case.state().map_or(0, |state| state.last_seq);
         case.run(kill(last));
         processes += 1;
-        assert!(processes < 400, "it does not come to an end:\n{}", case.told());
+        assert!(processes < 400, "it does not come to an end:\n{}", case.event_text());
     }
     check(&case, want, "killed at one event after another");
     case.kills
 }
 
 /// Numbers that look random and are the same every time.
-struct Dice(u64);
+struct SeededRandom(u64);
 
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
+impl SeededRandom {
+    fn below(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -190,15 +191,15 @@ impl Dice {
 }
 
 /// Kills one run at random times inside its steps, a bounded number of times.
-fn at_random(want: &Outcome, hand_over: HandOver, seed: u64) -> u32 {
-    let mut case = Case::new(WORK, hand_over);
-    let mut dice = Dice(0x9E37_79B9_7F4A_7C15 ^ (seed << 32 | seed));
+fn at_random(want: &RunResult, hand_over: PushTarget, seed: u64) -> u32 {
+    let mut case = KillableRun::new(WORK, hand_over);
+    let mut dice = SeededRandom(0x9E37_79B9_7F4A_7C15 ^ (seed << 32 | seed));
     for _ in 0..24 {
         let last = match case.state() {
-            Some(state) if !state.status.active() => break,
+            Some(state) if !state.status.is_active() => break,
             state => state.map_or(0, |state| state.last_seq),
         };
-        case.run_into(last + dice.roll(7), Duration::from_millis(dice.roll(150)));
+        case.run_into(last + dice.below(7), Duration::from_millis(dice.below(150)));
     }
     case.go_on();
     check(&case, want, &format!("killed at random, seed {seed}"));
@@ -213,7 +214,7 @@ const _: () = assert!(AT_EVERY_EVENT + STEP_BY_STEP + AT_RANDOM >= 200);
 
 #[test]
 fn an_undisturbed_run_does_all_that_can_be_disturbed() {
-    let (here, events) = undisturbed(WORK, HandOver::Here);
+    let (here, events) = run_undisturbed(WORK, PushTarget::Here);
     let branch = here.branch.as_ref().unwrap();
     let subjects = [
         "verified M1.2, M2.1",
@@ -229,70 +230,72 @@ fn an_undisturbed_run_does_all_that_can_be_disturbed() {
     assert_eq!((here.opened, here.pull_requests, branch.task.matches("[x]").count()), (1, 1, 3));
     assert_eq!(here.guardrails.matches("count twice").count(), 1);
     assert!(here.receipt.is_some() && branch.files.contains(&"checks.log".to_owned()) && events > 60, "{here:#?}");
-    assert_eq!(undisturbed(WORK, HandOver::Remote).0, here, "a remote gets the same");
+    assert_eq!(run_undisturbed(WORK, PushTarget::Remote).0, here, "a remote gets the same");
 }
 
 #[test]
 fn killed_at_any_event() {
-    let kills = at_every_event(WORK, HandOver::Here);
+    let kills = at_every_event(WORK, PushTarget::Here);
     assert!(kills >= AT_EVERY_EVENT, "only {kills} kills");
 }
 
 #[test]
 fn killed_at_any_event_of_a_run_that_does_not_succeed() {
     for scenario in [ASKS, GIVES_UP, VACUOUS] {
-        at_every_event(scenario, HandOver::Here);
+        at_every_event(scenario, PushTarget::Here);
     }
 }
 
 /// The event a process that goes on after this many events is killed at.
-const WAYS: [fn(u64) -> Kill; 2] = [
-    |last| Kill::After(if last == 0 { 1 } else { last + 2 }),
-    |last| Kill::Before(if last == 0 { 2 } else { last + 3 }),
+const KILL_POINTS: [fn(u64) -> KillPoint; 2] = [
+    |last| KillPoint::After(if last == 0 { 1 } else { last + 2 }),
+    |last| KillPoint::Before(if last == 0 { 2 } else { last + 3 }),
 ];
 
 #[test]
 fn killed_at_one_event_after_another() {
     let mut all = Vec::new();
-    for (scenario, hand_over) in [(WORK, HandOver::Here), (WORK, HandOver::Remote), (FORGETS, HandOver::Here)] {
-        let (want, _) = undisturbed(scenario, HandOver::Here);
+    for (scenario, hand_over) in [(WORK, PushTarget::Here), (WORK, PushTarget::Remote), (FORGETS, PushTarget::Here)] {
+        let (want, _) = run_undisturbed(scenario, PushTarget::Here);
         assert_eq!(want.status, "Succeeded");
-        all.extend(WAYS.map(|kill| (scenario, want.clone(), hand_over, kill)));
+        all.extend(KILL_POINTS.map(|kill| (scenario, want.clone(), hand_over, kill)));
     }
-    let kills = at_once(&all, |(scenario, want, hand_over, kill)| step_by_step(*scenario, want, *hand_over, *kill));
+    let kills = in_parallel(&all, |(scenario, want, hand_over, kill)| step_by_step(*scenario, want, *hand_over, *kill));
     assert!(kills >= STEP_BY_STEP, "only {kills} kills");
 }
 
 #[test]
 fn killed_where_the_sandbox_is_spoilt() {
-    let (want, events) = undisturbed(SPOILS, HandOver::Here);
+    let (want, events) = run_undisturbed(SPOILS, PushTarget::Here);
     assert_eq!(want.status, "Succeeded");
-    let want = want.without_words();
-    let moments: Vec<Kill> = (4..=events / 2).flat_map(|seq| [Kill::Before(seq), Kill::After(seq)]).collect();
-    at_once(&moments, |kill| {
-        let mut case = Case::new(SPOILS, HandOver::Here);
-        assert_eq!(case.run(*kill), Ending::Killed, "{kill:?}");
+    let want = want.without_texts();
+    let moments: Vec<KillPoint> =
+        (4..=events / 2).flat_map(|seq| [KillPoint::Before(seq), KillPoint::After(seq)]).collect();
+    in_parallel(&moments, |kill| {
+        let mut case = KillableRun::new(SPOILS, PushTarget::Here);
+        assert_eq!(case.run(*kill), RunnerEnding::Killed, "{kill:?}");
         case.go_on();
         // At which step the damage was noticed depends on where it was killed, and so do the words.
-        let found = case.outcome().without_words();
-        assert!(found == want, "killed {kill:?}: {found:#?}\n{}", case.told());
+        let found = case.outcome().without_texts();
+        assert!(found == want, "killed {kill:?}: {found:#?}\n{}", case.event_text());
         case.kills
     });
 }
 
 #[test]
 fn killed_at_random() {
-    let (want, _) = undisturbed(WORK, HandOver::Here);
+    let (want, _) = run_undisturbed(WORK, PushTarget::Here);
     let seeds: Vec<u64> = (1..=8).collect();
-    let kills =
-        at_once(&seeds, |seed| at_random(&want, if seed % 2 == 0 { HandOver::Here } else { HandOver::Remote }, *seed));
+    let kills = in_parallel(&seeds, |seed| {
+        at_random(&want, if seed % 2 == 0 { PushTarget::Here } else { PushTarget::Remote }, *seed)
+    });
     assert!(kills >= AT_RANDOM, "only {kills} kills");
 }
 
 #[test]
 fn a_run_that_died_before_it_began_is_not_there() {
-    let mut case = Case::new(VACUOUS, HandOver::Here);
-    assert_eq!(case.run(Kill::Before(1)), Ending::Killed);
+    let mut case = KillableRun::new(VACUOUS, PushTarget::Here);
+    assert_eq!(case.run(KillPoint::Before(1)), RunnerEnding::Killed);
     assert!(case.folder().is_none(), "it is not listed");
     let left = std::fs::read_dir(case.home().runs_dir()).unwrap().next().unwrap().unwrap().path();
     // Killed in the middle of the first line.
@@ -302,17 +305,17 @@ fn a_run_that_died_before_it_began_is_not_there() {
     std::fs::File::open(&left).unwrap().set_modified(long_ago).unwrap();
     case.go_on();
     assert!(!left.exists(), "the next run cleans it up");
-    check(&case, &undisturbed(VACUOUS, HandOver::Here).0, "begun again");
+    check(&case, &run_undisturbed(VACUOUS, PushTarget::Here).0, "begun again");
 }
 
 #[test]
 fn what_a_dead_process_left_is_in_nobodys_way() {
-    let (want, events) = undisturbed(GIVES_UP, HandOver::Here);
-    let mut case = Case::new(GIVES_UP, HandOver::Here);
+    let (want, events) = run_undisturbed(GIVES_UP, PushTarget::Here);
+    let mut case = KillableRun::new(GIVES_UP, PushTarget::Here);
     // In the middle of the iteration, before its commit.
     let commit = 8;
     assert!(events > commit);
-    assert_eq!(case.run(Kill::After(commit)), Ending::Killed);
+    assert_eq!(case.run(KillPoint::After(commit)), RunnerEnding::Killed);
     let folder = case.folder().unwrap();
     let (state, bare) = (case.state().unwrap(), folder.bare_path());
     let workspace = case.home().sandboxes_dir().join(&state.workplace.unwrap().sandbox).join("workspace");
@@ -345,8 +348,8 @@ fn what_a_dead_process_left_is_in_nobodys_way() {
 #[test]
 fn a_push_that_arrived_is_a_push() {
     // Stands for the push of a killed process that comes in while ours is under way.
-    let mut case = Case::new(GIVES_UP, HandOver::Remote);
+    let mut case = KillableRun::new(GIVES_UP, PushTarget::Remote);
     case.remote_hook("update", "git update-ref \"$1\" \"$3\"; exit 1");
     case.go_on();
-    assert_eq!(case.outcome(), undisturbed(GIVES_UP, HandOver::Remote).0);
+    assert_eq!(case.outcome(), run_undisturbed(GIVES_UP, PushTarget::Remote).0);
 }

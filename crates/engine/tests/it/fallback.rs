@@ -1,19 +1,22 @@
 //! A provider that gives no answer, and another one that goes on with the open iteration.
 
 use ralph_core::env::Env;
-use ralph_core::event::{Answer, Event, Level, PinnedProfile, Reason};
-use ralph_core::gutter::{Cause, Rung};
-use ralph_core::run::Status;
+use ralph_core::event::{Event, EventLogLevel, ModelCallOutcome, PinnedProfile, RunStopReason};
+use ralph_core::gutter::{LadderRung, MitigationCause};
+use ralph_core::run::RunStatus;
 use ralph_engine::Error;
 use ralph_testkit::llm;
-use ralph_testkit::model::{Behaviour, Server};
+use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
 
-use super::lab::{Lab, answer, last, profile};
+use super::run_fixture::{RunFixture, answer, final_answer, profile};
 
 /// Drives a run whose own provider does this, with a fallback elsewhere that is fine.
-async fn with_fallback(trouble: Behaviour) -> (Lab, Status, usize) {
-    let (own, other) = (Server::start([trouble]).await.unwrap(), Server::start([Behaviour::ok(last())]).await.unwrap());
-    let mut lab = Lab::new().await;
+async fn with_fallback(trouble: ModelBehaviour) -> (RunFixture, RunStatus, usize) {
+    let (own, other) = (
+        FaultyModelServer::start([trouble]).await.unwrap(),
+        FaultyModelServer::start([ModelBehaviour::ok(final_answer())]).await.unwrap(),
+    );
+    let mut lab = RunFixture::new().await;
     let own_profile = profile("own", "openai/lab", Some(own.url()));
     let fallback = profile("other", "anthropic/lab", Some(other.url()));
     let state = lab.drive(&own_profile, Some(&fallback)).await;
@@ -23,28 +26,46 @@ async fn with_fallback(trouble: Behaviour) -> (Lab, Status, usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_endpoint_goes_on_with_the_open_iteration() {
     for (trouble, lost, asked) in [
-        (Behaviour::overloaded(), 0, 8),
-        (Behaviour::Status { code: 529, body: String::new(), headers: vec![("retry-after".into(), "1".into())] }, 0, 8),
-        (Behaviour::status(500), 0, 5),
-        (Behaviour::html(502), 0, 5),
-        (Behaviour::Reset, 3, 3),
-        (Behaviour::status(504), 3, 3),
+        (ModelBehaviour::overloaded(), 0, 8),
+        (
+            ModelBehaviour::Status {
+                code: 529,
+                body: String::new(),
+                headers: vec![("retry-after".into(), "1".into())],
+            },
+            0,
+            8,
+        ),
+        (ModelBehaviour::status(500), 0, 5),
+        (ModelBehaviour::html(502), 0, 5),
+        (ModelBehaviour::Reset, 3, 3),
+        (ModelBehaviour::status(504), 3, 3),
     ] {
         let (lab, status, requests) = Box::pin(with_fallback(trouble.clone())).await;
-        assert!(matches!(status, Status::Failed { reason: Reason::GaveUp { .. }, .. }), "{trouble:?}: {status:?}");
+        assert!(
+            matches!(status, RunStatus::Failed { reason: RunStopReason::GaveUp { .. }, .. }),
+            "{trouble:?}: {status:?}"
+        );
         assert_eq!(requests, asked, "{trouble:?}");
         let calls = lab.calls();
         let (last, before) = calls.split_last().unwrap();
-        assert!(before.iter().all(|(_, profile, answer)| profile == "own" && *answer == Answer::Lost), "{calls:?}");
+        assert!(
+            before.iter().all(|(_, profile, answer)| profile == "own" && *answer == ModelCallOutcome::Lost),
+            "{calls:?}"
+        );
         assert_eq!((before.len(), last.1.as_str()), (lost, "other"), "{trouble:?}");
-        assert!(matches!(last.2, Answer::Actions { .. }));
+        assert!(matches!(last.2, ModelCallOutcome::Actions { .. }));
         // One iteration, told in a line and in the stream.
         let events = lab.events();
         assert_eq!(events.iter().filter(|event| matches!(event, Event::IterationStarted { .. })).count(), 1);
         let told = events.iter().find_map(|event| match event {
-            Event::MitigationApplied { n: 1, rung: Rung::Fallback, profile, why, cause: Cause::Provider } => {
-                Some((profile.clone(), why.clone()))
-            }
+            Event::MitigationApplied {
+                n: 1,
+                rung: LadderRung::Fallback,
+                profile,
+                why,
+                cause: MitigationCause::Provider,
+            } => Some((profile.clone(), why.clone())),
             _ => None,
         });
         let (profile, why) = told.expect("it is in the stream");
@@ -57,16 +78,21 @@ async fn another_endpoint_goes_on_with_the_open_iteration() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_iteration_asks_the_first_provider_again() {
-    let step = || Behaviour::ok(answer("Step.", &[]));
+    let step = || ModelBehaviour::ok(answer("Step.", &[]));
     // Eight tries are one series; then it is well again.
-    let mut trouble = vec![Behaviour::overloaded(); 8];
-    trouble.extend([step(), Behaviour::ok(last())]);
-    let (own, other) = (Server::start(trouble).await.unwrap(), Server::start([step()]).await.unwrap());
-    let mut lab = Lab::new().await;
+    let mut trouble = vec![ModelBehaviour::overloaded(); 8];
+    trouble.extend([step(), ModelBehaviour::ok(final_answer())]);
+    let (own, other) =
+        (FaultyModelServer::start(trouble).await.unwrap(), FaultyModelServer::start([step()]).await.unwrap());
+    let mut lab = RunFixture::new().await;
     let own_profile = profile("own", "openai/lab", Some(own.url()));
     let fallback = profile("other", "anthropic/lab", Some(other.url()));
     let state = lab.drive(&own_profile, Some(&fallback)).await;
-    assert!(matches!(state.status, Status::Failed { reason: Reason::GaveUp { .. }, .. }), "{:?}", state.status);
+    assert!(
+        matches!(state.status, RunStatus::Failed { reason: RunStopReason::GaveUp { .. }, .. }),
+        "{:?}",
+        state.status
+    );
     let asked: Vec<(u32, String)> = lab.calls().into_iter().map(|(n, profile, _)| (n, profile)).collect();
     assert_eq!(asked, [(1, "other".to_owned()), (2, "own".to_owned()), (3, "own".to_owned())]);
 }
@@ -74,14 +100,14 @@ async fn the_next_iteration_asks_the_first_provider_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trouble_that_another_endpoint_has_too_pauses() {
     for (trouble, auth) in [
-        (Behaviour::error(401, "invalid_api_key", "no"), true),
-        (Behaviour::error(400, "context_length_exceeded", "too long"), false),
-        (Behaviour::error(429, "insufficient_quota", "pay"), false),
+        (ModelBehaviour::error(401, "invalid_api_key", "no"), true),
+        (ModelBehaviour::error(400, "context_length_exceeded", "too long"), false),
+        (ModelBehaviour::error(429, "insufficient_quota", "pay"), false),
     ] {
         let (lab, status, requests) = Box::pin(with_fallback(trouble.clone())).await;
-        let Status::Paused { reason, .. } = status else { panic!("{trouble:?}: {status:?}") };
-        assert_eq!(matches!(reason, Reason::Auth { .. }), auth, "{reason:?}");
-        assert_eq!((auth, matches!(reason, Reason::Provider { .. })), (auth, !auth), "{reason:?}");
+        let RunStatus::Paused { reason, .. } = status else { panic!("{trouble:?}: {status:?}") };
+        assert_eq!(matches!(reason, RunStopReason::Auth { .. }), auth, "{reason:?}");
+        assert_eq!((auth, matches!(reason, RunStopReason::Provider { .. })), (auth, !auth), "{reason:?}");
         assert_eq!((requests, lab.calls().len()), (1, 0));
     }
 }
@@ -89,10 +115,12 @@ async fn trouble_that_another_endpoint_has_too_pauses() {
 /// A certificate does not mend itself: no hours are spent on waiting for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_nobody_trusts_pauses_at_once() {
-    let server = llm::Server::builder().tls(&["localhost"]).start().await.unwrap();
-    let mut lab = Lab::new().await;
+    let server = llm::FakeModelServer::builder().tls(&["localhost"]).start().await.unwrap();
+    let mut lab = RunFixture::new().await;
     let state = lab.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
-    let Status::Paused { reason: Reason::Provider { why }, .. } = &state.status else { panic!("{:?}", state.status) };
+    let RunStatus::Paused { reason: RunStopReason::Provider { why }, .. } = &state.status else {
+        panic!("{:?}", state.status)
+    };
     assert!(why.starts_with("the certificate of `localhost:"), "{why}");
     assert!(why.ends_with("add the authority that signed its certificate to those this machine trusts"), "{why}");
     assert_eq!((outages(&lab), server.requests().len(), lab.calls().len()), (0, 0, 0));
@@ -101,8 +129,11 @@ async fn a_server_that_nobody_trusts_pauses_at_once() {
 /// LiteLLM's own examples have one. It cannot be masked, and that is said once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_short_key_is_warned_of() {
-    let server = Server::start([Behaviour::ok(answer("Step.", &[])), Behaviour::ok(last())]).await.unwrap();
-    let mut lab = Lab::new().await;
+    let server =
+        FaultyModelServer::start([ModelBehaviour::ok(answer("Step.", &[])), ModelBehaviour::ok(final_answer())])
+            .await
+            .unwrap();
+    let mut lab = RunFixture::new().await;
     let env = lab.host.env.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
     lab.host.env = Env::new(env.chain([("SHORT_KEY".to_owned(), "sk-1234".to_owned())]));
     let own = PinnedProfile {
@@ -110,13 +141,13 @@ async fn a_short_key_is_warned_of() {
         ..profile("own", "litellm_proxy/lab", Some(server.url()))
     };
     lab.drive(&own, None).await;
-    let warned = |event: &&Event| matches!(event, Event::Log { level: Level::Warn, text } if text.starts_with("`SHORT_KEY` is shorter than 8 characters"));
-    assert_eq!(lab.events().iter().filter(warned).count(), 1, "{}", lab.case.told());
+    let warned = |event: &&Event| matches!(event, Event::Log { level: EventLogLevel::Warn, text } if text.starts_with("`SHORT_KEY` is shorter than 8 characters"));
+    assert_eq!(lab.events().iter().filter(warned).count(), 1, "{}", lab.case.event_text());
 }
 
 #[tokio::test]
 async fn a_key_is_not_sent_in_the_clear() {
-    let lab = Lab::new().await;
+    let lab = RunFixture::new().await;
     for (url, fine) in [
         ("http://gw.corp:4000/v1", false),
         ("http://10.0.0.5/v1", false),
@@ -126,7 +157,7 @@ async fn a_key_is_not_sent_in_the_clear() {
         let mut profile = profile("own", "ollama/lab", Some(url.to_owned()));
         match lab.host.model(&profile).await {
             Ok(_) => assert!(fine, "{url}"),
-            Err(error @ Error::InTheClear { .. }) => {
+            Err(error @ Error::PlaintextKey { .. }) => {
                 let hint = error.hint().unwrap();
                 assert!(!fine && hint.contains("https://") && hint.contains("localhost"), "{url}: {hint}");
             }
@@ -139,32 +170,32 @@ async fn a_key_is_not_sent_in_the_clear() {
 }
 
 /// How often the run waited for a provider that gave no answer.
-fn outages(lab: &Lab) -> usize {
-    let outage = |event: &Event| matches!(event, Event::Paused { reason: Reason::Outage { .. }, .. });
+fn outages(lab: &RunFixture) -> usize {
+    let outage = |event: &Event| matches!(event, Event::Paused { reason: RunStopReason::Outage { .. }, .. });
     lab.events().iter().filter(|event| outage(event)).count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_waited_out() {
-    let trouble = |trouble: Behaviour, times: usize| std::iter::repeat_n(trouble, times);
+    let trouble = |trouble: ModelBehaviour, times: usize| std::iter::repeat_n(trouble, times);
     for (troubles, waits, lost) in [
-        (trouble(Behaviour::status(500), 5), 1, 0),
-        (trouble(Behaviour::overloaded(), 24), 3, 0),
+        (trouble(ModelBehaviour::status(500), 5), 1, 0),
+        (trouble(ModelBehaviour::overloaded(), 24), 3, 0),
         // What may have been paid for is tried three times at first and once after each wait.
-        (trouble(Behaviour::Reset, 5), 3, 5),
+        (trouble(ModelBehaviour::Reset, 5), 3, 5),
     ] {
         let told = format!("{troubles:?}");
-        let server = Server::start(troubles.chain([Behaviour::ok(last())])).await.unwrap();
-        let mut lab = Lab::new().await;
+        let server = FaultyModelServer::start(troubles.chain([ModelBehaviour::ok(final_answer())])).await.unwrap();
+        let mut lab = RunFixture::new().await;
         let state = lab.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
         assert!(
-            matches!(state.status, Status::Failed { reason: Reason::GaveUp { .. }, .. }),
+            matches!(state.status, RunStatus::Failed { reason: RunStopReason::GaveUp { .. }, .. }),
             "{told} {:?}",
             state.status
         );
         assert_eq!((outages(&lab), state.waited, state.spent.iterations), (waits, 0, 1), "{told}");
         let calls = lab.calls();
-        let missing = calls.iter().filter(|(_, _, answer)| *answer == Answer::Lost).count();
+        let missing = calls.iter().filter(|(_, _, answer)| *answer == ModelCallOutcome::Lost).count();
         assert_eq!((missing, calls.len()), (lost, lost + 1), "{told}");
         let warned = |event: &&Event| matches!(event, Event::Log { text, .. } if text.contains("asked again in "));
         assert_eq!(lab.events().iter().filter(warned).count(), waits, "each is told: {told}");
@@ -173,18 +204,18 @@ async fn an_outage_is_waited_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_another_endpoint_the_run_waits_for_a_person() {
-    let server = Server::start([Behaviour::overloaded()]).await.unwrap();
+    let server = FaultyModelServer::start([ModelBehaviour::overloaded()]).await.unwrap();
     let own = profile("own", "openai/lab", Some(server.url()));
     let same = profile("same", "openai/stronger", Some(server.url()));
     let mut keyless = profile("keyless", "groq/lab", None);
     keyless.api_key_env = Some("NO_SUCH_KEY".to_owned());
     for fallback in [None, Some(same), Some(keyless)] {
-        let mut lab = Lab::new().await;
+        let mut lab = RunFixture::new().await;
         let state = lab.drive(&own, fallback.as_ref()).await;
-        let paused = matches!(&state.status, Status::Paused { reason: Reason::Provider { .. }, .. });
+        let paused = matches!(&state.status, RunStatus::Paused { reason: RunStopReason::Provider { .. }, .. });
         assert!(paused, "{fallback:?}: {:?}", state.status);
         // An hour is what the run has, and it waits no longer than that: 1, 2, 5 and three times 15 minutes.
-        assert_eq!(outages(&lab), 6, "{}", lab.case.told());
+        assert_eq!(outages(&lab), 6, "{}", lab.case.event_text());
         assert!(!lab.events().iter().any(|event| matches!(event, Event::MitigationApplied { .. })));
     }
 }
@@ -192,15 +223,22 @@ async fn without_another_endpoint_the_run_waits_for_a_person() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stated_reset_parks_the_run_which_goes_on_by_itself() {
     // Ninety seconds at a thousandth of their length.
-    let server =
-        Server::start([Behaviour::rate_limited("90"), Behaviour::ok(answer("Step.", &[])), Behaviour::ok(last())])
-            .await
-            .unwrap();
-    let mut lab = Lab::new().await;
+    let server = FaultyModelServer::start([
+        ModelBehaviour::rate_limited("90"),
+        ModelBehaviour::ok(answer("Step.", &[])),
+        ModelBehaviour::ok(final_answer()),
+    ])
+    .await
+    .unwrap();
+    let mut lab = RunFixture::new().await;
     let state = lab.drive(&profile("own", "gemini/lab", Some(server.url())), None).await;
-    assert!(matches!(state.status, Status::Failed { reason: Reason::GaveUp { .. }, .. }), "{:?}", state.status);
+    assert!(
+        matches!(state.status, RunStatus::Failed { reason: RunStopReason::GaveUp { .. }, .. }),
+        "{:?}",
+        state.status
+    );
     let events = lab.events();
-    let parked = |event: &Event| matches!(event, Event::Paused { reason: Reason::Quota { .. }, .. });
+    let parked = |event: &Event| matches!(event, Event::Paused { reason: RunStopReason::Quota { .. }, .. });
     assert_eq!(events.iter().filter(|event| parked(event)).count(), 1);
     assert_eq!((state.spent.iterations, lab.calls().len(), server.requests().len()), (2, 2, 3));
 }

@@ -4,53 +4,55 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use ralph_core::event::Identity;
-use ralph_engine::git::host::{BaseFrom, Checkout, TaskFile};
-use ralph_engine::git::inside::{self, Bundled, KeepState, Paths, Seed, Snapshot, Way};
-use ralph_engine::git::{
-    Auth, Bare, Branch, Caps, Error, Import, LeftOut, Limits, Pushed, Remote, Repo, Rules, RunName, Sha, Stamp, Tool,
-    Trailer,
+use ralph_core::event::CommitIdentity;
+use ralph_engine::git::inside::{
+    self, BundleOutcome, BundleRequest, CloneSeed, CloneSnapshot, CommitPaths, StateFiles,
 };
-use ralph_sandbox::local::Local;
-use ralph_sandbox::{Backend as _, Sandbox, Spec};
+use ralph_engine::git::user_repo::{BaseSource, CheckoutStatus, TaskFileStatus};
+use ralph_engine::git::{
+    BareRepo, CommitStamp, CommitTrailer, DiffLimits, Error, GitAuth, GitProgram, GitRemote, ImportLimits,
+    ImportOutcome, ImportRules, PushOutcome, RunBranch, RunName, Sha, SkippedDirtyFile, UserRepo,
+};
+use ralph_sandbox::local::LocalBackend;
+use ralph_sandbox::{Backend as _, Sandbox, SandboxSpec};
 use ralph_testkit::repo::TestRepo;
 
-pub(crate) async fn tool() -> Tool {
-    Tool::find(&std::env::var_os("PATH").unwrap()).await.unwrap()
+pub(crate) async fn tool() -> GitProgram {
+    GitProgram::find(&std::env::var_os("PATH").unwrap()).await.unwrap()
 }
 
-pub(crate) fn branch() -> Branch {
-    Branch::parse("ralph/t/work").unwrap()
+pub(crate) fn branch() -> RunBranch {
+    RunBranch::parse("ralph/t/work").unwrap()
 }
 
 pub(crate) fn sha(text: &str) -> Sha {
     Sha::parse(text).unwrap()
 }
 
-pub(crate) fn stamp() -> Stamp {
-    Stamp {
-        identity: Identity { name: "ralph".to_owned(), email: "ralph@localhost".to_owned() },
+pub(crate) fn stamp() -> CommitStamp {
+    CommitStamp {
+        identity: CommitIdentity { name: "ralph".to_owned(), email: "ralph@localhost".to_owned() },
         at: jiff::Timestamp::from_second(1_700_000_000).unwrap(),
     }
 }
 
-struct Host {
+struct GitFixture {
     folder: tempfile::TempDir,
     repo: TestRepo,
-    user: Repo,
-    bare: Bare,
+    user: UserRepo,
+    bare: BareRepo,
     base: Sha,
 }
 
-async fn host() -> Host {
+async fn git_fixture() -> GitFixture {
     let tool = tool().await;
     let repo = TestRepo::with_commit();
-    let user = Repo::find(&tool, &repo.path()).await.unwrap();
+    let user = UserRepo::find(&tool, &repo.path()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let bare = Bare::create(&tool, &folder.path().join("repo.git"), user.format()).await.unwrap();
+    let bare = BareRepo::create(&tool, &folder.path().join("repo.git"), user.format()).await.unwrap();
     let base = user.base(None).await.unwrap().sha;
     bare.seed_from(&user, &base).await.unwrap();
-    Host { folder, repo, user, bare, base }
+    GitFixture { folder, repo, user, bare, base }
 }
 
 #[tokio::test]
@@ -58,37 +60,37 @@ async fn finds_the_repository_and_its_base() {
     let tool = tool().await;
     let repo = TestRepo::with_commit();
     let first = sha(&repo.head());
-    let user = Repo::find(&tool, &repo.path().join("src")).await.unwrap();
+    let user = UserRepo::find(&tool, &repo.path().join("src")).await.unwrap();
     assert_eq!(user.top(), repo.path().canonicalize().unwrap());
     assert_eq!(user.remote().await.unwrap(), None);
     let base = user.base(None).await.unwrap();
-    assert_eq!((base.branch.as_deref(), &base.sha, base.from), (Some("main"), &first, BaseFrom::Current));
+    assert_eq!((base.branch.as_deref(), &base.sha, base.from), (Some("main"), &first, BaseSource::Current));
     assert!(matches!(user.base(Some("nope")).await, Err(Error::NoCommit { .. })));
     assert!(matches!(user.base(Some("--all")).await, Err(Error::NoCommit { .. })));
-    assert!(matches!(Repo::find(&tool, &repo.home()).await, Err(Error::NotARepository { .. })));
+    assert!(matches!(UserRepo::find(&tool, &repo.home()).await, Err(Error::NotARepository { .. })));
 
     repo.git(["config", "remote.origin.url", "https://me:tok@host.invalid/o/r"]);
     repo.git(["update-ref", "refs/remotes/origin/trunk", first.as_str()]);
     repo.git(["symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk"]);
     repo.write("more", "x");
     let second = sha(&repo.commit("local"));
-    let user = Repo::find(&tool, &repo.path()).await.unwrap();
+    let user = UserRepo::find(&tool, &repo.path()).await.unwrap();
     let base = user.base(None).await.unwrap();
-    assert_eq!((base.branch.as_deref(), &base.sha, base.from), (Some("trunk"), &first, BaseFrom::RemoteHead));
+    assert_eq!((base.branch.as_deref(), &base.sha, base.from), (Some("trunk"), &first, BaseSource::RemoteHead));
     let base = user.base(Some("main")).await.unwrap();
-    assert_eq!((base.sha, base.from), (second, BaseFrom::Local));
+    assert_eq!((base.sha, base.from), (second, BaseSource::Local));
     let base = user.base(Some("trunk")).await.unwrap();
-    assert_eq!((&base.sha, base.from), (&first, BaseFrom::Remote));
+    assert_eq!((&base.sha, base.from), (&first, BaseSource::Remote));
     let remote = user.remote().await.unwrap().unwrap();
-    assert_eq!((remote.name.as_str(), remote.shown.as_str()), ("origin", "https://host.invalid/o/r"));
-    let shown = format!("{remote:?} {:?}", Remote::parse(remote.url.expose()).unwrap());
+    assert_eq!((remote.name.as_str(), remote.display_url.as_str()), ("origin", "https://host.invalid/o/r"));
+    let shown = format!("{remote:?} {:?}", GitRemote::parse(remote.url.expose()).unwrap());
     assert!(!shown.contains("tok"), "{shown}");
     let files: Vec<_> = user.odb().files_at(&first).await.unwrap().into_iter().map(|entry| entry.path).collect();
     assert_eq!(files, ["README.md", "src/lib.rs"]);
     assert_eq!(user.odb().file_at(&first, "README.md", 99).await.unwrap(), b"# Test\n");
     assert!(matches!(user.odb().file_at(&first, "none", 99).await, Err(Error::NoFile { .. })));
     assert!(matches!(user.odb().file_at(&first, "../x", 99).await, Err(Error::BadName { .. })));
-    assert!(matches!(user.odb().file_at(&first, "README.md", 3).await, Err(Error::TooMuch { .. })));
+    assert!(matches!(user.odb().file_at(&first, "README.md", 3).await, Err(Error::TooMuchOutput { .. })));
 }
 
 #[tokio::test]
@@ -98,8 +100,8 @@ async fn tells_what_is_not_committed() {
     repo.write(".gitignore", "*.log\n");
     repo.write("task.md", "- [ ] a\n");
     repo.commit("task");
-    let user = Repo::find(&tool, &repo.path()).await.unwrap();
-    let clean = Checkout { task: TaskFile::Committed, dirty: vec![], untracked: 0, cut: false };
+    let user = UserRepo::find(&tool, &repo.path()).await.unwrap();
+    let clean = CheckoutStatus { task: TaskFileStatus::Committed, dirty: vec![], untracked: 0, cut: false };
     assert_eq!(user.checkout("task.md").await.unwrap(), clean);
     repo.write("README.md", "changed");
     repo.write("task.md", "- [ ] b\n");
@@ -108,32 +110,34 @@ async fn tells_what_is_not_committed() {
     repo.write("x.log", "ignored");
     std::fs::remove_file(repo.path().join("src/lib.rs")).unwrap();
     let dirty = vec!["README.md".to_owned(), "src/lib.rs".to_owned()];
-    let want = Checkout { task: TaskFile::Changed, dirty: dirty.clone(), untracked: 2, cut: false };
+    let want = CheckoutStatus { task: TaskFileStatus::Changed, dirty: dirty.clone(), untracked: 2, cut: false };
     assert_eq!(user.checkout("task.md").await.unwrap(), want);
     let mut with_task = dirty.clone();
     with_task.push("task.md".to_owned());
-    for (task, state, untracked) in
-        [("new/one", TaskFile::Untracked, 1), ("x.log", TaskFile::Untracked, 2), ("gone.md", TaskFile::Missing, 2)]
-    {
-        let want = Checkout { task: state, dirty: with_task.clone(), untracked, cut: false };
+    for (task, state, untracked) in [
+        ("new/one", TaskFileStatus::Untracked, 1),
+        ("x.log", TaskFileStatus::Untracked, 2),
+        ("gone.md", TaskFileStatus::Missing, 2),
+    ] {
+        let want = CheckoutStatus { task: state, dirty: with_task.clone(), untracked, cut: false };
         assert_eq!(user.checkout(task).await.unwrap(), want, "{task}");
     }
 }
 
 #[tokio::test]
 async fn an_uncommitted_task_becomes_the_first_commit() {
-    let host = host().await;
-    let trailers = [Trailer::new("Ralph-Run", "r1")];
+    let host = git_fixture().await;
+    let trailers = [CommitTrailer::new("Ralph-Run", "r1")];
     let at = stamp();
-    let make = || host.bare.base_with_task(&host.base, "docs/task.md", b"- [ ] a\r\n", &at, &trailers);
+    let make = || host.bare.commit_task_file(&host.base, "docs/task.md", b"- [ ] a\r\n", &at, &trailers);
     let first = make().await.unwrap();
     assert_eq!(first, make().await.unwrap());
     assert_eq!(host.bare.odb().file_at(&first, "docs/task.md", 99).await.unwrap(), b"- [ ] a\r\n");
     assert_eq!(host.bare.odb().commit_count(&host.base, &first).await.unwrap(), 1);
-    let again = host.bare.base_with_task(&first, "docs/task.md", b"- [ ] a\r\n", &stamp(), &trailers).await.unwrap();
+    let again = host.bare.commit_task_file(&first, "docs/task.md", b"- [ ] a\r\n", &stamp(), &trailers).await.unwrap();
     assert_eq!(again, first);
     // A file takes the place of a folder.
-    let over = host.bare.base_with_task(&host.base, "src", b"x", &stamp(), &[]).await.unwrap();
+    let over = host.bare.commit_task_file(&host.base, "src", b"x", &stamp(), &[]).await.unwrap();
     let paths: Vec<_> = host.bare.odb().files_at(&over).await.unwrap().into_iter().map(|entry| entry.path).collect();
     assert_eq!(paths, ["README.md", "src"]);
     let git_dir = host.bare.path().to_str().unwrap();
@@ -145,7 +149,7 @@ async fn an_uncommitted_task_becomes_the_first_commit() {
 
 #[tokio::test]
 async fn dirty_files_are_taken_without_filters() {
-    let host = host().await;
+    let host = git_fixture().await;
     let repo = &host.repo;
     repo.write(".gitattributes", "*.bin filter=lfs\n*.txt text eol=crlf\n");
     for path in ["a.bin", "b.txt", "gone", "plain"] {
@@ -163,14 +167,14 @@ async fn dirty_files_are_taken_without_filters() {
     std::fs::remove_file(repo.path().join("gone")).unwrap();
     std::fs::remove_file(repo.path().join("README.md")).unwrap();
     std::os::unix::fs::symlink("src", repo.path().join("README.md")).unwrap();
-    let user = Repo::find(&tool().await, &repo.path()).await.unwrap();
+    let user = UserRepo::find(&tool().await, &repo.path()).await.unwrap();
     let before = repo.git(["status", "--porcelain"]);
     let included = host.bare.include_dirty(&user, &parent, "task.md", &stamp(), &[]).await.unwrap();
-    let mut taken = included.taken.clone();
+    let mut taken = included.included.clone();
     taken.sort();
     assert_eq!(taken, ["README.md", "b.txt", "gone", "plain", "staged"]);
-    let left = LeftOut { path: "a.bin".to_owned(), why: "a filter program would have to read it" };
-    assert_eq!(included.left_out, [left]);
+    let left = SkippedDirtyFile { path: "a.bin".to_owned(), why: "a filter program would have to read it" };
+    assert_eq!(included.skipped, [left]);
     let files: BTreeMap<_, _> = host
         .bare
         .odb()
@@ -197,23 +201,23 @@ async fn dirty_files_are_taken_without_filters() {
 
 #[tokio::test]
 async fn pushes_only_forward_and_only_once() {
-    let host = host().await;
-    let first = host.bare.base_with_task(&host.base, "a", b"1", &stamp(), &[]).await.unwrap();
-    let second = host.bare.base_with_task(&first, "a", b"2", &stamp(), &[]).await.unwrap();
-    let other = host.bare.base_with_task(&first, "a", b"3", &stamp(), &[]).await.unwrap();
+    let host = git_fixture().await;
+    let first = host.bare.commit_task_file(&host.base, "a", b"1", &stamp(), &[]).await.unwrap();
+    let second = host.bare.commit_task_file(&first, "a", b"2", &stamp(), &[]).await.unwrap();
+    let other = host.bare.commit_task_file(&first, "a", b"3", &stamp(), &[]).await.unwrap();
     let path = host.folder.path().join("remote.git");
-    Bare::create(&tool().await, &path, host.user.format()).await.unwrap();
-    let remote = Remote::parse(path.to_str().unwrap()).unwrap();
+    BareRepo::create(&tool().await, &path, host.user.format()).await.unwrap();
+    let remote = GitRemote::parse(path.to_str().unwrap()).unwrap();
     let push = |sha: Sha| {
         let (bare, remote) = (host.bare.clone(), remote.clone());
-        async move { bare.push(&remote, &branch(), &sha, &Auth::None).await }
+        async move { bare.push(&remote, &branch(), &sha, &GitAuth::None).await }
     };
-    assert_eq!(push(first.clone()).await.unwrap(), Pushed::New);
-    assert_eq!(push(first.clone()).await.unwrap(), Pushed::AlreadyThere);
-    assert_eq!(push(second.clone()).await.unwrap(), Pushed::Forward);
+    assert_eq!(push(first.clone()).await.unwrap(), PushOutcome::New);
+    assert_eq!(push(first.clone()).await.unwrap(), PushOutcome::AlreadyThere);
+    assert_eq!(push(second.clone()).await.unwrap(), PushOutcome::Forward);
     assert!(matches!(push(other.clone()).await, Err(Error::NotFastForward { .. })));
-    let gone = Remote::parse("/nowhere/at/all").unwrap();
-    let failed = host.bare.push(&gone, &branch(), &first, &Auth::None).await;
+    let gone = GitRemote::parse("/nowhere/at/all").unwrap();
+    let failed = host.bare.push(&gone, &branch(), &first, &GitAuth::None).await;
     assert!(matches!(failed, Err(Error::Failed { doing: "push", .. })), "{failed:?}");
     let refs = host.repo.git(["ls-remote", path.to_str().unwrap()]);
     assert_eq!(refs, format!("{second}\trefs/heads/ralph/t/work"));
@@ -226,68 +230,73 @@ async fn pushes_only_forward_and_only_once() {
         let (bare, user) = (host.bare.clone(), host.user.clone());
         async move { bare.publish_into(&user, &branch(), &sha).await }
     };
-    assert_eq!(publish(first.clone()).await.unwrap(), Pushed::New);
-    assert_eq!(publish(first.clone()).await.unwrap(), Pushed::AlreadyThere);
-    assert_eq!(publish(second.clone()).await.unwrap(), Pushed::Forward);
+    assert_eq!(publish(first.clone()).await.unwrap(), PushOutcome::New);
+    assert_eq!(publish(first.clone()).await.unwrap(), PushOutcome::AlreadyThere);
+    assert_eq!(publish(second.clone()).await.unwrap(), PushOutcome::Forward);
     assert!(matches!(publish(other.clone()).await, Err(Error::NotFastForward { .. })));
     assert_eq!(host.repo.git(["for-each-ref"]), format!("{before}\n{second} commit\trefs/heads/ralph/t/work"));
     assert_eq!(host.repo.git(["status", "--porcelain", "--branch"]), status);
     assert!(!host.repo.path().join(".git/FETCH_HEAD").exists());
     host.repo.git(["checkout", "-q", "-f", "ralph/t/work"]);
-    let third = host.bare.base_with_task(&second, "a", b"4", &stamp(), &[]).await.unwrap();
+    let third = host.bare.commit_task_file(&second, "a", b"4", &stamp(), &[]).await.unwrap();
     assert!(matches!(publish(third).await, Err(Error::CheckedOut { .. })));
 }
 
 #[tokio::test]
 async fn shadows_notes_and_reading() {
-    let host = host().await;
+    let host = git_fixture().await;
     let run = RunName::parse("r-1").unwrap();
-    let next = host.bare.base_with_task(&host.base, "a", b"1\n2\n", &stamp(), &[]).await.unwrap();
-    host.bare.shadow(&run, 3, &next).await.unwrap();
-    host.bare.shadow(&run, 3, &next).await.unwrap();
-    assert_eq!(host.bare.shadow_at(&run, 3).await.unwrap(), Some(next.clone()));
-    assert_eq!(host.bare.shadow_at(&run, 4).await.unwrap(), None);
+    let next = host.bare.commit_task_file(&host.base, "a", b"1\n2\n", &stamp(), &[]).await.unwrap();
+    host.bare.set_iteration_ref(&run, 3, &next).await.unwrap();
+    host.bare.set_iteration_ref(&run, 3, &next).await.unwrap();
+    assert_eq!(host.bare.iteration_commit(&run, 3).await.unwrap(), Some(next.clone()));
+    assert_eq!(host.bare.iteration_commit(&run, 4).await.unwrap(), None);
     assert_eq!(host.bare.odb().note_of(&next).await.unwrap(), None);
-    host.bare.odb().note(&next, b"\n one \n\n", &stamp()).await.unwrap();
-    host.bare.odb().note(&next, b"two\n\n", &stamp()).await.unwrap();
+    host.bare.odb().set_note(&next, b"\n one \n\n", &stamp()).await.unwrap();
+    host.bare.odb().set_note(&next, b"two\n\n", &stamp()).await.unwrap();
     assert_eq!(host.bare.odb().note_of(&next).await.unwrap(), Some(b"two\n\n".to_vec()));
     let odb = host.bare.odb();
-    let patch = odb.diff(&host.base, &next, Caps::default()).await.unwrap();
+    let patch = odb.diff(&host.base, &next, DiffLimits::default()).await.unwrap();
     let text = String::from_utf8(patch.bytes).unwrap();
     assert!(text.starts_with("diff --git a/a b/a\nnew file mode 100644\n") && text.ends_with("+1\n+2\n"), "{text}");
-    let cut = odb.diff(&host.base, &next, Caps { bytes: 4, context: 3 }).await.unwrap();
+    let cut = odb.diff(&host.base, &next, DiffLimits { bytes: 4, context: 3 }).await.unwrap();
     assert_eq!((cut.bytes.as_slice(), cut.cut), (b"diff".as_slice(), true));
     let stat = odb.diffstat(&host.base, &next).await.unwrap();
     assert_eq!((stat.files.len(), stat.added, stat.removed), (1, 2, 0));
     let log = odb.log(&host.base, &next, 9).await.unwrap();
     let seen: Vec<_> = log.iter().map(|entry| (&entry.sha, entry.author.as_str(), entry.subject.as_str())).collect();
     assert_eq!(seen, [(&next, "ralph", "ralph: add a")]);
-    let opened = Bare::open(&tool().await, host.bare.path()).await.unwrap();
+    let opened = BareRepo::open(&tool().await, host.bare.path()).await.unwrap();
     assert_eq!(opened, host.bare);
-    assert!(Bare::open(&tool().await, host.folder.path()).await.is_err());
+    assert!(BareRepo::open(&tool().await, host.folder.path()).await.is_err());
 }
 
-fn way<'a>(known: &'a Sha, host: &'a Path, cap: u64) -> Way<'a> {
-    static BRANCH: LazyLock<Branch> = LazyLock::new(branch);
-    Way { branch: &BRANCH, known, host, cap }
+fn transfer<'a>(known: &'a Sha, host: &'a Path, cap: u64) -> BundleRequest<'a> {
+    static BRANCH: LazyLock<RunBranch> = LazyLock::new(branch);
+    BundleRequest { branch: &BRANCH, known, host, cap }
 }
 
-async fn seeded(host: &Host, first: &Sha) -> Arc<dyn Sandbox> {
-    host.bare.start(&branch(), first).await.unwrap();
+async fn seeded_sandbox(host: &GitFixture, first: &Sha) -> Arc<dyn Sandbox> {
+    host.bare.set_branch(&branch(), first).await.unwrap();
     let bundle = host.folder.path().join("in.bundle");
-    host.bare.bundle_out(&bundle, &branch()).await.unwrap();
-    let local = Local::new(host.folder.path().join("sandboxes"));
-    let spec =
-        Spec { name: "work".to_owned(), labels: BTreeMap::new(), env: BTreeMap::new(), image: None, ..Spec::default() };
+    host.bare.write_bundle(&bundle, &branch()).await.unwrap();
+    let local = LocalBackend::new(host.folder.path().join("sandboxes"));
+    let spec = SandboxSpec {
+        name: "work".to_owned(),
+        labels: BTreeMap::new(),
+        env: BTreeMap::new(),
+        image: None,
+        ..SandboxSpec::default()
+    };
     let sandbox = local.create(&spec).await.unwrap();
     let shallow = host.bare.shallow().unwrap();
-    let identity = Identity { name: "Agent <x>".to_owned(), email: "agent@localhost".to_owned() };
-    let seed = Seed {
+    let identity = CommitIdentity { name: "Agent <x>".to_owned(), email: "agent@localhost".to_owned() };
+    let seed = CloneSeed {
         bundle: &bundle,
         branch: &branch(),
         identity: &identity,
         shallow: shallow.as_deref(),
-        state: KeepState::Out,
+        state: StateFiles::Excluded,
     };
     assert_eq!(inside::seed(&*sandbox, seed).await.unwrap(), *first);
     // A seed that was cut off is done again.
@@ -295,145 +304,150 @@ async fn seeded(host: &Host, first: &Sha) -> Arc<dyn Sandbox> {
     sandbox
 }
 
-fn put(sandbox: &dyn Sandbox, path: &str, text: &str) {
+fn write_file(sandbox: &dyn Sandbox, path: &str, text: &str) {
     let path = sandbox.workspace().join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
 }
 
-fn get(sandbox: &dyn Sandbox, path: &str) -> Option<String> {
+fn read_file(sandbox: &dyn Sandbox, path: &str) -> Option<String> {
     std::fs::read_to_string(sandbox.workspace().join(path)).ok()
 }
 
 #[tokio::test]
-async fn work_goes_round() {
-    let host = host().await;
-    let first = host.bare.base_with_task(&host.base, "task.md", b"- [ ] a\n", &stamp(), &[]).await.unwrap();
-    let sandbox = seeded(&host, &first).await;
-    assert_eq!(get(&*sandbox, "task.md").as_deref(), Some("- [ ] a\n"));
-    let config = get(&*sandbox, ".git/config").unwrap();
+async fn commits_travel_in_and_out() {
+    let host = git_fixture().await;
+    let first = host.bare.commit_task_file(&host.base, "task.md", b"- [ ] a\n", &stamp(), &[]).await.unwrap();
+    let sandbox = seeded_sandbox(&host, &first).await;
+    assert_eq!(read_file(&*sandbox, "task.md").as_deref(), Some("- [ ] a\n"));
+    let config = read_file(&*sandbox, ".git/config").unwrap();
     assert!(!config.contains("remote") && !config.contains(host.repo.path().to_str().unwrap()), "{config}");
-    assert_eq!(inside::watch(&*sandbox, first.as_str(), "").await.unwrap().head, first.as_str());
+    assert_eq!(inside::read_status(&*sandbox, first.as_str(), "").await.unwrap().head, first.as_str());
     let out = host.folder.path().join("out.bundle");
-    assert_eq!(inside::bundle(&*sandbox, way(&first, &out, 1 << 20)).await.unwrap(), Bundled::Nothing);
+    assert_eq!(inside::bundle(&*sandbox, transfer(&first, &out, 1 << 20)).await.unwrap(), BundleOutcome::Nothing);
 
-    put(&*sandbox, ".ralph/notes.md", "not committed");
-    put(&*sandbox, "src/two.rs", "fn two() {}\n");
-    put(&*sandbox, "other", "stays\n");
-    put(&*sandbox, ".git/hooks/pre-commit", "#!/bin/sh\nexit 1\n");
-    let trailers = [Trailer::new("Ralph-Run", "r1"), Trailer::new("Ralph-Iteration", "1")];
-    let second = inside::commit(&*sandbox, "Add two", Paths::Only(&["src/two.rs"]), &trailers, &stamp()).await.unwrap();
+    write_file(&*sandbox, ".ralph/notes.md", "not committed");
+    write_file(&*sandbox, "src/two.rs", "fn two() {}\n");
+    write_file(&*sandbox, "other", "stays\n");
+    write_file(&*sandbox, ".git/hooks/pre-commit", "#!/bin/sh\nexit 1\n");
+    let trailers = [CommitTrailer::new("Ralph-Run", "r1"), CommitTrailer::new("Ralph-Iteration", "1")];
+    let second =
+        inside::commit(&*sandbox, "Add two", CommitPaths::Only(&["src/two.rs"]), &trailers, &stamp()).await.unwrap();
     let second = second.unwrap();
-    assert_eq!(inside::commit(&*sandbox, "x", Paths::Only(&["src/two.rs"]), &trailers, &stamp()).await.unwrap(), None);
-    let third = inside::commit(&*sandbox, "Add other", Paths::All, &trailers, &stamp()).await.unwrap().unwrap();
-    assert_eq!(inside::commit(&*sandbox, "x", Paths::All, &[], &stamp()).await.unwrap(), None);
+    assert_eq!(
+        inside::commit(&*sandbox, "x", CommitPaths::Only(&["src/two.rs"]), &trailers, &stamp()).await.unwrap(),
+        None
+    );
+    let third = inside::commit(&*sandbox, "Add other", CommitPaths::All, &trailers, &stamp()).await.unwrap().unwrap();
+    assert_eq!(inside::commit(&*sandbox, "x", CommitPaths::All, &[], &stamp()).await.unwrap(), None);
 
-    let Bundled::File { bytes } = inside::bundle(&*sandbox, way(&first, &out, 1 << 20)).await.unwrap() else {
+    let BundleOutcome::File { bytes } = inside::bundle(&*sandbox, transfer(&first, &out, 1 << 20)).await.unwrap()
+    else {
         panic!("there is work")
     };
     assert_eq!(bytes, std::fs::metadata(&out).unwrap().len());
     let (the_branch, none) = (branch(), globset::GlobSet::empty());
-    let rules = Rules {
+    let rules = ImportRules {
         branch: &the_branch,
         base: &first,
-        shadow: None,
+        iteration_ref: None,
         protected: &none,
         secrets: &|_| None,
-        limits: Limits::default(),
+        limits: ImportLimits::default(),
     };
     let import = host.bare.import(&out, rules).await.unwrap();
-    assert_eq!(import, Import::Kept { sha: third.clone(), commits: 2, findings: vec![] });
+    assert_eq!(import, ImportOutcome::Kept { sha: third.clone(), commits: 2, findings: vec![] });
     let paths: Vec<_> = host.bare.odb().changed_paths(&first, &second).await.unwrap();
     assert_eq!(paths.into_iter().map(|change| change.path).collect::<Vec<_>>(), ["src/two.rs"]);
     let git_dir = host.bare.path().to_str().unwrap();
     let words = host.repo.git(["--git-dir", git_dir, "log", "-1", "--format=%an %ct%n%B", second.as_str()]);
     assert_eq!(words, "ralph 1700000000\nAdd two\n\nRalph-Run: r1\nRalph-Iteration: 1");
-    put(&*sandbox, "last", "x");
+    write_file(&*sandbox, "last", "x");
     let last = host.folder.path().join("last.bundle");
-    let head = inside::commit(&*sandbox, "Last", Paths::All, &trailers, &stamp()).await.unwrap().unwrap();
-    let bundled = inside::bundle(&*sandbox, way(&third, &last, 1 << 20)).await.unwrap();
-    assert!(matches!(bundled, Bundled::File { .. }));
+    let head = inside::commit(&*sandbox, "Last", CommitPaths::All, &trailers, &stamp()).await.unwrap().unwrap();
+    let bundled = inside::bundle(&*sandbox, transfer(&third, &last, 1 << 20)).await.unwrap();
+    assert!(matches!(bundled, BundleOutcome::File { .. }));
     let import = host.bare.import(&last, rules).await.unwrap();
-    assert_eq!(import, Import::Kept { sha: head.clone(), commits: 3, findings: vec![] });
+    assert_eq!(import, ImportOutcome::Kept { sha: head.clone(), commits: 3, findings: vec![] });
     let again = host.folder.path().join("again.bundle");
-    assert_eq!(inside::bundle(&*sandbox, way(&head, &again, 1 << 20)).await.unwrap(), Bundled::Nothing);
+    assert_eq!(inside::bundle(&*sandbox, transfer(&head, &again, 1 << 20)).await.unwrap(), BundleOutcome::Nothing);
     let too_small = host.folder.path().join("small.bundle");
-    let failed = inside::bundle(&*sandbox, way(&first, &too_small, 10)).await;
+    let failed = inside::bundle(&*sandbox, transfer(&first, &too_small, 10)).await;
     assert!(matches!(failed, Err(Error::Sandbox { .. })), "{failed:?}");
 }
 
 #[tokio::test]
-async fn one_look_tells_everything() {
-    let host = host().await;
-    let sandbox = seeded(&host, &host.base).await;
+async fn status_reports_everything() {
+    let host = git_fixture().await;
+    let sandbox = seeded_sandbox(&host, &host.base).await;
     let base = host.base.as_str();
-    let clean = inside::watch(&*sandbox, base, "").await.unwrap();
+    let clean = inside::read_status(&*sandbox, base, "").await.unwrap();
     assert_eq!(
         (clean.changed_lines, clean.files.len(), clean.status.as_str(), clean.diffstat.as_str()),
         (0, 0, "", "")
     );
-    put(&*sandbox, "README.md", "# Other\n");
-    let second = inside::commit(&*sandbox, "m", Paths::All, &[], &stamp()).await.unwrap().unwrap();
-    put(&*sandbox, "new file", "1\n2\n3\n");
-    put(&*sandbox, "binary", "\0\0");
-    put(&*sandbox, ".ralph/x", "excluded");
+    write_file(&*sandbox, "README.md", "# Other\n");
+    let second = inside::commit(&*sandbox, "m", CommitPaths::All, &[], &stamp()).await.unwrap().unwrap();
+    write_file(&*sandbox, "new file", "1\n2\n3\n");
+    write_file(&*sandbox, "binary", "\0\0");
+    write_file(&*sandbox, ".ralph/x", "excluded");
     std::fs::remove_file(sandbox.workspace().join("src/lib.rs")).unwrap();
-    let look = inside::watch(&*sandbox, base, &clean.tree).await.unwrap();
+    let look = inside::read_status(&*sandbox, base, &clean.tree).await.unwrap();
     assert_eq!(look.head, second.as_str());
     assert_eq!(look.diffstat, "1\t1\tREADME.md\n-\t-\tbinary\n3\t0\tnew file\n0\t3\tsrc/lib.rs\n");
     assert_eq!(look.changed_lines, 2 + 1 + 3 + 3);
     assert_eq!(look.status, "A binary\nA new file\nD src/lib.rs\n");
     assert_eq!(look.files["src/lib.rs"], "");
     assert_eq!(look.files["new file"], host.repo.blob(b"1\n2\n3\n"));
-    assert_eq!(inside::watch(&*sandbox, base, &clean.tree).await.unwrap(), look);
-    let since = inside::watch(&*sandbox, base, &look.tree).await.unwrap();
+    assert_eq!(inside::read_status(&*sandbox, base, &clean.tree).await.unwrap(), look);
+    let since = inside::read_status(&*sandbox, base, &look.tree).await.unwrap();
     assert_eq!((since.changed_lines, since.files.len()), (0, 0));
-    let failed = inside::watch(&*sandbox, &"1".repeat(40), "").await;
-    assert!(matches!(failed, Err(Error::Inside { .. })), "{failed:?}");
+    let failed = inside::read_status(&*sandbox, &"1".repeat(40), "").await;
+    assert!(matches!(failed, Err(Error::SandboxScript { .. })), "{failed:?}");
 }
 
 #[tokio::test]
 async fn going_back_is_exact() {
-    let host = host().await;
-    let sandbox = seeded(&host, &host.base).await;
-    put(&*sandbox, ".gitignore", "*.log\n");
-    put(&*sandbox, "staged", "1\n");
-    inside::commit(&*sandbox, "ignore", Paths::Only(&[".gitignore"]), &[], &stamp()).await.unwrap();
-    put(&*sandbox, "untracked/file", "kept\n");
-    put(&*sandbox, "README.md", "changed\n");
-    put(&*sandbox, "a.log", "ignored\n");
+    let host = git_fixture().await;
+    let sandbox = seeded_sandbox(&host, &host.base).await;
+    write_file(&*sandbox, ".gitignore", "*.log\n");
+    write_file(&*sandbox, "staged", "1\n");
+    inside::commit(&*sandbox, "ignore", CommitPaths::Only(&[".gitignore"]), &[], &stamp()).await.unwrap();
+    write_file(&*sandbox, "untracked/file", "kept\n");
+    write_file(&*sandbox, "README.md", "changed\n");
+    write_file(&*sandbox, "a.log", "ignored\n");
     let git = |args: &[&str]| {
-        let mut command = ralph_testkit::repo::hermetic("git", sandbox.workspace());
+        let mut command = ralph_testkit::repo::hermetic_command("git", sandbox.workspace());
         let output = command.args(args).current_dir(sandbox.workspace()).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     git(&["add", "staged"]);
     let status = git(&["status", "--porcelain", "--branch", "-uall"]);
-    let look = inside::watch(&*sandbox, host.base.as_str(), "").await.unwrap();
+    let look = inside::read_status(&*sandbox, host.base.as_str(), "").await.unwrap();
     let branch = Some("refs/heads/ralph/t/work".to_owned());
-    let taken = Snapshot { head: sha(&look.head), branch, index: sha(&look.index), tree: sha(&look.tree) };
+    let taken = CloneSnapshot { head: sha(&look.head), branch, index: sha(&look.index), tree: sha(&look.tree) };
     assert_eq!(git(&["status", "--porcelain", "--branch", "-uall"]), status);
 
-    put(&*sandbox, ".gitignore", "*.log\nhidden\nuntracked\n");
-    put(&*sandbox, "hidden", "was made behind an ignore rule\n");
-    put(&*sandbox, "junk/deep/file", "x");
-    put(&*sandbox, "untracked/file", "overwritten");
-    put(&*sandbox, "a.log", "ignored, changed\n");
+    write_file(&*sandbox, ".gitignore", "*.log\nhidden\nuntracked\n");
+    write_file(&*sandbox, "hidden", "was made behind an ignore rule\n");
+    write_file(&*sandbox, "junk/deep/file", "x");
+    write_file(&*sandbox, "untracked/file", "overwritten");
+    write_file(&*sandbox, "a.log", "ignored, changed\n");
     std::fs::remove_file(sandbox.workspace().join("README.md")).unwrap();
     std::fs::remove_dir_all(sandbox.workspace().join("src")).unwrap();
-    put(&*sandbox, "README.md/now/a/folder", "x");
-    put(&*sandbox, "src", "now a file");
+    write_file(&*sandbox, "README.md/now/a/folder", "x");
+    write_file(&*sandbox, "src", "now a file");
     git(&["checkout", "-q", "-b", "elsewhere"]);
-    inside::commit(&*sandbox, "mess", Paths::All, &[], &stamp()).await.unwrap().unwrap();
+    inside::commit(&*sandbox, "mess", CommitPaths::All, &[], &stamp()).await.unwrap().unwrap();
     git(&["branch", "-f", "ralph/t/work"]);
-    put(&*sandbox, "more", "x");
+    write_file(&*sandbox, "more", "x");
 
     inside::restore(&*sandbox, &taken).await.unwrap();
-    assert_eq!(inside::watch(&*sandbox, host.base.as_str(), "").await.unwrap(), look);
+    assert_eq!(inside::read_status(&*sandbox, host.base.as_str(), "").await.unwrap(), look);
     assert_eq!(git(&["status", "--porcelain", "--branch", "-uall"]), status);
     let seen: Vec<_> =
         ["README.md", "src/lib.rs", "untracked/file", "staged", "hidden", "junk/deep/file", "more", "a.log"]
-            .map(|path| get(&*sandbox, path))
+            .map(|path| read_file(&*sandbox, path))
             .into_iter()
             .collect();
     let text = |text: &str| Some(text.to_owned());
@@ -442,23 +456,23 @@ async fn going_back_is_exact() {
     assert_eq!(seen, want);
     assert!(!sandbox.workspace().join("junk").exists());
     inside::restore(&*sandbox, &taken).await.unwrap();
-    assert_eq!(inside::watch(&*sandbox, host.base.as_str(), "").await.unwrap(), look);
+    assert_eq!(inside::read_status(&*sandbox, host.base.as_str(), "").await.unwrap(), look);
 }
 
 #[tokio::test]
 async fn single_paths_go_back() {
-    let host = host().await;
-    let sandbox = seeded(&host, &host.base).await;
-    put(&*sandbox, "README.md", "changed\n");
-    put(&*sandbox, "new", "x");
-    inside::commit(&*sandbox, "m", Paths::All, &[], &stamp()).await.unwrap();
-    put(&*sandbox, "untracked", "x");
-    put(&*sandbox, "kept", "x");
+    let host = git_fixture().await;
+    let sandbox = seeded_sandbox(&host, &host.base).await;
+    write_file(&*sandbox, "README.md", "changed\n");
+    write_file(&*sandbox, "new", "x");
+    inside::commit(&*sandbox, "m", CommitPaths::All, &[], &stamp()).await.unwrap();
+    write_file(&*sandbox, "untracked", "x");
+    write_file(&*sandbox, "kept", "x");
     std::fs::remove_dir_all(sandbox.workspace().join("src")).unwrap();
     let paths = ["README.md", "new", "untracked", "src/lib.rs", "never was"];
     inside::revert_paths(&*sandbox, &host.base, &paths).await.unwrap();
     let tree = host.bare.odb().tree_of(&host.base).await.unwrap();
-    let look = inside::watch(&*sandbox, host.base.as_str(), tree.as_str()).await.unwrap();
+    let look = inside::read_status(&*sandbox, host.base.as_str(), tree.as_str()).await.unwrap();
     assert_eq!(look.files.keys().collect::<Vec<_>>(), ["kept"]);
     for bad in ["../x", "/etc/x", ".git/config", ""] {
         assert!(matches!(inside::revert_paths(&*sandbox, &host.base, &[bad]).await, Err(Error::BadName { .. })));
@@ -475,26 +489,26 @@ async fn shallow_clones_work() {
     repo.git(["fetch", "-q", "--depth=1", &url, "main"]);
     repo.git(["reset", "-q", "--hard", "FETCH_HEAD"]);
     let tool = tool().await;
-    let user = Repo::find(&tool, &repo.path()).await.unwrap();
+    let user = UserRepo::find(&tool, &repo.path()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let bare = Bare::create(&tool, &folder.path().join("repo.git"), user.format()).await.unwrap();
+    let bare = BareRepo::create(&tool, &folder.path().join("repo.git"), user.format()).await.unwrap();
     let base = user.base(None).await.unwrap().sha;
     bare.seed_from(&user, &base).await.unwrap();
-    let host = Host { folder, repo, user, bare, base: base.clone() };
-    let sandbox = seeded(&host, &base).await;
-    put(&*sandbox, "c", "c");
-    let tip = inside::commit(&*sandbox, "m", Paths::All, &[], &stamp()).await.unwrap().unwrap();
+    let host = GitFixture { folder, repo, user, bare, base: base.clone() };
+    let sandbox = seeded_sandbox(&host, &base).await;
+    write_file(&*sandbox, "c", "c");
+    let tip = inside::commit(&*sandbox, "m", CommitPaths::All, &[], &stamp()).await.unwrap().unwrap();
     let out = host.folder.path().join("out.bundle");
-    inside::bundle(&*sandbox, way(&base, &out, 1 << 20)).await.unwrap();
+    inside::bundle(&*sandbox, transfer(&base, &out, 1 << 20)).await.unwrap();
     let (the_branch, none) = (branch(), globset::GlobSet::empty());
-    let rules = Rules {
+    let rules = ImportRules {
         branch: &the_branch,
         base: &base,
-        shadow: None,
+        iteration_ref: None,
         protected: &none,
         secrets: &|_| None,
-        limits: Limits::default(),
+        limits: ImportLimits::default(),
     };
     let import = host.bare.import(&out, rules).await.unwrap();
-    assert_eq!(import, Import::Kept { sha: tip, commits: 1, findings: vec![] });
+    assert_eq!(import, ImportOutcome::Kept { sha: tip, commits: 1, findings: vec![] });
 }

@@ -2,22 +2,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod clock;
+mod clock_change;
 mod crash;
+mod diagnosis;
+#[cfg(target_os = "linux")]
+mod egress_restart;
 mod fallback;
-mod faults;
 mod git;
-mod hostile;
-mod lab;
+mod hostile_repository;
+mod killable_run;
 mod model;
-mod owed;
-#[cfg(target_os = "linux")]
-mod patience;
 mod prompt;
-mod replay;
-mod stuck;
-mod support;
-mod traces;
-mod unpriced;
+mod provider_faults;
 #[cfg(target_os = "linux")]
-mod way_out;
+mod provider_wait;
+mod replay;
+mod run_fixture;
+mod traces;
+mod unpriced_profiles;
+mod unsettled_calls;

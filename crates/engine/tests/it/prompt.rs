@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use ralph_core::env::Env;
-use ralph_core::event::{Event, Level, Line};
-use ralph_core::prompt::{Part, WHOLE_BYTES};
-use ralph_core::run::{State, Status};
-use ralph_engine::host::Host;
-use ralph_engine::run::{Begin, Keep, Stops, begin};
-use ralph_engine::store::{Announce, Home, Moment, Silent};
+use ralph_core::event::{Event, EventLine, EventLogLevel};
+use ralph_core::prompt::{MAX_PROMPT_BYTES, PromptPart};
+use ralph_core::run::{RunState, RunStatus};
+use ralph_engine::host::HostContext;
+use ralph_engine::run::{KeepSandbox, RunSpec, StopSignals, begin};
+use ralph_engine::store::{AnnouncePhase, EventObserver, RalphHome, SilentObserver};
 use serde_json::{Value, json};
 
-use super::support::{Case, HandOver, Scenario};
+use super::killable_run::{CrashScenario, KillableRun, PushTarget};
 
-const SIMPLE: Scenario = Scenario {
+const SIMPLE: CrashScenario = CrashScenario {
     task: r#"---
 task_id: large-001
 test_command: "true"
@@ -32,34 +32,34 @@ test_command: "true"
 "#,
 };
 
-const LARGE: u64 = 200 << 20;
+const LARGE_FILE_BYTES: u64 = 200 << 20;
 
 /// Puts huge files in place while the prompt is built, and takes them away again.
-struct Planter {
-    home: Home,
-    seen: Arc<Mutex<Seen>>,
+struct LargeFileObserver {
+    home: RalphHome,
+    seen: Arc<Mutex<LargeFileReads>>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct LargeFileReads {
     /// What was there before, by its path.
     kept: Vec<(PathBuf, Option<Vec<u8>>)>,
     read_before: u64,
     read: Option<u64>,
 }
 
-impl Announce for Planter {
-    fn announce(&self, moment: Moment, line: &Line) {
+impl EventObserver for LargeFileObserver {
+    fn on_event(&self, moment: AnnouncePhase, line: &EventLine) {
         let mut seen = self.seen.lock().unwrap();
         match (&line.event, moment) {
-            (Event::IterationStarted { n: 1, .. }, Moment::After) => {
-                for path in self.places() {
+            (Event::IterationStarted { n: 1, .. }, AnnouncePhase::After) => {
+                for path in self.target_paths() {
                     seen.kept.push((path.clone(), fs::read(&path).ok()));
-                    plant(&path);
+                    write_large_file(&path);
                 }
                 seen.read_before = bytes_read();
             }
-            (Event::ModelCalled { n: 1, .. }, Moment::Before) => {
+            (Event::ModelCalled { n: 1, .. }, AnnouncePhase::Before) => {
                 let before = seen.read_before;
                 seen.read = Some(bytes_read() - before);
                 for (path, kept) in seen.kept.drain(..) {
@@ -74,10 +74,10 @@ impl Announce for Planter {
     }
 }
 
-impl Planter {
-    fn places(&self) -> Vec<PathBuf> {
-        let ids = self.home.ids().unwrap();
-        let folder = self.home.folder(ids.first().unwrap());
+impl LargeFileObserver {
+    fn target_paths(&self) -> Vec<PathBuf> {
+        let ids = self.home.run_ids().unwrap();
+        let folder = self.home.run_folder(ids.first().unwrap());
         let sandbox = folder.state().unwrap().workplace.unwrap().sandbox;
         let state = self.home.sandboxes_dir().join(sandbox).join("workspace/.ralph");
         let logs = ["errors.log", "guardrails.md", "notes.md", "progress.md"].map(|name| state.join(name));
@@ -86,12 +86,12 @@ impl Planter {
 }
 
 /// Makes a file of 200 MB whose beginning and end are text.
-fn plant(path: &Path) {
+fn write_large_file(path: &Path) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let mut file = File::create(path).unwrap();
     let text = |word: &str| format!("{word} of {}\n", path.file_name().unwrap().to_str().unwrap()).repeat(2000);
     file.write_all(text("beginning").as_bytes()).unwrap();
-    file.set_len(LARGE).unwrap();
+    file.set_len(LARGE_FILE_BYTES).unwrap();
     file.seek(SeekFrom::End(0)).unwrap();
     file.write_all(text("end").as_bytes()).unwrap();
 }
@@ -105,32 +105,33 @@ fn bytes_read() -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn huge_files_are_not_read_for_a_prompt() {
     const MOST_READ: u64 = 4 << 20;
-    let case = Case::new(SIMPLE, HandOver::Here);
+    let case = KillableRun::new(SIMPLE, PushTarget::Here);
     let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", case.home().state_dir().display().to_string())];
     let env = Env::new(env.map(|(name, value)| (name.to_owned(), value)));
-    let host = Host::open(case.home(), env).await.unwrap();
-    let seen = Arc::new(Mutex::new(Seen::default()));
-    let planter = Planter { home: case.home(), seen: seen.clone() };
-    let begun = begin(&host, case.wish(), Box::new(planter), Stops::default(), Keep::Always).await.unwrap();
+    let host = HostContext::open(case.home(), env).await.unwrap();
+    let seen = Arc::new(Mutex::new(LargeFileReads::default()));
+    let planter = LargeFileObserver { home: case.home(), seen: seen.clone() };
+    let begun =
+        begin(&host, case.run_request(), Box::new(planter), StopSignals::default(), KeepSandbox::Always).await.unwrap();
     let mut runner = begun.runner;
     let ended = runner.drive().await.unwrap().clone();
-    assert_eq!(ended.status, Status::Succeeded, "{}", case.told());
+    assert_eq!(ended.status, RunStatus::Succeeded, "{}", case.event_text());
     let read = seen.lock().unwrap().read.unwrap();
     assert!(read < MOST_READ, "{read} bytes were read");
 
     let prompt = fs::read_to_string(case.folder().unwrap().iteration(1).join("prompt.md")).unwrap();
-    let own = ralph_core::action::schema().to_string().len() + ralph_core::action::examples().len();
-    assert!(prompt.len() <= WHOLE_BYTES + own, "{} bytes", prompt.len());
+    let own = ralph_core::action::schema().to_string().len() + ralph_core::action::example().len();
+    assert!(prompt.len() <= MAX_PROMPT_BYTES + own, "{} bytes", prompt.len());
     for (part, path, shown) in [
-        (Part::Errors, ".ralph/errors.log", "end of errors.log"),
-        (Part::Guardrails, ".ralph/guardrails.md", "end of guardrails.md"),
-        (Part::Notes, ".ralph/notes.md", "end of notes.md"),
-        (Part::Progress, ".ralph/progress.md", "beginning of progress.md"),
-        (Part::TestOutput, ".ralph/iterations/0/test_output.txt", "end of test_output.txt"),
+        (PromptPart::Errors, ".ralph/errors.log", "end of errors.log"),
+        (PromptPart::Guardrails, ".ralph/guardrails.md", "end of guardrails.md"),
+        (PromptPart::Notes, ".ralph/notes.md", "end of notes.md"),
+        (PromptPart::Progress, ".ralph/progress.md", "beginning of progress.md"),
+        (PromptPart::TestOutput, ".ralph/iterations/0/test_output.txt", "end of test_output.txt"),
     ] {
         let note = prompt.lines().find(|line| line.ends_with(&format!("the whole: `{path}`)"))).unwrap();
         let left_out: u64 = note.trim_start_matches('(').split(' ').next().unwrap().parse().unwrap();
-        assert!(left_out > LARGE - 1024 && left_out < LARGE + (64 << 10), "{note}");
+        assert!(left_out > LARGE_FILE_BYTES - 1024 && left_out < LARGE_FILE_BYTES + (64 << 10), "{note}");
         assert!(prompt.contains(&format!("\n{shown}\n")), "{part:?}");
         let other = if shown.starts_with("end") {
             shown.replace("end", "beginning")
@@ -141,7 +142,7 @@ async fn huge_files_are_not_read_for_a_prompt() {
     }
 }
 
-const WORD: &str = r#"---
+const WORD_TASK: &str = r#"---
 task_id: word-001
 test_command: "sh tests/all.sh"
 ---
@@ -152,7 +153,7 @@ test_command: "sh tests/all.sh"
   - verify: `sh tests/all.sh`
 "#;
 
-const HOUSE: [(&str, &str); 2] = [
+const WORD_FILES: [(&str, &str); 2] = [
     ("house/word.txt", "the word is quince\n"),
     ("tests/all.sh", "cmp -s house/word.txt said.txt || { echo 'that is not the word' >&2; exit 1; }\n"),
 ];
@@ -162,13 +163,14 @@ fn step(actions: &Value, claimed: &[&str]) -> Value {
         "json": {"summary": "A step.", "actions": actions, "claims": {"checkboxes_checked": claimed}}})
 }
 
-async fn run(case: &Case, change: impl FnOnce(&mut Begin)) -> State {
+async fn run(case: &KillableRun, change: impl FnOnce(&mut RunSpec)) -> RunState {
     let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", case.home().state_dir().display().to_string())];
     let env = Env::new(env.map(|(name, value)| (name.to_owned(), value)));
-    let host = Host::open(case.home(), env).await.unwrap();
-    let mut wish = case.wish();
+    let host = HostContext::open(case.home(), env).await.unwrap();
+    let mut wish = case.run_request();
     change(&mut wish);
-    let mut runner = begin(&host, wish, Box::new(Silent), Stops::default(), Keep::Always).await.unwrap().runner;
+    let mut runner =
+        begin(&host, wish, Box::new(SilentObserver), StopSignals::default(), KeepSandbox::Always).await.unwrap().runner;
     runner.drive().await.unwrap().clone()
 }
 
@@ -186,9 +188,9 @@ async fn a_model_sees_what_its_actions_printed() {
     says["when"] = json!({"prompt_contains": "\nthe word is quince\n"});
     let guesses = step(&json!([{"type": "write", "path": "said.txt", "content": "the word is pear\n"}]), &[]);
     let script: Vec<String> = [json!({"format": 1}), guesses, looks, says].iter().map(Value::to_string).collect();
-    let case = Case::with(&HOUSE, WORD, &script.join("\n"), HandOver::Here);
+    let case = KillableRun::with(&WORD_FILES, WORD_TASK, &script.join("\n"), PushTarget::Here);
     let ended = run(&case, |wish| wish.task_path = "tasks/word.md".to_owned()).await;
-    assert_eq!((ended.status, ended.spent.iterations), (Status::Succeeded, 3), "{}", case.told());
+    assert_eq!((ended.status, ended.spent.iterations), (RunStatus::Succeeded, 3), "{}", case.event_text());
 
     let folder = case.folder().unwrap();
     let prompt = |n: u32| fs::read_to_string(folder.iteration(n).join("prompt.md")).unwrap();
@@ -230,9 +232,9 @@ async fn claims_that_name_no_box_are_told() {
     let mut told = step(&json!([{"type": "run", "command": "cat said.txt"}]), &["The word of the house is said"]);
     told["when"] = json!({"prompt_contains": "you claimed `the word`, `M7`, which names no box: claim boxes by their ids, here `M1.1`"});
     let script: Vec<String> = [json!({"format": 1}), vague, told].iter().map(Value::to_string).collect();
-    let case = Case::with(&HOUSE, WORD, &script.join("\n"), HandOver::Here);
+    let case = KillableRun::with(&WORD_FILES, WORD_TASK, &script.join("\n"), PushTarget::Here);
     let ended = run(&case, |_| ()).await;
-    assert_eq!((ended.status, ended.spent.iterations), (Status::Succeeded, 2), "{}", case.told());
-    let warned = |line: Line| matches!(line.event, Event::Log { level: Level::Warn, text, .. } if text == "claimed what names no box: `the word`, `M7`");
-    assert_eq!(case.lines().into_iter().filter(|line| warned(line.clone())).count(), 1, "{}", case.told());
+    assert_eq!((ended.status, ended.spent.iterations), (RunStatus::Succeeded, 2), "{}", case.event_text());
+    let warned = |line: EventLine| matches!(line.event, Event::Log { level: EventLogLevel::Warn, text, .. } if text == "claimed what names no box: `the word`, `M7`");
+    assert_eq!(case.lines().into_iter().filter(|line| warned(line.clone())).count(), 1, "{}", case.event_text());
 }

@@ -1,20 +1,22 @@
 //! A run is recorded against a server and played again without it.
 
-use ralph_core::event::{Answer, Event};
-use ralph_core::run::{State, Status};
-use ralph_engine::run::CONVERSATION;
-use ralph_testkit::model::{Behaviour, Server};
+use ralph_core::event::{Event, ModelCallOutcome};
+use ralph_core::run::{RunState, RunStatus};
+use ralph_engine::run::CONVERSATION_FILE;
+use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
 use serde_json::json;
 
-use super::lab::{KEY, Lab, answer, last, profile};
+use super::run_fixture::{KEY, RunFixture, answer, final_answer, profile};
 
 /// What must come out the same: every answer, and what it led to.
-fn course(lab: &Lab) -> Vec<String> {
+fn replayed_events(lab: &RunFixture) -> Vec<String> {
     let told = |event: Event| match event {
         // A replay loses no calls, so they are counted anew.
-        Event::ModelCalled { answer: Answer::Lost, .. } => None,
+        Event::ModelCalled { answer: ModelCallOutcome::Lost, .. } => None,
         // Why the answer with the key was not followed is not the same: it has no key any more.
-        Event::ModelCalled { n, answer: Answer::Invalid { .. }, usage, .. } => Some(format!("{n} invalid {usage:?}")),
+        Event::ModelCalled { n, answer: ModelCallOutcome::Invalid { .. }, usage, .. } => {
+            Some(format!("{n} invalid {usage:?}"))
+        }
         Event::ModelCalled { n, answer, usage, cost, .. } => Some(format!("{n} {answer:?} {usage:?} {cost:?}")),
         Event::ActionFinished { n, index, outcome, .. } => Some(format!("{n}.{index} {outcome:?}")),
         Event::IterationFinished { n, outcome, summary, .. } => Some(format!("{n} {outcome:?} {summary}")),
@@ -24,13 +26,13 @@ fn course(lab: &Lab) -> Vec<String> {
 }
 
 /// Every answer as the run kept it.
-fn responses(lab: &Lab, iterations: u32) -> Vec<String> {
+fn responses(lab: &RunFixture, iterations: u32) -> Vec<String> {
     let folder = lab.case.folder().unwrap();
     (1..=iterations).map(|n| std::fs::read_to_string(folder.iteration(n).join("response.json")).unwrap()).collect()
 }
 
-fn gave_up(state: &State) -> bool {
-    matches!(state.status, Status::Failed { .. })
+fn gave_up(state: &RunState) -> bool {
+    matches!(state.status, RunStatus::Failed { .. })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -38,40 +40,40 @@ async fn a_recorded_run_plays_again_without_its_provider() {
     let write = |text: &str| json!({"type": "write", "path": "out.txt", "content": text});
     let odd = "quotes \" and \\ and \u{1F980}\u{202E} and a\ttab\n";
     let leak = answer("Look.", &[json!({"type": "run", "command": format!("echo {KEY}")})]);
-    let server = Server::start([
-        Behaviour::status(500),
-        Behaviour::ok("not an answer"),
-        Behaviour::rate_limited("1"),
-        Behaviour::ok(format!(
+    let server = FaultyModelServer::start([
+        ModelBehaviour::status(500),
+        ModelBehaviour::ok("not an answer"),
+        ModelBehaviour::rate_limited("1"),
+        ModelBehaviour::ok(format!(
             "```json\n{}\n```",
             answer("One.", &[write(odd), json!({"type": "commit", "message": "one"})])
         )),
-        Behaviour::Cut,
-        Behaviour::ok(leak),
-        Behaviour::invalid_json(),
-        Behaviour::ok(answer(odd, &[write("two")])),
-        Behaviour::ok(last()),
+        ModelBehaviour::Cut,
+        ModelBehaviour::ok(leak),
+        ModelBehaviour::invalid_json(),
+        ModelBehaviour::ok(answer(odd, &[write("two")])),
+        ModelBehaviour::ok(final_answer()),
     ])
     .await
     .unwrap();
-    let mut first = Lab::new().await;
+    let mut first = RunFixture::new().await;
     let state = first.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
-    assert!(gave_up(&state), "{}", first.case.told());
+    assert!(gave_up(&state), "{}", first.case.event_text());
     assert_eq!((server.requests().len(), server.answered(), state.spent.iterations), (9, 5, 3));
     drop(server);
 
-    let script = first.case.folder().unwrap().path().join(CONVERSATION);
+    let script = first.case.folder().unwrap().path().join(CONVERSATION_FILE);
     let text = std::fs::read_to_string(&script).unwrap();
     assert!(!text.contains(KEY), "{text}");
     assert_eq!(text.lines().count(), 1 + 5, "{text}");
 
-    let mut second = Lab::new().await;
+    let mut second = RunFixture::new().await;
     let again = second.drive(&profile("played", &format!("scripted/{}", script.display()), None), None).await;
-    assert!(gave_up(&again), "{}", second.case.told());
-    assert_eq!(course(&second), course(&first));
+    assert!(gave_up(&again), "{}", second.case.event_text());
+    assert_eq!(replayed_events(&second), replayed_events(&first));
     assert_eq!(responses(&second, 3), responses(&first, 3));
 
     // A replay is recorded like any other run, and comes out the same to the byte.
-    let copy = std::fs::read_to_string(second.case.folder().unwrap().path().join(CONVERSATION)).unwrap();
+    let copy = std::fs::read_to_string(second.case.folder().unwrap().path().join(CONVERSATION_FILE)).unwrap();
     assert_eq!(copy, text);
 }

@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ralph_core::env::Env;
-use ralph_core::event::{Event, Line};
-use ralph_core::gutter::{Rung, Sample, Signature};
-use ralph_engine::host::Host;
-use ralph_engine::run::{Keep, Stops, begin};
-use ralph_engine::store::{Announce, Moment};
+use ralph_core::event::{Event, EventLine};
+use ralph_core::gutter::{FailureSignature, IterationSample, LadderRung};
+use ralph_engine::host::HostContext;
+use ralph_engine::run::{KeepSandbox, StopSignals, begin};
+use ralph_engine::store::{AnnouncePhase, EventObserver};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::support::{Case, HandOver};
+use crate::killable_run::{KillableRun, PushTarget};
 
-struct Quiet;
+struct TraceObserver;
 
-impl Announce for Quiet {
-    fn announce(&self, _: Moment, _: &Line) {}
+impl EventObserver for TraceObserver {
+    fn on_event(&self, _: AnnouncePhase, _: &EventLine) {}
 }
 
 const TASK: &str = r#"---
@@ -90,41 +90,41 @@ fn commit(message: &str) -> Value {
 
 /// What is done in one iteration, and what is claimed.
 #[derive(Debug, Clone, Default)]
-struct Step {
+struct TraceStep {
     actions: Vec<Value>,
     claims: Vec<&'static str>,
     /// The model answers with no JSON at all, twice.
     nonsense: bool,
 }
 
-fn step(actions: &[Value]) -> Step {
-    Step { actions: actions.to_vec(), ..Step::default() }
+fn step(actions: &[Value]) -> TraceStep {
+    TraceStep { actions: actions.to_vec(), ..TraceStep::default() }
 }
 
-fn claims(actions: &[Value], claims: &[&'static str]) -> Step {
-    Step { actions: actions.to_vec(), claims: claims.to_vec(), nonsense: false }
+fn claims(actions: &[Value], claims: &[&'static str]) -> TraceStep {
+    TraceStep { actions: actions.to_vec(), claims: claims.to_vec(), nonsense: false }
 }
 
-fn nonsense() -> Step {
-    Step { nonsense: true, ..Step::default() }
+fn nonsense() -> TraceStep {
+    TraceStep { nonsense: true, ..TraceStep::default() }
 }
 
-struct Loop {
+struct RecordedLoop {
     name: &'static str,
     kind: &'static str,
     /// One sentence: why a person would say so.
     why: &'static str,
     /// From which iteration on a person would say that it goes in circles.
     gutter_from: Option<u32>,
-    steps: Vec<Step>,
+    steps: Vec<TraceStep>,
 }
 
-fn healthy(name: &'static str, kind: &'static str, why: &'static str, steps: Vec<Step>) -> Loop {
-    Loop { name, kind, why, gutter_from: None, steps }
+fn healthy(name: &'static str, kind: &'static str, why: &'static str, steps: Vec<TraceStep>) -> RecordedLoop {
+    RecordedLoop { name, kind, why, gutter_from: None, steps }
 }
 
-fn stuck(name: &'static str, kind: &'static str, from: u32, why: &'static str, steps: Vec<Step>) -> Loop {
-    Loop { name, kind, why, gutter_from: Some(from), steps }
+fn stuck(name: &'static str, kind: &'static str, from: u32, why: &'static str, steps: Vec<TraceStep>) -> RecordedLoop {
+    RecordedLoop { name, kind, why, gutter_from: Some(from), steps }
 }
 
 /// A file with the first so many words.
@@ -137,15 +137,15 @@ fn suite() -> Value {
     run("sh tests/suite.sh")
 }
 
-fn look(command: &str) -> Step {
+fn read_only_step(command: &str) -> TraceStep {
     step(&[run(command)])
 }
 
-fn times(step: &Step, count: usize) -> Vec<Step> {
+fn times(step: &TraceStep, count: usize) -> Vec<TraceStep> {
     vec![step.clone(); count]
 }
 
-fn healthy_loops() -> Vec<Loop> {
+fn healthy_loops() -> Vec<RecordedLoop> {
     vec![
         healthy(
             "straight",
@@ -162,9 +162,9 @@ fn healthy_loops() -> Vec<Loop> {
             "healthy",
             "it reads before it writes, each time something else",
             vec![
-                look("ls"),
-                look("cat words.txt"),
-                look("cat tests/suite.sh"),
+                read_only_step("ls"),
+                read_only_step("cat words.txt"),
+                read_only_step("cat tests/suite.sh"),
                 claims(&[words(2), commit("two")], &["M1.1", "M1.2"]),
             ],
         ),
@@ -315,9 +315,9 @@ fn healthy_loops() -> Vec<Loop> {
             "read-only looks that all succeed while it plans",
             vec![
                 claims(&[words(2)], &["M1.1", "M1.2"]),
-                look("git log --oneline"),
-                look("git diff HEAD"),
-                look("cat README.md"),
+                read_only_step("git log --oneline"),
+                read_only_step("git diff HEAD"),
+                read_only_step("cat README.md"),
                 claims(&[words(3)], &["M1.3"]),
             ],
         ),
@@ -337,10 +337,10 @@ fn healthy_loops() -> Vec<Loop> {
             "flaky",
             "a flaky command is tried once more, and then it passes",
             vec![
-                look("sh tests/flaky.sh"),
-                look("sh tests/flaky.sh"),
+                read_only_step("sh tests/flaky.sh"),
+                read_only_step("sh tests/flaky.sh"),
                 claims(&[words(1)], &["M1.1"]),
-                look("sh tests/flaky.sh"),
+                read_only_step("sh tests/flaky.sh"),
                 claims(&[words(2)], &["M1.2"]),
             ],
         ),
@@ -361,8 +361,8 @@ fn healthy_loops() -> Vec<Loop> {
             "healthy",
             "the same failure twice, and the third try is another one",
             vec![
-                look("sh tests/noisy.sh"),
-                look("sh tests/noisy.sh"),
+                read_only_step("sh tests/noisy.sh"),
+                read_only_step("sh tests/noisy.sh"),
                 claims(&[words(1)], &["M1.1"]),
                 step(&[words(2), suite()]),
             ],
@@ -381,7 +381,7 @@ fn healthy_loops() -> Vec<Loop> {
     ]
 }
 
-fn stuck_loops() -> Vec<Loop> {
+fn stuck_loops() -> Vec<RecordedLoop> {
     let again = step(&[suite()]);
     vec![
         stuck("same-failure", "same", 3, "the same red command, unchanged, again and again", times(&again, 5)),
@@ -390,14 +390,14 @@ fn stuck_loops() -> Vec<Loop> {
             "same",
             3,
             "only times, numbers and folders differ in what it prints",
-            times(&look("sh tests/noisy.sh"), 5),
+            times(&read_only_step("sh tests/noisy.sh"), 5),
         ),
         stuck(
             "a-timeout-of-its-own",
             "same",
             3,
             "the command ends itself with the code of a timeout: that is a failure, and nobody waited",
-            times(&look("timeout 0.1 sleep 5"), 5),
+            times(&read_only_step("timeout 0.1 sleep 5"), 5),
         ),
         stuck(
             "waits-for-ever",
@@ -411,7 +411,7 @@ fn stuck_loops() -> Vec<Loop> {
             "same",
             3,
             "the tool is not there and will not be there",
-            times(&look("frobnicate --all"), 4),
+            times(&read_only_step("frobnicate --all"), 4),
         ),
         stuck(
             "late",
@@ -421,10 +421,10 @@ fn stuck_loops() -> Vec<Loop> {
             vec![
                 claims(&[words(1)], &["M1.1"]),
                 claims(&[words(2)], &["M1.2"]),
-                look("sh tests/noisy.sh"),
-                look("sh tests/noisy.sh"),
-                look("sh tests/noisy.sh"),
-                look("sh tests/noisy.sh"),
+                read_only_step("sh tests/noisy.sh"),
+                read_only_step("sh tests/noisy.sh"),
+                read_only_step("sh tests/noisy.sh"),
+                read_only_step("sh tests/noisy.sh"),
             ],
         ),
         stuck(
@@ -459,11 +459,11 @@ fn stuck_loops() -> Vec<Loop> {
             5,
             "two red commands in turn, and nothing changes",
             vec![
-                look("sh tests/noisy.sh"),
-                look("cat missing"),
-                look("sh tests/noisy.sh"),
-                look("cat missing"),
-                look("sh tests/noisy.sh"),
+                read_only_step("sh tests/noisy.sh"),
+                read_only_step("cat missing"),
+                read_only_step("sh tests/noisy.sh"),
+                read_only_step("cat missing"),
+                read_only_step("sh tests/noisy.sh"),
             ],
         ),
         stuck(
@@ -512,7 +512,7 @@ fn stuck_loops() -> Vec<Loop> {
             "noop",
             6,
             "it reads the same file for ever and never writes",
-            times(&look("cat words.txt"), 8),
+            times(&read_only_step("cat words.txt"), 8),
         ),
         stuck(
             "paints-while-it-burns",
@@ -525,7 +525,7 @@ fn stuck_loops() -> Vec<Loop> {
 }
 
 /// Runs a loop and returns what each iteration left behind.
-async fn record(one: &Loop) -> Vec<Sample> {
+async fn record(one: &RecordedLoop) -> Vec<IterationSample> {
     let mut script = json!({"format": 1}).to_string();
     for (n, step) in (1_u32..).zip(&one.steps) {
         let answer = if step.nonsense {
@@ -537,17 +537,19 @@ async fn record(one: &Loop) -> Vec<Sample> {
         script.push('\n');
         script.push_str(&answer.to_string());
     }
-    let case = Case::with(&FILES, TASK, &script, HandOver::Here);
+    let case = KillableRun::with(&FILES, TASK, &script, PushTarget::Here);
     let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", case.home().state_dir().display().to_string())];
-    let host = Host::open(case.home(), Env::new(env.map(|(name, value)| (name.to_owned(), value)))).await.unwrap();
-    let mut wish = case.wish();
+    let host =
+        HostContext::open(case.home(), Env::new(env.map(|(name, value)| (name.to_owned(), value)))).await.unwrap();
+    let mut wish = case.run_request();
     wish.baseline = false;
     wish.budget.iterations = u32::try_from(one.steps.len()).unwrap();
     wish.budget.consecutive_gutter = 99;
-    wish.ladder = vec![Rung::Rotate];
-    let mut runner = begin(&host, wish, Box::new(Quiet), Stops::default(), Keep::Always).await.unwrap().runner;
+    wish.ladder = vec![LadderRung::Rotate];
+    let mut runner =
+        begin(&host, wish, Box::new(TraceObserver), StopSignals::default(), KeepSandbox::Always).await.unwrap().runner;
     timeout(Duration::from_mins(2), runner.drive()).await.expect("the run ends").unwrap();
-    let samples: Vec<Sample> = case
+    let samples: Vec<IterationSample> = case
         .lines()
         .into_iter()
         .filter_map(|line| match line.event {
@@ -555,7 +557,7 @@ async fn record(one: &Loop) -> Vec<Sample> {
             _ => None,
         })
         .collect();
-    assert_eq!(samples.len(), one.steps.len(), "{}\n{}", one.name, case.told());
+    assert_eq!(samples.len(), one.steps.len(), "{}\n{}", one.name, case.event_text());
     samples
 }
 
@@ -564,8 +566,8 @@ fn folder() -> PathBuf {
 }
 
 /// A sample without what a shell of another make would word differently: which failures are the same stays.
-fn shape(samples: &[Sample]) -> Vec<Value> {
-    let mut known: BTreeMap<&Signature, usize> = BTreeMap::new();
+fn shape(samples: &[IterationSample]) -> Vec<Value> {
+    let mut known: BTreeMap<&FailureSignature, usize> = BTreeMap::new();
     let mut shapes = Vec::new();
     for sample in samples {
         let mut failures = Vec::new();
@@ -582,7 +584,7 @@ fn shape(samples: &[Sample]) -> Vec<Value> {
     shapes
 }
 
-fn check(one: &Loop, samples: &[Sample]) -> Result<(), String> {
+fn check(one: &RecordedLoop, samples: &[IterationSample]) -> Result<(), String> {
     let path = folder().join(format!("{}.json", one.name));
     if std::env::var_os("RALPH_BLESS").is_some() {
         let label = if one.gutter_from.is_some() { "gutter" } else { "healthy" };
@@ -596,7 +598,7 @@ fn check(one: &Loop, samples: &[Sample]) -> Result<(), String> {
     }
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", one.name))?;
     let trace: Value = serde_json::from_str(&text).unwrap();
-    let kept: Vec<Sample> = serde_json::from_value(trace["samples"].clone()).unwrap();
+    let kept: Vec<IterationSample> = serde_json::from_value(trace["samples"].clone()).unwrap();
     let (kept, found) = (shape(&kept), shape(samples));
     if kept == found { Ok(()) } else { Err(format!("{}: recorded {kept:?}\nnow {found:?}", one.name)) }
 }
@@ -604,7 +606,7 @@ fn check(one: &Loop, samples: &[Sample]) -> Result<(), String> {
 #[test]
 fn real_loops_leave_what_was_recorded() {
     const AT_ONCE: usize = 3;
-    let loops: Vec<Loop> = healthy_loops().into_iter().chain(stuck_loops()).collect();
+    let loops: Vec<RecordedLoop> = healthy_loops().into_iter().chain(stuck_loops()).collect();
     let next = AtomicUsize::new(0);
     let wrong: Vec<String> = std::thread::scope(|scope| {
         let worker = || {

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::ours::NAME;
-use crate::series::{DIRECT, Series};
-use crate::table::Table;
+use crate::ralph_proxy_process::NAME;
+use crate::report::ProxyBenchReport;
+use crate::samples::{DIRECT, SampleSeries};
 
 const LEFT: f64 = 170.0;
 const WIDE: f64 = 480.0;
@@ -15,8 +15,8 @@ const OTHERS: &str = "#9a9fa6";
 /// Less than this is noise, and has no place on a logarithmic scale.
 const LEAST_MS: f64 = 0.01;
 
-pub(crate) fn svg(table: &Table) -> String {
-    let shown: Vec<(&Series, Option<f64>)> = table
+pub(crate) fn svg(table: &ProxyBenchReport) -> String {
+    let shown: Vec<(&SampleSeries, Option<f64>)> = table
         .series
         .iter()
         .filter(|series| series.unit == "ms" && series.name != DIRECT)

@@ -19,16 +19,16 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::run::Fallible;
+use crate::bench::ProxyBenchResult;
 
 /// Nothing that is measured takes longer, or it is not worth measuring.
-const PATIENCE: Duration = Duration::from_secs(30);
-const LONGEST_HEAD: usize = 8 << 10;
+const TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_HEAD: usize = 8 << 10;
 
 /// How the first byte gets there.
 #[derive(Debug, Clone)]
-pub(crate) enum Road {
-    Straight(SocketAddr),
+pub(crate) enum ClientPath {
+    Direct(SocketAddr),
     /// Through a proxy that is asked by `CONNECT` for this name and port.
     Tunnel {
         proxy: SocketAddr,
@@ -36,17 +36,17 @@ pub(crate) enum Road {
     },
 }
 
-impl Road {
-    pub(crate) async fn raw(&self) -> Fallible<TcpStream> {
+impl ClientPath {
+    pub(crate) async fn connect(&self) -> ProxyBenchResult<TcpStream> {
         match self {
-            Self::Straight(address) => connect(*address).await,
+            Self::Direct(address) => connect(*address).await,
             Self::Tunnel { proxy, target } => {
                 let mut stream = connect(*proxy).await?;
                 stream.write_all(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes()).await?;
                 let mut head = Vec::new();
                 // Nobody speaks after the head until the client does, so nothing behind it is read here.
                 while !head.ends_with(b"\r\n\r\n") {
-                    if head.len() > LONGEST_HEAD || stream.read_buf(&mut head).await? == 0 {
+                    if head.len() > MAX_HEAD || stream.read_buf(&mut head).await? == 0 {
                         return Err("the proxy does not answer `CONNECT`".into());
                     }
                 }
@@ -60,16 +60,16 @@ impl Road {
     }
 }
 
-async fn connect(address: SocketAddr) -> Fallible<TcpStream> {
-    let stream = timeout(PATIENCE, TcpStream::connect(address)).await??;
+async fn connect(address: SocketAddr) -> ProxyBenchResult<TcpStream> {
+    let stream = timeout(TIMEOUT, TcpStream::connect(address)).await??;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
 /// One way to make the same call.
 #[derive(Debug, Clone)]
-pub(crate) struct Way {
-    pub(crate) road: Road,
+pub(crate) struct ClientSetup {
+    pub(crate) path: ClientPath,
     /// TLS to this name, believed because of these roots.
     pub(crate) tls: Option<(String, Arc<ClientConfig>)>,
     /// What stands in the first line of the request.
@@ -81,14 +81,14 @@ pub(crate) struct Way {
 
 /// Whether the answer comes at once or in events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum AnswerMode {
     Small,
     Stream,
 }
 
-impl Way {
-    pub(crate) async fn open(&self) -> Fallible<Link> {
-        let stream = self.road.raw().await?;
+impl ClientSetup {
+    pub(crate) async fn open(&self) -> ProxyBenchResult<BenchConnection> {
+        let stream = self.path.connect().await?;
         let (sender, connection) = match &self.tls {
             None => {
                 let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
@@ -97,21 +97,21 @@ impl Way {
             Some((name, config)) => {
                 let name = ServerName::try_from(name.clone())?;
                 let connector = TlsConnector::from(Arc::clone(config));
-                let stream = timeout(PATIENCE, connector.connect(name, stream)).await??;
+                let stream = timeout(TIMEOUT, connector.connect(name, stream)).await??;
                 let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
                 (sender, tokio::spawn(async move { drop(connection.await) }))
             }
         };
-        Ok(Link { sender, _connection: AbortOnDropHandle::new(connection) })
+        Ok(BenchConnection { sender, _connection: AbortOnDropHandle::new(connection) })
     }
 
-    fn request(&self, call: Call) -> Fallible<Request<Full<Bytes>>> {
+    fn request(&self, call: AnswerMode) -> ProxyBenchResult<Request<Full<Bytes>>> {
         let prompt =
             "Read src/log.rs and say why it needs so much memory for a long file; then change it and its test.";
         let body = serde_json::json!({
             "model": self.model,
             "max_tokens": 1024,
-            "stream": call == Call::Stream,
+            "stream": call == AnswerMode::Stream,
             "system": "You are a careful engineer. You read before you write, and you run the tests afterwards.",
             "messages": [{"role": "user", "content": prompt}],
         });
@@ -127,17 +127,17 @@ impl Way {
 
 /// A connection that is kept.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct BenchConnection {
     sender: http1::SendRequest<Full<Bytes>>,
     _connection: AbortOnDropHandle<()>,
 }
 
-impl Link {
+impl BenchConnection {
     /// Makes a call and waits for the whole of its answer.
-    pub(crate) async fn ask(&mut self, way: &Way) -> Fallible<()> {
-        let response = self.begin(way, Call::Small).await?;
+    pub(crate) async fn ask(&mut self, way: &ClientSetup) -> ProxyBenchResult<()> {
+        let response = self.begin(way, AnswerMode::Small).await?;
         let status = response.status();
-        let body = timeout(PATIENCE, response.into_body().collect()).await??.to_bytes();
+        let body = timeout(TIMEOUT, response.into_body().collect()).await??.to_bytes();
         if status != StatusCode::OK || !body.windows(8).any(|part| part == b"end_turn") {
             let said = String::from_utf8_lossy(&body).chars().take(200).collect::<String>();
             return Err(format!("it answers {status}: {said}").into());
@@ -146,13 +146,13 @@ impl Link {
     }
 
     /// Makes a call and returns as soon as its answer begins.
-    pub(crate) async fn begin(&mut self, way: &Way, call: Call) -> Fallible<Response<Incoming>> {
-        timeout(PATIENCE, self.sender.ready()).await?.map_err(|_| "it does not keep the connection")?;
-        Ok(timeout(PATIENCE, self.sender.send_request(way.request(call)?)).await??)
+    pub(crate) async fn begin(&mut self, way: &ClientSetup, call: AnswerMode) -> ProxyBenchResult<Response<Incoming>> {
+        timeout(TIMEOUT, self.sender.ready()).await?.map_err(|_| "it does not keep the connection")?;
+        Ok(timeout(TIMEOUT, self.sender.send_request(way.request(call)?)).await??)
     }
 }
 
-impl Link {
+impl BenchConnection {
     /// Says whether the other side has hung up.
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
@@ -160,7 +160,7 @@ impl Link {
 }
 
 /// Believes these certificates, and speaks HTTP/1.1.
-pub(crate) fn trusting(pem: &str) -> Fallible<Arc<ClientConfig>> {
+pub(crate) fn trusting(pem: &str) -> ProxyBenchResult<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
         roots.add(certificate?)?;

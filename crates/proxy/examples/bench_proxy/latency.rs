@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use crate::client::{Link, Way};
-use crate::run::Fallible;
-use crate::series::Series;
-use crate::stage::Candidate;
-use crate::table::Table;
+use crate::bench::ProxyBenchResult;
+use crate::client::{BenchConnection, ClientSetup};
+use crate::report::ProxyBenchReport;
+use crate::samples::SampleSeries;
+use crate::setup::ProxyCandidate;
 
 pub(crate) const REVERSE: &str = "one call by a base URL";
 pub(crate) const SPLICE: &str = "one call through a tunnel";
@@ -15,10 +15,15 @@ pub(crate) const PLAIN: &str = "one plain call in absolute form";
 /// Before anything is counted.
 const WARM: usize = 20;
 
-pub(crate) async fn measure(table: &mut Table, group: &'static str, all: &[Candidate<Way>], rounds: usize) {
+pub(crate) async fn measure(
+    table: &mut ProxyBenchReport,
+    group: &'static str,
+    all: &[ProxyCandidate<ClientSetup>],
+    rounds: usize,
+) {
     let mut lanes = Vec::new();
     for one in all {
-        let mut series = Series::new(group, one.name, "ms");
+        let mut series = SampleSeries::new(group, one.name, "ms");
         let link = match &one.way {
             Ok(way) => begin(way).await.map(|link| (way, link)).map_err(|error| error.to_string()),
             Err(why) => Err(why.clone()),
@@ -43,7 +48,7 @@ pub(crate) async fn measure(table: &mut Table, group: &'static str, all: &[Candi
     table.series.extend(lanes.into_iter().map(|(series, _)| series));
 }
 
-async fn begin(way: &Way) -> Fallible<Link> {
+async fn begin(way: &ClientSetup) -> ProxyBenchResult<BenchConnection> {
     let mut link = way.open().await?;
     for _ in 0..WARM {
         link.ask(way).await?;

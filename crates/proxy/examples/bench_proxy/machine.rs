@@ -5,7 +5,7 @@ use std::fs;
 use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Machine {
+pub(crate) struct ProxyBenchMachine {
     pub(crate) date: String,
     pub(crate) kernel: String,
     pub(crate) processor: String,
@@ -15,11 +15,11 @@ pub(crate) struct Machine {
     pub(crate) load: String,
 }
 
-pub(crate) fn look() -> Machine {
+pub(crate) fn describe_machine() -> ProxyBenchMachine {
     let uname = rustix::system::uname();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(": "));
-    Machine {
+    ProxyBenchMachine {
         date: date(std::time::SystemTime::now()),
         kernel: format!("{} {}", uname.release().to_string_lossy(), uname.machine().to_string_lossy()),
         processor: model.map_or_else(String::new, |(_, model)| model.to_owned()),
@@ -29,7 +29,7 @@ pub(crate) fn look() -> Machine {
     }
 }
 
-impl Machine {
+impl ProxyBenchMachine {
     pub(crate) fn text(&self) -> String {
         let Self { date, kernel, processor, processors, memory_gib, load } = self;
         format!("{date} · Linux {kernel} · {processors} × {processor} · {memory_gib:.0} GiB · load {load}")

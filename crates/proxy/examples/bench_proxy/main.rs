@@ -5,25 +5,25 @@
 //! Every proxy is a process of its own, ours too (`bench_proxy serve`). A peer that is not here is told as such, with the
 //! reason, and never left out in silence. Nothing is installed here: `cargo xtask bench proxy --install` does that.
 
+mod bench;
+mod call_rate;
 mod chart;
-mod child;
 mod client;
-mod hose;
+mod event_delay;
 mod latency;
 mod machine;
+mod markdown;
 mod memory;
 mod options;
-mod ours;
-mod page;
-mod peers;
-mod rate;
-mod run;
-mod series;
-mod sse;
-mod stage;
-mod table;
+mod other_proxies;
+mod proxy_process;
+mod ralph_proxy_process;
+mod report;
+mod samples;
+mod setup;
+mod throughput;
 mod upstream;
 
 fn main() -> std::process::ExitCode {
-    run::main()
+    bench::main()
 }

@@ -1,31 +1,32 @@
 //! What a proxy holds in memory while very many clients are connected and say nothing.
 
-use crate::child::Running;
-use crate::client::{Link, Way};
-use crate::run::Fallible;
-use crate::series::Series;
-use crate::stage::Stage;
-use crate::table::Table;
+use crate::bench::ProxyBenchResult;
+use crate::client::{BenchConnection, ClientSetup};
+use crate::proxy_process::ProxyProcess;
+use crate::report::ProxyBenchReport;
+use crate::samples::SampleSeries;
+use crate::setup::ProxyBenchSetup;
 
 pub(crate) const GROUP: &str = "memory with 1000 idle connections";
 pub(crate) const ALONE: &str = "memory before that";
 const CONNECTIONS: usize = 1000;
 
-pub(crate) async fn measure(table: &mut Table, stage: &Stage) {
+pub(crate) async fn measure(table: &mut ProxyBenchReport, stage: &ProxyBenchSetup) {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for one in &stage.reverse {
         let Some((_, running)) = stage.running.iter().find(|(name, _)| *name == one.name) else {
             if let Err(why) = &one.way {
-                after.push(Series { missing: Some(why.clone()), ..Series::new(GROUP, one.name, "MiB") });
+                after.push(SampleSeries { missing: Some(why.clone()), ..SampleSeries::new(GROUP, one.name, "MiB") });
             }
             continue;
         };
         // Where there is no base URL yet, plain requests hold connections just as well.
         let plain = stage.plain.iter().find(|plain| plain.name == one.name).and_then(|plain| plain.way.as_ref().ok());
         let way = one.way.as_ref().ok().or(plain);
-        let (mut alone, mut crowded) = (Series::new(ALONE, one.name, "MiB"), Series::new(GROUP, one.name, "MiB"));
+        let (mut alone, mut crowded) =
+            (SampleSeries::new(ALONE, one.name, "MiB"), SampleSeries::new(GROUP, one.name, "MiB"));
         match way {
-            Some(way) => match crowd(way, running).await {
+            Some(way) => match hold_connections(way, running).await {
                 Ok((few, many)) => {
                     alone.values.push(few);
                     crowded.values.push(many);
@@ -41,10 +42,10 @@ pub(crate) async fn measure(table: &mut Table, stage: &Stage) {
     table.series.extend(after);
 }
 
-async fn crowd(way: &Way, running: &Running) -> Fallible<(f64, f64)> {
+async fn hold_connections(way: &ClientSetup, running: &ProxyProcess) -> ProxyBenchResult<(f64, f64)> {
     let hidden = "the kernel does not show its memory";
     let few = running.memory().ok_or(hidden)?;
-    let mut links: Vec<Link> = Vec::new();
+    let mut links: Vec<BenchConnection> = Vec::new();
     for _ in 0..CONNECTIONS {
         let mut link = way.open().await?;
         link.ask(way).await?;

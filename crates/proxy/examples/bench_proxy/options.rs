@@ -16,7 +16,7 @@ pub(crate) const USAGE: &str = "usage: bench_proxy [--json] [--strict] [--rounds
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct ProxyBenchOptions {
     pub(crate) json: bool,
     pub(crate) strict: bool,
     pub(crate) rounds: usize,
@@ -28,8 +28,8 @@ pub(crate) struct Options {
 }
 
 /// Reads the arguments; `None` when they are not understood.
-pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
-    let mut options = Options {
+pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<ProxyBenchOptions> {
+    let mut options = ProxyBenchOptions {
         json: false,
         strict: false,
         rounds: 1000,

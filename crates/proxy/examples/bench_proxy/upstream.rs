@@ -14,28 +14,28 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use ralph_testkit::llm::Authority;
+use ralph_testkit::llm::TestCa;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
 
-use crate::hose;
-use crate::run::Fallible;
+use crate::bench::ProxyBenchResult;
+use crate::throughput;
 
 /// What it is called by those who resolve names for themselves, and by those who do not.
 pub(crate) const NAME: &str = "api.test";
 pub(crate) const LOCAL: &str = "localhost";
 /// How many events a stream has, and how far apart.
 pub(crate) const EVENTS: usize = 300;
-const APART: Duration = Duration::from_millis(2);
+const EVENT_INTERVAL: Duration = Duration::from_millis(2);
 
 #[derive(Debug)]
-pub(crate) struct Upstream {
+pub(crate) struct BenchUpstream {
     pub(crate) tls: SocketAddr,
     pub(crate) plain: SocketAddr,
     /// Pours bytes as fast as they are taken.
-    pub(crate) hose: SocketAddr,
+    pub(crate) throughput: SocketAddr,
     /// Whom to trust to reach it.
     pub(crate) ca: String,
     /// What the times of events are counted from.
@@ -44,20 +44,20 @@ pub(crate) struct Upstream {
     _runtime: Runtime,
 }
 
-impl Upstream {
-    pub(crate) fn start() -> Fallible<Self> {
+impl BenchUpstream {
+    pub(crate) fn start() -> ProxyBenchResult<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let authority = Authority::new()?;
-        let acceptor = TlsAcceptor::from(authority.server(&[NAME, LOCAL, "127.0.0.1"], &[b"h2", b"http/1.1"])?);
+        let authority = TestCa::new()?;
+        let acceptor = TlsAcceptor::from(authority.server_config(&[NAME, LOCAL, "127.0.0.1"], &[b"h2", b"http/1.1"])?);
         let epoch = Instant::now();
         let bind = || runtime.block_on(TcpListener::bind(("127.0.0.1", 0)));
         let (tls, plain, pour) = (bind()?, bind()?, bind()?);
         let addresses = (tls.local_addr()?, plain.local_addr()?, pour.local_addr()?);
         runtime.spawn(listen(tls, move |stream| secure(stream, acceptor.clone(), epoch)));
         runtime.spawn(listen(plain, move |stream| http1(stream, epoch)));
-        runtime.spawn(listen(pour, hose::pour));
+        runtime.spawn(listen(pour, throughput::send_blocks));
         let (tls, plain, hose) = addresses;
-        Ok(Self { tls, plain, hose, ca: authority.pem(), epoch, _runtime: runtime })
+        Ok(Self { tls, plain, throughput: hose, ca: authority.pem(), epoch, _runtime: runtime })
     }
 }
 
@@ -92,14 +92,14 @@ async fn http1(stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin
     hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
 }
 
-type Answer = Either<Full<Bytes>, Events>;
+type BenchUpstreamBody = Either<Full<Bytes>, TimedEvents>;
 
-async fn answer(request: Request<Incoming>, epoch: Instant) -> Result<Response<Answer>, Infallible> {
+async fn answer(request: Request<Incoming>, epoch: Instant) -> Result<Response<BenchUpstreamBody>, Infallible> {
     let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let streams = body.windows(STREAMS.len()).any(|part| part == STREAMS)
         || body.windows(STREAMS_WIDE.len()).any(|part| part == STREAMS_WIDE);
     let (kind, body) = if streams {
-        ("text/event-stream; charset=utf-8", Either::Right(Events::new(epoch)))
+        ("text/event-stream; charset=utf-8", Either::Right(TimedEvents::new(epoch)))
     } else {
         ("application/json", Either::Left(Full::new(Bytes::from_static(ANSWER))))
     };
@@ -129,15 +129,15 @@ const ANSWER: &[u8] = concat!(
 
 /// A stream of events, each with the time at which it was handed over.
 #[derive(Debug)]
-struct Events {
+struct TimedEvents {
     epoch: Instant,
     sent: usize,
     ticks: Interval,
 }
 
-impl Events {
+impl TimedEvents {
     fn new(epoch: Instant) -> Self {
-        let mut ticks = interval(APART);
+        let mut ticks = interval(EVENT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self { epoch, sent: 0, ticks }
     }
@@ -166,7 +166,7 @@ const LAST: &str = concat!(
     "\n\n"
 );
 
-impl Body for Events {
+impl Body for TimedEvents {
     type Data = Bytes;
     type Error = Infallible;
 

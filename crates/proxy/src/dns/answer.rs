@@ -1,43 +1,50 @@
 //! The answer to one DNS message. Nothing here waits and nothing is asked of anybody.
 
-use ralph_core::policy::canonical;
+use ralph_core::policy::canonical_host;
 
-use super::packet::{self, Code, Kind, Message};
-use crate::notice::{Entry, Why};
+use super::packet::{self, DnsMessage, DnsQueryKind, DnsResponseCode};
+use crate::observer::{DecisionReason, EgressEntry};
 use crate::pipeline::Pipeline;
-use crate::target::Target;
+use crate::target::EgressTarget;
 
 /// Answers a message; `None` if it must not be answered.
 ///
 /// A name that is not allowed does not exist: a refusal would make resolvers ask again and again.
 pub(super) fn answer(pipeline: &Pipeline, message: &[u8]) -> Option<Vec<u8>> {
-    let question = match packet::read(message) {
-        Message::Question(question) => question,
-        Message::Wrong(code) => {
+    let question = match packet::parse(message) {
+        DnsMessage::Question(question) => question,
+        DnsMessage::Invalid(code) => {
             let why = match code {
-                Code::NotImplemented => "only A and AAAA questions are answered",
+                DnsResponseCode::NotImplemented => "only A and AAAA questions are answered",
                 _ => "it is not one question",
             };
-            pipeline.refused_text(Entry::Dns, "", 0, &Why::Malformed(why));
-            return Some(packet::answer(message, code));
+            pipeline.report_refused_text(EgressEntry::Dns, "", 0, &DecisionReason::Malformed(why));
+            return Some(packet::response(message, code));
         }
-        Message::Ignored => return None,
+        DnsMessage::Ignored => return None,
     };
     let Some(name) = question.name.as_deref() else {
-        pipeline.refused_text(Entry::Dns, "", 0, &Why::Malformed("the name has a byte that no host name has"));
-        return Some(packet::answer(message, Code::NoSuchName));
+        pipeline.report_refused_text(
+            EgressEntry::Dns,
+            "",
+            0,
+            &DecisionReason::Malformed("the name has a byte that no host name has"),
+        );
+        return Some(packet::response(message, DnsResponseCode::NoSuchName));
     };
     // An address is nobody's name; whoever has one does not ask for it here.
-    let named = Target::new(name, 443).ok().filter(|target| target.literal().is_none());
+    let named = EgressTarget::new(name, 443).ok().filter(|target| target.ip_address().is_none());
     let Some(target) = named else {
-        let why = canonical(name).err().map_or(Why::Malformed("an address is no name"), |bad| Why::Target(bad.into()));
-        pipeline.refused_text(Entry::Dns, name, 0, &why);
-        return Some(packet::answer(message, Code::NoSuchName));
+        let why = canonical_host(name)
+            .err()
+            .map_or(DecisionReason::Malformed("an address is no name"), |bad| DecisionReason::Target(bad.into()));
+        pipeline.report_refused_text(EgressEntry::Dns, name, 0, &why);
+        return Some(packet::response(message, DnsResponseCode::NoSuchName));
     };
-    Some(match (pipeline.name_address(target.host()), question.kind) {
-        (Ok(address), Kind::V4) => packet::address(message, &question, address),
+    Some(match (pipeline.synthetic_address(target.host()), question.kind) {
+        (Ok(address), DnsQueryKind::V4) => packet::address_response(message, &question, address),
         // The name exists, but not as IPv6.
-        (Ok(_), Kind::V6) => packet::answer(message, Code::Fine),
-        (Err(_), _) => packet::answer(message, Code::NoSuchName),
+        (Ok(_), DnsQueryKind::V6) => packet::response(message, DnsResponseCode::NoError),
+        (Err(_), _) => packet::response(message, DnsResponseCode::NoSuchName),
     })
 }

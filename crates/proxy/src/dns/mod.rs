@@ -4,11 +4,11 @@
 mod answer;
 mod packet;
 mod serve;
-mod table;
+mod synthetic_addresses;
 
-pub use packet::answered;
-pub(crate) use serve::{tcp, udp};
-pub(crate) use table::Table;
+pub use packet::answer_any;
+pub(crate) use serve::{serve_tcp, serve_udp};
+pub(crate) use synthetic_addresses::SyntheticAddresses;
 
 #[cfg(test)]
 pub(crate) use packet::tests;

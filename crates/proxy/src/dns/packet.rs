@@ -7,7 +7,7 @@
 use std::net::Ipv4Addr;
 
 /// The longest message we read or make.
-pub(crate) const LONGEST: usize = 4096;
+pub(crate) const MAX_MESSAGE: usize = 4096;
 
 const HEADER: usize = 12;
 const RESPONSE: u8 = 0x80;
@@ -21,7 +21,7 @@ const TTL: u32 = 60;
 
 /// Which address is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DnsQueryKind {
     V4,
     V6,
 }
@@ -29,9 +29,9 @@ pub(super) enum Kind {
 /// The answers without an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Code {
+pub(super) enum DnsResponseCode {
     /// The name exists.
-    Fine = 0,
+    NoError = 0,
     Malformed = 1,
     NoSuchName = 3,
     NotImplemented = 4,
@@ -39,56 +39,56 @@ pub(super) enum Code {
 
 /// A question that can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Question {
+pub(super) struct DnsQuestion {
     /// The labels, joined by dots; `None` if one of them has a byte that no host name has.
     pub(super) name: Option<String>,
-    pub(super) kind: Kind,
+    pub(super) kind: DnsQueryKind,
     /// Where the question ends.
     end: usize,
 }
 
 /// What a message is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Message {
-    Question(Question),
+pub(super) enum DnsMessage {
+    Question(DnsQuestion),
     /// Not one that can be answered otherwise.
-    Wrong(Code),
+    Invalid(DnsResponseCode),
     /// Not one to be answered at all: two servers could talk to each other for ever.
     Ignored,
 }
 
-pub(super) fn read(message: &[u8]) -> Message {
-    let Some((header, _)) = message.split_first_chunk::<HEADER>() else { return Message::Ignored };
+pub(super) fn parse(message: &[u8]) -> DnsMessage {
+    let Some((header, _)) = message.split_first_chunk::<HEADER>() else { return DnsMessage::Ignored };
     let [_, _, flags, _, counts @ ..] = header;
     if flags & RESPONSE != 0 {
-        return Message::Ignored;
+        return DnsMessage::Ignored;
     }
     if flags & OPCODE != 0 {
-        return Message::Wrong(Code::NotImplemented);
+        return DnsMessage::Invalid(DnsResponseCode::NotImplemented);
     }
-    let [0, 1, 0, 0, 0, 0, _, _] = counts else { return Message::Wrong(Code::Malformed) };
-    if flags & TRUNCATED != 0 || message.len() > LONGEST {
-        return Message::Wrong(Code::Malformed);
+    let [0, 1, 0, 0, 0, 0, _, _] = counts else { return DnsMessage::Invalid(DnsResponseCode::Malformed) };
+    if flags & TRUNCATED != 0 || message.len() > MAX_MESSAGE {
+        return DnsMessage::Invalid(DnsResponseCode::Malformed);
     }
-    question(message).unwrap_or(Message::Wrong(Code::Malformed))
+    parse_question(message).unwrap_or(DnsMessage::Invalid(DnsResponseCode::Malformed))
 }
 
-fn question(message: &[u8]) -> Option<Message> {
-    let (name, after) = name(message)?;
+fn parse_question(message: &[u8]) -> Option<DnsMessage> {
+    let (name, after) = parse_name(message)?;
     let [kind_high, kind_low, class_high, class_low] = *message.get(after..)?.first_chunk()?;
     let kind = match u16::from_be_bytes([kind_high, kind_low]) {
-        1 => Kind::V4,
-        28 => Kind::V6,
-        _ => return Some(Message::Wrong(Code::NotImplemented)),
+        1 => DnsQueryKind::V4,
+        28 => DnsQueryKind::V6,
+        _ => return Some(DnsMessage::Invalid(DnsResponseCode::NotImplemented)),
     };
     if u16::from_be_bytes([class_high, class_low]) != INTERNET {
-        return Some(Message::Wrong(Code::NotImplemented));
+        return Some(DnsMessage::Invalid(DnsResponseCode::NotImplemented));
     }
-    Some(Message::Question(Question { name, kind, end: after + 4 }))
+    Some(DnsMessage::Question(DnsQuestion { name, kind, end: after + 4 }))
 }
 
 /// Reads the name in the question; `None` if its form is broken.
-fn name(message: &[u8]) -> Option<(Option<String>, usize)> {
+fn parse_name(message: &[u8]) -> Option<(Option<String>, usize)> {
     let mut at = HEADER;
     let mut labels = Vec::new();
     loop {
@@ -111,31 +111,31 @@ fn name(message: &[u8]) -> Option<(Option<String>, usize)> {
 }
 
 /// Answers any message as if every name were allowed: the name that was asked for, if it was one, and the answer.
-pub fn answered(message: &[u8]) -> Option<(Option<String>, Vec<u8>)> {
-    match read(message) {
-        Message::Question(question) if question.kind == Kind::V4 => {
-            let answer = address(message, &question, Ipv4Addr::new(198, 18, 1, 0));
+pub fn answer_any(message: &[u8]) -> Option<(Option<String>, Vec<u8>)> {
+    match parse(message) {
+        DnsMessage::Question(question) if question.kind == DnsQueryKind::V4 => {
+            let answer = address_response(message, &question, Ipv4Addr::new(198, 18, 1, 0));
             Some((question.name, answer))
         }
-        Message::Question(question) => Some((question.name, answer(message, Code::Fine))),
-        Message::Wrong(code) => Some((None, answer(message, code))),
-        Message::Ignored => None,
+        DnsMessage::Question(question) => Some((question.name, response(message, DnsResponseCode::NoError))),
+        DnsMessage::Invalid(code) => Some((None, response(message, code))),
+        DnsMessage::Ignored => None,
     }
 }
 
 /// Writes an answer without an address.
-pub(super) fn answer(message: &[u8], code: Code) -> Vec<u8> {
+pub(super) fn response(message: &[u8], code: DnsResponseCode) -> Vec<u8> {
     // Only a question that was read can be repeated.
-    let end = match read(message) {
-        Message::Question(question) => question.end,
-        Message::Wrong(_) | Message::Ignored => HEADER,
+    let end = match parse(message) {
+        DnsMessage::Question(question) => question.end,
+        DnsMessage::Invalid(_) | DnsMessage::Ignored => HEADER,
     };
-    reply(message, end, code, 0)
+    response_bytes(message, end, code, 0)
 }
 
 /// Writes an answer with the address.
-pub(super) fn address(message: &[u8], question: &Question, address: Ipv4Addr) -> Vec<u8> {
-    let mut answer = reply(message, question.end, Code::Fine, 1);
+pub(super) fn address_response(message: &[u8], question: &DnsQuestion, address: Ipv4Addr) -> Vec<u8> {
+    let mut answer = response_bytes(message, question.end, DnsResponseCode::NoError, 1);
     // The name is the one in the question, which stands right behind the header.
     answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1]);
     answer.extend_from_slice(&TTL.to_be_bytes());
@@ -144,7 +144,7 @@ pub(super) fn address(message: &[u8], question: &Question, address: Ipv4Addr) ->
     answer
 }
 
-fn reply(message: &[u8], end: usize, code: Code, answers: u8) -> Vec<u8> {
+fn response_bytes(message: &[u8], end: usize, code: DnsResponseCode, answers: u8) -> Vec<u8> {
     let byte = |at: usize| message.get(at).copied().unwrap_or(0);
     let flags = byte(2) & (OPCODE | RECURSION_DESIRED) | RESPONSE;
     let questions = u8::from(end > HEADER);
@@ -179,38 +179,38 @@ pub(crate) mod tests {
     }
 
     #[track_caller]
-    fn check(message: &[u8], want: &Message) {
-        assert_eq!(read(message), *want, "{message:?}");
+    fn check(message: &[u8], want: &DnsMessage) {
+        assert_eq!(parse(message), *want, "{message:?}");
     }
 
-    fn asked(name: Option<&str>, kind: Kind, end: usize) -> Message {
-        Message::Question(Question { name: name.map(str::to_owned), kind, end })
+    fn asked(name: Option<&str>, kind: DnsQueryKind, end: usize) -> DnsMessage {
+        DnsMessage::Question(DnsQuestion { name: name.map(str::to_owned), kind, end })
     }
 
     #[test]
     fn questions() {
-        check(&query(&[b"X", b"io"], 1), &asked(Some("X.io"), Kind::V4, 22));
-        check(&query(&[b"x", b"io"], 28), &asked(Some("x.io"), Kind::V6, 22));
-        check(&query(&[], 1), &asked(Some(""), Kind::V4, 17));
-        check(&query(&[b"evil.x", b"io"], 1), &asked(None, Kind::V4, 27));
-        check(&query(&[b"evil\0", b"io"], 1), &asked(None, Kind::V4, 26));
-        check(&query(&[b"\xfc", b"io"], 1), &asked(None, Kind::V4, 22));
+        check(&query(&[b"X", b"io"], 1), &asked(Some("X.io"), DnsQueryKind::V4, 22));
+        check(&query(&[b"x", b"io"], 28), &asked(Some("x.io"), DnsQueryKind::V6, 22));
+        check(&query(&[], 1), &asked(Some(""), DnsQueryKind::V4, 17));
+        check(&query(&[b"evil.x", b"io"], 1), &asked(None, DnsQueryKind::V4, 27));
+        check(&query(&[b"evil\0", b"io"], 1), &asked(None, DnsQueryKind::V4, 26));
+        check(&query(&[b"\xfc", b"io"], 1), &asked(None, DnsQueryKind::V4, 22));
         let edns = [&with(query(&[b"x", b"io"], 1), 11, 1)[..], &[0, 0, 41, 16, 0, 0, 0, 0, 0, 0, 0]].concat();
-        check(&edns, &asked(Some("x.io"), Kind::V4, 22));
+        check(&edns, &asked(Some("x.io"), DnsQueryKind::V4, 22));
     }
 
     #[test]
     fn refusals() {
         let fine = query(&[b"x", b"io"], 1);
-        let malformed = Message::Wrong(Code::Malformed);
-        let unknown = Message::Wrong(Code::NotImplemented);
+        let malformed = DnsMessage::Invalid(DnsResponseCode::Malformed);
+        let unknown = DnsMessage::Invalid(DnsResponseCode::NotImplemented);
         for kind in [2, 5, 15, 16, 33, 64, 65, 252, 255] {
             check(&query(&[b"x", b"io"], kind), &unknown);
         }
         check(&with(fine.clone(), 21, 3), &unknown);
         check(&with(fine.clone(), 2, 0x29), &unknown);
-        check(&with(fine.clone(), 2, 0x81), &Message::Ignored);
-        check(&fine[..11], &Message::Ignored);
+        check(&with(fine.clone(), 2, 0x81), &DnsMessage::Ignored);
+        check(&fine[..11], &DnsMessage::Ignored);
         check(&with(fine.clone(), 2, 3), &malformed);
         for (at, count) in [(5, 0), (5, 2), (4, 1), (7, 1), (9, 1)] {
             check(&with(fine.clone(), at, count), &malformed);
@@ -224,32 +224,35 @@ pub(crate) mod tests {
         }
         let long = [0; 63].map(|_| b'a');
         check(&query(&[&long, &long, &long, &long], 1), &malformed);
-        let huge = [&fine[..], &[0; LONGEST]].concat();
+        let huge = [&fine[..], &[0; MAX_MESSAGE]].concat();
         check(&huge, &malformed);
     }
 
     #[test]
     fn answers() {
         let message = query(&[b"X", b"io"], 1);
-        let Message::Question(question) = read(&message) else { panic!("a question") };
+        let DnsMessage::Question(question) = parse(&message) else { panic!("a question") };
         let head = [7, 9, 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0];
         let tail = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 198, 18, 1, 0];
-        let got = address(&message, &question, Ipv4Addr::new(198, 18, 1, 0));
+        let got = address_response(&message, &question, Ipv4Addr::new(198, 18, 1, 0));
         assert_eq!(got, [&head[..], &message[12..], &tail].concat());
         let none = [&[7, 9, 0x81, 0x83, 0, 1, 0, 0, 0, 0, 0, 0], &message[12..]].concat();
-        assert_eq!(answer(&message, Code::NoSuchName), none);
-        assert_eq!(answer(&with(message, 5, 2), Code::Malformed), [7, 9, 0x81, 0x81, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(response(&message, DnsResponseCode::NoSuchName), none);
+        assert_eq!(
+            response(&with(message, 5, 2), DnsResponseCode::Malformed),
+            [7, 9, 0x81, 0x81, 0, 0, 0, 0, 0, 0, 0, 0]
+        );
     }
 
     proptest! {
         #[test]
         fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
-            read(&bytes);
-            answer(&bytes, Code::Malformed);
+            parse(&bytes);
+            response(&bytes, DnsResponseCode::Malformed);
             let question = [&[7, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], &bytes].concat();
-            if let Message::Question(question_) = read(&question) {
+            if let DnsMessage::Question(question_) = parse(&question) {
                 prop_assert!(question_.end <= question.len());
-                address(&question, &question_, Ipv4Addr::UNSPECIFIED);
+                address_response(&question, &question_, Ipv4Addr::UNSPECIFIED);
             }
         }
     }

@@ -9,16 +9,16 @@ use tokio::net::UdpSocket;
 use tokio::time::{sleep, timeout};
 
 use super::answer::answer;
-use super::packet::LONGEST;
+use super::packet::MAX_MESSAGE;
 use crate::pipeline::Pipeline;
-use crate::stream::Client;
+use crate::stream::ClientStream;
 
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Answers one datagram after the other: an answer takes no time, so nobody waits for another's.
-pub(crate) async fn udp(pipeline: Arc<Pipeline>, socket: UdpSocket) {
+pub(crate) async fn serve_udp(pipeline: Arc<Pipeline>, socket: UdpSocket) {
     // One byte more, so that a message that is too long is seen to be.
-    let mut message = vec![0; LONGEST + 1];
+    let mut message = vec![0; MAX_MESSAGE + 1];
     loop {
         match socket.recv_from(&mut message).await {
             Ok((length, from)) => {
@@ -28,19 +28,19 @@ pub(crate) async fn udp(pipeline: Arc<Pipeline>, socket: UdpSocket) {
                 }
             }
             // Such as an asker that closed its socket; a lasting error must not keep a processor busy.
-            Err(_) => sleep(PAUSE).await,
+            Err(_) => sleep(RETRY_DELAY).await,
         }
     }
 }
 
 /// Answers the questions on one connection.
-pub(crate) async fn tcp(pipeline: &Pipeline, mut client: impl Client) {
-    while let Ok(Ok(())) = timeout(pipeline.limits.head_time, exchange(pipeline, &mut client)).await {}
+pub(crate) async fn serve_tcp(pipeline: &Pipeline, mut client: impl ClientStream) {
+    while let Ok(Ok(())) = timeout(pipeline.limits.head_time, answer_one(pipeline, &mut client)).await {}
 }
 
-async fn exchange(pipeline: &Pipeline, client: &mut impl Client) -> io::Result<()> {
+async fn answer_one(pipeline: &Pipeline, client: &mut impl ClientStream) -> io::Result<()> {
     let length = client.read_u16().await?;
-    if usize::from(length) > LONGEST {
+    if usize::from(length) > MAX_MESSAGE {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut message = vec![0; length.into()];

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::endpoint::Wire;
+use super::endpoint::RouteApi;
 
 /// Why a client gets no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum GatewayRefusal {
     Budget(String),
     /// A rule of the network policy is against it.
     Policy(String),
@@ -23,7 +23,7 @@ pub enum Refusal {
     Unavailable(String),
 }
 
-impl Refusal {
+impl GatewayRefusal {
     /// Returns the reason in words.
     pub fn why(&self) -> &str {
         match self {
@@ -66,7 +66,7 @@ impl Refusal {
 
 /// An answer in the provider's own shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct RefusalResponse {
     pub status: u16,
     /// JSON.
     pub body: String,
@@ -75,74 +75,78 @@ pub struct Said {
 }
 
 /// Puts a refusal into the words of a provider. The message begins with `ralph: `.
-pub fn refusal(wire: Wire, refusal: &Refusal) -> Said {
+pub fn refusal_response(wire: RouteApi, refusal: &GatewayRefusal) -> RefusalResponse {
     let message = match refusal {
-        Refusal::Budget(why) if why.starts_with("budget spent") => format!("ralph: {why}"),
-        Refusal::Budget(why) => format!("ralph: budget spent: {why}"),
+        GatewayRefusal::Budget(why) if why.starts_with("budget spent") => format!("ralph: {why}"),
+        GatewayRefusal::Budget(why) => format!("ralph: budget spent: {why}"),
         other => format!("ralph: {}", other.why()),
     };
     let (status, body) = match wire {
-        Wire::Anthropic => anthropic(refusal, &message),
-        Wire::OpenAi => openai(refusal, &message),
-        Wire::Gemini => gemini(refusal, &message),
+        RouteApi::Anthropic => anthropic(refusal, &message),
+        RouteApi::OpenAi => openai(refusal, &message),
+        RouteApi::Gemini => gemini(refusal, &message),
     };
     let mut headers = vec![("content-type", "application/json")];
     if !refusal.is_failure() {
         headers.push(("x-should-retry", "false"));
     }
-    if matches!(refusal, Refusal::Upgrade(_)) {
+    if matches!(refusal, GatewayRefusal::Upgrade(_)) {
         // As the status demands: it names what is spoken here.
         headers.extend([("upgrade", "HTTP/1.1"), ("connection", "upgrade")]);
     }
-    Said { status, body: body.to_string(), headers }
+    RefusalResponse { status, body: body.to_string(), headers }
 }
 
-fn anthropic(refusal: &Refusal, message: &str) -> (u16, Value) {
+fn anthropic(refusal: &GatewayRefusal, message: &str) -> (u16, Value) {
     let (status, kind) = match refusal {
-        Refusal::Budget(_) => (402, "billing_error"),
-        Refusal::Policy(_) | Refusal::Barred(_) | Refusal::Model(_) | Refusal::Endpoint(_) => (403, "permission_error"),
-        Refusal::Credential(_) => (401, "authentication_error"),
-        Refusal::BadRequest(_) => (400, "invalid_request_error"),
-        Refusal::TooLarge(_) => (413, "request_too_large"),
-        Refusal::Upgrade(_) => (426, "invalid_request_error"),
-        Refusal::Upstream(_) => (502, "api_error"),
-        Refusal::Unavailable(_) => (503, "api_error"),
+        GatewayRefusal::Budget(_) => (402, "billing_error"),
+        GatewayRefusal::Policy(_)
+        | GatewayRefusal::Barred(_)
+        | GatewayRefusal::Model(_)
+        | GatewayRefusal::Endpoint(_) => (403, "permission_error"),
+        GatewayRefusal::Credential(_) => (401, "authentication_error"),
+        GatewayRefusal::BadRequest(_) => (400, "invalid_request_error"),
+        GatewayRefusal::TooLarge(_) => (413, "request_too_large"),
+        GatewayRefusal::Upgrade(_) => (426, "invalid_request_error"),
+        GatewayRefusal::Upstream(_) => (502, "api_error"),
+        GatewayRefusal::Unavailable(_) => (503, "api_error"),
     };
     (status, json!({"type": "error", "error": {"type": kind, "message": message}}))
 }
 
-fn openai(refusal: &Refusal, message: &str) -> (u16, Value) {
+fn openai(refusal: &GatewayRefusal, message: &str) -> (u16, Value) {
     let (status, kind, code) = match refusal {
         // A status that codex quotes and does not repeat: for a 429 of this code some clients have words of
         // their own, and a 402 or 403 is tried again.
-        Refusal::Budget(_) => (400, "invalid_request_error", "insufficient_quota"),
-        Refusal::Policy(_) => (403, "permission_error", "host_not_allowed"),
-        Refusal::Barred(_) => (403, "permission_error", "endpoint_not_usable"),
-        Refusal::Model(_) => (403, "permission_error", "model_not_allowed"),
-        Refusal::Endpoint(_) => (403, "permission_error", "endpoint_not_allowed"),
-        Refusal::Credential(_) => (401, "authentication_error", "invalid_api_key"),
-        Refusal::BadRequest(_) => (400, "invalid_request_error", "invalid_request"),
-        Refusal::TooLarge(_) => (413, "invalid_request_error", "request_too_large"),
+        GatewayRefusal::Budget(_) => (400, "invalid_request_error", "insufficient_quota"),
+        GatewayRefusal::Policy(_) => (403, "permission_error", "host_not_allowed"),
+        GatewayRefusal::Barred(_) => (403, "permission_error", "endpoint_not_usable"),
+        GatewayRefusal::Model(_) => (403, "permission_error", "model_not_allowed"),
+        GatewayRefusal::Endpoint(_) => (403, "permission_error", "endpoint_not_allowed"),
+        GatewayRefusal::Credential(_) => (401, "authentication_error", "invalid_api_key"),
+        GatewayRefusal::BadRequest(_) => (400, "invalid_request_error", "invalid_request"),
+        GatewayRefusal::TooLarge(_) => (413, "invalid_request_error", "request_too_large"),
         // The one status on which codex goes on with requests at once.
-        Refusal::Upgrade(_) => (426, "invalid_request_error", "upgrade_not_supported"),
-        Refusal::Upstream(_) => (502, "server_error", "bad_gateway"),
-        Refusal::Unavailable(_) => (503, "server_error", "service_unavailable"),
+        GatewayRefusal::Upgrade(_) => (426, "invalid_request_error", "upgrade_not_supported"),
+        GatewayRefusal::Upstream(_) => (502, "server_error", "bad_gateway"),
+        GatewayRefusal::Unavailable(_) => (503, "server_error", "service_unavailable"),
     };
     (status, json!({"error": {"message": message, "type": kind, "param": null, "code": code}}))
 }
 
-fn gemini(refusal: &Refusal, message: &str) -> (u16, Value) {
+fn gemini(refusal: &GatewayRefusal, message: &str) -> (u16, Value) {
     let (code, status) = match refusal {
-        Refusal::Budget(_) => (429, "RESOURCE_EXHAUSTED"),
-        Refusal::Policy(_) | Refusal::Barred(_) | Refusal::Model(_) | Refusal::Endpoint(_) => {
-            (403, "PERMISSION_DENIED")
-        }
-        Refusal::Credential(_) => (401, "UNAUTHENTICATED"),
-        Refusal::BadRequest(_) => (400, "INVALID_ARGUMENT"),
-        Refusal::TooLarge(_) => (413, "INVALID_ARGUMENT"),
-        Refusal::Upgrade(_) => (426, "FAILED_PRECONDITION"),
-        Refusal::Upstream(_) => (502, "INTERNAL"),
-        Refusal::Unavailable(_) => (503, "UNAVAILABLE"),
+        GatewayRefusal::Budget(_) => (429, "RESOURCE_EXHAUSTED"),
+        GatewayRefusal::Policy(_)
+        | GatewayRefusal::Barred(_)
+        | GatewayRefusal::Model(_)
+        | GatewayRefusal::Endpoint(_) => (403, "PERMISSION_DENIED"),
+        GatewayRefusal::Credential(_) => (401, "UNAUTHENTICATED"),
+        GatewayRefusal::BadRequest(_) => (400, "INVALID_ARGUMENT"),
+        GatewayRefusal::TooLarge(_) => (413, "INVALID_ARGUMENT"),
+        GatewayRefusal::Upgrade(_) => (426, "FAILED_PRECONDITION"),
+        GatewayRefusal::Upstream(_) => (502, "INTERNAL"),
+        GatewayRefusal::Unavailable(_) => (503, "UNAVAILABLE"),
     };
     (code, json!({"error": {"code": code, "message": message, "status": status}}))
 }
@@ -152,8 +156,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(wire: Wire, why: &Refusal, status: u16, body: &Value) {
-        let said = refusal(wire, why);
+    fn check(wire: RouteApi, why: &GatewayRefusal, status: u16, body: &Value) {
+        let said = refusal_response(wire, why);
         let mut headers = vec![("content-type", "application/json")];
         if status < 500 {
             headers.push(("x-should-retry", "false"));
@@ -161,22 +165,22 @@ mod tests {
         if status == 426 {
             headers.extend([("upgrade", "HTTP/1.1"), ("connection", "upgrade")]);
         }
-        assert_eq!(said, Said { status, body: body.to_string(), headers });
+        assert_eq!(said, RefusalResponse { status, body: body.to_string(), headers });
     }
 
     #[test]
     fn a_spent_budget() {
-        let spent = Refusal::Budget("$1.00 of $1.00".into());
+        let spent = GatewayRefusal::Budget("$1.00 of $1.00".into());
         let message = "ralph: budget spent: $1.00 of $1.00";
         let said = json!({"type": "error", "error": {"type": "billing_error", "message": message}});
-        check(Wire::Anthropic, &spent, 402, &said);
+        check(RouteApi::Anthropic, &spent, 402, &said);
         // The ledger's own words already say it.
-        check(Wire::Anthropic, &Refusal::Budget("budget spent: $1.00 of $1.00".into()), 402, &said);
+        check(RouteApi::Anthropic, &GatewayRefusal::Budget("budget spent: $1.00 of $1.00".into()), 402, &said);
         let (kind, code) = ("invalid_request_error", "insufficient_quota");
         let said = json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
-        check(Wire::OpenAi, &spent, 400, &said);
+        check(RouteApi::OpenAi, &spent, 400, &said);
         let said = json!({"error": {"code": 429, "message": message, "status": "RESOURCE_EXHAUSTED"}});
-        check(Wire::Gemini, &spent, 429, &said);
+        check(RouteApi::Gemini, &spent, 429, &said);
     }
 
     #[test]
@@ -184,72 +188,78 @@ mod tests {
         let text = || "no \"such\"\nthing".to_owned();
         for (why, status, anthropic, openai, gemini) in [
             (
-                Refusal::Policy(text()),
+                GatewayRefusal::Policy(text()),
                 403,
                 "permission_error",
                 ["permission_error", "host_not_allowed"],
                 "PERMISSION_DENIED",
             ),
             (
-                Refusal::Barred(text()),
+                GatewayRefusal::Barred(text()),
                 403,
                 "permission_error",
                 ["permission_error", "endpoint_not_usable"],
                 "PERMISSION_DENIED",
             ),
             (
-                Refusal::Model(text()),
+                GatewayRefusal::Model(text()),
                 403,
                 "permission_error",
                 ["permission_error", "model_not_allowed"],
                 "PERMISSION_DENIED",
             ),
             (
-                Refusal::Endpoint(text()),
+                GatewayRefusal::Endpoint(text()),
                 403,
                 "permission_error",
                 ["permission_error", "endpoint_not_allowed"],
                 "PERMISSION_DENIED",
             ),
             (
-                Refusal::Credential(text()),
+                GatewayRefusal::Credential(text()),
                 401,
                 "authentication_error",
                 ["authentication_error", "invalid_api_key"],
                 "UNAUTHENTICATED",
             ),
             (
-                Refusal::BadRequest(text()),
+                GatewayRefusal::BadRequest(text()),
                 400,
                 "invalid_request_error",
                 ["invalid_request_error", "invalid_request"],
                 "INVALID_ARGUMENT",
             ),
             (
-                Refusal::TooLarge(text()),
+                GatewayRefusal::TooLarge(text()),
                 413,
                 "request_too_large",
                 ["invalid_request_error", "request_too_large"],
                 "INVALID_ARGUMENT",
             ),
             (
-                Refusal::Upgrade(text()),
+                GatewayRefusal::Upgrade(text()),
                 426,
                 "invalid_request_error",
                 ["invalid_request_error", "upgrade_not_supported"],
                 "FAILED_PRECONDITION",
             ),
-            (Refusal::Upstream(text()), 502, "api_error", ["server_error", "bad_gateway"], "INTERNAL"),
-            (Refusal::Unavailable(text()), 503, "api_error", ["server_error", "service_unavailable"], "UNAVAILABLE"),
+            (GatewayRefusal::Upstream(text()), 502, "api_error", ["server_error", "bad_gateway"], "INTERNAL"),
+            (
+                GatewayRefusal::Unavailable(text()),
+                503,
+                "api_error",
+                ["server_error", "service_unavailable"],
+                "UNAVAILABLE",
+            ),
         ] {
             let message = format!("ralph: {}", text());
             let [kind, code] = openai;
             let said = json!({"type": "error", "error": {"type": anthropic, "message": message}});
-            check(Wire::Anthropic, &why, status, &said);
+            check(RouteApi::Anthropic, &why, status, &said);
             let said = json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
-            check(Wire::OpenAi, &why, status, &said);
+            check(RouteApi::OpenAi, &why, status, &said);
             let said = json!({"error": {"code": status, "message": message, "status": gemini}});
-            check(Wire::Gemini, &why, status, &said);
+            check(RouteApi::Gemini, &why, status, &said);
         }
     }
 }

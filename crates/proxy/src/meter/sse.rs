@@ -2,11 +2,11 @@
 
 /// A line, or the data of one event, was longer than allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooLong;
+pub(super) struct SseTooLong;
 
 /// What a step over the bytes came to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum SseStep {
     /// The bytes ended within a line.
     Part,
     /// The second half of a line end whose first half came before.
@@ -22,7 +22,7 @@ pub(super) enum Step {
 
 /// Where a stream of events stands.
 #[derive(Debug)]
-pub(super) struct Sse {
+pub(super) struct SseParser {
     most: usize,
     line: Vec<u8>,
     data: Option<Vec<u8>>,
@@ -30,23 +30,23 @@ pub(super) struct Sse {
     first: bool,
 }
 
-impl Sse {
+impl SseParser {
     /// Reads a stream whose lines and events are at most so many bytes long.
     pub(super) fn new(most: usize) -> Self {
         Self { most, line: Vec::new(), data: None, after_return: false, first: true }
     }
 
     /// Goes over the bytes to the end of the next line, and returns how many that were.
-    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), TooLong> {
+    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, SseStep), SseTooLong> {
         if std::mem::take(&mut self.after_return) && bytes.first() == Some(&b'\n') {
-            return Ok((1, Step::Tail));
+            return Ok((1, SseStep::Tail));
         }
         let Some(at) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
-            self.keep(bytes)?;
-            return Ok((bytes.len(), Step::Part));
+            self.append(bytes)?;
+            return Ok((bytes.len(), SseStep::Part));
         };
         let (line, end) = bytes.split_at(at);
-        self.keep(line)?;
+        self.append(line)?;
         let taken = match end {
             [b'\r', b'\n', ..] => 2,
             [b'\r'] => {
@@ -59,30 +59,30 @@ impl Sse {
     }
 
     /// Ends the stream, and returns the data of an event that nobody closed.
-    pub(super) fn finish(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
+    pub(super) fn finish(&mut self) -> Result<Option<Vec<u8>>, SseTooLong> {
         if !self.line.is_empty() {
             self.end_line()?;
         }
         Ok(self.data.take())
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), SseTooLong> {
         if self.line.len().saturating_add(bytes.len()) > self.most {
-            return Err(TooLong);
+            return Err(SseTooLong);
         }
         self.line.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn end_line(&mut self) -> Result<Step, TooLong> {
+    fn end_line(&mut self) -> Result<SseStep, SseTooLong> {
         let kept = std::mem::take(&mut self.line);
         let mark = std::mem::take(&mut self.first);
         let line = if mark { kept.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&kept) } else { &kept };
         if line.is_empty() {
-            return Ok(self.data.take().map_or(Step::Nothing, Step::Event));
+            return Ok(self.data.take().map_or(SseStep::Nothing, SseStep::Event));
         }
         if line.starts_with(b":") {
-            return Ok(Step::Comment);
+            return Ok(SseStep::Comment);
         }
         let value = match line.strip_prefix(b"data") {
             Some([]) => Some(&[][..]),
@@ -93,7 +93,7 @@ impl Sse {
             match &mut self.data {
                 Some(data) => {
                     if data.len().saturating_add(value.len()) >= self.most {
-                        return Err(TooLong);
+                        return Err(SseTooLong);
                     }
                     data.push(b'\n');
                     data.extend_from_slice(value);
@@ -101,7 +101,7 @@ impl Sse {
                 None => self.data = Some(value.to_vec()),
             }
         }
-        Ok(Step::Field)
+        Ok(SseStep::Field)
     }
 }
 
@@ -111,15 +111,15 @@ mod tests {
 
     use super::*;
 
-    fn read(pieces: &[&[u8]], most: usize) -> Result<Vec<String>, TooLong> {
-        let mut sse = Sse::new(most);
+    fn read(pieces: &[&[u8]], most: usize) -> Result<Vec<String>, SseTooLong> {
+        let mut sse = SseParser::new(most);
         let mut events = Vec::new();
         for piece in pieces {
             let mut rest = *piece;
             while !rest.is_empty() {
                 let (taken, step) = sse.step(rest)?;
                 rest = &rest[taken..];
-                if let Step::Event(data) = step {
+                if let SseStep::Event(data) = step {
                     events.push(String::from_utf8_lossy(&data).into_owned());
                 }
             }
@@ -152,7 +152,7 @@ mod tests {
     fn too_long() {
         assert_eq!(read(&[b"data: 1234\n\n"], 10), Ok(vec!["1234".to_owned()]));
         for text in ["data: 12345\n\n", ": 123456789", "data: 1234\ndata: 1234\ndata: 1\n\n"] {
-            assert_eq!(read(&[text.as_bytes()], 10), Err(TooLong), "{text}");
+            assert_eq!(read(&[text.as_bytes()], 10), Err(SseTooLong), "{text}");
         }
     }
 

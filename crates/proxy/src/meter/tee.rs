@@ -1,21 +1,21 @@
 //! Reads what an answer cost while it passes by.
 
 use bytes::{Bytes, BytesMut};
-use ralph_core::price::Usage;
+use ralph_core::price::TokenUsage;
 
-use super::endpoint::Call;
-use super::sse::{Sse, Step, TooLong};
-use super::usage::Reader;
+use super::endpoint::ModelCallKind;
+use super::sse::{SseParser, SseStep, SseTooLong};
+use super::usage::UsageReader;
 
 /// Longer lines are passed on, but no longer read.
-const MOST_LINE: usize = 8 << 20;
+const MAX_LINE: usize = 8 << 20;
 /// Longer bodies are passed on, but not read.
-const MOST_BODY: usize = 16 << 20;
+const MAX_BODY: usize = 16 << 20;
 
 /// What was read out of an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
-    pub usage: Option<Usage>,
+pub struct MeteredAnswer {
+    pub usage: Option<TokenUsage>,
     /// The answer came to its proper end with a final count. Without it `usage` may be too small.
     pub complete: bool,
     /// The model that says it answered.
@@ -29,9 +29,9 @@ pub struct Seen {
 /// Reads usage out of an answer that passes by, without delaying or changing a byte, except that it drops the usage
 /// chunk a client did not ask for.
 #[derive(Debug)]
-pub struct Tee {
-    reader: Reader,
-    reading: Reading,
+pub struct UsageTee {
+    reader: UsageReader,
+    reading: TeeState,
     /// The stream carries a usage chunk that is not for the client: events are passed on whole.
     hold: bool,
     held: BytesMut,
@@ -45,12 +45,12 @@ pub struct Tee {
 }
 
 #[derive(Debug)]
-enum Reading {
+enum TeeState {
     /// Nothing but white space so far, and nobody said what it is.
     Unknown,
-    Events(Sse),
+    Events(SseParser),
     /// The body so far; one that comes in one piece is not copied.
-    Json(Whole),
+    Json(TeeBody),
     Stopped {
         /// Something was not read, so nothing is known to be final.
         short: bool,
@@ -59,13 +59,13 @@ enum Reading {
 
 /// A body that comes in pieces, mostly in one.
 #[derive(Debug, Default)]
-struct Whole {
+struct TeeBody {
     first: Bytes,
     /// All of them, as soon as there are more.
     all: Vec<u8>,
 }
 
-impl Whole {
+impl TeeBody {
     fn bytes(&self) -> &[u8] {
         if self.all.is_empty() { &self.first } else { &self.all }
     }
@@ -86,16 +86,16 @@ impl Whole {
     }
 }
 
-impl Tee {
+impl UsageTee {
     /// Begins to read an answer. `usage_added` is what [`Written`](super::Written) said of its request.
     ///
     /// A content type that promises events is believed; otherwise the first byte decides, because gateways mislabel.
-    pub fn new(call: &Call, content_type: Option<&str>, usage_added: bool) -> Self {
-        Self::with_limits(call, content_type, usage_added, MOST_LINE, MOST_BODY)
+    pub fn new(call: &ModelCallKind, content_type: Option<&str>, usage_added: bool) -> Self {
+        Self::with_limits(call, content_type, usage_added, MAX_LINE, MAX_BODY)
     }
 
     pub(super) fn with_limits(
-        call: &Call,
+        call: &ModelCallKind,
         content_type: Option<&str>,
         usage_added: bool,
         most_line: usize,
@@ -104,8 +104,8 @@ impl Tee {
         let kind = content_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
         let events = kind.eq_ignore_ascii_case("text/event-stream");
         Self {
-            reader: Reader::new(call),
-            reading: if events { Reading::Events(Sse::new(most_line)) } else { Reading::Unknown },
+            reader: UsageReader::new(call),
+            reading: if events { TeeState::Events(SseParser::new(most_line)) } else { TeeState::Unknown },
             hold: usage_added,
             held: BytesMut::new(),
             only_comments: true,
@@ -119,32 +119,35 @@ impl Tee {
     /// Takes a piece of the body and returns what to pass on: the very same bytes unless a usage chunk must be dropped.
     pub fn pass(&mut self, piece: Bytes) -> Bytes {
         let mut start = 0;
-        if matches!(self.reading, Reading::Unknown) {
+        if matches!(self.reading, TeeState::Unknown) {
             let Some(at) = piece.iter().position(|byte| !byte.is_ascii_whitespace()) else { return piece };
             start = at;
             let json = matches!(piece.get(at), Some(b'{' | b'['));
-            self.reading =
-                if json { Reading::Json(Whole::default()) } else { Reading::Events(Sse::new(self.most_line)) };
+            self.reading = if json {
+                TeeState::Json(TeeBody::default())
+            } else {
+                TeeState::Events(SseParser::new(self.most_line))
+            };
         }
         match &mut self.reading {
-            Reading::Unknown | Reading::Stopped { .. } => piece,
-            Reading::Json(body) => {
+            TeeState::Unknown | TeeState::Stopped { .. } => piece,
+            TeeState::Json(body) => {
                 let bytes = piece.slice(start..);
                 if body.len().saturating_add(bytes.len()) > self.most_body {
-                    self.reading = Reading::Stopped { short: true };
+                    self.reading = TeeState::Stopped { short: true };
                 } else {
                     body.push(bytes);
                 }
                 piece
             }
-            Reading::Events(_) if self.hold => {
+            TeeState::Events(_) if self.hold => {
                 let mut out = BytesMut::from(piece.get(..start).unwrap_or_default());
                 self.hold_events(piece.get(start..).unwrap_or_default(), &mut out);
                 out.freeze()
             }
-            Reading::Events(sse) => {
+            TeeState::Events(sse) => {
                 if read_events(sse, &mut self.reader, piece.get(start..).unwrap_or_default()).is_err() {
-                    self.reading = Reading::Stopped { short: true };
+                    self.reading = TeeState::Stopped { short: true };
                 }
                 piece
             }
@@ -152,35 +155,35 @@ impl Tee {
     }
 
     /// Ends the body, and returns what was still held back, if anything.
-    pub fn rest(&mut self) -> Bytes {
+    pub fn finish(&mut self) -> Bytes {
         self.ended = true;
         let mut short = false;
         let mut dropped = false;
-        match std::mem::replace(&mut self.reading, Reading::Stopped { short: false }) {
-            Reading::Unknown => (),
-            Reading::Json(body) => self.reader.body(body.bytes()),
-            Reading::Stopped { short: before } => short = before,
-            Reading::Events(mut sse) => match sse.finish() {
+        match std::mem::replace(&mut self.reading, TeeState::Stopped { short: false }) {
+            TeeState::Unknown => (),
+            TeeState::Json(body) => self.reader.body(body.bytes()),
+            TeeState::Stopped { short: before } => short = before,
+            TeeState::Events(mut sse) => match sse.finish() {
                 Ok(Some(data)) => dropped = self.reader.event(&data) && self.hold,
                 Ok(None) => (),
-                Err(TooLong) => short = true,
+                Err(SseTooLong) => short = true,
             },
         }
-        self.reading = Reading::Stopped { short };
+        self.reading = TeeState::Stopped { short };
         let held = self.held.split().freeze();
         if dropped { Bytes::new() } else { held }
     }
 
     /// Returns what is known so far. A body that is not a stream of events is only understood at its end.
-    pub fn seen(&self) -> Seen {
-        let seen = self.reader.seen(self.ended);
-        let short = matches!(self.reading, Reading::Stopped { short: true });
-        Seen { complete: seen.complete && !short, ..seen }
+    pub fn snapshot(&self) -> MeteredAnswer {
+        let seen = self.reader.snapshot(self.ended);
+        let short = matches!(self.reading, TeeState::Stopped { short: true });
+        MeteredAnswer { complete: seen.complete && !short, ..seen }
     }
 
     /// Says whether the model has begun to answer: what fails before costs nothing beyond what was counted.
-    pub fn begun(&self) -> bool {
-        self.reader.begun()
+    pub fn has_begun(&self) -> bool {
+        self.reader.has_begun()
     }
 
     /// Passes events on one by one, less those that only carry the usage we asked for.
@@ -188,11 +191,11 @@ impl Tee {
         let mut rest = bytes;
         while !rest.is_empty() {
             let step = match &mut self.reading {
-                Reading::Events(sse) if self.held.len() <= self.most_line.saturating_mul(2) => sse.step(rest),
-                _ => Err(TooLong),
+                TeeState::Events(sse) if self.held.len() <= self.most_line.saturating_mul(2) => sse.step(rest),
+                _ => Err(SseTooLong),
             };
             let Ok((taken, step)) = step else {
-                self.reading = Reading::Stopped { short: true };
+                self.reading = TeeState::Stopped { short: true };
                 out.unsplit(self.held.split());
                 out.extend_from_slice(rest);
                 return;
@@ -200,27 +203,27 @@ impl Tee {
             let (bytes, left) = rest.split_at(taken);
             rest = left;
             match step {
-                Step::Tail if self.held.is_empty() => {
+                SseStep::Tail if self.held.is_empty() => {
                     if !self.cut {
                         out.extend_from_slice(bytes);
                     }
                 }
-                Step::Tail | Step::Part => self.held.extend_from_slice(bytes),
-                Step::Field => {
+                SseStep::Tail | SseStep::Part => self.held.extend_from_slice(bytes),
+                SseStep::Field => {
                     self.held.extend_from_slice(bytes);
                     self.only_comments = false;
                 }
-                Step::Comment => {
+                SseStep::Comment => {
                     self.held.extend_from_slice(bytes);
                     if self.only_comments {
                         self.release(out);
                     }
                 }
-                Step::Nothing => {
+                SseStep::Nothing => {
                     self.held.extend_from_slice(bytes);
                     self.release(out);
                 }
-                Step::Event(data) => {
+                SseStep::Event(data) => {
                     self.held.extend_from_slice(bytes);
                     if self.reader.event(&data) {
                         self.held.clear();
@@ -242,12 +245,12 @@ impl Tee {
     }
 }
 
-fn read_events(sse: &mut Sse, reader: &mut Reader, bytes: &[u8]) -> Result<(), TooLong> {
+fn read_events(sse: &mut SseParser, reader: &mut UsageReader, bytes: &[u8]) -> Result<(), SseTooLong> {
     let mut rest = bytes;
     while !rest.is_empty() {
         let (taken, step) = sse.step(rest)?;
         rest = rest.get(taken..).unwrap_or_default();
-        if let Step::Event(data) = step {
+        if let SseStep::Event(data) = step {
             reader.event(&data);
         }
     }

@@ -1,9 +1,9 @@
 //! The way out over real sockets: a recorded world outside, hostile clients inside.
 
-mod doors;
-mod names;
-mod plain;
+mod fixture;
+mod listeners;
+mod name_server;
+mod plain_http;
 mod refusals;
-mod stage;
 mod transparent;
 mod tunnels;

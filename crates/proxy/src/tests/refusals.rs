@@ -1,42 +1,43 @@
 //! Every entry, every spelling: what is not allowed leaves no trace outside.
 
-use ralph_core::policy::{Mode, Policy};
+use ralph_core::policy::{Policy, PolicyMode};
 
-use super::stage::{PUBLIC, Stage, allowing};
+use super::fixture::{PUBLIC, ProxyFixture, allowing};
 use crate::dns::tests::query;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
+enum ProxyClientKind {
     Connect,
     Http,
     Socks,
     Dns,
 }
 
-const ALL: [By; 4] = [By::Connect, By::Http, By::Socks, By::Dns];
+const ALL: [ProxyClientKind; 4] =
+    [ProxyClientKind::Connect, ProxyClientKind::Http, ProxyClientKind::Socks, ProxyClientKind::Dns];
 
 /// Tries to get out and says whether that worked.
-async fn attempt(stage: &Stage, by: By, host: &str, port: u16) -> bool {
+async fn attempt(stage: &ProxyFixture, by: ProxyClientKind, host: &str, port: u16) -> bool {
     match by {
-        By::Connect => stage.connect(&format!("{host}:{port}")).await.1.contains(" 200 "),
-        By::Http => {
+        ProxyClientKind::Connect => stage.connect(&format!("{host}:{port}")).await.1.contains(" 200 "),
+        ProxyClientKind::Http => {
             let text = format!("GET http://{host}:{port}/ HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
-            stage.say(text.as_bytes()).await.starts_with("HTTP/1.1 200 ")
+            stage.exchange(text.as_bytes()).await.starts_with("HTTP/1.1 200 ")
         }
-        By::Socks => stage.socks(host.as_bytes(), port).await.1 == 0,
-        By::Dns => {
+        ProxyClientKind::Socks => stage.socks(host.as_bytes(), port).await.1 == 0,
+        ProxyClientKind::Dns => {
             let labels: Vec<&[u8]> = host.strip_suffix('.').unwrap_or(host).split('.').map(str::as_bytes).collect();
-            stage.ask(&query(&labels, 1)).await.0 == 0
+            stage.query_dns(&query(&labels, 1)).await.0 == 0
         }
     }
 }
 
-fn policy(mode: Mode) -> Policy {
+fn policy(mode: PolicyMode) -> Policy {
     let allow = ["allowed.test", "allowed.test:80", "allowed.test:8080", "*.wild.test"];
     Policy::parse(mode, &allow, &["denied.test", "bad.wild.test"]).unwrap()
 }
 
-const TRICKS: &[&str] = &[
+const REFUSED_HOSTS: &[&str] = &[
     "evil.test",
     "denied.test",
     "bad.wild.test",
@@ -86,24 +87,24 @@ const TRICKS: &[&str] = &[
 #[tokio::test]
 async fn what_no_rule_names_leaves_no_trace() {
     for by in ALL {
-        let stage = Stage::new(policy(Mode::Allowlist)).await;
-        for (n, host) in TRICKS.iter().enumerate() {
-            let port = if by == By::Http { 80 } else { 443 };
+        let stage = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
+        for (n, host) in REFUSED_HOSTS.iter().enumerate() {
+            let port = if by == ProxyClientKind::Http { 80 } else { 443 };
             assert!(!attempt(&stage, by, host, port).await, "{by:?} {host:?}");
-            let notes = stage.notes.all();
+            let notes = stage.decisions.all();
             assert!(notes.len() > n && notes.iter().all(|note| !note.allowed), "{by:?} {host:?} {notes:?}");
-            stage.world.is_untouched(&format!("{by:?} {host:?}"));
+            stage.resolver.assert_untouched(&format!("{by:?} {host:?}"));
         }
     }
 }
 
 #[tokio::test]
 async fn other_ports_leave_no_trace() {
-    for by in [By::Connect, By::Http, By::Socks] {
-        let stage = Stage::new(policy(Mode::Allowlist)).await;
+    for by in [ProxyClientKind::Connect, ProxyClientKind::Http, ProxyClientKind::Socks] {
+        let stage = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
         for port in [0, 22, 25, 53, 81, 444, 853, 65535] {
             assert!(!attempt(&stage, by, "allowed.test", port).await, "{by:?} {port}");
-            stage.world.is_untouched(&format!("{by:?} {port}"));
+            stage.resolver.assert_untouched(&format!("{by:?} {port}"));
         }
     }
 }
@@ -111,36 +112,43 @@ async fn other_ports_leave_no_trace() {
 #[tokio::test]
 async fn deny_means_nothing_at_all() {
     for by in ALL {
-        let stage = Stage::new(policy(Mode::Deny)).await;
+        let stage = ProxyFixture::new(policy(PolicyMode::Deny)).await;
         for (host, port) in [("allowed.test", 443), ("allowed.test", 80), ("a.wild.test", 443), (PUBLIC, 443)] {
             assert!(!attempt(&stage, by, host, port).await, "{by:?} {host}");
-            stage.world.is_untouched(&format!("{by:?} {host}"));
+            stage.resolver.assert_untouched(&format!("{by:?} {host}"));
         }
     }
 }
 
 #[tokio::test]
 async fn other_spellings_of_an_allowed_name_are_that_name() {
-    for (by, port) in [(By::Connect, 443), (By::Http, 80), (By::Http, 8080), (By::Socks, 443), (By::Connect, 8080)] {
+    for (by, port) in [
+        (ProxyClientKind::Connect, 443),
+        (ProxyClientKind::Http, 80),
+        (ProxyClientKind::Http, 8080),
+        (ProxyClientKind::Socks, 443),
+        (ProxyClientKind::Connect, 8080),
+    ] {
         for host in ["allowed.test", "ALLOWED.Test", "allowed.test."] {
-            let stage = Stage::new(policy(Mode::Allowlist)).await;
-            assert!(attempt(&stage, by, host, port).await, "{by:?} {host} {:?}", stage.notes.lines());
-            assert_eq!(stage.world.queries(), ["allowed.test"]);
-            assert_eq!(stage.world.dials(), [format!("{PUBLIC}:{port}")]);
+            let stage = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
+            assert!(attempt(&stage, by, host, port).await, "{by:?} {host} {:?}", stage.decisions.lines());
+            assert_eq!(stage.resolver.queries(), ["allowed.test"]);
+            assert_eq!(stage.resolver.dials(), [format!("{PUBLIC}:{port}")]);
         }
     }
 }
 
 #[tokio::test]
 async fn inner_addresses_are_refused_after_one_question() {
-    for mode in [Mode::Allowlist, Mode::Open] {
-        for (by, port) in [(By::Connect, 443), (By::Http, 80), (By::Socks, 443)] {
+    for mode in [PolicyMode::Allowlist, PolicyMode::Open] {
+        for (by, port) in [(ProxyClientKind::Connect, 443), (ProxyClientKind::Http, 80), (ProxyClientKind::Socks, 443)]
+        {
             for host in ["inner.test", "loop.test", "meta.test", "mixed.test", "mapped.test", "nat64.test"] {
                 let rules = [host.to_owned(), format!("{host}:80")];
-                let stage = Stage::new(Policy::parse(mode, &rules, &[]).unwrap()).await;
+                let stage = ProxyFixture::new(Policy::parse(mode, &rules, &[]).unwrap()).await;
                 assert!(!attempt(&stage, by, host, port).await, "{by:?} {host}");
-                assert_eq!((stage.world.queries(), stage.world.dials()), (vec![host.to_owned()], vec![]));
-                let line = stage.notes.lines().concat();
+                assert_eq!((stage.resolver.queries(), stage.resolver.dials()), (vec![host.to_owned()], vec![]));
+                let line = stage.decisions.lines().concat();
                 assert!(line.contains("no: its address is a"), "{line}");
             }
         }
@@ -149,62 +157,62 @@ async fn inner_addresses_are_refused_after_one_question() {
 
 #[tokio::test]
 async fn open_still_keeps_inner_literals_in() {
-    let stage = Stage::new(policy(Mode::Open)).await;
+    let stage = ProxyFixture::new(policy(PolicyMode::Open)).await;
     for host in ["127.0.0.1", "10.1.2.3", "169.254.169.254", "[::1]", "0.0.0.0", "100.100.100.200"] {
-        for by in [By::Connect, By::Http, By::Socks] {
+        for by in [ProxyClientKind::Connect, ProxyClientKind::Http, ProxyClientKind::Socks] {
             assert!(!attempt(&stage, by, host, 8080).await, "{by:?} {host}");
-            stage.world.is_untouched(&format!("{by:?} {host}"));
+            stage.resolver.assert_untouched(&format!("{by:?} {host}"));
         }
     }
-    assert!(attempt(&stage, By::Connect, "other.test", 8080).await);
-    assert!(!attempt(&stage, By::Connect, "denied.test", 8080).await);
-    assert_eq!(stage.world.queries(), ["other.test"]);
+    assert!(attempt(&stage, ProxyClientKind::Connect, "other.test", 8080).await);
+    assert!(!attempt(&stage, ProxyClientKind::Connect, "denied.test", 8080).await);
+    assert_eq!(stage.resolver.queries(), ["other.test"]);
 }
 
 #[tokio::test]
 async fn a_rule_that_names_the_address_opens_it_alone() {
-    let stage = Stage::new(allowing(&["127.0.0.1:8080", "loop.test:8080", "169.254.169.254:8080"])).await;
-    assert!(attempt(&stage, By::Connect, "127.0.0.1", 8080).await);
-    assert!(attempt(&stage, By::Socks, "loop.test", 8080).await);
-    assert!(!attempt(&stage, By::Connect, "127.0.0.1", 443).await);
-    assert!(!attempt(&stage, By::Connect, "127.0.0.2", 8080).await);
-    assert!(!attempt(&stage, By::Connect, "169.254.169.254", 8080).await);
-    assert_eq!(stage.world.queries(), ["loop.test"]);
-    assert_eq!(stage.world.dials(), ["127.0.0.1:8080"; 2]);
+    let stage = ProxyFixture::new(allowing(&["127.0.0.1:8080", "loop.test:8080", "169.254.169.254:8080"])).await;
+    assert!(attempt(&stage, ProxyClientKind::Connect, "127.0.0.1", 8080).await);
+    assert!(attempt(&stage, ProxyClientKind::Socks, "loop.test", 8080).await);
+    assert!(!attempt(&stage, ProxyClientKind::Connect, "127.0.0.1", 443).await);
+    assert!(!attempt(&stage, ProxyClientKind::Connect, "127.0.0.2", 8080).await);
+    assert!(!attempt(&stage, ProxyClientKind::Connect, "169.254.169.254", 8080).await);
+    assert_eq!(stage.resolver.queries(), ["loop.test"]);
+    assert_eq!(stage.resolver.dials(), ["127.0.0.1:8080"; 2]);
 }
 
 #[tokio::test]
 async fn the_checked_address_is_the_dialled_one() {
-    let stage = Stage::new(allowing(&["wrapped.test"])).await;
-    assert!(attempt(&stage, By::Connect, "wrapped.test", 443).await);
-    assert_eq!(stage.world.dials(), [format!("{PUBLIC}:443")]);
-    assert_eq!(stage.notes.all()[0].address, Some(PUBLIC.parse().unwrap()));
+    let stage = ProxyFixture::new(allowing(&["wrapped.test"])).await;
+    assert!(attempt(&stage, ProxyClientKind::Connect, "wrapped.test", 443).await);
+    assert_eq!(stage.resolver.dials(), [format!("{PUBLIC}:443")]);
+    assert_eq!(stage.decisions.all()[0].address, Some(PUBLIC.parse().unwrap()));
 }
 
 #[tokio::test]
 async fn names_without_an_address_are_not_dialled() {
-    let stage = Stage::new(allowing(&["nowhere.test", "unknown.test"])).await;
+    let stage = ProxyFixture::new(allowing(&["nowhere.test", "unknown.test"])).await;
     for host in ["nowhere.test", "unknown.test"] {
         assert!(stage.connect(&format!("{host}:443")).await.1.starts_with("HTTP/1.1 502 Bad Gateway; ralph: "));
         assert_eq!(stage.socks(host.as_bytes(), 443).await.1, 4);
     }
-    assert_eq!(stage.world.dials(), [""; 0]);
+    assert_eq!(stage.resolver.dials(), [""; 0]);
 }
 
 #[tokio::test]
 async fn rules_about_requests_need_requests() {
-    let stage = Stage::new(allowing(&["GET allowed.test/a", "GET allowed.test:80/a"])).await;
-    assert!(!attempt(&stage, By::Connect, "allowed.test", 443).await);
-    assert!(!attempt(&stage, By::Http, "allowed.test", 80).await);
-    stage.world.is_untouched("neither was about /a");
-    let answer = stage.say(b"GET http://allowed.test/a HTTP/1.1\r\nHost: allowed.test\r\n\r\n").await;
+    let stage = ProxyFixture::new(allowing(&["GET allowed.test/a", "GET allowed.test:80/a"])).await;
+    assert!(!attempt(&stage, ProxyClientKind::Connect, "allowed.test", 443).await);
+    assert!(!attempt(&stage, ProxyClientKind::Http, "allowed.test", 80).await);
+    stage.resolver.assert_untouched("neither was about /a");
+    let answer = stage.exchange(b"GET http://allowed.test/a HTTP/1.1\r\nHost: allowed.test\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
 #[tokio::test]
 async fn a_refusal_says_what_a_person_can_do() {
-    let stage = Stage::new(policy(Mode::Allowlist)).await;
-    let answer = stage.say(b"CONNECT evil.test:443 HTTP/1.1\r\n\r\n").await;
+    let stage = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
+    let answer = stage.exchange(b"CONNECT evil.test:443 HTTP/1.1\r\n\r\n").await;
     let line = "`evil.test:443` cannot be reached: no rule names it, and the network policy is `allowlist`; \
                 a person can allow it with `ralph run --allow-host evil.test`";
     assert!(
@@ -213,7 +221,7 @@ async fn a_refusal_says_what_a_person_can_do() {
     );
     assert!(answer.ends_with(&format!("\r\n\r\nralph: {line}\n")), "{answer}");
     assert_eq!(
-        stage.notes.lines(),
+        stage.decisions.lines(),
         ["connect evil.test:443 no: no rule names it, and the network policy is `allowlist`"]
     );
 }

@@ -14,29 +14,29 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::stage::{Notes, PUBLIC, Stage, World, allowing, answers_to, next, rest};
-use crate::authority::Authority;
-use crate::hello::tests::hello;
-use crate::limits::Limits;
+use super::fixture::{DecisionRecorder, PUBLIC, ProxyFixture, RecordingResolver, allowing, answers_to, next, rest};
+use crate::client_hello::tests::hello;
+use crate::grant::ProxyGrant;
+use crate::limits::ProxyLimits;
+use crate::mitm_ca::MitmCa;
 use crate::pipeline::Pipeline;
-use crate::terms::Terms;
 use crate::transparent;
 
-struct Inside {
-    world: Arc<World>,
-    notes: Arc<Notes>,
+struct TransparentFixture {
+    world: Arc<RecordingResolver>,
+    notes: Arc<DecisionRecorder>,
     pipeline: Arc<Pipeline>,
 }
 
-impl Inside {
+impl TransparentFixture {
     async fn new(policy: Policy) -> Self {
-        let (world, notes) = (World::new("").await, Arc::new(Notes::default()));
-        let pipeline = Arc::new(Pipeline::new(Limits::default(), policy.into(), world.clone(), notes.clone()));
+        let (world, notes) = (RecordingResolver::new("").await, Arc::new(DecisionRecorder::default()));
+        let pipeline = Arc::new(Pipeline::new(ProxyLimits::default(), policy.into(), world.clone(), notes.clone()));
         Self { world, notes, pipeline }
     }
 
     fn address(&self, name: &str, port: u16) -> SocketAddr {
-        (self.pipeline.name_address(name).unwrap(), port).into()
+        (self.pipeline.synthetic_address(name).unwrap(), port).into()
     }
 
     async fn dial(&self, wanted: SocketAddr) -> (TcpStream, AbortOnDropHandle<()>) {
@@ -48,7 +48,7 @@ impl Inside {
         (near, AbortOnDropHandle::new(serving))
     }
 
-    async fn say(&self, wanted: SocketAddr, words: &[u8]) -> String {
+    async fn exchange(&self, wanted: SocketAddr, words: &[u8]) -> String {
         let (mut stream, _serving) = self.dial(wanted).await;
         stream.write_all(words).await.ok();
         answers_to(&mut stream, words).await
@@ -57,7 +57,7 @@ impl Inside {
 
 #[tokio::test]
 async fn tls_to_the_name_is_carried() {
-    let inside = Inside::new(allowing(&["allowed.test"])).await;
+    let inside = TransparentFixture::new(allowing(&["allowed.test"])).await;
     let first = hello(Some("allowed.test"));
     let (mut stream, _serving) = inside.dial(inside.address("allowed.test", 443)).await;
     stream.write_all(&first).await.unwrap();
@@ -71,38 +71,41 @@ async fn tls_to_the_name_is_carried() {
 
 #[tokio::test]
 async fn anything_else_is_not_even_resolved() {
-    let inside = Inside::new(allowing(&["allowed.test", "other.test"])).await;
+    let inside = TransparentFixture::new(allowing(&["allowed.test", "other.test"])).await;
     let wanted = inside.address("allowed.test", 443);
     for first in [hello(Some("other.test")), hello(None), b"SSH-2.0-x".to_vec(), vec![22, 3, 1, 0, 0]] {
-        assert_eq!(inside.say(wanted, &first).await, "");
+        assert_eq!(inside.exchange(wanted, &first).await, "");
     }
     for port in [80, 22, 8443] {
-        assert_eq!(inside.say((wanted.ip(), port).into(), b"GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n").await, "");
+        assert_eq!(
+            inside.exchange((wanted.ip(), port).into(), b"GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n").await,
+            ""
+        );
     }
-    inside.world.is_untouched("nothing was allowed");
+    inside.world.assert_untouched("nothing was allowed");
     assert_eq!(inside.notes.all().iter().filter(|note| !note.allowed).count(), 7);
 }
 
 #[tokio::test]
 async fn plain_requests_must_name_the_host() {
-    let inside = Inside::new(allowing(&["allowed.test:80", "other.test:80"])).await;
+    let inside = TransparentFixture::new(allowing(&["allowed.test:80", "other.test:80"])).await;
     let wanted = inside.address("allowed.test", 80);
-    let other = inside.say(wanted, b"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n").await;
+    let other = inside.exchange(wanted, b"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n").await;
     assert!(other.starts_with("HTTP/1.1 400 "), "{other}");
-    inside.world.is_untouched("another host");
-    let same = inside.say(wanted, b"GET / HTTP/1.1\r\nHost: Allowed.test\r\n\r\n").await;
+    inside.world.assert_untouched("another host");
+    let same = inside.exchange(wanted, b"GET / HTTP/1.1\r\nHost: Allowed.test\r\n\r\n").await;
     assert!(same.starts_with("HTTP/1.1 200 "), "{same}");
-    assert_eq!(inside.world.heard(), "GET / HTTP/1.1\r\nhost: allowed.test\r\n\r\n");
+    assert_eq!(inside.world.received(), "GET / HTTP/1.1\r\nhost: allowed.test\r\n\r\n");
 }
 
 #[tokio::test]
 async fn requests_behind_tls_are_judged_where_rules_are_about_requests() {
-    let authority = Arc::new(Authority::new("one").unwrap());
-    let (world, notes) = (World::new("").await, Arc::new(Notes::default()));
+    let authority = Arc::new(MitmCa::new("one").unwrap());
+    let (world, notes) = (RecordingResolver::new("").await, Arc::new(DecisionRecorder::default()));
     let policy = allowing(&["GET allowed.test/ok", "other.test"]);
-    let terms = Terms { authority: Some(Arc::clone(&authority)), ..Terms::from(policy) };
-    let pipeline = Arc::new(Pipeline::new(Limits::default(), terms, world.clone(), notes.clone()));
-    let inside = Inside { world, notes, pipeline };
+    let terms = ProxyGrant { authority: Some(Arc::clone(&authority)), ..ProxyGrant::from(policy) };
+    let pipeline = Arc::new(Pipeline::new(ProxyLimits::default(), terms, world.clone(), notes.clone()));
+    let inside = TransparentFixture { world, notes, pipeline };
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.certificate().as_bytes()).unwrap()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -135,17 +138,17 @@ async fn requests_behind_tls_are_judged_where_rules_are_about_requests() {
 
 #[tokio::test]
 async fn other_ports_are_judged_by_name_and_port() {
-    let inside = Inside::new(allowing(&["allowed.test:22", "inner.test:22"])).await;
+    let inside = TransparentFixture::new(allowing(&["allowed.test:22", "inner.test:22"])).await;
     let (mut stream, _serving) = inside.dial(inside.address("allowed.test", 22)).await;
     stream.write_all(b"SSH-2.0").await.unwrap();
     assert_eq!(next(&mut stream, 7).await, b"SSH-2.0");
-    assert_eq!(inside.say(inside.address("inner.test", 22), b"x").await, "");
+    assert_eq!(inside.exchange(inside.address("inner.test", 22), b"x").await, "");
     assert_eq!(inside.world.dials(), [format!("{PUBLIC}:22")]);
 }
 
 #[tokio::test]
-async fn strangers_and_stale_addresses_lead_nowhere() {
-    let inside = Inside::new(allowing(&["allowed.test"])).await;
+async fn unassigned_and_stale_addresses_are_refused() {
+    let inside = TransparentFixture::new(allowing(&["allowed.test"])).await;
     let stale = inside.address("allowed.test", 443);
     inside.pipeline.set_policy(allowing(&["other.test"]));
     // Allowed again, but under another address.
@@ -157,9 +160,9 @@ async fn strangers_and_stale_addresses_lead_nowhere() {
         (Ipv4Addr::new(1, 1, 1, 1), 443).into(),
         "[::1]:443".parse().unwrap(),
     ] {
-        assert_eq!(inside.say(wanted, &hello(Some("allowed.test"))).await, "");
+        assert_eq!(inside.exchange(wanted, &hello(Some("allowed.test"))).await, "");
     }
-    inside.world.is_untouched("no name was asked for");
+    inside.world.assert_untouched("no name was asked for");
     assert_eq!(
         inside.notes.lines()[before..],
         [
@@ -172,10 +175,10 @@ async fn strangers_and_stale_addresses_lead_nowhere() {
 }
 
 #[tokio::test]
-async fn the_door_knows_which_address_was_wanted() {
-    let stage = Stage::new(allowing(&["allowed.test"])).await;
+async fn the_listener_knows_the_original_address() {
+    let stage = ProxyFixture::new(allowing(&["allowed.test"])).await;
     let mut stream = TcpStream::connect(stage.transparent).await.unwrap();
     assert_eq!(rest(&mut stream).await, "");
     let line = format!("transparent {} no: the address was not given out for a name", stage.transparent);
-    assert_eq!(stage.notes.lines(), [line]);
+    assert_eq!(stage.decisions.lines(), [line]);
 }

@@ -9,18 +9,18 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::stage::{Notes, PUBLIC, Stage, allowing, answers_to, next, rest};
-use crate::hello::tests::hello;
-use crate::judge::Ask;
-use crate::limits::Limits;
-use crate::notice::Entry;
+use super::fixture::{DecisionRecorder, PUBLIC, ProxyFixture, allowing, answers_to, next, rest};
+use crate::client_hello::tests::hello;
+use crate::decision::AccessRequest;
+use crate::limits::ProxyLimits;
+use crate::observer::EgressEntry;
 use crate::pipeline::Pipeline;
-use crate::resolve::{Answer, Resolve};
-use crate::target::Target;
+use crate::resolver::{EgressResolver, ResolverFuture};
+use crate::target::EgressTarget;
 
 #[tokio::test]
 async fn a_hello_to_the_right_name_is_carried() {
-    let stage = Stage::new(allowing(&["allowed.test"])).await;
+    let stage = ProxyFixture::new(allowing(&["allowed.test"])).await;
     let first = hello(Some("allowed.test"));
     let (by_connect, status) = stage.connect("allowed.test:443").await;
     assert_eq!(status, "HTTP/1.1 200 Connection established");
@@ -35,15 +35,15 @@ async fn a_hello_to_the_right_name_is_carried() {
         assert_eq!(rest(&mut stream).await, "");
     }
     assert_eq!(
-        stage.notes.lines(),
+        stage.decisions.lines(),
         ["connect allowed.test:443 yes: rule `allowed.test`", "socks allowed.test:443 yes: rule `allowed.test`"]
     );
-    assert_eq!(stage.notes.all()[0].address, Some(PUBLIC.parse().unwrap()));
+    assert_eq!(stage.decisions.all()[0].address, Some(PUBLIC.parse().unwrap()));
 }
 
 #[tokio::test]
 async fn words_sent_along_with_the_request_are_not_lost() {
-    let stage = Stage::new(allowing(&["allowed.test"])).await;
+    let stage = ProxyFixture::new(allowing(&["allowed.test"])).await;
     let first = hello(Some("allowed.test"));
     let mut stream = stage.dial().await;
     stream.write_all(&[b"CONNECT allowed.test:443 HTTP/1.1\r\n\r\n", &first[..]].concat()).await.unwrap();
@@ -61,22 +61,24 @@ async fn anything_else_on_443_is_cut_before_a_byte_is_carried() {
         (vec![22, 3, 1, 0, 0], "port 443 carries only TLS"),
     ] {
         // The server speaks first; nobody may hear it.
-        let stage = Stage::within(Limits::default(), allowing(&["allowed.test", "other.test"]), "banner").await;
+        let stage =
+            ProxyFixture::with_limits(ProxyLimits::default(), allowing(&["allowed.test", "other.test"]), "banner")
+                .await;
         for (mut stream, _) in
             [stage.connect("allowed.test:443").await, (stage.socks(b"allowed.test", 443).await.0, String::new())]
         {
             stream.write_all(&first).await.unwrap();
             assert_eq!(rest(&mut stream).await, "", "{why}");
         }
-        assert_eq!(stage.world.heard(), "", "{why}");
-        assert_eq!(stage.notes.lines()[2], format!("connect allowed.test:443 no: {why}"));
-        assert_eq!(stage.notes.lines()[3], format!("socks allowed.test:443 no: {why}"));
+        assert_eq!(stage.resolver.received(), "", "{why}");
+        assert_eq!(stage.decisions.lines()[2], format!("connect allowed.test:443 no: {why}"));
+        assert_eq!(stage.decisions.lines()[3], format!("socks allowed.test:443 no: {why}"));
     }
 }
 
 #[tokio::test]
 async fn on_other_ports_the_server_may_speak_first() {
-    let stage = Stage::within(Limits::default(), allowing(&["allowed.test:22"]), "banner").await;
+    let stage = ProxyFixture::with_limits(ProxyLimits::default(), allowing(&["allowed.test:22"]), "banner").await;
     let (mut stream, _) = stage.connect("allowed.test:22").await;
     assert_eq!(next(&mut stream, 6).await, b"banner");
     stream.write_all(b"SSH-2.0").await.unwrap();
@@ -85,17 +87,17 @@ async fn on_other_ports_the_server_may_speak_first() {
     let (mut liar, _) = stage.connect("allowed.test:22").await;
     liar.write_all(&hello(Some("other.test"))).await.unwrap();
     rest(&mut liar).await;
-    assert_eq!(stage.world.heard(), "SSH-2.0");
+    assert_eq!(stage.resolver.received(), "SSH-2.0");
 }
 
 #[tokio::test]
 async fn port_80_is_looked_into() {
-    let stage = Stage::new(allowing(&["allowed.test:80"])).await;
+    let stage = ProxyFixture::new(allowing(&["allowed.test:80"])).await;
     let (mut stream, _) = stage.connect("allowed.test:80").await;
     let words = b"GET /x HTTP/1.1\r\nHost: allowed.test\r\n\r\n";
     stream.write_all(words).await.unwrap();
     assert!(answers_to(&mut stream, words).await.starts_with("HTTP/1.1 200 OK\r\n"));
-    let before = (stage.world.queries(), stage.world.dials(), stage.world.heard());
+    let before = (stage.resolver.queries(), stage.resolver.dials(), stage.resolver.received());
     for (words, want) in [
         ("GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", "HTTP/1.1 400 "),
         ("GET http://other.test/ HTTP/1.1\r\nHost: other.test\r\n\r\n", "HTTP/1.1 400 "),
@@ -107,12 +109,13 @@ async fn port_80_is_looked_into() {
         let answer = answers_to(&mut stream, words.as_bytes()).await;
         assert!(answer.starts_with(want), "{words} {answer}");
     }
-    assert_eq!((stage.world.queries(), stage.world.dials(), stage.world.heard()), before);
+    assert_eq!((stage.resolver.queries(), stage.resolver.dials(), stage.resolver.received()), before);
 }
 
 #[tokio::test]
 async fn a_new_policy_cuts_what_it_no_longer_allows() {
-    let stage = Stage::new(allowing(&["allowed.test:22", "other.test:22", "loop.test:22", "127.0.0.1:22"])).await;
+    let stage =
+        ProxyFixture::new(allowing(&["allowed.test:22", "other.test:22", "loop.test:22", "127.0.0.1:22"])).await;
     let mut streams = Vec::new();
     for host in ["allowed.test:22", "other.test:22", "loop.test:22"] {
         let (mut stream, _) = stage.connect(host).await;
@@ -120,27 +123,27 @@ async fn a_new_policy_cuts_what_it_no_longer_allows() {
         assert_eq!(next(&mut stream, 3).await, b"one");
         streams.push(stream);
     }
-    stage.guard.set_policy(allowing(&["other.test:22", "loop.test:22"]));
+    stage.proxy.set_policy(allowing(&["other.test:22", "loop.test:22"]));
     let [gone, kept, inner] = &mut streams[..] else { panic!("three tunnels") };
     assert_eq!(rest(gone).await, "");
     assert_eq!(rest(inner).await, "", "its address is no longer listed");
     kept.write_all(b"two").await.unwrap();
     assert_eq!(next(kept, 3).await, b"two");
-    let cut: Vec<String> = stage.notes.lines().into_iter().filter(|line| line.contains("changed")).collect();
+    let cut: Vec<String> = stage.decisions.lines().into_iter().filter(|line| line.contains("changed")).collect();
     assert_eq!(cut.len(), 2, "{cut:?}");
     assert!(stage.connect("allowed.test:22").await.1.starts_with("HTTP/1.1 403 Forbidden; ralph: `allowed.test:22` "));
 }
 
 /// Looks names up only when it is told to, and dials nobody.
 #[derive(Debug, Default)]
-struct Slow {
+struct PausedResolver {
     asked: Notify,
     go_on: Notify,
     dials: AtomicUsize,
 }
 
-impl Resolve for Slow {
-    fn resolve<'a>(&'a self, _host: &'a str) -> Answer<'a, Vec<IpAddr>> {
+impl EgressResolver for PausedResolver {
+    fn resolve<'a>(&'a self, _host: &'a str) -> ResolverFuture<'a, Vec<IpAddr>> {
         Box::pin(async {
             self.asked.notify_one();
             self.go_on.notified().await;
@@ -148,7 +151,7 @@ impl Resolve for Slow {
         })
     }
 
-    fn dial(&self, _address: SocketAddr) -> Answer<'_, TcpStream> {
+    fn dial(&self, _address: SocketAddr) -> ResolverFuture<'_, TcpStream> {
         self.dials.fetch_add(1, Ordering::SeqCst);
         Box::pin(std::future::ready(Err(std::io::ErrorKind::ConnectionRefused.into())))
     }
@@ -157,20 +160,20 @@ impl Resolve for Slow {
 #[tokio::test]
 async fn a_policy_that_changes_during_the_lookup_counts() {
     for (after, dials) in [(allowing(&["allowed.test"]), 1), (allowing(&["other.test"]), 0)] {
-        let slow = Arc::new(Slow::default());
+        let slow = Arc::new(PausedResolver::default());
         let pipeline = Pipeline::new(
-            Limits::default(),
+            ProxyLimits::default(),
             allowing(&["allowed.test"]).into(),
             slow.clone(),
-            Arc::new(Notes::default()),
+            Arc::new(DecisionRecorder::default()),
         );
-        let target = Target::new("allowed.test", 443).unwrap();
+        let target = EgressTarget::new("allowed.test", 443).unwrap();
         let change = async {
             slow.asked.notified().await;
             pipeline.set_policy(after);
             slow.go_on.notify_one();
         };
-        let (opened, ()) = tokio::join!(pipeline.open(Entry::Connect, &target, Ask::Tunnel), change);
+        let (opened, ()) = tokio::join!(pipeline.open(EgressEntry::Connect, &target, AccessRequest::Tunnel), change);
         assert!(opened.is_err());
         assert_eq!(slow.dials.load(Ordering::SeqCst), dials);
     }
@@ -178,19 +181,19 @@ async fn a_policy_that_changes_during_the_lookup_counts() {
 
 #[tokio::test]
 async fn silent_tunnels_end() {
-    let limits = Limits { idle_time: Duration::from_millis(50), ..Limits::default() };
-    let stage = Stage::within(limits, allowing(&["allowed.test:22"]), "").await;
+    let limits = ProxyLimits { idle_time: Duration::from_millis(50), ..ProxyLimits::default() };
+    let stage = ProxyFixture::with_limits(limits, allowing(&["allowed.test:22"]), "").await;
     let (mut stream, _) = stage.connect("allowed.test:22").await;
     assert_eq!(rest(&mut stream).await, "");
 }
 
 #[tokio::test]
 async fn a_client_that_never_says_hello_is_cut() {
-    let limits = Limits { head_time: Duration::from_millis(50), ..Limits::default() };
-    let stage = Stage::within(limits, allowing(&["allowed.test"]), "").await;
+    let limits = ProxyLimits { head_time: Duration::from_millis(50), ..ProxyLimits::default() };
+    let stage = ProxyFixture::with_limits(limits, allowing(&["allowed.test"]), "").await;
     let (mut stream, _) = stage.connect("allowed.test:443").await;
     stream.write_all(&[22]).await.unwrap();
     assert_eq!(rest(&mut stream).await, "");
-    let last = stage.notes.lines().pop();
+    let last = stage.decisions.lines().pop();
     assert_eq!(last.as_deref(), Some("connect allowed.test:443 no: the client took too long to say what it wants"));
 }

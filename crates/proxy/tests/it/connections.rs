@@ -2,38 +2,38 @@
 
 use std::time::Duration;
 
-use ralph_core::policy::{Mode, Policy};
-use ralph_proxy::notice::{Charge, Told};
-use ralph_testkit::llm::{Script, Server, Turn};
+use ralph_core::policy::{Policy, PolicyMode};
+use ralph_proxy::observer::{ChargeBasis, EgressEvent};
+use ralph_testkit::llm::{FakeModelScript, FakeModelServer, ScriptedTurn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::routes::{Keys, provider};
-use crate::stage::{MODEL, REAL, Stage, World, rich, terms, wait_until};
-use crate::wire::{ASKS, Ask, ask, get, post, read, rest};
+use crate::fixture::{FakeResolver, GatewayFixture, MODEL, REAL, grant, unlimited_ledger, wait_until};
+use crate::http_client::{TEST_APIS, TestApi, get, post, read, rest, send_and_read};
+use crate::model_routes::{RouteKeys, provider};
 
 #[tokio::test]
 async fn requests_follow_each_other_on_one_connection() {
-    let (server, keys, stage) = provider(Turn::text("good day")).await;
-    let call = |wire: Ask| wire.call(keys.phantom(wire), Some(50), wire == Ask::Chat);
+    let (server, keys, stage) = provider(ScriptedTurn::text("good day")).await;
+    let call = |wire: TestApi| wire.call(keys.phantom(wire), Some(50), wire == TestApi::Chat);
     let mut stream = stage.dial().await;
-    for wire in ASKS {
+    for wire in TEST_APIS {
         stream.write_all(&call(wire)).await.unwrap();
         assert_eq!(read(&mut stream).await.status, 200, "{wire:?}");
     }
     // All at once, in pieces that end anywhere.
-    let all: Vec<u8> = ASKS.into_iter().flat_map(call).collect();
+    let all: Vec<u8> = TEST_APIS.into_iter().flat_map(call).collect();
     for piece in all.chunks(71) {
         stream.write_all(piece).await.unwrap();
     }
-    for wire in ASKS {
+    for wire in TEST_APIS {
         let got = read(&mut stream).await;
-        assert_eq!((got.status, got.whole), (200, true), "{wire:?} {}", got.text());
+        assert_eq!((got.status, got.complete), (200, true), "{wire:?} {}", got.text());
     }
     // A body in chunks, and one that is asked for first.
-    let body = Ask::Messages.body(MODEL, "hi", Some(9), false).to_string();
+    let body = TestApi::Messages.body(MODEL, "hi", Some(9), false).to_string();
     let (first, second) = body.split_at(10);
     let chunks = format!("a\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", second.len());
-    let key = Ask::Messages.key(keys.phantom(Ask::Messages));
+    let key = TestApi::Messages.key(keys.phantom(TestApi::Messages));
     let words = post("/r/anthropic/v1/messages", &[&key, "Transfer-Encoding: chunked"], chunks.as_bytes());
     stream.write_all(&words).await.unwrap();
     assert_eq!(read(&mut stream).await.status, 200);
@@ -45,14 +45,14 @@ async fn requests_follow_each_other_on_one_connection() {
     assert_eq!(read(&mut stream).await.status, 200);
     assert_eq!(server.requests().last().unwrap().header("expect"), None);
     assert_eq!(server.hits(), 10);
-    stage.drained().await;
-    assert_eq!(stage.notes.calls().len(), 10);
+    stage.wait_until_settled().await;
+    assert_eq!(stage.events.calls().len(), 10);
 }
 
 #[tokio::test]
 async fn what_follows_a_request_is_read_as_strictly() {
-    let (server, keys, stage) = provider(Turn::text("ok")).await;
-    let good = Ask::Chat.call(keys.phantom(Ask::Chat), None, false);
+    let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+    let good = TestApi::Chat.call(keys.phantom(TestApi::Chat), None, false);
     for (bad, status) in [
         (&b"POST /r/openai/v1/files HTTP/1.1\nHost: x\n\n"[..], 400),
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
@@ -80,64 +80,68 @@ async fn what_follows_a_request_is_read_as_strictly() {
 
 #[tokio::test]
 async fn health_says_no_secret() {
-    let (_server, keys, stage) = provider(Turn::text("ok")).await;
-    let got = ask(stage.door, &get("GET", "/health", &[])).await;
+    let (_server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+    let got = send_and_read(stage.proxy_address, &get("GET", "/health", &[])).await;
     assert_eq!(got.json()["mode"], "deny");
     let text = format!("{}{}", got.head, got.text());
-    assert!(!text.contains(REAL) && !ASKS.iter().any(|wire| text.contains(keys.phantom(*wire))), "{text}");
-    stage.guard.set_policy(Policy::parse(Mode::Open, &[] as &[&str], &[]).unwrap());
-    assert_eq!(ask(stage.door, &get("GET", "/health", &[])).await.json()["mode"], "open");
-    assert_eq!(ask(stage.door, &get("POST", "/health", &[])).await.status, 400);
+    assert!(!text.contains(REAL) && !TEST_APIS.iter().any(|wire| text.contains(keys.phantom(*wire))), "{text}");
+    stage.proxy.set_policy(Policy::parse(PolicyMode::Open, &[] as &[&str], &[]).unwrap());
+    assert_eq!(send_and_read(stage.proxy_address, &get("GET", "/health", &[])).await.json()["mode"], "open");
+    assert_eq!(send_and_read(stage.proxy_address, &get("POST", "/health", &[])).await.status, 400);
 }
 
 #[tokio::test]
-async fn whoever_dies_is_replaced_and_nothing_is_charged_twice() {
-    let slow = Turn::text("one two three four five six").slow(Duration::ZERO, Duration::from_millis(30));
-    let server = Server::builder().script(Script::every([slow])).start().await.unwrap();
-    let keys = Keys::new();
-    let stage = Stage::open(keys.terms(&server.url(), rich()), World::new(&[]));
+async fn failed_listeners_restart_and_nothing_is_charged_twice() {
+    let slow = ScriptedTurn::text("one two three four five six").slow(Duration::ZERO, Duration::from_millis(30));
+    let server = FakeModelServer::builder().script(FakeModelScript::for_all_calls([slow])).start().await.unwrap();
+    let keys = RouteKeys::new();
+    let stage = GatewayFixture::open(keys.grant(&server.url(), unlimited_ledger()), FakeResolver::new(&[]));
     let mut streams = Vec::new();
-    for wire in ASKS {
+    for wire in TEST_APIS {
         let mut stream = stage.dial().await;
         stream.write_all(&wire.call(keys.phantom(wire), Some(50), true)).await.unwrap();
         let mut first = [0; 40];
         stream.read_exact(&mut first).await.unwrap();
         streams.push(stream);
     }
-    stage.guard.fail();
+    stage.proxy.restart();
     for stream in &mut streams {
         let left = rest(stream).await;
         assert!(!left.ends_with(b"0\r\n\r\n"), "an answer that was cut has no end");
     }
-    let again = |told: &Told| matches!(told, Told::Restarted { .. });
-    wait_until("the doors are served again", || stage.notes.all().iter().filter(|told| again(told)).count() == 1).await;
-    let got = ask(stage.door, &Ask::Messages.call(keys.phantom(Ask::Messages), Some(50), true)).await;
-    assert_eq!((got.status, got.whole), (200, true));
-    stage.drained().await;
-    wait_until("every call is told", || stage.notes.calls().len() == 5).await;
-    let (calls, bill) = (stage.notes.calls(), server.bill());
+    let again = |told: &EgressEvent| matches!(told, EgressEvent::Restarted { .. });
+    wait_until("the doors are served again", || stage.events.all().iter().filter(|told| again(told)).count() == 1)
+        .await;
+    let got =
+        send_and_read(stage.proxy_address, &TestApi::Messages.call(keys.phantom(TestApi::Messages), Some(50), true))
+            .await;
+    assert_eq!((got.status, got.complete), (200, true));
+    stage.wait_until_settled().await;
+    wait_until("every call is told", || stage.events.calls().len() == 5).await;
+    let (calls, bill) = (stage.events.calls(), server.bill());
     // What the clients no longer heard was read to its end, so the count is the provider's own.
-    assert!(calls.iter().all(|call| call.charge == Charge::Reported), "{calls:?}");
+    assert!(calls.iter().all(|call| call.charge == ChargeBasis::Reported), "{calls:?}");
     assert_eq!((bill.calls, calls.iter().map(|call| call.usage.output).sum::<u64>()), (5, bill.output));
     assert_eq!(stage.ledger.settled().tokens, bill.input + bill.output);
 }
 
 /// The end of a sandbox is told by whoever ends it, and by nobody as a death.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_end_is_no_death() {
+async fn shutdown_is_not_a_failure() {
     for close in [true, false] {
         for _ in 0..50 {
-            let Stage { guard, notes, .. } = Stage::open(terms(Vec::new(), rich()), World::new(&[]));
-            let end = guard.end();
-            assert!(!end.is_reached());
+            let GatewayFixture { proxy, events, .. } =
+                GatewayFixture::open(grant(Vec::new(), unlimited_ledger()), FakeResolver::new(&[]));
+            let end = proxy.shutdown();
+            assert!(!end.is_stopped());
             if close {
-                guard.close().await;
+                proxy.close().await;
             } else {
-                drop(guard);
+                drop(proxy);
             }
-            end.reach().await;
-            assert!(end.is_reached());
-            assert_eq!(notes.all(), [], "{close}");
+            end.stop_and_wait().await;
+            assert!(end.is_stopped());
+            assert_eq!(events.all(), [], "{close}");
         }
     }
 }
@@ -145,29 +149,29 @@ async fn an_end_is_no_death() {
 /// Whoever closes the doors and waits for that has heard everything: what was read on for its count is charged too.
 #[tokio::test]
 async fn nothing_is_told_after_the_end() {
-    let slow = Turn::text("one two three four five six").slow(Duration::ZERO, Duration::from_millis(300));
+    let slow = ScriptedTurn::text("one two three four five six").slow(Duration::ZERO, Duration::from_millis(300));
     let (_server, keys, stage) = provider(slow).await;
     let mut stream = stage.dial().await;
-    stream.write_all(&Ask::Messages.call(keys.phantom(Ask::Messages), None, true)).await.unwrap();
+    stream.write_all(&TestApi::Messages.call(keys.phantom(TestApi::Messages), None, true)).await.unwrap();
     stream.read_exact(&mut [0; 40]).await.unwrap();
     drop(stream);
-    stage.guard.close().await;
-    let calls = stage.notes.calls();
-    assert!(matches!(calls.as_slice(), [call] if call.charge == Charge::Worst), "{calls:?}");
-    assert_eq!(stage.ledger.reserved(), ralph_proxy::ledger::Spend::default());
+    stage.proxy.close().await;
+    let calls = stage.events.calls();
+    assert!(matches!(calls.as_slice(), [call] if call.charge == ChargeBasis::Worst), "{calls:?}");
+    assert_eq!(stage.ledger.reserved(), ralph_proxy::ledger::LedgerAmount::default());
 }
 
 #[tokio::test]
-async fn a_guard_that_is_dropped_takes_everything_along() {
-    let slow = Turn::text("one two three").slow(Duration::ZERO, Duration::from_millis(300));
+async fn dropping_the_handle_stops_everything() {
+    let slow = ScriptedTurn::text("one two three").slow(Duration::ZERO, Duration::from_millis(300));
     let (_server, keys, stage) = provider(slow).await;
     let mut stream = stage.dial().await;
-    stream.write_all(&Ask::Messages.call(keys.phantom(Ask::Messages), None, true)).await.unwrap();
+    stream.write_all(&TestApi::Messages.call(keys.phantom(TestApi::Messages), None, true)).await.unwrap();
     stream.read_exact(&mut [0; 40]).await.unwrap();
-    let Stage { guard, door, .. } = stage;
-    drop(guard);
+    let GatewayFixture { proxy, proxy_address, .. } = stage;
+    drop(proxy);
     assert!(!rest(&mut stream).await.ends_with(b"0\r\n\r\n"));
-    let refused = async || tokio::net::TcpStream::connect(door).await.is_err();
+    let refused = async || tokio::net::TcpStream::connect(proxy_address).await.is_err();
     for _ in 0..200 {
         if refused().await {
             return;

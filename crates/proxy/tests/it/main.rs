@@ -2,16 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod chance;
+mod client_hangups;
 mod connections;
-mod crowd;
-mod hangups;
-mod host;
-mod inside;
-mod others;
+mod fixture;
+mod http_client;
+mod model_routes;
 mod outflow;
 mod overspend;
-mod routes;
-mod stage;
-mod streams;
-mod wire;
+mod resource_limits;
+mod scripted_host;
+mod seeded_random;
+mod streaming;
+mod substituted_model;
+mod tls_inspection;

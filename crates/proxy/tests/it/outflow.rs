@@ -3,18 +3,20 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ralph_proxy::meter::Wire;
-use ralph_proxy::notice::{Entry, Told, Tunnelled, Wrong};
-use ralph_proxy::outflow::Outflow;
-use ralph_proxy::terms::Terms;
-use ralph_testkit::llm::{Script, Server, Turn};
+use ralph_proxy::grant::ProxyGrant;
+use ralph_proxy::meter::RouteApi;
+use ralph_proxy::observer::{AlarmKind, EgressEntry, EgressEvent, EgressTunnel};
+use ralph_proxy::outflow::OutflowMeter;
+use ralph_testkit::llm::{FakeModelScript, FakeModelServer, ScriptedTurn};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::host::{Host, ok};
-use crate::stage::{MODEL, REAL, Stage, World, allowing, key_of, rich, route, wait_until};
-use crate::wire::{Ask, ask, post, request};
+use crate::fixture::{
+    FakeResolver, GatewayFixture, MODEL, REAL, allowing, key_of, route, unlimited_ledger, wait_until,
+};
+use crate::http_client::{TestApi, post, request, send_and_read};
+use crate::scripted_host::{ScriptedHost, ok};
 
 /// A server that gives back what it is sent.
 async fn echo() -> (SocketAddr, AbortOnDropHandle<()>) {
@@ -33,13 +35,13 @@ async fn echo() -> (SocketAddr, AbortOnDropHandle<()>) {
 
 const FAR: &str = "far.test:7000";
 
-fn stage(address: SocketAddr, limit: Option<u64>) -> Stage {
-    let terms = Terms { outflow: Outflow::new(limit, 0), ..Terms::from(allowing(&[FAR])) };
-    Stage::open(terms, World::new(&[]).with("far.test", address))
+fn stage(address: SocketAddr, limit: Option<u64>) -> GatewayFixture {
+    let terms = ProxyGrant { outflow: OutflowMeter::new(limit, 0), ..ProxyGrant::from(allowing(&[FAR])) };
+    GatewayFixture::open(terms, FakeResolver::new(&[]).with("far.test", address))
 }
 
 /// Opens a tunnel, sends so much through it and waits until it came back.
-async fn through(stage: &Stage, bytes: usize) -> TcpStream {
+async fn through(stage: &GatewayFixture, bytes: usize) -> TcpStream {
     let mut stream = stage.dial().await;
     stream.write_all(format!("CONNECT {FAR} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
     let mut yes = [0; 39];
@@ -57,13 +59,13 @@ async fn send(stream: &mut TcpStream, bytes: usize) {
     read.unwrap();
 }
 
-fn tunnels(stage: &Stage) -> Vec<Tunnelled> {
-    let tunnel = |told| if let Told::Tunnelled(tunnelled) = told { Some(tunnelled) } else { None };
-    stage.notes.all().into_iter().filter_map(tunnel).collect()
+fn tunnels(stage: &GatewayFixture) -> Vec<EgressTunnel> {
+    let tunnel = |told| if let EgressEvent::Tunnel(tunnelled) = told { Some(tunnelled) } else { None };
+    stage.events.all().into_iter().filter_map(tunnel).collect()
 }
 
-fn alarms(stage: &Stage) -> Vec<Wrong> {
-    stage.notes.alarms().into_iter().map(|(what, _)| what).collect()
+fn alarms(stage: &GatewayFixture) -> Vec<AlarmKind> {
+    stage.events.alarms().into_iter().map(|(what, _)| what).collect()
 }
 
 #[tokio::test]
@@ -74,20 +76,20 @@ async fn the_end_of_a_tunnel_is_told_however_it_ends() {
         let client = through(&stage, 300_000).await;
         assert_eq!(tunnels(&stage), [], "{end}");
         tokio::time::sleep(Duration::from_millis(30)).await;
-        let notes = stage.notes.clone();
+        let notes = stage.events.clone();
         match end {
             "the client hangs up" => drop(client),
-            "the policy changes" => stage.guard.set_policy(allowing(&["other.test"])),
+            "the policy changes" => stage.proxy.set_policy(allowing(&["other.test"])),
             _ => {
-                stage.guard.close().await;
+                stage.proxy.close().await;
                 let told = notes.all();
-                assert!(told.iter().any(|told| matches!(told, Told::Tunnelled(_))), "{end}: {told:?}");
+                assert!(told.iter().any(|told| matches!(told, EgressEvent::Tunnel(_))), "{end}: {told:?}");
                 continue;
             }
         }
         wait_until("it is told", || tunnels(&stage).len() == 1).await;
-        let Tunnelled { entry, host, port, sent, received, took } = tunnels(&stage).remove(0);
-        assert_eq!((entry, host.as_str(), port), (Entry::Connect, "far.test", 7000), "{end}");
+        let EgressTunnel { entry, host, port, sent, received, took } = tunnels(&stage).remove(0);
+        assert_eq!((entry, host.as_str(), port), (EgressEntry::Connect, "far.test", 7000), "{end}");
         assert_eq!((sent, received), (300_000, 300_000), "{end}");
         assert!(took >= Duration::from_millis(30), "{end}: {took:?}");
     }
@@ -97,7 +99,7 @@ async fn the_end_of_a_tunnel_is_told_however_it_ends() {
 #[tokio::test]
 async fn much_is_noticed_once() {
     let (address, _serving) = echo().await;
-    for (limit, want) in [(None, vec![]), (Some(100_000), vec![Wrong::SentMuch { limit: 100_000 }])] {
+    for (limit, want) in [(None, vec![]), (Some(100_000), vec![AlarmKind::OutflowExceeded { limit: 100_000 }])] {
         let stage = stage(address, limit);
         drop(through(&stage, 60_000).await);
         assert_eq!(alarms(&stage), []);
@@ -113,19 +115,24 @@ async fn much_is_noticed_once() {
 /// Requests count by what they carry, wherever it stands; calls of models are the budget's business, free ones are not.
 #[tokio::test]
 async fn what_counts() {
-    let server = Server::builder().script(Script::every([Turn::text("ok")])).expect_key(REAL).start().await.unwrap();
-    let far = Host::saying(None, ok(&[], "{}")).await;
-    let key = key_of(Wire::Anthropic, "A");
-    let outflow = Outflow::new(Some(1 << 30), 0);
-    let terms = Terms {
-        routes: vec![route("anthropic", Wire::Anthropic, &server.url(), Some(&key))],
-        ledger: rich(),
+    let server = FakeModelServer::builder()
+        .script(FakeModelScript::for_all_calls([ScriptedTurn::text("ok")]))
+        .expect_key(REAL)
+        .start()
+        .await
+        .unwrap();
+    let far = ScriptedHost::answering(None, ok(&[], "{}")).await;
+    let key = key_of(RouteApi::Anthropic, "A");
+    let outflow = OutflowMeter::new(Some(1 << 30), 0);
+    let terms = ProxyGrant {
+        routes: vec![route("anthropic", RouteApi::Anthropic, &server.url(), Some(&key))],
+        ledger: unlimited_ledger(),
         outflow: outflow.clone(),
-        ..Terms::from(allowing(&["far.test:80"]))
+        ..ProxyGrant::from(allowing(&["far.test:80"]))
     };
-    let stage = Stage::open(terms, World::new(&[]).with("far.test", far.address));
-    let key = Ask::Messages.key(key.phantom());
-    let body = Ask::Messages.body(MODEL, &"x".repeat(5000), Some(9), false).to_string();
+    let stage = GatewayFixture::open(terms, FakeResolver::new(&[]).with("far.test", far.address));
+    let key = TestApi::Messages.key(key.phantom());
+    let body = TestApi::Messages.body(MODEL, &"x".repeat(5000), Some(9), false).to_string();
     let long = "y".repeat(5000);
     let put = |path: &str, host: &str, headers: &[&str], body: &[u8]| request("PUT", path, host, headers, Some(body));
     for (request, at_least, at_most) in [
@@ -137,7 +144,7 @@ async fn what_counts() {
         (put("http://evil.test/", "evil.test", &[], long.as_bytes()), 0, 0),
     ] {
         let before = outflow.sent();
-        let got = ask(stage.door, &request).await;
+        let got = send_and_read(stage.proxy_address, &request).await;
         let counted = outflow.sent() - before;
         assert!((at_least..=at_most).contains(&counted), "{counted} {} {}", got.head, got.text());
     }

@@ -6,20 +6,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ralph_core::money::Micros;
-use ralph_core::price::Usage;
-use ralph_proxy::ledger::{Ledger, Spend};
-use ralph_proxy::meter::Wire;
-use ralph_testkit::llm::{self, Bill, Script, Server, Tokens, Turn};
+use ralph_core::money::MicroUsd;
+use ralph_core::price::TokenUsage;
+use ralph_proxy::ledger::{Ledger, LedgerAmount};
+use ralph_proxy::meter::RouteApi;
+use ralph_testkit::llm::{self, BilledTokens, FakeModelScript, FakeModelServer, ScriptedTurn, ServerBill};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::chance::Chance;
-use crate::stage::{MODEL, PATIENCE, PRICE, Stage, World, caps, key_of, route, terms};
-use crate::wire::{ASKS, Ask, post};
+use crate::fixture::{FakeResolver, GatewayFixture, MODEL, PRICE, TEST_TIMEOUT, caps, grant, key_of, route};
+use crate::http_client::{TEST_APIS, TestApi, post};
+use crate::seeded_random::ProxyTestRng;
 
 const TRIALS: u64 = 1000;
 const AT_ONCE: u64 = 8;
@@ -42,7 +42,7 @@ async fn no_trick_spends_more_than_the_cap() {
 
 /// What the provider's own answers may count; each wire tells some classes only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum BilledCacheUse {
     Plain,
     /// Prompts are written to a cache.
     Writes,
@@ -52,96 +52,104 @@ enum Kind {
 
 /// Plays one run and returns how many calls were refused for want of money or tokens.
 async fn trial(seed: u64) -> u64 {
-    let chance = &mut Chance::new(seed);
-    let kind = *chance.pick(&[Kind::Plain, Kind::Plain, Kind::Writes, Kind::Hour]);
+    let chance = &mut ProxyTestRng::new(seed);
+    let kind =
+        *chance.pick(&[BilledCacheUse::Plain, BilledCacheUse::Plain, BilledCacheUse::Writes, BilledCacheUse::Hour]);
     // A failure in the middle is an event; without a stream it is a refusal, which nobody charges for.
     let streams_only = chance.one_in(3);
-    let turns: Vec<Turn> = (0..chance.between(1, 6)).map(|_| turn(chance, kind, streams_only)).collect();
-    let server = Server::builder().script(Script::every(turns)).start().await.unwrap();
+    let turns: Vec<ScriptedTurn> = (0..chance.between(1, 6)).map(|_| turn(chance, kind, streams_only)).collect();
+    let server = FakeModelServer::builder().script(FakeModelScript::for_all_calls(turns)).start().await.unwrap();
 
     let cap = caps(chance.between(1, 12) * 4_000, if chance.one_in(2) { chance.between(500, 9_000) } else { 1 << 40 });
     let (cost, tokens) = (cap.cost.unwrap(), cap.tokens.unwrap());
     let spent = match chance.between(0, 3) {
-        0 => Spend { cost: Micros(cost.0 / 100 * 99), tokens: 0 },
-        1 => Spend { cost: Micros(cost.0 / 2), tokens: tokens.min(1 << 20) / 2 },
-        _ => Spend::default(),
+        0 => LedgerAmount { cost: MicroUsd(cost.0 / 100 * 99), tokens: 0 },
+        1 => LedgerAmount { cost: MicroUsd(cost.0 / 2), tokens: tokens.min(1 << 20) / 2 },
+        _ => LedgerAmount::default(),
     };
     let ledger = Ledger::new(cap, spent.cost, spent.tokens);
     let key = |wire, name| key_of(wire, name);
-    let (a, o, g) = (key(Wire::Anthropic, "A"), key(Wire::OpenAi, "O"), key(Wire::Gemini, "G"));
+    let (a, o, g) = (key(RouteApi::Anthropic, "A"), key(RouteApi::OpenAi, "O"), key(RouteApi::Gemini, "G"));
     let url = server.url();
     let routes = vec![
-        route("anthropic", Wire::Anthropic, &url, Some(&a)),
-        route("openai", Wire::OpenAi, &url, Some(&o)),
-        route("gemini", Wire::Gemini, &url, Some(&g)),
+        route("anthropic", RouteApi::Anthropic, &url, Some(&a)),
+        route("openai", RouteApi::OpenAi, &url, Some(&o)),
+        route("gemini", RouteApi::Gemini, &url, Some(&g)),
     ];
-    let stage = Arc::new(Stage::open(terms(routes, ledger.clone()), World::new(&[])));
+    let stage = Arc::new(GatewayFixture::open(grant(routes, ledger.clone()), FakeResolver::new(&[])));
 
     let many = if chance.one_in(25) { 50 } else { chance.between(2, 7) };
     let parallel = many == 50 || chance.one_in(2);
     let mut calls = JoinSet::new();
     for _ in 0..many {
         let wire = match kind {
-            Kind::Plain => *chance.pick(&ASKS),
-            Kind::Writes => *chance.pick(&[Ask::Messages, Ask::Chat, Ask::Responses]),
-            Kind::Hour => Ask::Messages,
+            BilledCacheUse::Plain => *chance.pick(&TEST_APIS),
+            BilledCacheUse::Writes => *chance.pick(&[TestApi::Messages, TestApi::Chat, TestApi::Responses]),
+            BilledCacheUse::Hour => TestApi::Messages,
         };
         let phantom = match wire {
-            Ask::Messages => a.phantom(),
-            Ask::Chat | Ask::Responses => o.phantom(),
-            Ask::Gemini => g.phantom(),
+            TestApi::Messages => a.phantom(),
+            TestApi::Chat | TestApi::Responses => o.phantom(),
+            TestApi::Gemini => g.phantom(),
         };
         let words = rogue(chance, wire, kind, streams_only, phantom);
-        let patience = patience(chance);
-        calls.spawn(client(stage.door, words, patience));
+        let patience = hang_up_point(chance);
+        calls.spawn(client(stage.proxy_address, words, patience));
         if !parallel {
             calls.join_next().await.unwrap().unwrap();
         }
         if chance.one_in(60) {
-            stage.guard.fail();
+            stage.proxy.restart();
         }
     }
     while let Some(ended) = calls.join_next().await {
         ended.unwrap();
     }
-    check(seed, stage, &server, spent, Spend { cost, tokens }).await
+    check(seed, stage, &server, spent, LedgerAmount { cost, tokens }).await
 }
 
 /// Whatever happened: charged at least what the provider did, at most the cap, and told every bit of it.
-async fn check(seed: u64, stage: Arc<Stage>, server: &Server, before: Spend, cap: Spend) -> u64 {
-    let Stage { guard, notes, ledger, .. } = Arc::into_inner(stage).unwrap();
+async fn check(
+    seed: u64,
+    stage: Arc<GatewayFixture>,
+    server: &FakeModelServer,
+    before: LedgerAmount,
+    cap: LedgerAmount,
+) -> u64 {
+    let GatewayFixture { proxy: guard, events: notes, ledger, .. } = Arc::into_inner(stage).unwrap();
     guard.close().await;
-    let nothing = || ledger.reserved() == Spend::default();
-    crate::stage::wait_until("every reservation is closed", nothing).await;
+    let nothing = || ledger.reserved() == LedgerAmount::default();
+    crate::fixture::wait_until("every reservation is closed", nothing).await;
     let settled = ledger.settled();
     assert!(settled.cost <= cap.cost && settled.tokens <= cap.tokens, "trial {seed}: {settled:?} of {cap:?}");
     let (bill, used) = priced(server.bill());
     let charged = (settled.cost.saturating_sub(before.cost), settled.tokens - before.tokens);
     assert!(bill <= charged.0 && used <= charged.1, "trial {seed}: billed {bill} {used}, charged {charged:?}");
     // The last word about a call comes after its reservation is closed.
-    crate::stage::wait_until("every call is told", || notes.calls().len() == notes.begun()).await;
-    let told: Micros = notes.calls().iter().map(|call| call.cost).sum();
+    crate::fixture::wait_until("every call is told", || notes.calls().len() == notes.started_calls()).await;
+    let told: MicroUsd = notes.calls().iter().map(|call| call.cost).sum();
     assert_eq!(told, charged.0, "trial {seed}: what was told is what was charged");
     assert_eq!(notes.alarms(), [], "trial {seed}");
-    notes.all().iter().filter(|told| matches!(told, ralph_proxy::notice::Told::Spent { .. })).count() as u64
+    notes.all().iter().filter(|told| matches!(told, ralph_proxy::observer::EgressEvent::BudgetSpent { .. })).count()
+        as u64
 }
 
-fn priced(bill: Bill) -> (Micros, u64) {
-    let Bill { input, cached, cache_write, cache_write_long, output, .. } = bill;
-    let usage = Usage { input, cached_input: cached, cache_write, cache_write_long, output, reasoning: 0 };
+fn priced(bill: ServerBill) -> (MicroUsd, u64) {
+    let ServerBill { input, cached, cache_write, cache_write_long, output, .. } = bill;
+    let usage = TokenUsage { input, cached_input: cached, cache_write, cache_write_long, output, reasoning: 0 };
     (PRICE.cost(&usage), usage.total())
 }
 
 /// How a provider answers. It is honest about what it charges, or says nothing; it never charges for more than it was
 /// asked for.
-fn turn(chance: &mut Chance, kind: Kind, streams_only: bool) -> Turn {
+fn turn(chance: &mut ProxyTestRng, kind: BilledCacheUse, streams_only: bool) -> ScriptedTurn {
     let words = "word ".repeat(usize::try_from(chance.between(1, 40)).unwrap());
     let usage = usage(chance, kind);
     let text = match chance.between(0, 3) {
-        0 => Turn::lie(llm::Usage::Counted),
-        1 => Turn::lie(usage),
-        2 => Turn::Text { text: words, usage },
-        _ => Turn::text(words),
+        0 => ScriptedTurn::fake_stream_end(llm::UsageReport::Counted),
+        1 => ScriptedTurn::fake_stream_end(usage),
+        2 => ScriptedTurn::Text { text: words, usage },
+        _ => ScriptedTurn::text(words),
     };
     let after_events = usize::try_from(chance.between(0, 8)).unwrap();
     // What fails before its first word is not paid for.
@@ -153,35 +161,36 @@ fn turn(chance: &mut Chance, kind: Kind, streams_only: bool) -> Turn {
         2 => text.cut(after_events).slow(short, short),
         3 if streams_only => {
             let (kind, message) = ("overloaded_error".to_owned(), "try again".to_owned());
-            Turn::Fail { after_events: failing, kind, message, then: Box::new(text) }
+            ScriptedTurn::Fail { after_events: failing, kind, message, then: Box::new(text) }
         }
-        4 => Turn::error(429, "rate_limit_error", "slow down"),
-        5 => Turn::error(529, "overloaded_error", "overloaded"),
-        6 => Turn::error(500, "api_error", "oops").slow(short, short),
-        7 => Turn::Malformed,
-        8 => Turn::Html,
+        4 => ScriptedTurn::error(429, "rate_limit_error", "slow down"),
+        5 => ScriptedTurn::error(529, "overloaded_error", "overloaded"),
+        6 => ScriptedTurn::error(500, "api_error", "oops").slow(short, short),
+        7 => ScriptedTurn::Malformed,
+        8 => ScriptedTurn::Html,
         _ => text,
     }
 }
 
 /// One token of output always fits; the prompt is longer than what is said here.
-fn usage(chance: &mut Chance, kind: Kind) -> llm::Usage {
-    let mut tokens = Tokens { input: chance.between(1, 20), cached: chance.between(0, 20), ..Tokens::default() };
+fn usage(chance: &mut ProxyTestRng, kind: BilledCacheUse) -> llm::UsageReport {
+    let mut tokens =
+        BilledTokens { input: chance.between(1, 20), cached: chance.between(0, 20), ..BilledTokens::default() };
     tokens.output = 1;
     match kind {
-        Kind::Plain => (),
-        Kind::Writes => tokens.cache_write = chance.between(0, 30),
-        Kind::Hour => tokens.cache_write_long = chance.between(0, 30),
+        BilledCacheUse::Plain => (),
+        BilledCacheUse::Writes => tokens.cache_write = chance.between(0, 30),
+        BilledCacheUse::Hour => tokens.cache_write_long = chance.between(0, 30),
     }
     match chance.between(0, 2) {
-        0 => llm::Usage::Untold(tokens),
-        1 => llm::Usage::Said(tokens),
-        _ => llm::Usage::Counted,
+        0 => llm::UsageReport::Unreported(tokens),
+        1 => llm::UsageReport::Reported(tokens),
+        _ => llm::UsageReport::Counted,
     }
 }
 
 /// A request that wants too much in one way or another.
-fn rogue(chance: &mut Chance, ask: Ask, kind: Kind, streams_only: bool, phantom: &str) -> Vec<u8> {
+fn rogue(chance: &mut ProxyTestRng, ask: TestApi, kind: BilledCacheUse, streams_only: bool, phantom: &str) -> Vec<u8> {
     let stream = streams_only || chance.one_in(2);
     let model = if chance.one_in(12) { "m-2" } else { MODEL };
     let most = match chance.between(0, 5) {
@@ -195,59 +204,59 @@ fn rogue(chance: &mut Chance, ask: Ask, kind: Kind, streams_only: bool, phantom:
     let mut body = ask.body(model, &prompt, most, stream);
     if chance.one_in(6) {
         match ask {
-            Ask::Chat => body["n"] = json!(8),
-            Ask::Gemini => {
+            TestApi::Chat => body["n"] = json!(8),
+            TestApi::Gemini => {
                 let config = json!({"candidateCount": 8, "maxOutputTokens": 8192});
                 body["generationConfig"] = config;
             }
-            Ask::Messages | Ask::Responses => (),
+            TestApi::Messages | TestApi::Responses => (),
         }
     }
-    if kind == Kind::Hour {
-        body["messages"] = hour(&prompt);
+    if kind == BilledCacheUse::Hour {
+        body["messages"] = hour_cached_messages(&prompt);
     }
-    if stream && ask == Ask::Chat && chance.one_in(3) {
+    if stream && ask == TestApi::Chat && chance.one_in(3) {
         body["stream_options"] = json!({"include_usage": chance.one_in(2)});
     }
     let path = format!("/r/{}{}", ask.route(), ask.path(model, stream));
     post(&path, &[&ask.key(phantom), "Connection: close"], body.to_string().as_bytes())
 }
 
-fn hour(prompt: &str) -> Value {
+fn hour_cached_messages(prompt: &str) -> Value {
     let control = json!({"type": "ephemeral", "ttl": "1h"});
     json!([{"role": "user", "content": [{"type": "text", "text": prompt, "cache_control": control}]}])
 }
 
 /// When a client hangs up.
 #[derive(Debug, Clone, Copy)]
-enum Patience {
-    ToTheEnd,
+enum HangUpPoint {
+    Never,
     /// Before all of the request is out.
-    Unfinished,
+    WhileSending,
     /// Without waiting for an answer.
-    NotABit,
+    BeforeAnswer,
     /// After so many bytes of it.
-    Bytes(usize),
+    AfterBytes(usize),
 }
 
-fn patience(chance: &mut Chance) -> Patience {
+fn hang_up_point(chance: &mut ProxyTestRng) -> HangUpPoint {
     match chance.between(0, 9) {
-        0 => Patience::Unfinished,
-        1 => Patience::NotABit,
-        2 | 3 => Patience::Bytes(usize::try_from(chance.between(1, 900)).unwrap()),
-        _ => Patience::ToTheEnd,
+        0 => HangUpPoint::WhileSending,
+        1 => HangUpPoint::BeforeAnswer,
+        2 | 3 => HangUpPoint::AfterBytes(usize::try_from(chance.between(1, 900)).unwrap()),
+        _ => HangUpPoint::Never,
     }
 }
 
-async fn client(door: std::net::SocketAddr, words: Vec<u8>, patience: Patience) {
+async fn client(door: std::net::SocketAddr, words: Vec<u8>, patience: HangUpPoint) {
     let talk = async {
         let mut stream = TcpStream::connect(door).await?;
-        let end = if matches!(patience, Patience::Unfinished) { words.len() - 5 } else { words.len() };
+        let end = if matches!(patience, HangUpPoint::WhileSending) { words.len() - 5 } else { words.len() };
         stream.write_all(&words[..end]).await?;
         let most = match patience {
-            Patience::Unfinished | Patience::NotABit => 0,
-            Patience::Bytes(most) => most,
-            Patience::ToTheEnd => usize::MAX,
+            HangUpPoint::WhileSending | HangUpPoint::BeforeAnswer => 0,
+            HangUpPoint::AfterBytes(most) => most,
+            HangUpPoint::Never => usize::MAX,
         };
         let mut seen = 0;
         let mut some = vec![0; 4096];
@@ -260,5 +269,5 @@ async fn client(door: std::net::SocketAddr, words: Vec<u8>, patience: Patience) 
         std::io::Result::Ok(())
     };
     // The doors may be shut in between; that is no failure of the client's.
-    timeout(PATIENCE, talk).await.expect("a call ends").ok();
+    timeout(TEST_TIMEOUT, talk).await.expect("a call ends").ok();
 }

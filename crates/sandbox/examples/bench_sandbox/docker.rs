@@ -7,38 +7,43 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::peers::Places;
-use crate::run::Fallible;
+use crate::peers::SandboxPeerPaths;
+use crate::run::SandboxBenchResult;
 
 const IMAGE: &str = "ralph-bench:1";
-const WARM: &str = "ralph-bench-warm";
+const WARM_CONTAINER: &str = "ralph-bench-warm";
 /// How long the engine may take to answer, and to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ENGINE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub(crate) struct Docker {
+pub(crate) struct DockerEngine {
     engine: Child,
     client: PathBuf,
-    places: Places,
+    places: SandboxPeerPaths,
     socket: String,
     pub(crate) version: String,
     /// Its sockets and its disk; a short path, for sockets have no room for long ones.
     folder: tempfile::TempDir,
 }
 
-impl Docker {
+impl DockerEngine {
     /// Starts the engine with one small image and one container that waits.
-    pub(crate) fn start(places: &Places) -> Result<Self, String> {
+    pub(crate) fn start(places: &SandboxPeerPaths) -> Result<Self, String> {
         let (engine, client) = (places.find("dockerd")?, places.find("docker")?);
         let busybox = places.find("busybox")?;
         if !rustix::process::geteuid().is_root() {
             return Err("the engine must be started as root".to_owned());
         }
         let told = |error: Box<dyn std::error::Error + Send + Sync>| error.to_string();
-        Self::begin(places, &engine, client, &busybox).map_err(told)
+        Self::start_engine(places, &engine, client, &busybox).map_err(told)
     }
 
-    fn begin(places: &Places, engine: &Path, client: PathBuf, busybox: &Path) -> Fallible<Self> {
+    fn start_engine(
+        places: &SandboxPeerPaths,
+        engine: &Path,
+        client: PathBuf,
+        busybox: &Path,
+    ) -> SandboxBenchResult<Self> {
         let folder = tempfile::Builder::new().prefix("rb").tempdir()?;
         let socket = format!("unix://{}", folder.path().join("s").display());
         let log = File::create(folder.path().join("log"))?;
@@ -52,17 +57,27 @@ impl Docker {
         let engine = command.spawn()?;
         let version = String::new();
         let mut docker = Self { engine, client, places: places.clone(), socket, version, folder };
-        docker.version = docker.answer()?;
+        docker.version = docker.wait_for_version()?;
         docker.import(busybox)?;
-        docker.ask(&["run", "--detach", "--name", WARM, "--network", "none", IMAGE, "/bin/sleep", "100000"])?;
+        docker.run_client(&[
+            "run",
+            "--detach",
+            "--name",
+            WARM_CONTAINER,
+            "--network",
+            "none",
+            IMAGE,
+            "/bin/sleep",
+            "100000",
+        ])?;
         Ok(docker)
     }
 
     /// Waits until the engine answers, and returns its version.
-    fn answer(&mut self) -> Fallible<String> {
-        let until = Instant::now() + PATIENCE;
+    fn wait_for_version(&mut self) -> SandboxBenchResult<String> {
+        let until = Instant::now() + ENGINE_TIMEOUT;
         loop {
-            if let Ok(version) = self.ask(&["version", "--format", "{{.Server.Version}}"]) {
+            if let Ok(version) = self.run_client(&["version", "--format", "{{.Server.Version}}"]) {
                 return Ok(format!("Docker Engine {}", version.trim()));
             }
             if self.engine.try_wait()?.is_some() || Instant::now() > until {
@@ -75,7 +90,7 @@ impl Docker {
     }
 
     /// Makes an image of one static program.
-    fn import(&self, busybox: &Path) -> Fallible<()> {
+    fn import(&self, busybox: &Path) -> SandboxBenchResult<()> {
         let mut archive = tar::Builder::new(Vec::new());
         archive.append_path_with_name(busybox, "bin/busybox")?;
         for name in ["sh", "true", "sleep"] {
@@ -98,7 +113,7 @@ impl Docker {
         command
     }
 
-    fn ask(&self, words: &[&str]) -> Fallible<String> {
+    fn run_client(&self, words: &[&str]) -> SandboxBenchResult<String> {
         let output = self.command(words).stdin(Stdio::null()).output()?;
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -114,20 +129,20 @@ impl Docker {
     }
 
     pub(crate) fn exec(&self, argv: &[&str]) -> Command {
-        let mut command = self.command(&["exec", WARM]);
+        let mut command = self.command(&["exec", WARM_CONTAINER]);
         command.args(argv);
         command
     }
 }
 
-impl Drop for Docker {
+impl Drop for DockerEngine {
     fn drop(&mut self) {
-        let _ = self.ask(&["rm", "--force", WARM]);
+        let _ = self.run_client(&["rm", "--force", WARM_CONTAINER]);
         if let Some(pid) = i32::try_from(self.engine.id()).ok().and_then(rustix::process::Pid::from_raw) {
             // Asked, not killed: it takes its mounts and its own helper with it.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + ENGINE_TIMEOUT;
         while Instant::now() < until && matches!(self.engine.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -3,59 +3,66 @@
 use std::time::Instant;
 
 use ralph_sandbox::Backend as _;
-use ralph_sandbox::embedded::Embedded;
+use ralph_sandbox::embedded::EmbeddedBackend;
 
-use crate::peers::ms;
-use crate::run::Fallible;
-use crate::series::Series;
-use crate::speed::{run, spec};
-use crate::table::Table;
+use crate::latency::{run, spec};
+use crate::peers::elapsed_ms;
+use crate::report::SandboxBenchReport;
+use crate::run::SandboxBenchResult;
+use crate::series::SandboxBenchSeries;
 
 const FORK: &str = "fork of a snapshot";
 const READY: &str = "fork of a snapshot → first exec";
 
 /// A forked sandbox is to be of use so soon.
-const MOST_MS: f64 = 20.0;
+const MAX_MS: f64 = 20.0;
 /// How much longer it may take for the large one; more than this is no noise.
-const GROWTH: f64 = 1.5;
+const MAX_GROWTH: f64 = 1.5;
 
 const SMALL: (&str, u32) = ("1 MB", 1);
 const LARGE: (&str, u32) = ("2 GB", 2048);
 
-pub(crate) async fn measure(table: &mut Table, backend: &Embedded, rounds: usize, quick: bool) -> Fallible<()> {
+pub(crate) async fn measure(
+    table: &mut SandboxBenchReport,
+    backend: &EmbeddedBackend,
+    rounds: usize,
+    quick: bool,
+) -> SandboxBenchResult<()> {
     let sizes = if quick { vec![SMALL] } else { vec![SMALL, LARGE] };
     let mut snapshots = Vec::new();
     for (name, mib) in &sizes {
         snapshots.push((*name, snapshot(backend, *mib).await?));
     }
-    let mut series: Vec<[Series; 2]> =
-        sizes.iter().map(|(name, _)| [FORK, READY].map(|group| Series::new(group, *name))).collect();
+    let mut series: Vec<[SandboxBenchSeries; 2]> =
+        sizes.iter().map(|(name, _)| [FORK, READY].map(|group| SandboxBenchSeries::new(group, *name))).collect();
     for round in 0..rounds {
         for ((_, snapshot), [forks, readies]) in snapshots.iter().zip(&mut series) {
             let began = Instant::now();
             let sandbox = backend.fork(snapshot, &spec(&format!("fork-{round}"))).await?;
-            forks.times.push(ms(began));
+            forks.times.push(elapsed_ms(began));
             run(&*sandbox, &["/bin/true"]).await?;
-            readies.times.push(ms(began));
+            readies.times.push(elapsed_ms(began));
             sandbox.destroy().await?;
         }
     }
     let medians: Vec<f64> = series.iter().filter_map(|[_, readies]| readies.p50()).collect();
-    let mut series: Vec<Series> = series.into_iter().flatten().collect();
+    let mut series: Vec<SandboxBenchSeries> = series.into_iter().flatten().collect();
     series.sort_by_key(|series| series.group == READY);
     table.series.extend(series);
     for ((name, _), median) in sizes.iter().zip(&medians) {
-        table.at_most(format!("{READY}, {name}"), *median, MOST_MS, "ms");
+        table.add_with_target(format!("{READY}, {name}"), *median, MAX_MS, "ms");
     }
     match (medians.first(), medians.get(1)) {
-        (Some(small), Some(large)) => table.at_most(format!("{READY}: 2 GB / 1 MB"), large / small, GROWTH, "×"),
-        _ => table.lacks(format!("{READY}: 2 GB / 1 MB"), Some(GROWTH), "×", "left out by `--quick`"),
+        (Some(small), Some(large)) => {
+            table.add_with_target(format!("{READY}: 2 GB / 1 MB"), large / small, MAX_GROWTH, "×")
+        }
+        _ => table.add_missing(format!("{READY}: 2 GB / 1 MB"), Some(MAX_GROWTH), "×", "left out by `--quick`"),
     }
     Ok(())
 }
 
 /// Fills a sandbox with files of 1 MiB and keeps it as a snapshot.
-async fn snapshot(backend: &Embedded, mib: u32) -> Fallible<String> {
+async fn snapshot(backend: &EmbeddedBackend, mib: u32) -> SandboxBenchResult<String> {
     let sandbox = backend.create(&spec(&format!("snapshot-{mib}"))).await?;
     let fill = format!("i=0; while [ $i -lt {mib} ]; do head -c 1048576 /dev/urandom > f$i; i=$((i+1)); done");
     run(&*sandbox, &["sh", "-c", &fill]).await?;

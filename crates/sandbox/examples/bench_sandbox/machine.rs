@@ -5,7 +5,7 @@ use std::fs;
 use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Machine {
+pub(crate) struct SandboxBenchMachine {
     pub(crate) date: String,
     pub(crate) kernel: String,
     pub(crate) processor: String,
@@ -15,21 +15,21 @@ pub(crate) struct Machine {
     pub(crate) load: String,
 }
 
-pub(crate) fn look() -> Machine {
+pub(crate) fn describe_machine() -> SandboxBenchMachine {
     let uname = rustix::system::uname();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(": "));
-    Machine {
+    SandboxBenchMachine {
         date: date(std::time::SystemTime::now()),
         kernel: format!("{} {}", uname.release().to_string_lossy(), uname.machine().to_string_lossy()),
         processor: model.map_or_else(String::new, |(_, model)| model.to_owned()),
         processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-        memory_gib: kib("/proc/meminfo", "MemTotal:").unwrap_or(0.0) / 1024.0 / 1024.0,
+        memory_gib: read_kib("/proc/meminfo", "MemTotal:").unwrap_or(0.0) / 1024.0 / 1024.0,
         load: fs::read_to_string("/proc/loadavg").unwrap_or_default().split(' ').next().unwrap_or("").to_owned(),
     }
 }
 
-impl Machine {
+impl SandboxBenchMachine {
     pub(crate) fn text(&self) -> String {
         let Self { date, kernel, processor, processors, memory_gib, load } = self;
         format!("{date} · Linux {kernel} · {processors} × {processor} · {memory_gib:.0} GiB · load {load}")
@@ -37,7 +37,7 @@ impl Machine {
 }
 
 /// Returns one line of a file of the kernel that counts in KiB.
-pub(crate) fn kib(file: &str, name: &str) -> Option<f64> {
+pub(crate) fn read_kib(file: &str, name: &str) -> Option<f64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }

@@ -7,27 +7,27 @@
 #[cfg(target_os = "linux")]
 mod chart;
 #[cfg(target_os = "linux")]
-mod crowd;
+mod concurrent;
 #[cfg(target_os = "linux")]
 mod docker;
 #[cfg(target_os = "linux")]
 mod fork;
 #[cfg(target_os = "linux")]
+mod latency;
+#[cfg(target_os = "linux")]
 mod machine;
+#[cfg(target_os = "linux")]
+mod markdown;
 #[cfg(target_os = "linux")]
 mod options;
 #[cfg(target_os = "linux")]
-mod page;
-#[cfg(target_os = "linux")]
 mod peers;
+#[cfg(target_os = "linux")]
+mod report;
 #[cfg(target_os = "linux")]
 mod run;
 #[cfg(target_os = "linux")]
 mod series;
-#[cfg(target_os = "linux")]
-mod speed;
-#[cfg(target_os = "linux")]
-mod table;
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {

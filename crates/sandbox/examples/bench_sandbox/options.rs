@@ -17,7 +17,7 @@ pub(crate) const USAGE: &str = "usage: bench_sandbox [--json] [--rounds N] [--qu
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct SandboxBenchOptions {
     pub(crate) json: bool,
     pub(crate) quick: bool,
     pub(crate) speed: bool,
@@ -30,8 +30,8 @@ pub(crate) struct Options {
 }
 
 /// Reads the arguments; `None` when they are not understood.
-pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
-    let mut options = Options {
+pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<SandboxBenchOptions> {
+    let mut options = SandboxBenchOptions {
         json: false,
         quick: false,
         speed: false,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::run::Fallible;
+use crate::run::SandboxBenchResult;
 
 pub(crate) const BWRAP: &str = "bwrap";
 pub(crate) const SRT: &str = "srt";
@@ -18,19 +18,19 @@ pub(crate) const BARE: &str = "bare fork+exec";
 
 /// Another program that is measured, as the tables name it.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Peer {
+pub(crate) struct SandboxBenchPeer {
     pub(crate) name: String,
     pub(crate) version: String,
 }
 
 /// Where programs are looked for.
 #[derive(Debug, Clone)]
-pub(crate) struct Places {
+pub(crate) struct SandboxPeerPaths {
     folders: Vec<PathBuf>,
     libraries: Option<PathBuf>,
 }
 
-impl Places {
+impl SandboxPeerPaths {
     /// Looks where `--install` puts things first, then where everybody does.
     pub(crate) fn new(peers: Option<&Path>, path: &str) -> Self {
         // Absolute: some of them are started from other folders.
@@ -73,7 +73,7 @@ impl Places {
 }
 
 /// The arguments that make `bwrap` build what we build: every namespace, a system to read, a workspace to write.
-pub(crate) fn bwrap(places: &Places, program: &Path, workspace: &Path, argv: &[&str]) -> Command {
+pub(crate) fn bwrap(places: &SandboxPeerPaths, program: &Path, workspace: &Path, argv: &[&str]) -> Command {
     let mut command = places.command(program);
     command.args(["--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/usr", "/usr"]);
     for (name, to) in [("/bin", "usr/bin"), ("/sbin", "usr/sbin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")] {
@@ -84,14 +84,14 @@ pub(crate) fn bwrap(places: &Places, program: &Path, workspace: &Path, argv: &[&
     command
 }
 
-pub(crate) fn srt(places: &Places, program: &Path, workspace: &Path, argv: &[&str]) -> Command {
+pub(crate) fn srt(places: &SandboxPeerPaths, program: &Path, workspace: &Path, argv: &[&str]) -> Command {
     let mut command = places.command(program);
     places.with_libraries(&mut command);
     command.args(argv).current_dir(workspace);
     command
 }
 
-pub(crate) fn codex(places: &Places, program: &Path, workspace: &Path, argv: &[&str]) -> Command {
+pub(crate) fn codex(places: &SandboxPeerPaths, program: &Path, workspace: &Path, argv: &[&str]) -> Command {
     let mut command = places.command(program);
     command.args(["sandbox", "--"]).args(argv).current_dir(workspace);
     command
@@ -104,11 +104,11 @@ pub(crate) fn bare(workspace: &Path, argv: &[&str]) -> Command {
 }
 
 /// Runs a command with its output heard, and returns how long it took, in ms.
-pub(crate) fn time(command: &mut Command) -> Fallible<f64> {
+pub(crate) fn time_command(command: &mut Command) -> SandboxBenchResult<f64> {
     command.stdin(Stdio::null());
     let began = Instant::now();
     let output = command.output()?;
-    let took = ms(began);
+    let took = elapsed_ms(began);
     if output.status.success() {
         Ok(took)
     } else {
@@ -118,6 +118,6 @@ pub(crate) fn time(command: &mut Command) -> Fallible<f64> {
     }
 }
 
-pub(crate) fn ms(since: Instant) -> f64 {
+pub(crate) fn elapsed_ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1000.0
 }

@@ -8,32 +8,32 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ralph_sandbox::Backend as _;
-use ralph_sandbox::embedded::{Embedded, Options as Setup};
+use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions as Setup};
 
-use crate::options::{self, Options, USAGE};
-use crate::peers::{BARE, BWRAP, DOCKER_EXEC, Places, SRT};
-use crate::speed::{self, FIRST, FURTHER};
-use crate::table::Table;
-use crate::{chart, crowd, fork, machine, page};
+use crate::latency::{self, FIRST, FURTHER};
+use crate::options::{self, SandboxBenchOptions, USAGE};
+use crate::peers::{BARE, BWRAP, DOCKER_EXEC, SRT, SandboxPeerPaths};
+use crate::report::SandboxBenchReport;
+use crate::{chart, concurrent, fork, machine, markdown};
 
 /// What every part of the bench fails with; it only ever goes to a terminal.
-pub(crate) type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
+pub(crate) type SandboxBenchResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Ours, with a launcher that is nothing else, and with the whole of `ralph` as one.
 pub(crate) const EMBEDDED: &str = "embedded";
-pub(crate) const REAL: &str = "embedded (ralph)";
+pub(crate) const EMBEDDED_RALPH: &str = "embedded (ralph)";
 
 /// A first command, in runs of `bwrap` and of `srt`.
-const OF_BWRAP: f64 = 1.2;
-const OF_SRT: f64 = 1.0 / 15.0;
+const MAX_RATIO_TO_BWRAP: f64 = 1.2;
+const MAX_RATIO_TO_SRT: f64 = 1.0 / 15.0;
 /// A further command, in starts of the bare program and in runs of `docker exec`.
-const OF_BARE: f64 = 3.0;
-const OF_DOCKER: f64 = 1.0 / 15.0;
+const MAX_RATIO_TO_BARE: f64 = 3.0;
+const MAX_RATIO_TO_DOCKER: f64 = 1.0 / 15.0;
 
 /// The backends that are measured.
-pub(crate) struct Ours {
-    pub(crate) cage: Arc<Embedded>,
-    pub(crate) real: Result<Arc<Embedded>, String>,
+pub(crate) struct MeasuredBackends {
+    pub(crate) cage: Arc<EmbeddedBackend>,
+    pub(crate) real: Result<Arc<EmbeddedBackend>, String>,
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -69,42 +69,45 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-async fn measure(options: Options) -> Fallible<Table> {
+async fn measure(options: SandboxBenchOptions) -> SandboxBenchResult<SandboxBenchReport> {
     let folder = match &options.dir {
         Some(dir) => tempfile::tempdir_in(dir)?,
         None => tempfile::tempdir()?,
     };
     let work = folder.path().join("work");
     fs::create_dir(&work)?;
-    let (mut table, ours) = begin(&options, folder.path()).await?;
-    let places = Places::new(options.peers.as_deref(), &options.path);
-    speed::measure(&mut table, &ours, &places, &work, options.rounds).await?;
-    let names = [Some(EMBEDDED), ours.real.is_ok().then_some(REAL)];
+    let (mut table, ours) = set_up(&options, folder.path()).await?;
+    let places = SandboxPeerPaths::new(options.peers.as_deref(), &options.path);
+    latency::measure(&mut table, &ours, &places, &work, options.rounds).await?;
+    let names = [Some(EMBEDDED), ours.real.is_ok().then_some(EMBEDDED_RALPH)];
     for name in names.into_iter().flatten() {
-        table.times(FIRST, name, BWRAP, OF_BWRAP);
-        table.times(FIRST, name, SRT, OF_SRT);
-        table.times(FURTHER, name, BARE, OF_BARE);
-        table.times(FURTHER, name, DOCKER_EXEC, OF_DOCKER);
+        table.add_ratio(FIRST, name, BWRAP, MAX_RATIO_TO_BWRAP);
+        table.add_ratio(FIRST, name, SRT, MAX_RATIO_TO_SRT);
+        table.add_ratio(FURTHER, name, BARE, MAX_RATIO_TO_BARE);
+        table.add_ratio(FURTHER, name, DOCKER_EXEC, MAX_RATIO_TO_DOCKER);
     }
     if options.speed {
         return Ok(table);
     }
     fork::measure(&mut table, &ours.cage, options.rounds.div_ceil(2), options.quick).await?;
-    crowd::measure(&mut table, EMBEDDED, ours.cage.clone()).await?;
+    concurrent::measure(&mut table, EMBEDDED, ours.cage.clone()).await?;
     if let Ok(real) = &ours.real {
-        crowd::measure(&mut table, REAL, real.clone()).await?;
+        concurrent::measure(&mut table, EMBEDDED_RALPH, real.clone()).await?;
     }
     Ok(table)
 }
 
 /// Sets both backends up; the real program may not be there, or be no launcher.
-async fn begin(options: &Options, folder: &Path) -> Fallible<(Table, Ours)> {
-    let beside = release()?;
+async fn set_up(
+    options: &SandboxBenchOptions,
+    folder: &Path,
+) -> SandboxBenchResult<(SandboxBenchReport, MeasuredBackends)> {
+    let beside = build_dir()?;
     let cage = embedded(folder.join("cage"), beside.join("ralph-cage"));
     let program = options.program.clone().unwrap_or_else(|| beside.join("ralph"));
     let real = if program.is_file() {
         let real = embedded(folder.join("real"), program.clone());
-        match attempt(&real).await {
+        match check_launcher(&real).await {
             Ok(()) => Ok(real),
             Err(error) => Err(format!("it is no launcher: {error}")),
         }
@@ -116,38 +119,38 @@ async fn begin(options: &Options, folder: &Path) -> Fallible<(Table, Ours)> {
     if options.quick {
         command.push_str(" --quick");
     }
-    let table = Table {
+    let table = SandboxBenchReport {
         format: 1,
         command,
-        machine: machine::look(),
+        machine: machine::describe_machine(),
         peers: Vec::new(),
         series: Vec::new(),
         figures: Vec::new(),
     };
-    Ok((table, Ours { cage, real }))
+    Ok((table, MeasuredBackends { cage, real }))
 }
 
-fn embedded(dir: PathBuf, program: PathBuf) -> Arc<Embedded> {
-    Arc::new(Embedded::new(Setup { dir, program: Some(program), ..Setup::default() }))
+fn embedded(dir: PathBuf, program: PathBuf) -> Arc<EmbeddedBackend> {
+    Arc::new(EmbeddedBackend::new(Setup { dir, program: Some(program), ..Setup::default() }))
 }
 
-async fn attempt(backend: &Embedded) -> Fallible<()> {
-    let sandbox = backend.create(&speed::spec("try")).await?;
-    let done = speed::run(&*sandbox, &["/bin/true"]).await;
+async fn check_launcher(backend: &EmbeddedBackend) -> SandboxBenchResult<()> {
+    let sandbox = backend.create(&latency::spec("try")).await?;
+    let done = latency::run(&*sandbox, &["/bin/true"]).await;
     sandbox.destroy().await?;
     done
 }
 
 /// Returns the folder of the programs that were built together with this one.
-fn release() -> Fallible<PathBuf> {
+fn build_dir() -> SandboxBenchResult<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.ancestors().nth(2).ok_or("this program lies in no folder of a build")?.to_owned())
 }
 
-fn write(options: &Options, table: &Table) -> Fallible<()> {
+fn write(options: &SandboxBenchOptions, table: &SandboxBenchReport) -> SandboxBenchResult<()> {
     let Some(dir) = &options.write else { return Ok(()) };
     fs::create_dir_all(dir)?;
-    fs::write(dir.join("sandbox.md"), page::markdown(table))?;
+    fs::write(dir.join("sandbox.md"), markdown::render(table))?;
     fs::write(dir.join("sandbox.svg"), chart::svg(table))?;
     Ok(())
 }

@@ -4,14 +4,14 @@ use serde::Serialize;
 
 /// What one way of doing something took, in ms, or why it could not be tried.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Series {
+pub(crate) struct SandboxBenchSeries {
     pub(crate) group: &'static str,
     pub(crate) name: String,
     pub(crate) times: Vec<f64>,
     pub(crate) missing: Option<String>,
 }
 
-impl Series {
+impl SandboxBenchSeries {
     pub(crate) fn new(group: &'static str, name: impl Into<String>) -> Self {
         Self { group, name: name.into(), times: Vec::new(), missing: None }
     }
@@ -39,6 +39,6 @@ pub(crate) fn percentile(values: &[f64], percent: usize) -> Option<f64> {
 }
 
 /// Finds a series by what it is.
-pub(crate) fn find<'a>(all: &'a [Series], group: &str, name: &str) -> Option<&'a Series> {
+pub(crate) fn find<'a>(all: &'a [SandboxBenchSeries], group: &str, name: &str) -> Option<&'a SandboxBenchSeries> {
     all.iter().find(|series| series.group == group && series.name == name)
 }

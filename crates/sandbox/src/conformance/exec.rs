@@ -2,117 +2,119 @@
 
 use std::path::Path;
 
-use super::bench::{Bench, LONG, Verdict, claim, needs, refused, refuses, want};
-use crate::{Capture, Error, Exec, Sink, Status, Stream, capture};
+use super::fixture::{
+    ConformanceFixture, ConformanceResult, LONG, expect_eq, expect_error, expect_true, is_refused, require_program,
+};
+use crate::{Error, ExecRequest, ExecStatus, OutputCapture, OutputSink, OutputStream, capture};
 
 const LARGE: u64 = 50_000_000;
 
-pub(super) async fn codes(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn codes(bench: &ConformanceFixture<'_>) -> ConformanceResult {
     for code in [0, 1, 2, 126, 127, 255] {
-        let exec = Exec::shell(&format!("exit {code}"), LONG);
-        let exit = bench.shared().exec(&exec, &mut Capture::new(0)).await?;
-        want("the status", exit.status, Status::Code(code))?;
+        let exec = ExecRequest::shell(&format!("exit {code}"), LONG);
+        let exit = bench.shared().exec(&exec, &mut OutputCapture::new(0)).await?;
+        expect_eq("the status", exit.status, ExecStatus::Code(code))?;
     }
     Ok(())
 }
 
-pub(super) async fn signals(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn signals(bench: &ConformanceFixture<'_>) -> ConformanceResult {
     for (name, number) in [("KILL", 9), ("TERM", 15), ("HUP", 1)] {
-        let exec = Exec::shell(&format!("kill -s {name} $$"), LONG);
-        let exit = bench.shared().exec(&exec, &mut Capture::new(0)).await?;
-        want("the status", exit.status, Status::Signal(number))?;
+        let exec = ExecRequest::shell(&format!("kill -s {name} $$"), LONG);
+        let exit = bench.shared().exec(&exec, &mut OutputCapture::new(0)).await?;
+        expect_eq("the status", exit.status, ExecStatus::Signal(number))?;
     }
     Ok(())
 }
 
-pub(super) async fn arguments(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn arguments(bench: &ConformanceFixture<'_>) -> ConformanceResult {
     let odd = ["", " ", "a b", "'", "\"", "\\", "$HOME", "`id`", "$(id)", "a\nb", "*", "-n", "--", ";", "é🦀", "\t"];
-    let exec = Exec::new(["printf", "%s|"].into_iter().chain(odd), LONG);
+    let exec = ExecRequest::new(["printf", "%s|"].into_iter().chain(odd), LONG);
     let output = capture(bench.shared(), &exec, 4096).await?;
     let expected: String = odd.iter().flat_map(|word| [*word, "|"]).collect();
-    want("what printf was given", output.stdout_text(), expected)
+    expect_eq("what printf was given", output.stdout_text(), expected)
 }
 
-pub(super) async fn environment(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn environment(bench: &ConformanceFixture<'_>) -> ConformanceResult {
     let line = "printf '%s\\n' \"$FROM_SPEC\" \"$BOTH\" \"$ODD\"; test -d \"$HOME\" && test -n \"$PATH\" && echo home";
-    let exec = Exec::shell(line, LONG).env("BOTH", "exec").env("ODD", "a=b 'c'\n$d ü");
+    let exec = ExecRequest::shell(line, LONG).env("BOTH", "exec").env("ODD", "a=b 'c'\n$d ü");
     let output = capture(bench.shared(), &exec, 4096).await?;
-    want("the variables", output.stdout_text(), "spec value\nexec\na=b 'c'\n$d ü\nhome\n")?;
+    expect_eq("the variables", output.stdout_text(), "spec value\nexec\na=b 'c'\n$d ü\nhome\n")?;
     for name in ["", "A=B"] {
-        let got = capture(bench.shared(), &Exec::shell("env", LONG).env(name, "x"), 4096).await;
-        refuses(&format!("the name {name:?}"), &got, |error| matches!(error, Error::Spawn { .. }))?;
+        let got = capture(bench.shared(), &ExecRequest::shell("env", LONG).env(name, "x"), 4096).await;
+        expect_error(&format!("the name {name:?}"), &got, |error| matches!(error, Error::Spawn { .. }))?;
     }
     Ok(())
 }
 
-pub(super) async fn directory(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn directory(bench: &ConformanceFixture<'_>) -> ConformanceResult {
     let workspace = bench.shared().workspace();
     bench.shared().mkdirs(Path::new("cwd/a b")).await?;
     for (cwd, expected) in [(".", workspace.to_owned()), ("cwd/a b", workspace.join("cwd/a b"))] {
-        let output = capture(bench.shared(), &Exec::new(["pwd"], LONG).cwd(cwd), 4096).await?;
-        want("where it runs", output.stdout_text(), format!("{}\n", expected.display()))?;
+        let output = capture(bench.shared(), &ExecRequest::new(["pwd"], LONG).cwd(cwd), 4096).await?;
+        expect_eq("where it runs", output.stdout_text(), format!("{}\n", expected.display()))?;
     }
     Ok(())
 }
 
-pub(super) async fn directory_escape(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn directory_escape(bench: &ConformanceFixture<'_>) -> ConformanceResult {
     bench.sh("mkdir escape; ln -s / escape/root; ln -s . escape/self").await?;
     // Only `pwd` runs there, so an escape shows and does nothing.
     for cwd in ["..", "escape/../..", "/", "/tmp", "escape/root", "escape/root/tmp", "escape/self", ""] {
-        let got = capture(bench.shared(), &Exec::new(["pwd"], LONG).cwd(cwd), 4096).await;
-        refuses(&format!("{cwd:?}"), &got, refused)?;
+        let got = capture(bench.shared(), &ExecRequest::new(["pwd"], LONG).cwd(cwd), 4096).await;
+        expect_error(&format!("{cwd:?}"), &got, is_refused)?;
     }
-    let got = capture(bench.shared(), &Exec::new(["pwd"], LONG).cwd("escape/missing"), 4096).await;
-    refuses("a missing one", &got, |error| matches!(error, Error::File { .. }))
+    let got = capture(bench.shared(), &ExecRequest::new(["pwd"], LONG).cwd("escape/missing"), 4096).await;
+    expect_error("a missing one", &got, |error| matches!(error, Error::File { .. }))
 }
 
-pub(super) async fn input(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn input(bench: &ConformanceFixture<'_>) -> ConformanceResult {
     let bytes: Vec<u8> = (0..1_u32 << 20).map(|n| u8::try_from(n * 31 % 251).unwrap_or(0)).collect();
-    let output = capture(bench.shared(), &Exec::new(["cat"], LONG).stdin(bytes.clone()), 4 << 20).await?;
-    want("the status", output.exit.status, Status::Code(0))?;
-    claim("what came back is what went in", output.stdout == bytes)
+    let output = capture(bench.shared(), &ExecRequest::new(["cat"], LONG).stdin(bytes.clone()), 4 << 20).await?;
+    expect_eq("the status", output.exit.status, ExecStatus::Code(0))?;
+    expect_true("what came back is what went in", output.stdout == bytes)
 }
 
-pub(super) async fn input_unread(bench: &Bench<'_>) -> Verdict {
-    let exec = Exec::new(["true"], LONG).stdin(vec![b'x'; 1 << 20]);
+pub(super) async fn input_unread(bench: &ConformanceFixture<'_>) -> ConformanceResult {
+    let exec = ExecRequest::new(["true"], LONG).stdin(vec![b'x'; 1 << 20]);
     let output = capture(bench.shared(), &exec, 4096).await?;
-    want("the status", output.exit.status, Status::Code(0))
+    expect_eq("the status", output.exit.status, ExecStatus::Code(0))
 }
 
-pub(super) async fn input_none(bench: &Bench<'_>) -> Verdict {
-    let output = capture(bench.shared(), &Exec::new(["cat"], LONG), 4096).await?;
-    want("the end", (output.exit.status, output.stdout), (Status::Code(0), Vec::new()))
+pub(super) async fn input_none(bench: &ConformanceFixture<'_>) -> ConformanceResult {
+    let output = capture(bench.shared(), &ExecRequest::new(["cat"], LONG), 4096).await?;
+    expect_eq("the end", (output.exit.status, output.stdout), (ExecStatus::Code(0), Vec::new()))
 }
 
 #[derive(Default)]
-struct Count {
+struct CountingSink {
     bytes: u64,
     largest: usize,
-    strange: u64,
+    unexpected: u64,
 }
 
-impl Sink for Count {
-    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+impl OutputSink for CountingSink {
+    fn chunk(&mut self, stream: OutputStream, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         self.largest = self.largest.max(bytes.len());
-        let good = stream == Stream::Stdout && bytes.iter().all(|byte| *byte == 0);
-        self.strange += u64::from(!good);
+        let good = stream == OutputStream::Stdout && bytes.iter().all(|byte| *byte == 0);
+        self.unexpected += u64::from(!good);
     }
 }
 
-pub(super) async fn output_large(bench: &Bench<'_>) -> Verdict {
-    let mut count = Count::default();
-    let exec = Exec::shell(&format!("head -c {LARGE} /dev/zero"), LONG);
+pub(super) async fn output_large(bench: &ConformanceFixture<'_>) -> ConformanceResult {
+    let mut count = CountingSink::default();
+    let exec = ExecRequest::shell(&format!("head -c {LARGE} /dev/zero"), LONG);
     let exit = bench.shared().exec(&exec, &mut count).await?;
-    want("the status", exit.status, Status::Code(0))?;
-    want("bytes, strange pieces", (count.bytes, count.strange), (LARGE, 0))?;
-    claim("no piece is larger than a mebibyte", count.largest <= 1 << 20)
+    expect_eq("the status", exit.status, ExecStatus::Code(0))?;
+    expect_eq("bytes, strange pieces", (count.bytes, count.unexpected), (LARGE, 0))?;
+    expect_true("no piece is larger than a mebibyte", count.largest <= 1 << 20)
 }
 
-struct Tell(Option<tokio::sync::oneshot::Sender<()>>, Vec<u8>);
+struct NotifyingSink(Option<tokio::sync::oneshot::Sender<()>>, Vec<u8>);
 
-impl Sink for Tell {
-    fn chunk(&mut self, _: Stream, bytes: &[u8]) {
+impl OutputSink for NotifyingSink {
+    fn chunk(&mut self, _: OutputStream, bytes: &[u8]) {
         self.1.extend_from_slice(bytes);
         if let Some(tell) = self.0.take() {
             // Nobody listens any more only when the case has failed already.
@@ -121,11 +123,11 @@ impl Sink for Tell {
     }
 }
 
-pub(super) async fn output_streams(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn output_streams(bench: &ConformanceFixture<'_>) -> ConformanceResult {
     let (tell, told) = tokio::sync::oneshot::channel();
-    let mut sink = Tell(Some(tell), Vec::new());
+    let mut sink = NotifyingSink(Some(tell), Vec::new());
     // The command ends only after we have answered its first line.
-    let exec = Exec::shell("echo first; while [ ! -e streams-go ]; do sleep 0.05; done; echo second", LONG / 3);
+    let exec = ExecRequest::shell("echo first; while [ ! -e streams-go ]; do sleep 0.05; done; echo second", LONG / 3);
     let answer = async {
         if told.await.is_ok() {
             bench.shared().write(Path::new("streams-go"), b"", None).await?;
@@ -134,41 +136,41 @@ pub(super) async fn output_streams(bench: &Bench<'_>) -> Verdict {
     };
     let (exit, answered) = tokio::join!(bench.shared().exec(&exec, &mut sink), answer);
     answered?;
-    want("the status", exit?.status, Status::Code(0))?;
-    want("the output", String::from_utf8_lossy(&sink.1).into_owned(), "first\nsecond\n")
+    expect_eq("the status", exit?.status, ExecStatus::Code(0))?;
+    expect_eq("the output", String::from_utf8_lossy(&sink.1).into_owned(), "first\nsecond\n")
 }
 
-pub(super) async fn output_apart(bench: &Bench<'_>) -> Verdict {
-    let output = capture(bench.shared(), &Exec::shell("echo out; echo err >&2; exit 3", LONG), 4096).await?;
+pub(super) async fn stderr_separate(bench: &ConformanceFixture<'_>) -> ConformanceResult {
+    let output = capture(bench.shared(), &ExecRequest::shell("echo out; echo err >&2; exit 3", LONG), 4096).await?;
     let got = (output.exit.status, output.stdout_text(), output.stderr_text());
-    want("the streams", got, (Status::Code(3), "out\n".to_owned(), "err\n".to_owned()))
+    expect_eq("the streams", got, (ExecStatus::Code(3), "out\n".to_owned(), "err\n".to_owned()))
 }
 
-pub(super) async fn output_bytes(bench: &Bench<'_>) -> Verdict {
-    let output = capture(bench.shared(), &Exec::shell(r"printf '\000\377\r\n\033[1m'", LONG), 4096).await?;
-    want("the bytes", output.stdout, b"\0\xff\r\n\x1b[1m".to_vec())
+pub(super) async fn output_bytes(bench: &ConformanceFixture<'_>) -> ConformanceResult {
+    let output = capture(bench.shared(), &ExecRequest::shell(r"printf '\000\377\r\n\033[1m'", LONG), 4096).await?;
+    expect_eq("the bytes", output.stdout, b"\0\xff\r\n\x1b[1m".to_vec())
 }
 
-pub(super) async fn missing_program(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn missing_program(bench: &ConformanceFixture<'_>) -> ConformanceResult {
     bench.sh("mkdir -p programs/folder; echo text > programs/plain; chmod 644 programs/plain").await?;
     for program in ["ralph-no-such-program", "./programs/none", "./programs/plain", "./programs/folder", ""] {
-        let got = capture(bench.shared(), &Exec::new([program], LONG), 4096).await;
-        refuses(&format!("{program:?}"), &got, |error| matches!(error, Error::Spawn { .. }))?;
+        let got = capture(bench.shared(), &ExecRequest::new([program], LONG), 4096).await;
+        expect_error(&format!("{program:?}"), &got, |error| matches!(error, Error::Spawn { .. }))?;
     }
-    let got = capture(bench.shared(), &Exec::new(Vec::<String>::new(), LONG), 4096).await;
-    refuses("nothing at all", &got, |error| matches!(error, Error::Spawn { .. }))
+    let got = capture(bench.shared(), &ExecRequest::new(Vec::<String>::new(), LONG), 4096).await;
+    expect_error("nothing at all", &got, |error| matches!(error, Error::Spawn { .. }))
 }
 
-pub(super) async fn parallel(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn parallel(bench: &ConformanceFixture<'_>) -> ConformanceResult {
     // Each waits for all the others, so they end only if they run at the same time.
     let one = |n: u32| async move {
         let line = format!(
             "mkdir -p parallel; touch parallel/{n}; while [ $(ls parallel | wc -l) -lt 8 ]; do sleep 0.05; done; \
              echo out {n}; echo err {n} >&2"
         );
-        let output = capture(bench.shared(), &Exec::shell(&line, LONG / 2), 4096).await?;
-        let expected = (Status::Code(0), format!("out {n}\n"), format!("err {n}\n"));
-        want("its own output", (output.exit.status, output.stdout_text(), output.stderr_text()), expected)
+        let output = capture(bench.shared(), &ExecRequest::shell(&line, LONG / 2), 4096).await?;
+        let expected = (ExecStatus::Code(0), format!("out {n}\n"), format!("err {n}\n"));
+        expect_eq("its own output", (output.exit.status, output.stdout_text(), output.stderr_text()), expected)
     };
     // Joined in pairs of pairs: eight is enough, and a list of boxed futures would say the same at more length.
     let pair = |n: u32| async move { tokio::try_join!(one(n), one(n + 1)) };
@@ -176,12 +178,12 @@ pub(super) async fn parallel(bench: &Bench<'_>) -> Verdict {
     tokio::try_join!(four(0), four(4)).map(drop)
 }
 
-pub(super) async fn git(bench: &Bench<'_>) -> Verdict {
-    needs(bench.shared(), "git").await?;
+pub(super) async fn git(bench: &ConformanceFixture<'_>) -> ConformanceResult {
+    require_program(bench.shared(), "git").await?;
     let steps = "mkdir git && cd git && git init -q -b main && echo one > file && git add file && \
         git -c user.name=a -c user.email=a@example.com commit -q -m first && git log --format=%s && git status --short";
-    want("the log", bench.sh(steps).await?, "first\n")?;
+    expect_eq("the log", bench.sh(steps).await?, "first\n")?;
     let bundle = "cd git && git bundle create -q ../git.bundle HEAD main && cd .. && git -c init.defaultBranch=main clone -q git.bundle cloned && \
         cat cloned/file";
-    want("a clone of a bundle", bench.sh(bundle).await?, "one\n")
+    expect_eq("a clone of a bundle", bench.sh(bundle).await?, "one\n")
 }

@@ -4,14 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::bench::{Bench, Verdict, claim, sh, want};
-use crate::{Isolation, Layer, Spec};
+use super::fixture::{ConformanceFixture, ConformanceResult, expect_eq, expect_true, sh};
+use crate::{HostLayer, IsolationLevel, SandboxSpec};
 
 const INSIDE: &str = "/opt/conformance/folder";
 const FILE: &str = "/opt/conformance/one/tool";
 const DATA: &[u8] = b"as it was\n";
 
-pub(super) async fn layers(bench: &Bench<'_>) -> Verdict {
+pub(super) async fn layers(bench: &ConformanceFixture<'_>) -> ConformanceResult {
     let host = bench.host_folder()?;
     let folder = host.join("layer");
     fs::create_dir_all(folder.join("bin"))?;
@@ -23,24 +23,24 @@ pub(super) async fn layers(bench: &Bench<'_>) -> Verdict {
         fs::set_permissions(folder.join(path), fs::Permissions::from_mode(mode))?;
     }
     let layers = vec![
-        Layer { host: folder.clone(), inside: PathBuf::from(INSIDE) },
-        Layer { host: folder.join("bin/tool"), inside: PathBuf::from(FILE) },
+        HostLayer { host: folder.clone(), inside: PathBuf::from(INSIDE) },
+        HostLayer { host: folder.join("bin/tool"), inside: PathBuf::from(FILE) },
     ];
-    let sandbox = bench.backend.create(&Spec { layers, ..bench.spec("layers") }).await?;
+    let sandbox = bench.backend.create(&SandboxSpec { layers, ..bench.spec("layers") }).await?;
     // Where commands run on the host itself, everything is where it is and nothing keeps them from it.
-    let caged = bench.backend.capabilities().isolation != Isolation::None;
+    let caged = bench.backend.capabilities().isolation != IsolationLevel::None;
     let (seen, file) = if caged {
         (Path::new(INSIDE).to_owned(), PathBuf::from(FILE))
     } else {
         (folder.clone(), folder.join("bin/tool"))
     };
     let seen = seen.display();
-    want(
+    expect_eq(
         "the tool",
         sh(sandbox.as_ref(), &format!("{seen}/bin/tool hi; {} ho", file.display())).await?,
         "tool says hi\ntool says ho\n",
     )?;
-    want("the data", sh(sandbox.as_ref(), &format!("cat {seen}/data")).await?, "as it was\n")?;
+    expect_eq("the data", sh(sandbox.as_ref(), &format!("cat {seen}/data")).await?, "as it was\n")?;
     if caged {
         for attempt in [
             format!("echo x > {seen}/data"),
@@ -55,21 +55,25 @@ pub(super) async fn layers(bench: &Bench<'_>) -> Verdict {
             format!("mount -o remount,rw {seen}"),
         ] {
             let line = format!("if ({attempt}) > /dev/null 2>&1; then echo done; else echo refused; fi");
-            want(&attempt, sh(sandbox.as_ref(), &line).await?, "refused\n")?;
+            expect_eq(&attempt, sh(sandbox.as_ref(), &line).await?, "refused\n")?;
         }
-        want(
+        expect_eq(
             "beside it",
             sh(sandbox.as_ref(), "ls -A /opt/conformance /opt/conformance/one").await?,
             "/opt/conformance:\nfolder\none\n\n/opt/conformance/one:\ntool\n",
         )?;
         let names = sh(sandbox.as_ref(), "find / -name beside -not -path '/proc/*' 2> /dev/null; true").await?;
-        want("what lies beside it on the host", names, "")?;
+        expect_eq("what lies beside it on the host", names, "")?;
     }
     let again = bench.backend.open(sandbox.id()).await?;
-    want("after it was opened again", sh(again.as_ref(), &format!("{seen}/bin/tool yes")).await?, "tool says yes\n")?;
+    expect_eq(
+        "after it was opened again",
+        sh(again.as_ref(), &format!("{seen}/bin/tool yes")).await?,
+        "tool says yes\n",
+    )?;
     again.destroy().await?;
-    want("the data on the host", fs::read(folder.join("data"))?, DATA)?;
+    expect_eq("the data on the host", fs::read(folder.join("data"))?, DATA)?;
     let mode = fs::metadata(folder.join("data"))?.permissions().mode() & 0o777;
-    claim("its mode is what it was", mode == 0o666)?;
-    want("what is in it", fs::read_dir(&folder)?.count(), 2)
+    expect_true("its mode is what it was", mode == 0o666)?;
+    expect_eq("what is in it", fs::read_dir(&folder)?.count(), 2)
 }

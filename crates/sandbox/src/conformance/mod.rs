@@ -5,12 +5,12 @@
 //! broken backends, so every forbidden write aims at a victim of the suite's own, never at a file of the system: a
 //! backend that lets it through must cost nothing but the case. What only one backend promises is tested beside it.
 
-mod bench;
 mod exec;
 mod files;
+mod fixture;
 mod layers;
-mod life;
+mod lifecycle;
 mod processes;
 mod suite;
 
-pub use suite::{CaseResult, Outcome, suite};
+pub use suite::{CaseResult, ConformanceOutcome, suite};

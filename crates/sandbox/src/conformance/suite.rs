@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::bench::{Bench, Verdict};
-use super::{exec, files, layers, life, processes};
+use super::fixture::{ConformanceFixture, ConformanceResult};
+use super::{exec, files, layers, lifecycle, processes};
 use crate::Backend;
 
 /// A case that takes longer hangs, which is a failure and must not stop the others.
-const PATIENCE: Duration = Duration::from_mins(2);
+const CASE_TIMEOUT: Duration = Duration::from_mins(2);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum ConformanceOutcome {
     Passed,
     Failed(String),
     /// What the case needs is not there; never to be shown as passed.
@@ -24,15 +24,15 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CaseResult {
     pub name: &'static str,
-    pub outcome: Outcome,
+    pub outcome: ConformanceOutcome,
 }
 
 impl fmt::Display for CaseResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.outcome {
-            Outcome::Passed => write!(f, "passed: {}", self.name),
-            Outcome::Failed(why) => write!(f, "failed: {}: {why}", self.name),
-            Outcome::Skipped(why) => write!(f, "skipped: {}: {why}", self.name),
+            ConformanceOutcome::Passed => write!(f, "passed: {}", self.name),
+            ConformanceOutcome::Failed(why) => write!(f, "failed: {}: {why}", self.name),
+            ConformanceOutcome::Skipped(why) => write!(f, "skipped: {}: {why}", self.name),
         }
     }
 }
@@ -40,31 +40,31 @@ impl fmt::Display for CaseResult {
 macro_rules! run {
     ($bench:expr; $($name:literal => $case:path,)*) => {{
         let mut results = Vec::new();
-        $(results.push(judge($name, $case(&$bench)).await);)*
+        $(results.push(run_case($name, $case(&$bench)).await);)*
         results
     }};
 }
 
 /// Runs every case against a backend, one after the other.
 pub async fn suite(backend: &dyn Backend) -> Vec<CaseResult> {
-    let bench = match Bench::new(backend).await {
+    let bench = match ConformanceFixture::new(backend).await {
         Ok(bench) => bench,
         Err(miss) => return vec![CaseResult { name: "create: a sandbox to work in", outcome: Err(miss).into() }],
     };
     run! { bench;
-        "create: an empty workspace, listed with its labels" => life::create,
-        "create: a name in use is refused" => life::create_twice,
-        "create: names that are no names are refused" => life::bad_names,
-        "open: a missing sandbox is gone" => life::open_missing,
-        "open: files are found again" => life::open_again,
-        "open: a living owner's commands go on" => life::open_spares_the_living,
-        "prune: a dry run removes nothing" => life::prune_dry,
-        "prune: kept runs stay, others go" => life::prune_rule,
-        "stop: ends processes and keeps files" => life::stop_and_start,
-        "destroy: nothing is left and the name is free" => life::destroy,
-        "destroy: locked and deep trees go too" => life::destroy_locked,
-        "destroy: a running command ends" => life::destroy_running,
-        "isolation: two sandboxes share no files" => life::apart,
+        "create: an empty workspace, listed with its labels" => lifecycle::create,
+        "create: a name in use is refused" => lifecycle::create_twice,
+        "create: names that are no names are refused" => lifecycle::bad_names,
+        "open: a missing sandbox is gone" => lifecycle::open_missing,
+        "open: files are found again" => lifecycle::open_again,
+        "open: a living owner's commands go on" => lifecycle::open_keeps_running_commands,
+        "prune: a dry run removes nothing" => lifecycle::prune_dry,
+        "prune: kept runs stay, others go" => lifecycle::prune_rule,
+        "stop: ends processes and keeps files" => lifecycle::stop_and_start,
+        "destroy: nothing is left and the name is free" => lifecycle::destroy,
+        "destroy: locked and deep trees go too" => lifecycle::destroy_locked,
+        "destroy: a running command ends" => lifecycle::destroy_running,
+        "isolation: two sandboxes share no files" => lifecycle::isolation,
         "exec: exit codes" => exec::codes,
         "exec: signals" => exec::signals,
         "exec: arguments arrive as given" => exec::arguments,
@@ -76,7 +76,7 @@ pub async fn suite(backend: &dyn Backend) -> Vec<CaseResult> {
         "exec: no input is an end, not a wait" => exec::input_none,
         "exec: 50 MB of output in small pieces" => exec::output_large,
         "exec: output arrives while the command runs" => exec::output_streams,
-        "exec: error output is apart" => exec::output_apart,
+        "exec: error output is apart" => exec::stderr_separate,
         "exec: bytes are not text" => exec::output_bytes,
         "exec: a missing program" => exec::missing_program,
         "exec: many at once" => exec::parallel,
@@ -103,14 +103,14 @@ pub async fn suite(backend: &dyn Backend) -> Vec<CaseResult> {
         "files: copy out refuses" => files::copy_out_refusals,
         "files: the exchange directory" => files::exchange,
         "layers: are seen, alone, and stay as they are" => layers::layers,
-        "end: nothing of the suite is left" => Bench::clean_up,
+        "end: nothing of the suite is left" => ConformanceFixture::clean_up,
     }
 }
 
-async fn judge(name: &'static str, case: impl Future<Output = Verdict>) -> CaseResult {
-    let outcome = match tokio::time::timeout(PATIENCE, case).await {
+async fn run_case(name: &'static str, case: impl Future<Output = ConformanceResult>) -> CaseResult {
+    let outcome = match tokio::time::timeout(CASE_TIMEOUT, case).await {
         Ok(verdict) => verdict.into(),
-        Err(_) => Outcome::Failed(format!("did not end within {PATIENCE:?}")),
+        Err(_) => ConformanceOutcome::Failed(format!("did not end within {CASE_TIMEOUT:?}")),
     };
     CaseResult { name, outcome }
 }

@@ -8,49 +8,51 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ralph_core::config::Toolchains;
+use ralph_core::config::ToolchainSelection;
 
-use super::cgroup::{self, Groups, Held, Places};
-use super::disk::{self, Disk};
-use super::door::Door;
-use super::layers;
-use super::layout::{self, Wish};
-use super::live::Live;
-use super::owners::{self, Mark};
-use super::plan::{Birth, Ids, Wall};
+use super::cage::RunningCage;
+use super::cage_owners::{self, CagePidFile};
+use super::cgroup::{self, CageCgroups, CgroupLimits, CgroupParents};
+use super::disk_watch::{self, DiskWatch};
+use super::egress_sockets::EgressServer;
+use super::host_system::{self, HostSystem};
+use super::launcher_process::{LauncherProcess, LauncherProgram};
+use super::layout::{self, CageRequest};
+use super::plan::{IdMapping, IsolationMechanism, LauncherConfig};
 use super::sandbox::EmbeddedSandbox;
-use super::spawn::{Launched, Launcher};
-use super::system::{self, System};
-use super::tools::Tools;
+use super::snapshots;
+use super::toolchains::CageToolchains;
 use crate::image;
-use crate::shelf::{self, Meta, Shelf, blocking, host};
-use crate::{Backend, Capabilities, Error, Isolation, Listed, Prune, Pruned, Sandbox, Spec};
+use crate::sandbox_dirs::{self, SandboxDirs, SandboxMeta, blocking, host_error};
+use crate::{
+    Backend, BackendCapabilities, Error, IsolationLevel, PruneResult, PruneRule, Sandbox, SandboxSpec, SandboxSummary,
+};
 
 /// How the backend is set up.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct EmbeddedOptions {
     /// Where sandboxes, snapshots and images lie.
     pub dir: PathBuf,
     /// The program that becomes the launcher; without one, the program that is running.
     pub program: Option<PathBuf>,
     /// Where the user's toolchains are looked for; without it none are shown.
-    pub user: Option<User>,
+    pub user: Option<HostUser>,
     /// Lets sandboxes read what the user's toolchains have downloaded, below a layer of their own.
     pub share_caches: bool,
     /// Further host directories to show read-only at the place they have on the host, and what to cover in them.
     pub binds: Vec<PathBuf>,
     pub masks: Vec<PathBuf>,
     /// Who stands at the doors of sandboxes that have any.
-    pub door: Option<Arc<dyn Door>>,
+    pub egress_server: Option<Arc<dyn EgressServer>>,
     /// Makes no control groups, even where this user may.
-    pub no_groups: bool,
+    pub no_cgroups: bool,
     /// Walls to leave out: how an attack is shown to work where nothing stands against it. No setting leads here.
-    pub without: Vec<Wall>,
+    pub disabled_mechanisms: Vec<IsolationMechanism>,
 }
 
 /// The user as far as toolchains are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct User {
+pub struct HostUser {
     pub home: PathBuf,
     pub path: OsString,
     pub env: BTreeMap<String, String>,
@@ -58,103 +60,103 @@ pub struct User {
 
 /// Sandboxes that are cages of this kernel's namespaces.
 #[derive(Debug)]
-pub struct Embedded {
-    pub(super) shared: Arc<Shared>,
+pub struct EmbeddedBackend {
+    pub(super) shared: Arc<EmbeddedState>,
 }
 
 /// What the backend and its sandboxes have in common.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) shelf: Shelf,
+pub(super) struct EmbeddedState {
+    pub(super) sandbox_dirs: SandboxDirs,
     layers: PathBuf,
     /// Where the copy of the host's settings lies.
     etc: PathBuf,
-    images: image::Store,
-    prepared: Mutex<BTreeMap<String, image::Prepared>>,
-    launcher: Arc<Launcher>,
-    spare: Mutex<Option<Launched>>,
-    system: OnceLock<System>,
-    user: Option<User>,
+    images: image::ImageStore,
+    prepared: Mutex<BTreeMap<String, image::ImageRootfs>>,
+    launcher: Arc<LauncherProgram>,
+    spare_launcher: Mutex<Option<LauncherProcess>>,
+    system: OnceLock<HostSystem>,
+    user: Option<HostUser>,
     share_caches: bool,
-    tools: Mutex<BTreeMap<Toolchains, Arc<Tools>>>,
+    toolchains: Mutex<BTreeMap<ToolchainSelection, Arc<CageToolchains>>>,
     binds: Vec<PathBuf>,
     masks: Vec<PathBuf>,
-    door: Option<Arc<dyn Door>>,
-    no_groups: bool,
-    pub(super) without: Vec<Wall>,
-    ids: Ids,
-    places: OnceLock<Places>,
-    swept: OnceLock<()>,
+    egress_server: Option<Arc<dyn EgressServer>>,
+    no_cgroups: bool,
+    pub(super) disabled_mechanisms: Vec<IsolationMechanism>,
+    ids: IdMapping,
+    cgroup_parents: OnceLock<CgroupParents>,
+    dead_cgroups_removed: OnceLock<()>,
     /// The cages by the sandboxes' keys. Each has a lock of its own: building one keeps nobody else waiting.
-    lives: Mutex<HashMap<String, Slot>>,
+    cages: Mutex<HashMap<String, CageSlot>>,
 }
 
 /// When a launcher is put in reserve: not while the cage that took the last one has its first moments.
-const SPARE_AFTER: Duration = Duration::from_millis(20);
+const SPARE_LAUNCHER_DELAY: Duration = Duration::from_millis(20);
 
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Live>>>>;
+type CageSlot = Arc<tokio::sync::Mutex<Option<Arc<RunningCage>>>>;
 
-impl Embedded {
-    pub fn new(options: Options) -> Self {
+impl EmbeddedBackend {
+    pub fn new(options: EmbeddedOptions) -> Self {
         let dir = options.dir;
         let program = options.program.unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
         Self {
-            shared: Arc::new(Shared {
-                shelf: Shelf::new(dir.join("boxes")),
+            shared: Arc::new(EmbeddedState {
+                sandbox_dirs: SandboxDirs::new(dir.join("boxes")),
                 layers: dir.join("layers"),
                 etc: dir.join("etc"),
-                images: image::Store::new(dir.join("images")),
+                images: image::ImageStore::new(dir.join("images")),
                 prepared: Mutex::default(),
-                launcher: Arc::new(Launcher::new(program)),
-                spare: Mutex::default(),
+                launcher: Arc::new(LauncherProgram::new(program)),
+                spare_launcher: Mutex::default(),
                 system: OnceLock::new(),
                 user: options.user,
                 share_caches: options.share_caches,
-                tools: Mutex::default(),
+                toolchains: Mutex::default(),
                 binds: options.binds,
                 masks: options.masks,
-                door: options.door,
-                no_groups: options.no_groups,
-                without: options.without,
-                ids: layout::ids(),
-                places: OnceLock::new(),
-                swept: OnceLock::new(),
-                lives: Mutex::default(),
+                egress_server: options.egress_server,
+                no_cgroups: options.no_cgroups,
+                disabled_mechanisms: options.disabled_mechanisms,
+                ids: layout::detect_ids(),
+                cgroup_parents: OnceLock::new(),
+                dead_cgroups_removed: OnceLock::new(),
+                cages: Mutex::default(),
             }),
         }
     }
 
     /// Returns what a person should know about the toolchains that a wish shows, and those it does not.
-    pub fn toolchain_notes(&self, asked: &Toolchains) -> Result<Vec<String>, Error> {
-        Ok(Tools::find(asked, self.shared.user.as_ref())?.notes().to_vec())
+    pub fn toolchain_notes(&self, asked: &ToolchainSelection) -> Result<Vec<String>, Error> {
+        Ok(CageToolchains::find(asked, self.shared.user.as_ref())?.notes().to_vec())
     }
 
     /// Returns whether the kernel holds memory and processes of a cage here.
-    pub fn held_by_kernel(&self) -> (bool, bool) {
-        let places = self.shared.places();
+    pub fn kernel_limits(&self) -> (bool, bool) {
+        let places = self.shared.cgroup_parents();
         (places.memory(), places.pids())
     }
 
     /// Returns the version of Landlock that stands around a sandbox's commands, 0 for none.
-    pub async fn landlock(&self, id: &str) -> Result<u8, Error> {
+    pub async fn landlock_version(&self, id: &str) -> Result<u8, Error> {
         let (shared, id) = (self.shared.clone(), id.to_owned());
-        let (meta, folder) = blocking(move || shared.shelf.find(&id)).await?;
-        Ok(self.shared.live(&meta, &folder, &Mutex::default()).await?.landlock)
+        let (meta, folder) = blocking(move || shared.sandbox_dirs.find(&id)).await?;
+        Ok(self.shared.cage(&meta, &folder, &Mutex::default()).await?.landlock)
     }
 
     /// Lists the snapshots by name.
     pub async fn snapshots(&self) -> Result<Vec<String>, Error> {
         let layers = self.shared.layers.clone();
-        blocking(move || Ok(layers::list(&layers))).await
+        blocking(move || Ok(snapshots::list(&layers))).await
     }
 }
 
 #[async_trait]
-impl Backend for Embedded {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+impl Backend for EmbeddedBackend {
+    fn capabilities(&self) -> BackendCapabilities {
+        BackendCapabilities {
             name: "embedded",
-            isolation: Isolation::Namespaces,
+            isolation: IsolationLevel::Namespaces,
             max_vcpu: None,
             max_memory_gib: None,
             max_disk_gib: None,
@@ -164,12 +166,12 @@ impl Backend for Embedded {
         }
     }
 
-    async fn create(&self, spec: &Spec) -> Result<Arc<dyn Sandbox>, Error> {
-        let (shared, meta) = (self.shared.clone(), Meta::new(spec));
+    async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, Error> {
+        let (shared, meta) = (self.shared.clone(), SandboxMeta::new(spec));
         let (early, launching) = (self.shared.clone(), self.shared.clone());
         // It takes its time to come to life, which is as long as the folder takes. A failure is told when it is needed.
         let (made, launched) =
-            tokio::join!(blocking(move || shared.create(meta)), blocking(move || Ok(launching.launch().ok())),);
+            tokio::join!(blocking(move || shared.create(meta)), blocking(move || Ok(launching.take_launcher().ok())),);
         let (meta, folder) = made?;
         Ok(Arc::new(EmbeddedSandbox::new(early, meta, folder, launched?)?))
     }
@@ -178,35 +180,35 @@ impl Backend for Embedded {
         let (shared, id) = (self.shared.clone(), id.to_owned());
         // What a dead owner left running has died with it.
         let opened = blocking(move || {
-            let (meta, folder) = shared.shelf.find(&id)?;
+            let (meta, folder) = shared.sandbox_dirs.find(&id)?;
             Ok(Arc::new(EmbeddedSandbox::new(shared, meta, folder, None)?))
         });
         Ok(opened.await?)
     }
 
-    async fn list(&self) -> Result<Vec<Listed>, Error> {
+    async fn list(&self) -> Result<Vec<SandboxSummary>, Error> {
         let shared = self.shared.clone();
-        blocking(move || shared.shelf.list()).await
+        blocking(move || shared.sandbox_dirs.list()).await
     }
 
-    async fn prune(&self, rule: &Prune, dry_run: bool) -> Result<Vec<Pruned>, Error> {
-        let pruned = shelf::prune(self, rule, dry_run).await?;
+    async fn prune(&self, rule: &PruneRule, dry_run: bool) -> Result<Vec<PruneResult>, Error> {
+        let pruned = sandbox_dirs::prune(self, rule, dry_run).await?;
         if !dry_run {
-            let (shared, all) = (self.shared.clone(), *rule == Prune::All);
+            let (shared, all) = (self.shared.clone(), *rule == PruneRule::All);
             blocking(move || {
-                shared.shelf.sweep()?;
-                cgroup::sweep(shared.places(), owners::is_dead_group);
-                if all { layers::sweep(&shared.layers, &shared.shelf.metas()?) } else { Ok(()) }
+                shared.sandbox_dirs.remove_leftovers()?;
+                cgroup::remove_dead_cgroups(shared.cgroup_parents(), cage_owners::is_dead_cgroup);
+                if all { snapshots::remove_unused(&shared.layers, &shared.sandbox_dirs.metas()?) } else { Ok(()) }
             })
             .await?;
         }
         Ok(pruned)
     }
 
-    async fn fork(&self, snapshot: &str, spec: &Spec) -> Result<Arc<dyn Sandbox>, Error> {
-        let (shared, snapshot, mut meta) = (self.shared.clone(), snapshot.to_owned(), Meta::new(spec));
+    async fn fork(&self, snapshot: &str, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, Error> {
+        let (shared, snapshot, mut meta) = (self.shared.clone(), snapshot.to_owned(), SandboxMeta::new(spec));
         let forked = blocking(move || {
-            meta.layers = layers::chain(&shared.layers, &snapshot)?;
+            meta.layers = snapshots::chain(&shared.layers, &snapshot)?;
             let (meta, folder) = shared.create(meta)?;
             Ok(Arc::new(EmbeddedSandbox::new(shared, meta, folder, None)?))
         });
@@ -215,48 +217,49 @@ impl Backend for Embedded {
 
     async fn remove_snapshot(&self, snapshot: &str) -> Result<(), Error> {
         let (shared, snapshot) = (self.shared.clone(), snapshot.to_owned());
-        blocking(move || layers::remove(&shared.layers, &snapshot, &shared.shelf.metas()?)).await
+        blocking(move || snapshots::remove(&shared.layers, &snapshot, &shared.sandbox_dirs.metas()?)).await
     }
 }
 
-impl Shared {
-    fn create(&self, meta: Meta) -> Result<(Meta, PathBuf), Error> {
+impl EmbeddedState {
+    fn create(&self, meta: SandboxMeta) -> Result<(SandboxMeta, PathBuf), Error> {
         let ids = self.ids;
-        let tools = self.tools(&meta)?;
+        let tools = self.toolchains(&meta)?;
         let fresh = meta.layers.is_empty();
         let furnish = |folder: &Path| {
-            layout::furnish(folder, &ids).map_err(host("furnish", folder))?;
-            if fresh { tools.furnish(&meta.id, &folder.join("home")) } else { Ok(()) }
+            layout::create_volumes(folder, &ids).map_err(host_error("furnish", folder))?;
+            if fresh { tools.write_home_files(&meta.id, &folder.join("home")) } else { Ok(()) }
         };
-        let folder = self.shelf.create(&meta, furnish)?;
+        let folder = self.sandbox_dirs.create(&meta, furnish)?;
         Ok((meta, folder))
     }
 
     /// Returns a launcher: the one that waits in reserve, or a new one.
-    fn launch(&self) -> std::io::Result<Launched> {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn take_launcher(&self) -> std::io::Result<LauncherProcess> {
+        let spare = self.spare_launcher.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut spare) = spare
             && matches!(spare.child.try_wait(), Ok(None))
         {
             return Ok(spare);
         }
-        self.launcher.start(self.birth())
+        self.launcher.start(self.launcher_config())
     }
 
     /// Puts a launcher in reserve, a moment after a cage was built: the next one will not wait for its namespaces. It
     /// knows nothing of any sandbox, and ends with this process.
-    fn keep_spare(self: &Arc<Self>) {
+    fn start_spare_launcher(self: &Arc<Self>) {
         let shared = Arc::downgrade(self);
         tokio::spawn(async move {
-            tokio::time::sleep(SPARE_AFTER).await;
+            tokio::time::sleep(SPARE_LAUNCHER_DELAY).await;
             let Some(shared) = shared.upgrade() else { return };
             // One that cannot be had now is started when it is needed, and then its failure is told.
             let _ = blocking(move || {
-                let has = |shared: &Self| shared.spare.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+                let has =
+                    |shared: &Self| shared.spare_launcher.lock().unwrap_or_else(PoisonError::into_inner).is_some();
                 if !has(&shared)
-                    && let Ok(spare) = shared.launcher.start(shared.birth())
+                    && let Ok(spare) = shared.launcher.start(shared.launcher_config())
                 {
-                    shared.spare.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(spare);
+                    shared.spare_launcher.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(spare);
                 }
                 Ok(())
             })
@@ -264,28 +267,28 @@ impl Shared {
         });
     }
 
-    fn birth(&self) -> Birth {
-        Birth::new(self.ids, &self.without)
+    fn launcher_config(&self) -> LauncherConfig {
+        LauncherConfig::new(self.ids, &self.disabled_mechanisms)
     }
 
-    fn places(&self) -> &Places {
-        self.places.get_or_init(|| if self.no_groups { Places::none() } else { Places::find() })
+    fn cgroup_parents(&self) -> &CgroupParents {
+        self.cgroup_parents.get_or_init(|| if self.no_cgroups { CgroupParents::none() } else { CgroupParents::find() })
     }
 
-    fn slot(&self, key: &str) -> Slot {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner).entry(key.to_owned()).or_default().clone()
+    fn slot(&self, key: &str) -> CageSlot {
+        self.cages.lock().unwrap_or_else(PoisonError::into_inner).entry(key.to_owned()).or_default().clone()
     }
 
     /// Returns the cage over a sandbox, building it when none stands.
-    pub(super) async fn live(
+    pub(super) async fn cage(
         self: &Arc<Self>,
-        meta: &Meta,
+        meta: &SandboxMeta,
         folder: &Path,
-        waiting: &Mutex<Option<Launched>>,
-    ) -> Result<Arc<Live>, Error> {
+        waiting: &Mutex<Option<LauncherProcess>>,
+    ) -> Result<Arc<RunningCage>, Error> {
         let slot = self.slot(&meta.key);
         let mut slot = slot.lock().await;
-        if let Some(live) = slot.as_ref().filter(|live| live.stands()) {
+        if let Some(live) = slot.as_ref().filter(|live| live.is_running()) {
             return Ok(live.clone());
         }
         if let Some(fallen) = slot.take() {
@@ -293,16 +296,21 @@ impl Shared {
             fallen.end().await;
         }
         let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let live = Arc::new(self.build(&meta.id, folder, waiting).await?);
+        let live = Arc::new(self.build_cage(&meta.id, folder, waiting).await?);
         if let Some(disk) = &live.disk {
-            tokio::spawn(disk::watch(Arc::downgrade(&live), disk.clone()));
+            tokio::spawn(disk_watch::watch(Arc::downgrade(&live), disk.clone()));
         }
         *slot = Some(live.clone());
-        self.keep_spare();
+        self.start_spare_launcher();
         Ok(live)
     }
 
-    async fn build(self: &Arc<Self>, id: &str, folder: &Path, waiting: Option<Launched>) -> Result<Live, Error> {
+    async fn build_cage(
+        self: &Arc<Self>,
+        id: &str,
+        folder: &Path,
+        waiting: Option<LauncherProcess>,
+    ) -> Result<RunningCage, Error> {
         let (shared, name, place) = (self.clone(), id.to_owned(), folder.to_owned());
         let (launched, held, disk, volumes, labels) = blocking(move || {
             let failed = |step: &'static str| {
@@ -313,95 +321,98 @@ impl Shared {
             // it finds nobody to talk to and ends.
             let launched = match waiting {
                 Some(launched) => launched,
-                None => shared.launch().map_err(failed("start the launcher"))?,
+                None => shared.take_launcher().map_err(failed("start the launcher"))?,
             };
             // What the folder says now: a snapshot may have been taken since the handle was made.
-            layers::recover(&shared.layers, &name, &place, &shared.ids)?;
-            let meta = Meta::read(&name, &place)?;
-            let lock = owners::lock(&name, &place, !meta.layers.is_empty())?;
-            let mark = Mark::write(&place, launched.child.id(), lock).map_err(host("mark", &place))?;
-            let places = shared.places();
+            snapshots::recover(&shared.layers, &name, &place, &shared.ids)?;
+            let meta = SandboxMeta::read(&name, &place)?;
+            let lock = cage_owners::lock(&name, &place, !meta.layers.is_empty())?;
+            let mark = CagePidFile::write(&place, launched.child.id(), lock).map_err(host_error("mark", &place))?;
+            let places = shared.cgroup_parents();
             // Once: what the dead left does not become more while this one lives.
-            shared.swept.get_or_init(|| cgroup::sweep(places, owners::is_dead_group));
-            let held = Held {
-                memory: layout::memory(&meta.resources),
-                pids: layout::pids(&meta.resources) + layout::OWN_PIDS,
+            shared
+                .dead_cgroups_removed
+                .get_or_init(|| cgroup::remove_dead_cgroups(places, cage_owners::is_dead_cgroup));
+            let held = CgroupLimits {
+                memory: layout::memory_limit(&meta.resources),
+                pids: layout::pids_limit(&meta.resources) + layout::RESERVED_PIDS,
                 cpus: meta.resources.cpus,
             };
-            let none = shared.without.contains(&Wall::Limits);
-            let groups = if none { Ok(None) } else { places.make(&owners::group_name(), &held) };
+            let none = shared.disabled_mechanisms.contains(&IsolationMechanism::Limits);
+            let groups = if none { Ok(None) } else { places.make(&cage_owners::cgroup_name(), &held) };
             let groups = groups.map_err(failed("make a control group"))?;
             let system = match shared.system.get() {
                 Some(system) => system,
                 None => {
-                    let looked = system::look(&shared.etc, layout::HOSTNAME, super::HOME);
+                    let looked = host_system::read_host_system(&shared.etc, layout::HOSTNAME, super::HOME);
                     let looked = looked.map_err(failed("look at the host's system"))?;
                     shared.system.get_or_init(|| looked)
                 }
             };
-            let image = shared.image(&meta)?;
-            let tools = shared.tools(&meta)?;
-            let shown = tools.shown(&place, shared.share_caches, &shared.ids);
+            let image = shared.prepared_image(&meta)?;
+            let tools = shared.toolchains(&meta)?;
+            let shown = tools.mounts(&place, shared.share_caches, &shared.ids);
             let mut shown = shown.map_err(failed("show the toolchains"))?;
-            shown.add(&shared.binds, &shared.masks).map_err(failed("find what is to be shown"))?;
-            shown.layers(&meta.shown).map_err(failed("show a layer of the host"))?;
-            let wish = Wish {
+            shown.add_binds(&shared.binds, &shared.masks).map_err(failed("find what is to be shown"))?;
+            shown.add_layers(&meta.shown).map_err(failed("show a layer of the host"))?;
+            let wish = CageRequest {
                 meta: &meta,
                 folder: &place,
                 layers: &shared.layers,
                 system,
                 image: image.map(|image| image.root),
                 tools: &shown,
-                holds_memory: groups.is_some() && places.memory(),
-                holds_pids: groups.is_some() && places.pids(),
-                without: &shared.without,
+                cgroup_limits_memory: groups.is_some() && places.memory(),
+                cgroup_limits_pids: groups.is_some() && places.pids(),
+                disabled_mechanisms: &shared.disabled_mechanisms,
             };
             let plan = layout::plan(&wish, shared.ids).map_err(failed("plan the cage"))?;
-            let joins = groups.as_ref().map_or_else(|| Ok(Vec::new()), Groups::joins);
+            let joins = groups.as_ref().map_or_else(|| Ok(Vec::new()), CageCgroups::open_join_files);
             let joins = joins.map_err(failed("open the control group"))?;
-            match launched.tell(&plan, &joins) {
+            match launched.send_plan(&plan, &joins) {
                 // A launcher that has given up already has said why, and that is heard next.
                 Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => (),
                 told => told.map_err(failed("hand the plan over"))?,
             }
-            let most = meta.resources.disk.unwrap_or(layout::DISK);
-            let disk = if none { None } else { Disk::new(&place, most, launched.child.id(), shared.launcher.clone()) };
+            let most = meta.resources.disk.unwrap_or(layout::DEFAULT_DISK);
+            let disk =
+                if none { None } else { DiskWatch::new(&place, most, launched.child.id(), shared.launcher.clone()) };
             Ok((launched, (groups, mark), disk.map(Arc::new), plan.volumes.len(), meta.labels))
         })
         .await?;
-        Live::build(id, &labels, launched, volumes, held, disk, self.door.as_deref()).await
+        RunningCage::build(id, &labels, launched, volumes, held, disk, self.egress_server.as_deref()).await
     }
 
     /// Unpacks the image a sandbox asked for, unless that has been done.
-    pub(super) fn image(&self, meta: &Meta) -> Result<Option<image::Prepared>, Error> {
+    pub(super) fn prepared_image(&self, meta: &SandboxMeta) -> Result<Option<image::ImageRootfs>, Error> {
         let Some(text) = &meta.image else { return Ok(None) };
         let mut known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(prepared) = known.get(text).filter(|prepared| prepared.root.is_dir()) {
             return Ok(Some(prepared.clone()));
         }
-        let prepared = image::Reference::parse(text).and_then(|reference| self.images.prepare(&reference));
+        let prepared = image::ImageReference::parse(text).and_then(|reference| self.images.prepare(&reference));
         let prepared = prepared.map_err(|source| Error::Image { source: Box::new(source) })?;
         known.insert(text.clone(), prepared.clone());
         Ok(Some(prepared))
     }
 
     /// Returns the toolchains a sandbox asked for, looked for once. An image brings its own.
-    pub(super) fn tools(&self, meta: &Meta) -> Result<Arc<Tools>, Error> {
-        if let Some(image) = self.image(meta)? {
-            return Ok(Arc::new(Tools::of_image(&image.config)));
+    pub(super) fn toolchains(&self, meta: &SandboxMeta) -> Result<Arc<CageToolchains>, Error> {
+        if let Some(image) = self.prepared_image(meta)? {
+            return Ok(Arc::new(CageToolchains::from_image(&image.config)));
         }
-        let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.toolchains.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tools) = known.get(&meta.toolchains) {
             return Ok(tools.clone());
         }
-        let tools = Arc::new(Tools::find(&meta.toolchains, self.user.as_ref())?);
+        let tools = Arc::new(CageToolchains::find(&meta.toolchains, self.user.as_ref())?);
         known.insert(meta.toolchains.clone(), tools.clone());
         Ok(tools)
     }
 
     /// Ends every cage over a sandbox, this process's and others'.
-    pub(super) async fn end(&self, meta: &Meta, folder: &Path) -> Result<(), Error> {
-        let slot = self.lives.lock().unwrap_or_else(PoisonError::into_inner).get(&meta.key).cloned();
+    pub(super) async fn end_cages(&self, meta: &SandboxMeta, folder: &Path) -> Result<(), Error> {
+        let slot = self.cages.lock().unwrap_or_else(PoisonError::into_inner).get(&meta.key).cloned();
         if let Some(slot) = slot {
             // Held while it ends: whoever wants a cage meanwhile gets the next one.
             let mut slot = slot.lock().await;
@@ -410,15 +421,15 @@ impl Shared {
             }
         }
         let (id, folder) = (meta.id.clone(), folder.to_owned());
-        blocking(move || owners::end_all(&id, &folder)).await
+        blocking(move || cage_owners::end_all_cages(&id, &folder)).await
     }
 
     /// Forgets a sandbox that is no more.
-    pub(super) fn forget(&self, meta: &Meta) {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner).remove(&meta.key);
+    pub(super) fn forget(&self, meta: &SandboxMeta) {
+        self.cages.lock().unwrap_or_else(PoisonError::into_inner).remove(&meta.key);
     }
 
     pub(super) fn snapshot(&self, id: &str, folder: &Path) -> Result<String, Error> {
-        layers::take(&self.layers, id, folder, &self.ids)
+        snapshots::take(&self.layers, id, folder, &self.ids)
     }
 }

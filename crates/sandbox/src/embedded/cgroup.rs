@@ -4,20 +4,20 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::Limit;
+use crate::ResourceLimit;
 
 /// The groups of one cage, removed with the value.
 #[derive(Debug)]
-pub(super) struct Groups {
+pub(super) struct CageCgroups {
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
     cpu: Option<PathBuf>,
-    newer: bool,
+    is_v2: bool,
 }
 
 /// What to hold a cage to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct CgroupLimits {
     pub(super) memory: u64,
     pub(super) pids: u64,
     /// Thousandths of a processor.
@@ -26,37 +26,37 @@ pub(super) struct Held {
 
 /// Where this process may make groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct CgroupParents {
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
     cpu: Option<PathBuf>,
-    newer: bool,
+    is_v2: bool,
 }
 
 /// What the kernel has counted so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counted {
-    out_of_memory: u64,
-    too_many: u64,
+pub(super) struct CgroupEvents {
+    oom_kills: u64,
+    process_limit_hits: u64,
 }
 
-impl Counted {
+impl CgroupEvents {
     /// Returns which limit was reached since an earlier count.
-    pub(super) fn since(self, earlier: Self) -> Option<Limit> {
-        if self.out_of_memory > earlier.out_of_memory {
-            Some(Limit::Memory)
-        } else if self.too_many > earlier.too_many {
-            Some(Limit::Processes)
+    pub(super) fn limit_since(self, earlier: Self) -> Option<ResourceLimit> {
+        if self.oom_kills > earlier.oom_kills {
+            Some(ResourceLimit::Memory)
+        } else if self.process_limit_hits > earlier.process_limit_hits {
+            Some(ResourceLimit::Processes)
         } else {
             None
         }
     }
 }
 
-impl Places {
+impl CgroupParents {
     /// Nowhere: what is held is then held without the kernel's groups.
     pub(super) fn none() -> Self {
-        Self { memory: None, pids: None, cpu: None, newer: true }
+        Self { memory: None, pids: None, cpu: None, is_v2: true }
     }
 
     /// Reads where the groups of this process are and whether it may make more below them.
@@ -67,7 +67,7 @@ impl Places {
         for place in [&mut places.memory, &mut places.pids, &mut places.cpu] {
             *place = place.take().filter(|dir| may_write(dir));
         }
-        if places.newer && !places.memory.as_ref().is_some_and(|dir| hand_down(dir)) {
+        if places.is_v2 && !places.memory.as_ref().is_some_and(|dir| delegate_controllers(dir)) {
             places = Self::none();
         }
         places
@@ -94,10 +94,10 @@ impl Places {
             Some(Path::new(mount).join(below.trim_start_matches('/')))
         };
         if let (Some(memory), pids, cpu) = (controller("memory"), controller("pids"), controller("cpu")) {
-            return Self { memory: Some(memory), pids, cpu, newer: false };
+            return Self { memory: Some(memory), pids, cpu, is_v2: false };
         }
         let one = controller("");
-        Self { memory: one.clone(), pids: one.clone(), cpu: one, newer: true }
+        Self { memory: one.clone(), pids: one.clone(), cpu: one, is_v2: true }
     }
 
     /// Returns whether memory can be held at all.
@@ -110,12 +110,12 @@ impl Places {
     }
 
     /// Makes the groups of one cage. `None` when this process may make none.
-    pub(super) fn make(&self, name: &str, held: &Held) -> io::Result<Option<Groups>> {
+    pub(super) fn make(&self, name: &str, held: &CgroupLimits) -> io::Result<Option<CageCgroups>> {
         if !self.memory() && !self.pids() {
             return Ok(None);
         }
         let below = |dir: &Option<PathBuf>| dir.as_ref().map(|dir| dir.join(name));
-        let mut groups = Groups { memory: None, pids: None, cpu: None, newer: self.newer };
+        let mut groups = CageCgroups { memory: None, pids: None, cpu: None, is_v2: self.is_v2 };
         let make = |dir: Option<PathBuf>| -> io::Result<Option<PathBuf>> {
             let Some(dir) = dir else { return Ok(None) };
             match fs::create_dir(&dir) {
@@ -126,13 +126,13 @@ impl Places {
         groups.memory = make(below(&self.memory))?;
         groups.pids = make(below(&self.pids))?;
         groups.cpu = if held.cpus.is_some() { make(below(&self.cpu))? } else { None };
-        groups.hold(held)?;
+        groups.apply_limits(held)?;
         Ok(Some(groups))
     }
 }
 
-impl Groups {
-    fn hold(&self, held: &Held) -> io::Result<()> {
+impl CageCgroups {
+    fn apply_limits(&self, held: &CgroupLimits) -> io::Result<()> {
         let set = |dir: &Option<PathBuf>, file: &str, value: String| -> io::Result<()> {
             match dir {
                 Some(dir) => fs::write(dir.join(file), value),
@@ -140,7 +140,7 @@ impl Groups {
             }
         };
         let (memory, pids) = (held.memory.to_string(), held.pids.to_string());
-        if self.newer {
+        if self.is_v2 {
             set(&self.memory, "memory.max", memory)?;
             // Absent where there is no swap to forbid.
             let _ = set(&self.memory, "memory.swap.max", "0".to_owned());
@@ -152,7 +152,7 @@ impl Groups {
         set(&self.pids, "pids.max", pids)?;
         if let Some(cpus) = held.cpus {
             let quota = u64::from(cpus) * 100;
-            if self.newer {
+            if self.is_v2 {
                 set(&self.cpu, "cpu.max", format!("{quota} 100000"))?;
             } else {
                 set(&self.cpu, "cpu.cfs_period_us", "100000".to_owned())?;
@@ -166,8 +166,8 @@ impl Groups {
     ///
     /// In the older kind that is the file of threads: one that moves itself waits for nobody, where moving a process
     /// makes the kernel hold every fork on the machine, for some milliseconds.
-    pub(super) fn joins(&self) -> io::Result<Vec<File>> {
-        let name = if self.newer { "cgroup.procs" } else { "tasks" };
+    pub(super) fn open_join_files(&self) -> io::Result<Vec<File>> {
+        let name = if self.is_v2 { "cgroup.procs" } else { "tasks" };
         self.directories().iter().map(|dir| File::options().write(true).open(dir.join(name))).collect()
     }
 
@@ -177,27 +177,27 @@ impl Groups {
         all
     }
 
-    pub(super) fn counted(&self) -> Counted {
+    pub(super) fn events(&self) -> CgroupEvents {
         let number = |dir: &Option<PathBuf>, file: &str, key: &str| -> u64 {
             let text = dir.as_ref().and_then(|dir| fs::read_to_string(dir.join(file)).ok()).unwrap_or_default();
             let found = text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
             found.unwrap_or(0)
         };
-        let memory = if self.newer { "memory.events" } else { "memory.oom_control" };
-        Counted {
-            out_of_memory: number(&self.memory, memory, "oom_kill "),
-            too_many: number(&self.pids, "pids.events", "max "),
+        let memory = if self.is_v2 { "memory.events" } else { "memory.oom_control" };
+        CgroupEvents {
+            oom_kills: number(&self.memory, memory, "oom_kill "),
+            process_limit_hits: number(&self.pids, "pids.events", "max "),
         }
     }
 }
 
-impl Drop for Groups {
+impl Drop for CageCgroups {
     fn drop(&mut self) {
         let busy: Vec<PathBuf> = self.directories().into_iter().filter(|dir| !remove(dir)).collect();
         if !busy.is_empty() {
             // Empty as soon as the kernel has buried the last process, which is waited for elsewhere: this may be a
             // thread that others need. What resists even so is swept when this process is dead.
-            std::thread::spawn(move || busy.iter().for_each(|dir| remove_patiently(dir)));
+            std::thread::spawn(move || busy.iter().for_each(|dir| remove_with_retries(dir)));
         }
     }
 }
@@ -208,7 +208,7 @@ fn remove(dir: &Path) -> bool {
     !fs::remove_dir(dir).is_err_and(|error| error.raw_os_error() == busy)
 }
 
-fn remove_patiently(dir: &Path) {
+fn remove_with_retries(dir: &Path) {
     for _ in 0..1000 {
         if remove(dir) {
             return;
@@ -218,7 +218,7 @@ fn remove_patiently(dir: &Path) {
 }
 
 /// Removes groups whose makers are dead, as told by their names.
-pub(super) fn sweep(places: &Places, is_ours_and_dead: impl Fn(&str) -> bool) {
+pub(super) fn remove_dead_cgroups(places: &CgroupParents, is_ours_and_dead: impl Fn(&str) -> bool) {
     for dir in [&places.memory, &places.pids, &places.cpu].into_iter().flatten() {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(&is_ours_and_dead) {
@@ -234,7 +234,7 @@ fn may_write(dir: &Path) -> bool {
 }
 
 /// Lets groups below this one have controllers; only possible when no process is left in it.
-fn hand_down(dir: &Path) -> bool {
+fn delegate_controllers(dir: &Path) -> bool {
     let wanted = "+memory +pids +cpu";
     if fs::write(dir.join("cgroup.subtree_control"), wanted).is_ok() {
         return true;
@@ -257,8 +257,8 @@ mod tests {
     #[track_caller]
     fn check(mounts: &str, own: &str, want: [Option<&str>; 3], newer: bool) {
         let want = want.map(|path| path.map(PathBuf::from));
-        let places = Places::read(mounts, own);
-        assert_eq!((&[places.memory, places.pids, places.cpu], places.newer), (&want, newer));
+        let places = CgroupParents::read(mounts, own);
+        assert_eq!((&[places.memory, places.pids, places.cpu], places.is_v2), (&want, newer));
     }
 
     #[test]
@@ -280,9 +280,9 @@ mod tests {
 
     #[test]
     fn counts() {
-        let count = |out_of_memory, too_many| Counted { out_of_memory, too_many };
-        assert_eq!(count(1, 1).since(count(1, 1)), None);
-        assert_eq!(count(2, 1).since(count(1, 1)), Some(Limit::Memory));
-        assert_eq!(count(1, 5).since(count(1, 1)), Some(Limit::Processes));
+        let count = |out_of_memory, too_many| CgroupEvents { oom_kills: out_of_memory, process_limit_hits: too_many };
+        assert_eq!(count(1, 1).limit_since(count(1, 1)), None);
+        assert_eq!(count(2, 1).limit_since(count(1, 1)), Some(ResourceLimit::Memory));
+        assert_eq!(count(1, 5).limit_since(count(1, 1)), Some(ResourceLimit::Processes));
     }
 }

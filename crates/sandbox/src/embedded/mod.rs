@@ -5,31 +5,31 @@
 //! of the house with unsafe code. SECURITY.md tells what is claimed for it.
 
 mod backend;
+mod build_failure;
+mod cage;
+mod cage_owners;
 mod cgroup;
 mod command;
-mod count;
-mod disk;
-mod door;
-mod etc;
-mod explain;
+mod disk_usage;
+mod disk_watch;
+mod egress_sockets;
+mod etc_copy;
+mod host_system;
 mod launcher;
-mod layers;
+mod launcher_process;
+mod launcher_protocol;
 mod layout;
-mod live;
-mod owners;
 mod plan;
 mod sandbox;
-mod spawn;
-mod system;
-mod tools;
-mod wire;
+mod snapshots;
+mod toolchains;
 
 use std::process::ExitCode;
 
-pub use backend::{Embedded, Options, User};
-pub use door::{Door, Doors, Keeper};
-pub use explain::{Explained, OLDEST, Settings, explain};
-pub use plan::Wall;
+pub use backend::{EmbeddedBackend, EmbeddedOptions, HostUser};
+pub use build_failure::{FailureExplanation, MIN_KERNEL, NamespaceSettings, explain_failure};
+pub use egress_sockets::{EgressServer, EgressSockets, ServeGuard};
+pub use plan::IsolationMechanism;
 
 /// Where the parts of a sandbox are inside.
 pub const WORKSPACE: &str = "/workspace";
@@ -42,11 +42,11 @@ pub fn landlock_version() -> u8 {
 }
 
 /// Becomes the launcher or the counter, if this process was started as one. To be called first of all in `main`, before any thread.
-pub fn entry() -> Option<ExitCode> {
+pub fn launcher_entry() -> Option<ExitCode> {
     let name = std::env::args_os().next()?;
     match name.to_str()? {
-        launcher::NAME => Some(launcher::main()),
-        launcher::COUNTER => Some(launcher::count()),
+        launcher::LAUNCHER_NAME => Some(launcher::main()),
+        launcher::COUNTER_NAME => Some(launcher::count()),
         _ => None,
     }
 }

@@ -6,49 +6,49 @@ use serde::{Deserialize, Serialize};
 
 /// What a launcher is told when it starts, before anything is known of the sandbox: enough to make the namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Birth {
-    pub(super) ids: Ids,
+pub(super) struct LauncherConfig {
+    pub(super) ids: IdMapping,
     /// Whether the network is a new one, and whether inherited descriptors are closed: walls like others.
     pub(super) network: bool,
     pub(super) descriptors: bool,
 }
 
-impl Birth {
-    pub(super) fn new(ids: Ids, without: &[Wall]) -> Self {
-        let has = |wall: Wall| !without.contains(&wall);
-        Self { ids, network: has(Wall::Network), descriptors: has(Wall::Descriptors) }
+impl LauncherConfig {
+    pub(super) fn new(ids: IdMapping, without: &[IsolationMechanism]) -> Self {
+        let has = |wall: IsolationMechanism| !without.contains(&wall);
+        Self { ids, network: has(IsolationMechanism::Network), descriptors: has(IsolationMechanism::Descriptors) }
     }
 }
 
 /// Who the agent is inside.
-pub(super) const AGENT: u32 = 1000;
+pub(super) const AGENT_ID: u32 = 1000;
 
 /// A whole cage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Plan {
+pub(super) struct CagePlan {
     pub(super) hostname: String,
-    pub(super) ids: Ids,
-    pub(super) base: Base,
+    pub(super) ids: IdMapping,
+    pub(super) base: RootBase,
     /// Links in the root, `bin` → `usr/bin`.
     pub(super) links: Vec<(String, String)>,
     /// Host directories and files that are seen inside, in this order.
-    pub(super) binds: Vec<Bind>,
+    pub(super) binds: Vec<CageBind>,
     /// What is written by us, mostly below `/etc`.
     pub(super) files: Vec<TextFile>,
     /// What must not be seen of the binds: covered with nothing.
     pub(super) masks: Vec<String>,
-    pub(super) volumes: Vec<Volume>,
-    pub(super) scratch: Vec<Scratch>,
-    pub(super) network: Network,
-    pub(super) limits: Limits,
+    pub(super) volumes: Vec<CageVolume>,
+    pub(super) scratch: Vec<ScratchMount>,
+    pub(super) network: CageNetwork,
+    pub(super) limits: CageLimits,
     /// Walls left out on purpose, to see that their absence is noticed.
-    pub(super) without: Vec<Wall>,
+    pub(super) without: Vec<IsolationMechanism>,
 }
 
 /// The parts of the cage that can be left out one by one, to see what each is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Wall {
+pub enum IsolationMechanism {
     /// The filter on system calls.
     Seccomp,
     /// Landlock's rules on files.
@@ -79,7 +79,7 @@ pub enum Wall {
     Root,
 }
 
-impl Wall {
+impl IsolationMechanism {
     pub const ALL: [Self; 14] = [
         Self::Seccomp,
         Self::Landlock,
@@ -103,7 +103,7 @@ impl Wall {
 /// Two namespaces lie in one another. The outer one belongs to whoever sets the cage up; the inner one, in which
 /// everything else runs, owns no mount and so can change none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ids {
+pub(super) struct IdMapping {
     /// The host's user and group that ralph runs as.
     pub(super) uid: u32,
     pub(super) gid: u32,
@@ -113,21 +113,21 @@ pub(super) struct Ids {
     pub(super) agent_gid: u32,
 }
 
-impl Ids {
+impl IdMapping {
     /// Returns whether the agent is another user than ralph.
-    pub(super) fn apart(&self) -> bool {
+    pub(super) fn agent_differs(&self) -> bool {
         self.uid != self.agent_uid || self.gid != self.agent_gid
     }
 
     /// Returns the agent's number in the outer namespace.
-    pub(super) fn agent_outside(&self) -> u32 {
-        if self.apart() { AGENT } else { 0 }
+    pub(super) fn agent_outer_id(&self) -> u32 {
+        if self.agent_differs() { AGENT_ID } else { 0 }
     }
 }
 
 /// A host path and the very file it must lead to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Source {
+pub(super) struct MountSource {
     pub(super) path: PathBuf,
     pub(super) device: u64,
     pub(super) inode: u64,
@@ -136,16 +136,16 @@ pub(super) struct Source {
 
 /// What lies at the bottom of the root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Base {
+pub(super) enum RootBase {
     /// Nothing: the system directories of the host are bound into it.
     Empty,
     /// An unpacked image, with what is written to it kept beside it.
-    Image { lower: Source, upper: Source, work: Source },
+    Image { lower: MountSource, upper: MountSource, work: MountSource },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Bind {
-    pub(super) source: Source,
+pub(super) struct CageBind {
+    pub(super) source: MountSource,
     pub(super) target: String,
     /// A device that everybody may use, `/dev/null`.
     pub(super) device: bool,
@@ -159,19 +159,19 @@ pub(super) struct TextFile {
 
 /// A directory of the sandbox itself, writable inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Volume {
+pub(super) struct CageVolume {
     pub(super) target: String,
     /// Where what is written goes.
-    pub(super) upper: Source,
+    pub(super) upper: MountSource,
     /// What lies below it, the nearest first, with the place the kernel needs to mix them; nothing means that `upper`
     /// is the directory itself.
-    pub(super) lower: Vec<Source>,
-    pub(super) work: Option<Source>,
+    pub(super) lower: Vec<MountSource>,
+    pub(super) work: Option<MountSource>,
 }
 
 /// A directory in memory that is gone with the cage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Scratch {
+pub(super) struct ScratchMount {
     pub(super) target: String,
     pub(super) bytes: u64,
     pub(super) files: u64,
@@ -180,7 +180,7 @@ pub(super) struct Scratch {
 
 /// The listening sockets to make inside and hand out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Network {
+pub(super) struct CageNetwork {
     /// The port of the proxy on the cage's own loopback.
     pub(super) explicit: Option<u16>,
     /// Ports on which every address of the world is answered by us.
@@ -189,7 +189,7 @@ pub(super) struct Network {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Limits {
+pub(super) struct CageLimits {
     pub(super) processes: u64,
     pub(super) open_files: u64,
     pub(super) file_bytes: u64,

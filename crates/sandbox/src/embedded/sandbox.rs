@@ -6,68 +6,72 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use super::backend::Shared;
-use super::command::{self, Lost};
+use super::backend::EmbeddedState;
+use super::cage::{RunningCage, split_exchange_path};
+use super::command::{self, CommandError};
+use super::launcher_process::LauncherProcess;
+use super::launcher_protocol::ProgramRequest;
 use super::layout::PROXY_PORT;
-use super::live::{Live, inside};
-use super::plan::Wall;
-use super::spawn::Launched;
-use super::tools::Tools;
-use super::wire::Start;
+use super::plan::IsolationMechanism;
+use super::toolchains::CageToolchains;
 use super::{EXCHANGE, HOME, WORKSPACE};
-use crate::files::{self, Root};
-use crate::shelf::{Meta, blocking, is_variable};
-use crate::{Entry, Error, Exec, Exit, Network, Sandbox, Sink};
+use crate::files::{self, RootDir};
+use crate::sandbox_dirs::{SandboxMeta, blocking, is_variable_name};
+use crate::{DirectoryEntry, Error, ExecExit, ExecRequest, OutputSink, Sandbox, SandboxNetwork};
 
 #[derive(Debug)]
 pub(super) struct EmbeddedSandbox {
-    shared: Arc<Shared>,
-    meta: Meta,
+    shared: Arc<EmbeddedState>,
+    meta: SandboxMeta,
     folder: PathBuf,
     /// The folder itself, to see that it is still the same one.
-    place: Root,
+    folder_dir: RootDir,
     /// A launcher that was started with the sandbox, for its first cage.
-    waiting: Mutex<Option<Launched>>,
+    first_launcher: Mutex<Option<LauncherProcess>>,
 }
 
 impl EmbeddedSandbox {
     pub(super) fn new(
-        shared: Arc<Shared>,
-        meta: Meta,
+        shared: Arc<EmbeddedState>,
+        meta: SandboxMeta,
         folder: PathBuf,
-        launched: Option<Launched>,
+        launched: Option<LauncherProcess>,
     ) -> Result<Self, Error> {
-        let place = Root::open(&meta.id, &folder)?;
-        Ok(Self { shared, meta, folder, place, waiting: Mutex::new(launched) })
+        let place = RootDir::open(&meta.id, &folder)?;
+        Ok(Self { shared, meta, folder, folder_dir: place, first_launcher: Mutex::new(launched) })
     }
 
     /// Returns the cage, building it when none stands.
-    async fn live(&self) -> Result<Arc<Live>, Error> {
-        if !self.place.is_at(&self.folder) {
+    async fn cage(&self) -> Result<Arc<RunningCage>, Error> {
+        if !self.folder_dir.is_still_at(&self.folder) {
             return Err(Error::Gone { id: self.meta.id.clone() });
         }
-        self.shared.live(&self.meta, &self.folder, &self.waiting).await
+        self.shared.cage(&self.meta, &self.folder, &self.first_launcher).await
     }
 
     /// Does something with a file, away from the threads that wait for many things at once.
-    async fn with<T, F>(&self, path: &Path, work: F) -> Result<T, Error>
+    async fn with_file<T, F>(&self, path: &Path, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&Root, &Path) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&RootDir, &Path) -> Result<T, Error> + Send + 'static,
     {
-        let live = self.live().await?;
-        let (exchange, path) = inside(path, Path::new(EXCHANGE));
+        let live = self.cage().await?;
+        let (exchange, path) = split_exchange_path(path, Path::new(EXCHANGE));
         let path = path.to_owned();
         let root = live.roots.get(if exchange { 2 } else { 0 }).cloned();
         let root = root.ok_or_else(|| Error::Gone { id: self.meta.id.clone() })?;
-        root.unlock();
+        root.restore_owner_access();
         blocking(move || work(&root, &path)).await
     }
 
-    fn start(&self, exec: &Exec, tools: &Tools) -> Start {
+    fn program_request(&self, exec: &ExecRequest, tools: &CageToolchains) -> ProgramRequest {
         // Nothing of the host's environment is ours to give, unless that very wall is left out.
-        let host: Vec<(String, String)> =
-            if self.shared.without.contains(&Wall::Environment) { environment() } else { Vec::new() };
+        let host: Vec<(String, String)> = if self.shared.disabled_mechanisms.contains(&IsolationMechanism::Environment)
+        {
+            own_environment()
+        } else {
+            Vec::new()
+        };
         let mut env: BTreeMap<&str, &str> = host.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         env.extend([
             ("HOME", HOME),
@@ -82,13 +86,14 @@ impl EmbeddedSandbox {
         ]);
         env.insert("PATH", tools.path());
         env.extend(tools.env());
-        let door = ralph_core::egress::Door { url: format!("http://127.0.0.1:{PROXY_PORT}"), trusted: None };
-        let told = if self.meta.network == Network::None { Vec::new() } else { door.environment() };
+        let door =
+            ralph_core::egress::EgressEndpoint { url: format!("http://127.0.0.1:{PROXY_PORT}"), ca_bundle: None };
+        let told = if self.meta.network == SandboxNetwork::None { Vec::new() } else { door.env_vars() };
         env.extend(told.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         env.extend(self.meta.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         env.extend(exec.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         env.insert("RALPH_SANDBOX", &self.meta.id);
-        Start {
+        ProgramRequest {
             argv: exec.argv.clone(),
             env: env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             cwd: Path::new(WORKSPACE).join(&exec.cwd).to_string_lossy().into_owned(),
@@ -108,79 +113,81 @@ impl Sandbox for EmbeddedSandbox {
         Path::new(WORKSPACE)
     }
 
-    async fn exec(&self, exec: &Exec, sink: &mut dyn Sink) -> Result<Exit, Error> {
+    async fn exec(&self, exec: &ExecRequest, sink: &mut dyn OutputSink) -> Result<ExecExit, Error> {
         let (id, program) = (&self.meta.id, exec.argv.first().map_or("", String::as_str));
         let spawn = |source| Error::Spawn { id: id.clone(), program: program.to_owned(), source };
-        let live = self.live().await?;
+        let live = self.cage().await?;
         if let Some(workspace) = live.roots.first() {
-            workspace.unlock();
+            workspace.restore_owner_access();
             workspace.check_directory(&exec.cwd)?;
         }
-        check_words(exec).map_err(spawn)?;
-        let tools = self.shared.tools(&self.meta)?;
-        match command::run(&live, exec, &self.start(exec, &tools), sink).await {
+        check_exec(exec).map_err(spawn)?;
+        let tools = self.shared.toolchains(&self.meta)?;
+        match command::run(&live, exec, &self.program_request(exec, &tools), sink).await {
             Ok(exit) => Ok(exit),
-            Err(Lost::NotStarted(source)) => Err(spawn(source)),
-            Err(Lost::Unseen(source)) => Err(Error::Wait { id: id.clone(), program: program.to_owned(), source }),
+            Err(CommandError::NotStarted(source)) => Err(spawn(source)),
+            Err(CommandError::LostTrack(source)) => {
+                Err(Error::Wait { id: id.clone(), program: program.to_owned(), source })
+            }
         }
     }
 
     async fn read(&self, path: &Path, cap: u64) -> Result<Vec<u8>, Error> {
-        self.with(path, move |root, path| files::read(root, path, cap)).await
+        self.with_file(path, move |root, path| files::read(root, path, cap)).await
     }
 
     async fn write(&self, path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), Error> {
         let bytes = bytes.to_vec();
-        self.with(path, move |root, path| files::replace(root, path, &bytes, mode)).await
+        self.with_file(path, move |root, path| files::replace(root, path, &bytes, mode)).await
     }
 
     async fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
         let bytes = bytes.to_vec();
-        self.with(path, move |root, path| files::append(root, path, &bytes)).await
+        self.with_file(path, move |root, path| files::append(root, path, &bytes)).await
     }
 
-    async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error> {
-        self.with(path, files::list).await
+    async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {
+        self.with_file(path, files::list).await
     }
 
     async fn mkdirs(&self, path: &Path) -> Result<(), Error> {
-        self.with(path, files::mkdirs).await
+        self.with_file(path, files::mkdirs).await
     }
 
     async fn start(&self) -> Result<(), Error> {
-        self.live().await.map(drop)
+        self.cage().await.map(drop)
     }
 
     async fn stop(&self) -> Result<(), Error> {
-        if !self.place.is_at(&self.folder) {
+        if !self.folder_dir.is_still_at(&self.folder) {
             return Err(Error::Gone { id: self.meta.id.clone() });
         }
-        self.shared.end(&self.meta, &self.folder).await
+        self.shared.end_cages(&self.meta, &self.folder).await
     }
 
     async fn destroy(&self) -> Result<(), Error> {
-        drop(self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take());
-        if !self.place.is_at(&self.folder) {
+        drop(self.first_launcher.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if !self.folder_dir.is_still_at(&self.folder) {
             return Ok(());
         }
-        self.shared.end(&self.meta, &self.folder).await?;
+        self.shared.end_cages(&self.meta, &self.folder).await?;
         // Out of sight before it is taken apart, so that nothing can be started in it and the rest can be done later.
         let (shared, folder) = (self.shared.clone(), self.folder.clone());
-        let grave = blocking(move || shared.shelf.bury(&folder)).await?;
+        let grave = blocking(move || shared.sandbox_dirs.move_to_trash(&folder)).await?;
         // Again, for what was started while the first look was going on.
-        self.shared.end(&self.meta, grave.path()).await?;
+        self.shared.end_cages(&self.meta, grave.path()).await?;
         self.shared.forget(&self.meta);
         blocking(move || grave.remove()).await
     }
 
     async fn copy_in(&self, host: &Path, path: &Path) -> Result<(), Error> {
         let host = host.to_owned();
-        self.with(path, move |root, path| files::copy_in(root, &host, path)).await
+        self.with_file(path, move |root, path| files::copy_in(root, &host, path)).await
     }
 
     async fn copy_out(&self, path: &Path, host: &Path, cap: u64) -> Result<u64, Error> {
         let host = host.to_owned();
-        self.with(path, move |root, path| files::copy_out(root, path, &host, cap)).await
+        self.with_file(path, move |root, path| files::copy_out(root, path, &host, cap)).await
     }
 
     fn exchange(&self) -> PathBuf {
@@ -195,12 +202,12 @@ impl Sandbox for EmbeddedSandbox {
 }
 
 /// Refuses words the system would misread instead of refusing.
-fn check_words(exec: &Exec) -> std::io::Result<()> {
+fn check_exec(exec: &ExecRequest) -> std::io::Result<()> {
     let invalid = |what| Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, what));
     if exec.argv.first().is_none_or(String::is_empty) {
         return invalid("there is no program to run");
     }
-    if exec.env.iter().any(|(name, _)| !is_variable(name)) {
+    if exec.env.iter().any(|(name, _)| !is_variable_name(name)) {
         return invalid("the name of an environment variable is empty or holds `=`");
     }
     if exec.argv.iter().chain(exec.env.iter().map(|(_, value)| value)).any(|word| word.contains('\0')) {
@@ -210,7 +217,7 @@ fn check_words(exec: &Exec) -> std::io::Result<()> {
 }
 
 /// Returns the variables of this very process, as the kernel tells them.
-fn environment() -> Vec<(String, String)> {
+fn own_environment() -> Vec<(String, String)> {
     let all = std::fs::read("/proc/self/environ").unwrap_or_default();
     let pair = |bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes).into_owned();

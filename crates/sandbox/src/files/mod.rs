@@ -1,6 +1,6 @@
 //! The one place where the host touches files that an agent can write.
 //!
-//! Every function starts at an open directory ([`Root`]) and walks one name at a time without following links, so a path
+//! Every function starts at an open directory ([`RootDir`]) and walks one name at a time without following links, so a path
 //! can neither be swapped for another one half-way nor lead out. Only regular files are opened, never in a way that
 //! could block, and what is read has a cap that counts bytes instead of believing sizes. Not here: who may write what
 //! (the callers' question), and hard links, which look like any other file: a backend must not share a filesystem
@@ -8,12 +8,12 @@
 
 mod path;
 mod read;
-mod root;
-mod tree;
+mod remove_tree;
+mod root_dir;
 mod write;
 
 pub(crate) use read::open;
 pub use read::{MAX_ENTRIES, copy_out, list, read};
-pub use root::Root;
-pub use tree::remove_tree;
+pub use remove_tree::remove_tree;
+pub use root_dir::RootDir;
 pub use write::{append, copy_in, mkdirs, replace};

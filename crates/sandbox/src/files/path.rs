@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 use crate::Error;
 
 /// Returns the names from the root to the place meant; none for the root itself.
-pub(super) fn names(path: &Path) -> Result<Vec<&OsStr>, Error> {
+pub(super) fn plain_components(path: &Path) -> Result<Vec<&OsStr>, Error> {
     if path.as_os_str().is_empty() {
         return Err(refused(path, "the path is empty"));
     }
@@ -27,8 +27,8 @@ pub(super) fn names(path: &Path) -> Result<Vec<&OsStr>, Error> {
 }
 
 /// Returns the names of the directories on the way, and the last name.
-pub(super) fn file(path: &Path) -> Result<(Vec<&OsStr>, &OsStr), Error> {
-    let mut names = names(path)?;
+pub(super) fn split_file_path(path: &Path) -> Result<(Vec<&OsStr>, &OsStr), Error> {
+    let mut names = plain_components(path)?;
     // `a/` and `a/.` mean a directory; the component iterator hides the difference.
     let bytes = path.as_os_str().as_bytes();
     if bytes.ends_with(b"/") || bytes.ends_with(b"/.") {
@@ -50,7 +50,7 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, want: Result<(&[&str], &str), &str>) {
-        let got = match file(Path::new(path)) {
+        let got = match split_file_path(Path::new(path)) {
             Ok((parents, name)) => Ok((parents, name)),
             Err(Error::Refused { why, .. }) => Err(why),
             Err(other) => panic!("{other:?}"),

@@ -10,19 +10,19 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, statat};
 use rustix::io::Errno;
 
-use super::path::{file, names};
-use super::root::{Missing, Root, kind};
-use crate::{Entry, EntryKind, Error};
+use super::path::{plain_components, split_file_path};
+use super::root_dir::{MissingDirPolicy, RootDir, file_type};
+use crate::{DirectoryEntry, DirectoryEntryKind, Error};
 
 /// Most entries `list` returns of one directory; an agent can make millions.
 pub const MAX_ENTRIES: usize = 100_000;
 
 /// Returns the bytes of a regular file of at most `cap` bytes.
-pub fn read(root: &Root, path: &Path, cap: u64) -> Result<Vec<u8>, Error> {
+pub fn read(root: &RootDir, path: &Path, cap: u64) -> Result<Vec<u8>, Error> {
     let file = open(root, path, cap)?;
     let mut bytes = Vec::new();
     // One byte more than allowed: a file that grew since it was measured shows itself.
-    file.take(cap.saturating_add(1)).read_to_end(&mut bytes).map_err(|source| root.failed("read", path, source))?;
+    file.take(cap.saturating_add(1)).read_to_end(&mut bytes).map_err(|source| root.file_error("read", path, source))?;
     if bytes.len() as u64 > cap {
         return Err(Error::TooLarge { path: path.to_owned(), cap });
     }
@@ -30,7 +30,7 @@ pub fn read(root: &Root, path: &Path, cap: u64) -> Result<Vec<u8>, Error> {
 }
 
 /// Copies a regular file of at most `cap` bytes to a host path that must not exist yet; only the user may read it there.
-pub fn copy_out(root: &Root, path: &Path, host: &Path, cap: u64) -> Result<u64, Error> {
+pub fn copy_out(root: &RootDir, path: &Path, host: &Path, cap: u64) -> Result<u64, Error> {
     let from = open(root, path, cap)?;
     let failed = |doing| move |source| Error::HostFile { doing, path: host.to_owned(), source };
     let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(host).map_err(failed("create"))?;
@@ -45,9 +45,9 @@ pub fn copy_out(root: &Root, path: &Path, host: &Path, cap: u64) -> Result<u64, 
 }
 
 /// Lists a directory, sorted by name. Names that are not UTF-8 are shown with replacement characters.
-pub fn list(root: &Root, path: &Path) -> Result<Vec<Entry>, Error> {
-    let failed = |errno: Errno| root.failed("list", path, errno);
-    let here = root.walk(path, &names(path)?, Missing::Fail, "list")?;
+pub fn list(root: &RootDir, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {
+    let failed = |errno: Errno| root.file_error("list", path, errno);
+    let here = root.walk(path, &plain_components(path)?, MissingDirPolicy::Fail, "list")?;
     let mut entries = Vec::new();
     for entry in Dir::read_from(&here).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -64,24 +64,24 @@ pub fn list(root: &Root, path: &Path) -> Result<Vec<Entry>, Error> {
             Err(errno) => return Err(failed(errno)),
         };
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        let (kind, size) = match kind(&stat) {
-            FileType::RegularFile => (EntryKind::File, size),
-            FileType::Directory => (EntryKind::Directory, 0),
-            FileType::Symlink => (EntryKind::Link, size),
-            _ => (EntryKind::Other, 0),
+        let (kind, size) = match file_type(&stat) {
+            FileType::RegularFile => (DirectoryEntryKind::File, size),
+            FileType::Directory => (DirectoryEntryKind::Directory, 0),
+            FileType::Symlink => (DirectoryEntryKind::Link, size),
+            _ => (DirectoryEntryKind::Other, 0),
         };
-        entries.push(Entry { name: String::from_utf8_lossy(name).into_owned(), kind, size });
+        entries.push(DirectoryEntry { name: String::from_utf8_lossy(name).into_owned(), kind, size });
     }
     entries.sort();
     Ok(entries)
 }
 
 /// Opens a regular file of at most `cap` bytes, to be read piece by piece.
-pub(crate) fn open(root: &Root, path: &Path, cap: u64) -> Result<File, Error> {
-    let (parents, name) = file(path)?;
-    let here = root.walk(path, &parents, Missing::Fail, "read")?;
-    let file = root.regular(&here, name, path, OFlags::RDONLY, "read")?;
-    let size = file.metadata().map_err(|source| root.failed("read", path, source))?.len();
+pub(crate) fn open(root: &RootDir, path: &Path, cap: u64) -> Result<File, Error> {
+    let (parents, name) = split_file_path(path)?;
+    let here = root.walk(path, &parents, MissingDirPolicy::Fail, "read")?;
+    let file = root.open_regular(&here, name, path, OFlags::RDONLY, "read")?;
+    let size = file.metadata().map_err(|source| root.file_error("read", path, source))?.len();
     if size > cap {
         return Err(Error::TooLarge { path: path.to_owned(), cap });
     }
@@ -98,8 +98,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn a_cap_holds_whatever_the_size_says() {
         // These files say they have no bytes at all, like one that grows after it was measured.
-        let root = Root::open("t", Path::new("/proc/self"))
-            .unwrap_or_else(|_| Root::open("t", &fs::canonicalize("/proc/self").unwrap()).unwrap());
+        let root = RootDir::open("t", Path::new("/proc/self"))
+            .unwrap_or_else(|_| RootDir::open("t", &fs::canonicalize("/proc/self").unwrap()).unwrap());
         assert_eq!(read(&root, Path::new("comm"), 64).unwrap(), fs::read("/proc/self/comm").unwrap());
         let refused = read(&root, Path::new("status"), 10).unwrap_err();
         assert_eq!(refused.to_string(), "`status` is larger than 10 bytes");
@@ -114,7 +114,7 @@ mod tests {
     fn a_cap_that_cannot_be_counted_past_is_no_cap() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("f"), "abc").unwrap();
-        let root = Root::open("t", folder.path()).unwrap();
+        let root = RootDir::open("t", folder.path()).unwrap();
         assert_eq!(read(&root, Path::new("f"), u64::MAX).unwrap(), b"abc");
         assert_eq!(read(&root, Path::new("f"), 3).unwrap(), b"abc");
     }
@@ -123,7 +123,7 @@ mod tests {
     fn a_socket_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("s")).unwrap();
-        let root = Root::open("t", folder.path()).unwrap();
+        let root = RootDir::open("t", folder.path()).unwrap();
         let refused = read(&root, Path::new("s"), 10).unwrap_err();
         assert_eq!(refused.to_string(), "refused `s`: it is not a regular file");
     }

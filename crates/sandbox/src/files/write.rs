@@ -13,111 +13,111 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fchmod, fstat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::path::{file, names};
-use super::root::{Missing, Root, only_regular};
+use super::path::{plain_components, split_file_path};
+use super::root_dir::{MissingDirPolicy, RootDir, check_regular};
 use crate::Error;
 use crate::token;
 
-const NEW_FILE: u32 = 0o644;
+const NEW_FILE_MODE: u32 = 0o644;
 
 /// Replaces a file as a whole, making the directories on the way. Without `mode` the old permissions stay.
 ///
 /// Only permission bits are set: no file written by the host is ever set-user-id.
-pub fn replace(root: &Root, path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), Error> {
-    let (parents, name) = file(path)?;
-    let here = root.walk(path, &parents, Missing::Make, "write")?;
-    let old = target(root, &here, name, path)?;
-    let mut fresh = Fresh::new(root, &here, path)?;
-    let written = fresh.file.write_all(bytes).and_then(|()| permit(&fresh.file, mode, old.as_ref()));
-    written.map_err(|source| root.failed("write", path, source))?;
-    fresh.place(root, name, path)
+pub fn replace(root: &RootDir, path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), Error> {
+    let (parents, name) = split_file_path(path)?;
+    let here = root.walk(path, &parents, MissingDirPolicy::Make, "write")?;
+    let old = check_target(root, &here, name, path)?;
+    let mut fresh = ReplacementFile::new(root, &here, path)?;
+    let written = fresh.file.write_all(bytes).and_then(|()| set_mode(&fresh.file, mode, old.as_ref()));
+    written.map_err(|source| root.file_error("write", path, source))?;
+    fresh.rename_into_place(root, name, path)
 }
 
 /// Appends to a file, making it and the directories on the way when missing.
-pub fn append(root: &Root, path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let (parents, name) = file(path)?;
-    let here = root.walk(path, &parents, Missing::Make, "append to")?;
+pub fn append(root: &RootDir, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let (parents, name) = split_file_path(path)?;
+    let here = root.walk(path, &parents, MissingDirPolicy::Make, "append to")?;
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
-    let mut file = root.regular(&here, name, path, flags, "append to")?;
-    root.give(&file).map_err(|errno| root.failed("append to", path, errno))?;
-    file.write_all(bytes).map_err(|source| root.failed("append to", path, source))
+    let mut file = root.open_regular(&here, name, path, flags, "append to")?;
+    root.chown_to_owner(&file).map_err(|errno| root.file_error("append to", path, errno))?;
+    file.write_all(bytes).map_err(|source| root.file_error("append to", path, source))
 }
 
 /// Makes a directory and those on the way; ones that exist are fine.
-pub fn mkdirs(root: &Root, path: &Path) -> Result<(), Error> {
-    root.walk(path, &names(path)?, Missing::Make, "make").map(drop)
+pub fn mkdirs(root: &RootDir, path: &Path) -> Result<(), Error> {
+    root.walk(path, &plain_components(path)?, MissingDirPolicy::Make, "make").map(drop)
 }
 
 /// Copies a regular host file in with its permission bits, without reading it into memory.
-pub fn copy_in(root: &Root, host: &Path, path: &Path) -> Result<(), Error> {
+pub fn copy_in(root: &RootDir, host: &Path, path: &Path) -> Result<(), Error> {
     let failed = |source: io::Error| Error::HostFile { doing: "read", path: host.to_owned(), source };
     // The host's own path may be a link; it still must not be a pipe that blocks us.
     let nonblock = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let mut from = OpenOptions::new().read(true).custom_flags(nonblock).open(host).map_err(failed)?;
     let stat = fstat(&from).map_err(|errno| failed(errno.into()))?;
-    only_regular(&stat, host)?;
-    let (parents, name) = file(path)?;
-    let here = root.walk(path, &parents, Missing::Make, "write")?;
-    target(root, &here, name, path)?;
-    let mut fresh = Fresh::new(root, &here, path)?;
-    let written = io::copy(&mut from, &mut fresh.file).and_then(|_| permit(&fresh.file, None, Some(&stat)));
-    written.map_err(|source| root.failed("write", path, source))?;
-    fresh.place(root, name, path)
+    check_regular(&stat, host)?;
+    let (parents, name) = split_file_path(path)?;
+    let here = root.walk(path, &parents, MissingDirPolicy::Make, "write")?;
+    check_target(root, &here, name, path)?;
+    let mut fresh = ReplacementFile::new(root, &here, path)?;
+    let written = io::copy(&mut from, &mut fresh.file).and_then(|_| set_mode(&fresh.file, None, Some(&stat)));
+    written.map_err(|source| root.file_error("write", path, source))?;
+    fresh.rename_into_place(root, name, path)
 }
 
 /// Returns what is at the place to be written, refusing everything but a regular file or nothing.
-fn target(root: &Root, here: &OwnedFd, name: &OsStr, path: &Path) -> Result<Option<Stat>, Error> {
+fn check_target(root: &RootDir, here: &OwnedFd, name: &OsStr, path: &Path) -> Result<Option<Stat>, Error> {
     match statat(here, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => only_regular(&stat, path).map(|()| Some(stat)),
+        Ok(stat) => check_regular(&stat, path).map(|()| Some(stat)),
         Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(root.failed("write", path, errno)),
+        Err(errno) => Err(root.file_error("write", path, errno)),
     }
 }
 
-fn permit(file: &File, mode: Option<u32>, old: Option<&Stat>) -> io::Result<()> {
+fn set_mode(file: &File, mode: Option<u32>, old: Option<&Stat>) -> io::Result<()> {
     match (mode, old) {
         (Some(mode), _) => file.set_permissions(Permissions::from_mode(mode & 0o777)),
         (None, Some(old)) => {
             let bits = Mode::from_raw_mode(old.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
             Ok(fchmod(file, bits)?)
         }
-        (None, None) => file.set_permissions(Permissions::from_mode(NEW_FILE)),
+        (None, None) => file.set_permissions(Permissions::from_mode(NEW_FILE_MODE)),
     }
 }
 
 /// The next version of a file under a name of its own; removed unless it is put in place.
-struct Fresh<'a> {
+struct ReplacementFile<'a> {
     here: &'a OwnedFd,
     name: String,
     file: File,
-    placed: bool,
+    is_in_place: bool,
 }
 
-impl<'a> Fresh<'a> {
-    fn new(root: &Root, here: &'a OwnedFd, path: &Path) -> Result<Self, Error> {
+impl<'a> ReplacementFile<'a> {
+    fn new(root: &RootDir, here: &'a OwnedFd, path: &Path) -> Result<Self, Error> {
         let name = format!(".ralph-{}.tmp", token::random());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(here, &name, flags, Mode::RUSR | Mode::WUSR) {
             Ok(fd) => {
-                let fresh = Self { here, name, file: File::from(fd), placed: false };
-                root.give(&fresh.file).map_err(|errno| root.failed("write", path, errno))?;
+                let fresh = Self { here, name, file: File::from(fd), is_in_place: false };
+                root.chown_to_owner(&fresh.file).map_err(|errno| root.file_error("write", path, errno))?;
                 Ok(fresh)
             }
-            Err(errno) => Err(root.failed("write", path, errno)),
+            Err(errno) => Err(root.file_error("write", path, errno)),
         }
     }
 
-    fn place(mut self, root: &Root, name: &OsStr, path: &Path) -> Result<(), Error> {
+    fn rename_into_place(mut self, root: &RootDir, name: &OsStr, path: &Path) -> Result<(), Error> {
         // A link that appeared at the place meanwhile is replaced by this, not followed.
-        renameat(self.here, &self.name, self.here, name).map_err(|errno| root.failed("write", path, errno))?;
-        self.placed = true;
+        renameat(self.here, &self.name, self.here, name).map_err(|errno| root.file_error("write", path, errno))?;
+        self.is_in_place = true;
         Ok(())
     }
 }
 
-impl Drop for Fresh<'_> {
+impl Drop for ReplacementFile<'_> {
     fn drop(&mut self) {
-        if !self.placed {
+        if !self.is_in_place {
             // The write has failed already and that is what the caller hears; a left-over name is the lesser news.
             let _ = unlinkat(self.here, &self.name, AtFlags::empty());
         }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_failed_write_leaves_no_traces() {
         let folder = tempfile::tempdir().unwrap();
-        let root = Root::open("t", folder.path()).unwrap();
+        let root = RootDir::open("t", folder.path()).unwrap();
         fs::create_dir(folder.path().join("d")).unwrap();
         let outside = tempfile::NamedTempFile::new().unwrap();
         symlink(outside.path(), folder.path().join("l")).unwrap();
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn no_file_becomes_set_user_id() {
         let folder = tempfile::tempdir().unwrap();
-        let root = Root::open("t", folder.path()).unwrap();
+        let root = RootDir::open("t", folder.path()).unwrap();
         let file = folder.path().join("f");
         replace(&root, Path::new("f"), b"x", Some(0o4755)).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o755);

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use ralph_core::hash::{Hasher, sha256};
+use ralph_core::hash::{Sha256Hasher, sha256};
 use serde_json::{Value, json};
 
 use super::document::REF_NAME;
@@ -16,11 +16,11 @@ const BLOCK: usize = 512;
 
 /// A layer, entry by entry. Nothing is checked: that is the reader's work.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Layer {
+pub struct LayerBuilder {
     tar: Vec<u8>,
 }
 
-impl Layer {
+impl LayerBuilder {
     pub fn new() -> Self {
         Self::default()
     }
@@ -63,10 +63,10 @@ impl Layer {
         }
         if !records.is_empty() {
             self.tar.extend(header(b'x', b"extended", b"", 0o644, records.len()));
-            self = self.filled(&records);
+            self = self.append_padded(&records);
         }
         self.tar.extend(header(kind, name, link, mode, content.len()));
-        self.filled(content)
+        self.append_padded(content)
     }
 
     /// Adds bytes as they are.
@@ -76,7 +76,7 @@ impl Layer {
     }
 
     /// Adds content up to a whole block.
-    fn filled(mut self, content: &[u8]) -> Self {
+    fn append_padded(mut self, content: &[u8]) -> Self {
         self.tar.extend_from_slice(content);
         let padded = self.tar.len().next_multiple_of(BLOCK);
         self.tar.resize(padded, 0);
@@ -117,14 +117,14 @@ pub fn header(kind: u8, name: &[u8], link: &[u8], mode: u32, size: usize) -> Vec
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packing {
+pub enum LayerCompression {
     Plain,
     Gzip,
     Zstd,
 }
 
-impl Packing {
-    pub fn pack(self, bytes: &[u8]) -> io::Result<Vec<u8>> {
+impl LayerCompression {
+    pub fn compress(self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         match self {
             Self::Plain => Ok(bytes.to_vec()),
             Self::Gzip => {
@@ -147,7 +147,7 @@ impl Packing {
 
 /// How `docker save` lays out an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum DockerSaveFormat {
     /// A `manifest.json` and layers by name, as it always was.
     Classic,
     /// An OCI image layout in a tar, as it is since version 25.
@@ -156,26 +156,26 @@ pub enum Form {
 
 /// An image to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Image {
-    pub layers: Vec<Layer>,
-    pub packing: Packing,
+pub struct ImageBuilder {
+    pub layers: Vec<LayerBuilder>,
+    pub compression: LayerCompression,
     pub config: ImageConfig,
     pub architecture: String,
 }
 
-impl Image {
+impl ImageBuilder {
     /// Takes layers from the lowest to the highest, for the running machine.
-    pub fn new(layers: impl IntoIterator<Item = Layer>) -> Self {
+    pub fn new(layers: impl IntoIterator<Item = LayerBuilder>) -> Self {
         Self {
             layers: layers.into_iter().collect(),
-            packing: Packing::Gzip,
+            compression: LayerCompression::Gzip,
             config: ImageConfig::default(),
             architecture: manifest::architecture().to_owned(),
         }
     }
 
     /// Writes an OCI image layout, or adds to the one that is there; returns the digest of the manifest.
-    pub fn layout(&self, dir: &Path, tag: Option<&str>) -> io::Result<String> {
+    pub fn write_layout(&self, dir: &Path, tag: Option<&str>) -> io::Result<String> {
         let blobs = dir.join("blobs").join("sha256");
         fs::create_dir_all(&blobs)?;
         let (files, mut manifest) = self.blobs()?;
@@ -201,27 +201,27 @@ impl Image {
     }
 
     /// Returns what `docker save` would have written.
-    pub fn archive(&self, form: Form) -> io::Result<Vec<u8>> {
+    pub fn archive(&self, form: DockerSaveFormat) -> io::Result<Vec<u8>> {
         let mut tar = tar::Builder::new(Vec::new());
         match form {
-            Form::Classic => {
-                let config = self.configuration(self.layers.iter().map(|layer| sha256(&layer.tar())))?;
+            DockerSaveFormat::Classic => {
+                let config = self.config_json(self.layers.iter().map(|layer| sha256(&layer.tar())))?;
                 let mut names = Vec::new();
                 for (n, layer) in self.layers.iter().enumerate() {
                     let name = format!("layer-{n}/layer.tar");
-                    add(&mut tar, &name, &self.packing.pack(&layer.tar())?)?;
+                    append_bytes(&mut tar, &name, &self.compression.compress(&layer.tar())?)?;
                     names.push(name);
                 }
-                classic(&mut tar, &config, &names)?;
+                append_classic_manifest(&mut tar, &config, &names)?;
             }
-            Form::Layout => {
+            DockerSaveFormat::Layout => {
                 let (files, manifest) = self.blobs()?;
                 for bytes in &files {
-                    add(&mut tar, &format!("blobs/sha256/{}", sha256(bytes)), bytes)?;
+                    append_bytes(&mut tar, &format!("blobs/sha256/{}", sha256(bytes)), bytes)?;
                 }
-                add(&mut tar, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+                append_bytes(&mut tar, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
                 let index = json!({ "schemaVersion": 2, "manifests": [manifest] });
-                add(&mut tar, "index.json", &serde_json::to_vec(&index)?)?;
+                append_bytes(&mut tar, "index.json", &serde_json::to_vec(&index)?)?;
             }
         }
         tar.into_inner()
@@ -229,15 +229,15 @@ impl Image {
 
     /// Returns all blobs, and the descriptor of the manifest.
     fn blobs(&self) -> io::Result<(Vec<Vec<u8>>, Value)> {
-        let tars: Vec<Vec<u8>> = self.layers.iter().map(Layer::tar).collect();
+        let tars: Vec<Vec<u8>> = self.layers.iter().map(LayerBuilder::tar).collect();
         let mut files = Vec::new();
         let mut layers = Vec::new();
         for tar in &tars {
-            let packed = self.packing.pack(tar)?;
-            layers.push(descriptor(self.packing.media_type(), &packed));
+            let packed = self.compression.compress(tar)?;
+            layers.push(descriptor(self.compression.media_type(), &packed));
             files.push(packed);
         }
-        let config = self.configuration(tars.iter().map(|tar| sha256(tar)))?;
+        let config = self.config_json(tars.iter().map(|tar| sha256(tar)))?;
         let manifest = serde_json::to_vec(&json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -250,7 +250,7 @@ impl Image {
         Ok((files, described))
     }
 
-    fn configuration(&self, diffs: impl Iterator<Item = String>) -> io::Result<Vec<u8>> {
+    fn config_json(&self, diffs: impl Iterator<Item = String>) -> io::Result<Vec<u8>> {
         let ImageConfig { env, workdir, user, entrypoint, cmd, labels } = &self.config;
         let diffs: Vec<String> = diffs.map(|hex| format!("sha256:{hex}")).collect();
         Ok(serde_json::to_vec(&json!({
@@ -273,20 +273,20 @@ pub fn descriptor(media_type: &str, bytes: &[u8]) -> Value {
 /// Makes a base image of a directory, in the form `docker load` and we read; returns its digest.
 ///
 /// Sockets, pipes and devices are left out. The layer passes through a file beside `archive`, not through memory.
-pub fn archive_of(directory: &Path, archive: &Path) -> io::Result<String> {
+pub fn archive_directory(directory: &Path, archive: &Path) -> io::Result<String> {
     let layer = archive.with_added_extension("layer");
     let file = File::create_new(&layer)?;
     let made = (|| {
-        let writer = HashingWriter { inner: BufWriter::new(file), hasher: Hasher::default() };
+        let writer = HashingWriter { inner: BufWriter::new(file), hasher: Sha256Hasher::default() };
         let mut tar = tar::Builder::new(writer);
         tar.follow_symlinks(false);
-        tree(&mut tar, directory, Path::new(""))?;
+        append_tree(&mut tar, directory, Path::new(""))?;
         let mut writer = tar.into_inner()?;
         writer.inner.flush()?;
-        let config = Image::new([]).configuration(std::iter::once(writer.hasher.finish()))?;
+        let config = ImageBuilder::new([]).config_json(std::iter::once(writer.hasher.finish()))?;
         let mut tar = tar::Builder::new(BufWriter::new(File::create_new(archive)?));
         tar.append_file("layer/layer.tar", &mut File::open(&layer)?)?;
-        classic(&mut tar, &config, &["layer/layer.tar".to_owned()])?;
+        append_classic_manifest(&mut tar, &config, &["layer/layer.tar".to_owned()])?;
         tar.into_inner()?.flush()?;
         Ok(format!("sha256:{}", sha256(&config)))
     })();
@@ -296,7 +296,7 @@ pub fn archive_of(directory: &Path, archive: &Path) -> io::Result<String> {
     }
 }
 
-fn tree(tar: &mut tar::Builder<impl Write>, directory: &Path, name: &Path) -> io::Result<()> {
+fn append_tree(tar: &mut tar::Builder<impl Write>, directory: &Path, name: &Path) -> io::Result<()> {
     let mut entries = fs::read_dir(directory.join(name))?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
@@ -305,20 +305,20 @@ fn tree(tar: &mut tar::Builder<impl Write>, directory: &Path, name: &Path) -> io
             tar.append_path_with_name(entry.path(), &name)?;
         }
         if kind.is_dir() {
-            tree(tar, directory, &name)?;
+            append_tree(tar, directory, &name)?;
         }
     }
     Ok(())
 }
 
-fn classic(tar: &mut tar::Builder<impl Write>, config: &[u8], layers: &[String]) -> io::Result<()> {
+fn append_classic_manifest(tar: &mut tar::Builder<impl Write>, config: &[u8], layers: &[String]) -> io::Result<()> {
     let name = format!("{}.json", sha256(config));
-    add(tar, &name, config)?;
+    append_bytes(tar, &name, config)?;
     let manifest = json!([{ "Config": name, "RepoTags": ["base:latest"], "Layers": layers }]);
-    add(tar, "manifest.json", &serde_json::to_vec(&manifest)?)
+    append_bytes(tar, "manifest.json", &serde_json::to_vec(&manifest)?)
 }
 
-fn add(tar: &mut tar::Builder<impl Write>, name: &str, bytes: &[u8]) -> io::Result<()> {
+fn append_bytes(tar: &mut tar::Builder<impl Write>, name: &str, bytes: &[u8]) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
     header.set_mode(0o644);
     header.set_size(bytes.len() as u64);
@@ -327,7 +327,7 @@ fn add(tar: &mut tar::Builder<impl Write>, name: &str, bytes: &[u8]) -> io::Resu
 
 struct HashingWriter<W> {
     inner: W,
-    hasher: Hasher,
+    hasher: Sha256Hasher,
 }
 
 impl<W: Write> Write for HashingWriter<W> {

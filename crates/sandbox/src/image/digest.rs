@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Read};
 
-use ralph_core::hash::Hasher;
+use ralph_core::hash::Sha256Hasher;
 use serde::{Deserialize, Serialize};
 
 /// The SHA-256 of something. That it is plain hex is what makes it safe as the name of a file.
@@ -31,7 +31,7 @@ impl Digest {
     }
 
     /// Returns where a layout keeps the content.
-    pub(super) fn blob(&self) -> String {
+    pub(super) fn blob_path(&self) -> String {
         format!("blobs/sha256/{}", self.0)
     }
 }
@@ -46,7 +46,8 @@ impl TryFrom<String> for Digest {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text).ok_or_else(|| format!("`{}` is not a sha256 digest", super::error::shown(text.as_bytes())))
+        Self::parse(&text)
+            .ok_or_else(|| format!("`{}` is not a sha256 digest", super::error::printable(text.as_bytes())))
     }
 }
 
@@ -57,14 +58,14 @@ impl From<Digest> for String {
 }
 
 /// Hashes what is read through it.
-pub(super) struct Hashing<R> {
+pub(super) struct HashingReader<R> {
     inner: R,
-    hasher: Hasher,
+    hasher: Sha256Hasher,
 }
 
-impl<R: Read> Hashing<R> {
+impl<R: Read> HashingReader<R> {
     pub(super) fn new(inner: R) -> Self {
-        Self { inner, hasher: Hasher::default() }
+        Self { inner, hasher: Sha256Hasher::default() }
     }
 
     /// Reads what is left, because a digest covers everything, also what its reader had no use for.
@@ -74,7 +75,7 @@ impl<R: Read> Hashing<R> {
     }
 }
 
-impl<R: Read> Read for Hashing<R> {
+impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(into)?;
         self.hasher.update(into.get(..read).unwrap_or_default());
@@ -82,7 +83,7 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-impl<R: Read> super::members::Skip for &mut Hashing<R> {}
+impl<R: Read> super::tar_reader::SkipRead for &mut HashingReader<R> {}
 
 #[cfg(test)]
 mod tests {
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_digest_covers_what_nobody_read() {
-        let mut hashing = Hashing::new(&b"abcdef"[..]);
+        let mut hashing = HashingReader::new(&b"abcdef"[..]);
         hashing.read_exact(&mut [0; 2]).unwrap();
         assert_eq!(hashing.finish().unwrap(), Digest::of(b"abcdef"));
     }

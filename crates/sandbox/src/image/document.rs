@@ -6,24 +6,24 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer};
 
 use super::ImageConfig;
+use super::decompress::BlobCompression;
 use super::digest::Digest;
-use super::stream::Encoding;
 
 pub(super) const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
 /// What a descriptor points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Media {
+pub(super) enum ImageMediaType {
     Index,
     Manifest,
     Config,
-    Layer(Encoding),
+    Layer(BlobCompression),
     /// A layer whose content is not in the image, so its digest is a promise about something nobody has.
-    Elsewhere,
+    ForeignLayer,
     Unknown,
 }
 
-impl Media {
+impl ImageMediaType {
     pub(super) fn of(media_type: &str) -> Self {
         match media_type {
             "application/vnd.oci.image.index.v1+json" | "application/vnd.docker.distribution.manifest.list.v2+json" => {
@@ -36,15 +36,15 @@ impl Media {
                 Self::Config
             }
             "application/vnd.oci.image.layer.v1.tar" | "application/vnd.docker.image.rootfs.diff.tar" => {
-                Self::Layer(Encoding::Plain)
+                Self::Layer(BlobCompression::Plain)
             }
             "application/vnd.oci.image.layer.v1.tar+gzip" | "application/vnd.docker.image.rootfs.diff.tar.gzip" => {
-                Self::Layer(Encoding::Gzip)
+                Self::Layer(BlobCompression::Gzip)
             }
             "application/vnd.oci.image.layer.v1.tar+zstd" | "application/vnd.docker.image.rootfs.diff.tar.zstd" => {
-                Self::Layer(Encoding::Zstd)
+                Self::Layer(BlobCompression::Zstd)
             }
-            other if other.contains(".nondistributable.") || other.contains(".foreign.") => Self::Elsewhere,
+            other if other.contains(".nondistributable.") || other.contains(".foreign.") => Self::ForeignLayer,
             _ => Self::Unknown,
         }
     }
@@ -52,24 +52,24 @@ impl Media {
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Descriptor {
+pub(super) struct BlobDescriptor {
     pub(super) media_type: String,
     pub(super) digest: Digest,
     pub(super) size: u64,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) annotations: BTreeMap<String, String>,
     #[serde(default)]
-    pub(super) platform: Option<Platform>,
+    pub(super) platform: Option<ImagePlatform>,
 }
 
-impl Descriptor {
+impl BlobDescriptor {
     pub(super) fn tag(&self) -> Option<&str> {
         self.annotations.get(REF_NAME).map(String::as_str)
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Platform {
+pub(super) struct ImagePlatform {
     #[serde(default)]
     pub(super) os: String,
     #[serde(default)]
@@ -81,37 +81,37 @@ pub(super) struct Platform {
 /// An index or a manifest. One document must not be both, or two readers would see two images in it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Node {
+pub(super) struct IndexOrManifest {
     #[serde(default)]
     pub(super) media_type: Option<String>,
     #[serde(default)]
-    pub(super) manifests: Option<Vec<Descriptor>>,
+    pub(super) manifests: Option<Vec<BlobDescriptor>>,
     #[serde(default)]
-    pub(super) config: Option<Descriptor>,
+    pub(super) config: Option<BlobDescriptor>,
     #[serde(default)]
-    pub(super) layers: Option<Vec<Descriptor>>,
+    pub(super) layers: Option<Vec<BlobDescriptor>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Configuration {
+pub(super) struct ImageConfigDocument {
     #[serde(default)]
     pub(super) architecture: String,
     #[serde(default)]
     pub(super) os: String,
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) config: Run,
-    pub(super) rootfs: Rootfs,
+    pub(super) config: ContainerConfig,
+    pub(super) rootfs: RootfsDiffIds,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Rootfs {
+pub(super) struct RootfsDiffIds {
     #[serde(deserialize_with = "or_default")]
     pub(super) diff_ids: Vec<Digest>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Run {
+pub(super) struct ContainerConfig {
     #[serde(deserialize_with = "or_default")]
     env: Vec<String>,
     #[serde(deserialize_with = "or_default")]
@@ -126,8 +126,8 @@ pub(super) struct Run {
     labels: BTreeMap<String, String>,
 }
 
-impl From<Run> for ImageConfig {
-    fn from(run: Run) -> Self {
+impl From<ContainerConfig> for ImageConfig {
+    fn from(run: ContainerConfig) -> Self {
         let some = |text: String| (!text.is_empty()).then_some(text);
         Self {
             env: run.env,
@@ -143,7 +143,7 @@ impl From<Run> for ImageConfig {
 /// One image in the `manifest.json` of `docker save`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct Saved {
+pub(super) struct DockerSaveEntry {
     pub(super) config: String,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) repo_tags: Vec<String>,

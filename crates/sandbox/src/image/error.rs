@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use ralph_core::text;
 
 /// Longest part of a hostile name that is shown, and most names of a hostile list.
-const SHOWN: usize = 200;
-const LISTED: usize = 10;
+const MAX_SHOWN_BYTES: usize = 200;
+const MAX_LISTED: usize = 10;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ImageError {
     #[error("`{given}` cannot be the image of a sandbox: {why}")]
     Reference { given: String, why: &'static str },
     #[error("`{given}` is the name of an image in a registry, and images are not pulled")]
@@ -45,7 +45,7 @@ pub enum Error {
     Unpack { layer: usize, entry: String, source: io::Error },
 }
 
-impl Error {
+impl ImageError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Reference { .. } => {
@@ -61,7 +61,7 @@ impl Error {
             Self::Format { .. } => {
                 Some("this image was unpacked by a newer ralph: use that one, or upgrade".to_owned())
             }
-            Self::Tag { image, known, .. } | Self::Many { image, known } => names(image, known),
+            Self::Tag { image, known, .. } | Self::Many { image, known } => tag_hint(image, known),
             Self::Platform { wanted, .. } => {
                 Some(format!("save the image again for this machine, e.g. docker pull --platform {wanted}"))
             }
@@ -80,23 +80,23 @@ impl Error {
     }
 }
 
-fn names(image: &str, known: &[String]) -> Option<String> {
+fn tag_hint(image: &str, known: &[String]) -> Option<String> {
     if image.starts_with("docker-archive:") {
         return Some("save one image per archive".to_owned());
     }
-    let known: Vec<String> = known.iter().map(|tag| format!("`{}`", shown(tag.as_bytes()))).collect();
+    let known: Vec<String> = known.iter().map(|tag| format!("`{}`", printable(tag.as_bytes()))).collect();
     (!known.is_empty()).then(|| format!("use `oci:DIR:TAG` with one of {}", list(&known)))
 }
 
 fn list(names: &[String]) -> String {
-    let more = if names.len() > LISTED { ", …" } else { "" };
-    format!("{}{more}", names.get(..LISTED).unwrap_or(names).join(", "))
+    let more = if names.len() > MAX_LISTED { ", …" } else { "" };
+    format!("{}{more}", names.get(..MAX_LISTED).unwrap_or(names).join(", "))
 }
 
 /// Makes a name from an image fit for a message.
-pub(super) fn shown(name: &[u8]) -> String {
-    let text = text::plain(&String::from_utf8_lossy(name)).replace(['\n', '\r', '\t'], " ");
-    match text::head(&text, SHOWN) {
+pub(super) fn printable(name: &[u8]) -> String {
+    let text = text::strip_control(&String::from_utf8_lossy(name)).replace(['\n', '\r', '\t'], " ");
+    match text::head(&text, MAX_SHOWN_BYTES) {
         whole if whole.len() == text.len() => text,
         cut => format!("{cut}…"),
     }

@@ -8,58 +8,64 @@ use std::cell::Cell;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::error::shown;
-use super::members::{self, Kind, Member, Members, Skip};
-use super::stream::{Excess, Meter, grow};
-use super::tree::{self, Tree};
-use super::{Error, Limits, name};
+use super::decompress::{LimitExceeded, LimitedReader, add_bytes};
+use super::error::printable;
+use super::tar_reader::{self, SkipRead, TarEntry, TarEntryKind, TarReader};
+use super::tree::{self, ImageTree};
+use super::{ImageError, ImageLimits, entry_path};
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Bookkeeping of a file system that images were once made on.
-const BOOKKEEPING: &[u8] = b".wh..wh.";
+const AUFS_METADATA: &[u8] = b".wh..wh.";
 
 /// What is in `dev/` of images made from an installed system.
 const DEVICES: [&[u8]; 9] = [b"console", b"full", b"fuse", b"null", b"ptmx", b"random", b"tty", b"urandom", b"zero"];
 
 /// Counts over all layers of an image.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct UnpackTotals {
     pub(super) bytes: Cell<u64>,
     pub(super) entries: Cell<u64>,
 }
 
 /// Applies the layer in a stream that is decompressed already; `layer` counts from one, for messages.
-pub(super) fn apply(
-    tree: &mut Tree<'_>,
-    stream: impl Skip,
+pub(super) fn apply_layer(
+    tree: &mut ImageTree<'_>,
+    stream: impl SkipRead,
     layer: usize,
-    progress: &Progress,
-    limits: &Limits,
-) -> Result<(), Error> {
+    progress: &UnpackTotals,
+    limits: &ImageLimits,
+) -> Result<(), ImageError> {
     tree.next_layer();
-    let mut members = Members::new(stream, limits);
+    let mut members = TarReader::new(stream, limits);
     let mut last = Vec::new();
     loop {
         let member = match members.next() {
             Ok(Some(member)) => member,
             Ok(None) => return Ok(()),
-            Err(members::Fault::Io(error)) => return Err(unreadable(layer, &last, error)),
-            Err(members::Fault::Refused { name, why }) => {
-                return Err(Error::Entry { layer, entry: shown(&name), why });
+            Err(tar_reader::TarError::Io(error)) => return Err(stream_error(layer, &last, error)),
+            Err(tar_reader::TarError::Refused { name, why }) => {
+                return Err(ImageError::Entry { layer, entry: printable(&name), why });
             }
         };
         progress.entries.set(progress.entries.get().saturating_add(1));
         if progress.entries.get() > limits.entries {
             let why = format!("the image has more than {} entries", limits.entries);
-            return Err(Error::Limit { layer, entry: shown(&member.name), why });
+            return Err(ImageError::Limit { layer, entry: printable(&member.name), why });
         }
-        place(tree, &mut members, &member, progress, limits).map_err(|fault| match fault {
-            Fault::Tree(tree::Fault::Refused(why)) => Error::Entry { layer, entry: shown(&member.name), why },
-            Fault::Tree(tree::Fault::Io(source)) if Excess::behind(&source).is_none() => {
-                Error::Unpack { layer, entry: shown(&member.name), source }
+        apply_entry(tree, &mut members, &member, progress, limits).map_err(|fault| match fault {
+            LayerEntryError::Tree(tree::ImageTreeError::Refused(why)) => {
+                ImageError::Entry { layer, entry: printable(&member.name), why }
             }
-            Fault::Tree(tree::Fault::Io(error)) | Fault::Stream(error) => unreadable(layer, &member.name, error),
+            LayerEntryError::Tree(tree::ImageTreeError::Io(source))
+                if LimitExceeded::downcast_from(&source).is_none() =>
+            {
+                ImageError::Unpack { layer, entry: printable(&member.name), source }
+            }
+            LayerEntryError::Tree(tree::ImageTreeError::Io(error)) | LayerEntryError::Stream(error) => {
+                stream_error(layer, &member.name, error)
+            }
         })?;
         last = member.name;
     }
@@ -67,43 +73,43 @@ pub(super) fn apply(
 
 /// Unpacks one uncompressed layer into an empty directory; for tests that have no image around it.
 #[doc(hidden)]
-pub fn unpack_layer(tar: impl Read, into: &Path, limits: &Limits) -> Result<(), Error> {
-    let failed = |source| Error::Store { doing: "unpack into", path: into.to_owned(), source };
-    let mut tree = Tree::open(into, limits).map_err(failed)?;
-    let progress = Progress::default();
+pub fn unpack_layer(tar: impl Read, into: &Path, limits: &ImageLimits) -> Result<(), ImageError> {
+    let failed = |source| ImageError::Store { doing: "unpack into", path: into.to_owned(), source };
+    let mut tree = ImageTree::open(into, limits).map_err(failed)?;
+    let progress = UnpackTotals::default();
     let packed = Cell::new(u64::MAX);
-    let stream = Meter::new(tar, limits, &progress.bytes, &packed);
-    apply(&mut tree, stream, 1, &progress, limits)?;
+    let stream = LimitedReader::new(tar, limits, &progress.bytes, &packed);
+    apply_layer(&mut tree, stream, 1, &progress, limits)?;
     tree.finish().map_err(failed)
 }
 
-enum Fault {
-    Tree(tree::Fault),
+enum LayerEntryError {
+    Tree(tree::ImageTreeError),
     /// The layer itself could not be read on.
     Stream(io::Error),
 }
 
-impl From<tree::Fault> for Fault {
-    fn from(fault: tree::Fault) -> Self {
+impl From<tree::ImageTreeError> for LayerEntryError {
+    fn from(fault: tree::ImageTreeError) -> Self {
         Self::Tree(fault)
     }
 }
 
-fn refused(why: &'static str) -> Fault {
-    Fault::Tree(tree::Fault::Refused(why))
+fn refused(why: &'static str) -> LayerEntryError {
+    LayerEntryError::Tree(tree::ImageTreeError::Refused(why))
 }
 
-fn place(
-    tree: &mut Tree<'_>,
-    content: &mut Members<'_, impl Skip>,
-    member: &Member,
-    progress: &Progress,
-    limits: &Limits,
-) -> Result<(), Fault> {
-    let names = name::parse(&member.name, limits).map_err(refused)?;
+fn apply_entry(
+    tree: &mut ImageTree<'_>,
+    content: &mut TarReader<'_, impl SkipRead>,
+    member: &TarEntry,
+    progress: &UnpackTotals,
+    limits: &ImageLimits,
+) -> Result<(), LayerEntryError> {
+    let names = entry_path::parse(&member.name, limits).map_err(refused)?;
     let Some((last, parents)) = names.split_last() else {
         return match member.kind {
-            Kind::Directory => Ok(tree.directory(&[], member.mode, member.mtime)?),
+            TarEntryKind::Directory => Ok(tree.directory(&[], member.mode, member.mtime)?),
             _ => Err(refused("the root of the image can only be a directory")),
         };
     };
@@ -111,32 +117,37 @@ fn place(
         return Err(refused("a directory in its path has the name of a whiteout"));
     }
     if last.starts_with(WHITEOUT) {
-        return whiteout(tree, member, parents, last);
+        return apply_whiteout(tree, member, parents, last);
     }
     match member.kind {
-        Kind::Directory => Ok(tree.directory(&names, member.mode, member.mtime)?),
-        Kind::Symlink => Ok(tree.symlink(&names, &member.link, member.mtime)?),
-        Kind::Hardlink => {
-            let target = name::parse(&member.link, limits)
+        TarEntryKind::Directory => Ok(tree.directory(&names, member.mode, member.mtime)?),
+        TarEntryKind::Symlink => Ok(tree.symlink(&names, &member.link, member.mtime)?),
+        TarEntryKind::Hardlink => {
+            let target = entry_path::parse(&member.link, limits)
                 .map_err(|_| refused("it is a hard link to a path that is not plain"))?;
             Ok(tree.hardlink(&names, &target)?)
         }
-        Kind::Character if matches!(names.as_slice(), [b"dev", name] if DEVICES.contains(name)) => Ok(()),
-        Kind::Fifo if matches!(names.as_slice(), [b"dev", b"initctl"]) => Ok(()),
-        Kind::Character | Kind::Block => Err(refused("it is a device")),
-        Kind::Fifo => Err(refused("it is a named pipe")),
-        Kind::File => file(tree, content, member, &names, progress, limits),
+        TarEntryKind::Character if matches!(names.as_slice(), [b"dev", name] if DEVICES.contains(name)) => Ok(()),
+        TarEntryKind::Fifo if matches!(names.as_slice(), [b"dev", b"initctl"]) => Ok(()),
+        TarEntryKind::Character | TarEntryKind::Block => Err(refused("it is a device")),
+        TarEntryKind::Fifo => Err(refused("it is a named pipe")),
+        TarEntryKind::File => write_file(tree, content, member, &names, progress, limits),
     }
 }
 
-fn whiteout(tree: &mut Tree<'_>, member: &Member, parents: &[&[u8]], last: &[u8]) -> Result<(), Fault> {
-    if !matches!(member.kind, Kind::File | Kind::Hardlink) {
+fn apply_whiteout(
+    tree: &mut ImageTree<'_>,
+    member: &TarEntry,
+    parents: &[&[u8]],
+    last: &[u8],
+) -> Result<(), LayerEntryError> {
+    if !matches!(member.kind, TarEntryKind::File | TarEntryKind::Hardlink) {
         return Err(refused("a whiteout can only be a file"));
     }
     if last == OPAQUE {
-        return Ok(tree.hide_inside(parents)?);
+        return Ok(tree.hide_children(parents)?);
     }
-    if last.starts_with(BOOKKEEPING) {
+    if last.starts_with(AUFS_METADATA) {
         return Ok(());
     }
     match last.strip_prefix(WHITEOUT).unwrap_or_default() {
@@ -145,24 +156,24 @@ fn whiteout(tree: &mut Tree<'_>, member: &Member, parents: &[&[u8]], last: &[u8]
     }
 }
 
-fn file(
-    tree: &mut Tree<'_>,
-    content: &mut Members<'_, impl Skip>,
-    member: &Member,
+fn write_file(
+    tree: &mut ImageTree<'_>,
+    content: &mut TarReader<'_, impl SkipRead>,
+    member: &TarEntry,
     names: &[&[u8]],
-    progress: &Progress,
-    limits: &Limits,
-) -> Result<(), Fault> {
+    progress: &UnpackTotals,
+    limits: &ImageLimits,
+) -> Result<(), LayerEntryError> {
     if member.size > limits.file {
-        let excess = Excess(format!("a file is larger than {} bytes", limits.file));
-        return Err(Fault::Stream(excess.into()));
+        let excess = LimitExceeded(format!("a file is larger than {} bytes", limits.file));
+        return Err(LayerEntryError::Stream(excess.into()));
     }
     // What is stored is counted where it is read; the holes come on top.
     let holes = member.size.saturating_sub(member.stored);
-    grow(&progress.bytes, holes, limits).map_err(|excess| Fault::Stream(excess.into()))?;
+    add_bytes(&progress.bytes, holes, limits).map_err(|excess| LayerEntryError::Stream(excess.into()))?;
     let mut file = tree.file(names)?;
-    let failed = |error| Fault::Tree(tree::Fault::Io(error));
-    match &member.pieces {
+    let failed = |error| LayerEntryError::Tree(tree::ImageTreeError::Io(error));
+    match &member.extents {
         None => copy(content, &mut file, member.size)?,
         Some(pieces) => {
             for piece in pieces {
@@ -172,29 +183,30 @@ fn file(
             file.set_len(member.size).map_err(failed)?;
         }
     }
-    tree::seal(&file, member.mode, member.mtime).map_err(failed)
+    tree::set_mode_and_time(&file, member.mode, member.mtime).map_err(failed)
 }
 
 /// Copies from the layer into a file; whose fault an error is decides what the user is told.
-fn copy(from: &mut impl Read, to: &mut impl Write, mut left: u64) -> Result<(), Fault> {
+fn copy(from: &mut impl Read, to: &mut impl Write, mut left: u64) -> Result<(), LayerEntryError> {
     let mut buffer = [0; 16 << 10];
     while left > 0 {
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
         let read = match from.read(buffer.get_mut(..most).unwrap_or_default()) {
-            Ok(0) => return Err(Fault::Stream(io::ErrorKind::UnexpectedEof.into())),
+            Ok(0) => return Err(LayerEntryError::Stream(io::ErrorKind::UnexpectedEof.into())),
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Fault::Stream(error)),
+            Err(error) => return Err(LayerEntryError::Stream(error)),
         };
-        to.write_all(buffer.get(..read).unwrap_or_default()).map_err(|error| Fault::Tree(tree::Fault::Io(error)))?;
+        to.write_all(buffer.get(..read).unwrap_or_default())
+            .map_err(|error| LayerEntryError::Tree(tree::ImageTreeError::Io(error)))?;
         left -= read as u64;
     }
     Ok(())
 }
 
-pub(super) fn unreadable(layer: usize, entry: &[u8], error: io::Error) -> Error {
-    match Excess::behind(&error) {
-        Some(Excess(why)) => Error::Limit { layer, entry: shown(entry), why: why.clone() },
-        None => Error::Layer { layer, source: error },
+pub(super) fn stream_error(layer: usize, entry: &[u8], error: io::Error) -> ImageError {
+    match LimitExceeded::downcast_from(&error) {
+        Some(LimitExceeded(why)) => ImageError::Limit { layer, entry: printable(entry), why: why.clone() },
+        None => ImageError::Layer { layer, source: error },
     }
 }

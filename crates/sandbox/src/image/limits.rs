@@ -2,7 +2,7 @@
 
 /// Limits for one image. What is counted is what was really read or made, never what a header claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct ImageLimits {
     /// All layers together, unpacked, with their tar headers and with the holes of sparse files.
     pub bytes: u64,
     /// Entries of all layers together.
@@ -23,7 +23,7 @@ pub struct Limits {
     pub layers: usize,
 }
 
-impl Default for Limits {
+impl Default for ImageLimits {
     fn default() -> Self {
         Self {
             bytes: 16 << 30,

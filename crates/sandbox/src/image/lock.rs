@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::Error;
+use super::ImageError;
 
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct ImageLock {
     /// Held open: closing it is what gives the lock back.
     _file: File,
     path: PathBuf,
 }
 
-impl Lock {
+impl ImageLock {
     /// Waits until the lock is ours.
-    pub(super) fn wait(path: &Path) -> Result<Self, Error> {
+    pub(super) fn wait(path: &Path) -> Result<Self, ImageError> {
         loop {
             if let Some(lock) = Self::acquire(path, FlockOperation::LockExclusive)? {
                 return Ok(lock);
@@ -31,12 +31,12 @@ impl Lock {
     }
 
     /// Takes the lock if nobody has it.
-    pub(super) fn attempt(path: &Path) -> Result<Option<Self>, Error> {
+    pub(super) fn attempt(path: &Path) -> Result<Option<Self>, ImageError> {
         Self::acquire(path, FlockOperation::NonBlockingLockExclusive)
     }
 
-    fn acquire(path: &Path, how: FlockOperation) -> Result<Option<Self>, Error> {
-        let failed = |source: io::Error| Error::Store { doing: "lock", path: path.to_owned(), source };
+    fn acquire(path: &Path, how: FlockOperation) -> Result<Option<Self>, ImageError> {
+        let failed = |source: io::Error| ImageError::Store { doing: "lock", path: path.to_owned(), source };
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed)?;
         loop {
             match flock(&file, how) {
@@ -59,7 +59,7 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for ImageLock {
     fn drop(&mut self) {
         // While we still hold it, so nobody can be in between; a file that stays is only untidy.
         let _ = fs::remove_file(&self.path);

@@ -4,45 +4,51 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
+use super::decompress::BlobCompression;
 use super::digest::Digest;
-use super::document::{Configuration, Descriptor, Media, Node, Saved};
-use super::error::shown;
-use super::source::Source;
-use super::stream::Encoding;
-use super::{Error, ImageConfig, Limits};
+use super::document::{BlobDescriptor, DockerSaveEntry, ImageConfigDocument, ImageMediaType, IndexOrManifest};
+use super::error::printable;
+use super::source::ImageSource;
+use super::{ImageConfig, ImageError, ImageLimits};
 
 /// Indexes inside indexes.
-const NESTING: usize = 4;
+const MAX_INDEX_DEPTH: usize = 4;
 
 /// One image, read and checked except for the content of its layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Image {
+pub(super) struct ResolvedImage {
     /// Of its manifest, or of its configuration where there is no manifest with digests.
     pub(super) digest: Digest,
     pub(super) config: ImageConfig,
-    pub(super) layers: Vec<Layer>,
+    pub(super) layers: Vec<ImageLayer>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Layer {
+pub(super) struct ImageLayer {
     /// The file of the image it is in.
     pub(super) blob: String,
     /// What the file must be; unknown in the older form of `docker save`.
     pub(super) digest: Option<Digest>,
     pub(super) size: Option<u64>,
     /// How it is compressed; `None` when its first bytes tell.
-    pub(super) encoding: Option<Encoding>,
+    pub(super) encoding: Option<BlobCompression>,
     /// What it must be without compression.
     pub(super) diff: Digest,
 }
 
 /// Finds the one image that is meant.
-pub(super) fn resolve(source: &Source, tag: Option<&str>, limits: &Limits) -> Result<Image, Error> {
+pub(super) fn resolve(
+    source: &ImageSource,
+    tag: Option<&str>,
+    limits: &ImageLimits,
+) -> Result<ResolvedImage, ImageError> {
     if let Some(index) = source.document("index.json", "the index", limits.document)? {
-        return oci(source, &index, tag, limits);
+        return resolve_oci(source, &index, tag, limits);
     }
     match source.document("manifest.json", "the manifest", limits.document)? {
-        Some(manifest) if matches!(source, Source::Archive { .. }) => saved(source, &manifest, limits),
+        Some(manifest) if matches!(source, ImageSource::Archive { .. }) => {
+            resolve_docker_save(source, &manifest, limits)
+        }
         _ => Err(unusable(source, "it has no `index.json`, so it is no image layout")),
     }
 }
@@ -58,37 +64,42 @@ pub(super) fn architecture() -> &'static str {
     }
 }
 
-fn oci(source: &Source, index: &[u8], tag: Option<&str>, limits: &Limits) -> Result<Image, Error> {
-    let node: Node = read(source, "the index", index)?;
+fn resolve_oci(
+    source: &ImageSource,
+    index: &[u8],
+    tag: Option<&str>,
+    limits: &ImageLimits,
+) -> Result<ResolvedImage, ImageError> {
+    let node: IndexOrManifest = parse_json(source, "the index", index)?;
     let mut candidates = children(source, "the index", node)?;
-    let tags: BTreeSet<String> = candidates.iter().filter_map(Descriptor::tag).map(str::to_owned).collect();
+    let tags: BTreeSet<String> = candidates.iter().filter_map(BlobDescriptor::tag).map(str::to_owned).collect();
     let known = || tags.iter().cloned().collect();
     if let Some(tag) = tag {
         candidates.retain(|candidate| candidate.tag() == Some(tag));
         if candidates.is_empty() {
-            return Err(Error::Tag { image: source.image().to_owned(), tag: tag.to_owned(), known: known() });
+            return Err(ImageError::Tag { image: source.image().to_owned(), tag: tag.to_owned(), known: known() });
         }
     }
-    let many = || Error::Many { image: source.image().to_owned(), known: known() };
-    let mut chosen = choose(source, candidates, Some(&many))?;
-    for _ in 0..NESTING {
-        let bytes = blob(source, &chosen, limits)?;
-        let what = named(&chosen);
-        let node: Node = read(source, &what, &bytes)?;
+    let many = || ImageError::Many { image: source.image().to_owned(), known: known() };
+    let mut chosen = choose_platform(source, candidates, Some(&many))?;
+    for _ in 0..MAX_INDEX_DEPTH {
+        let bytes = read_blob(source, &chosen, limits)?;
+        let what = describe(&chosen);
+        let node: IndexOrManifest = parse_json(source, &what, &bytes)?;
         if node.media_type.as_ref().is_some_and(|own| *own != chosen.media_type) {
             return Err(unusable(source, &format!("{what} says of itself that it is something else")));
         }
-        match Media::of(&chosen.media_type) {
-            Media::Index => chosen = choose(source, children(source, &what, node)?, None)?,
-            Media::Manifest => return manifest(source, chosen.digest, node, limits),
-            _ => return Err(unknown(source, &chosen)),
+        match ImageMediaType::of(&chosen.media_type) {
+            ImageMediaType::Index => chosen = choose_platform(source, children(source, &what, node)?, None)?,
+            ImageMediaType::Manifest => return resolve_manifest(source, chosen.digest, node, limits),
+            _ => return Err(unknown_media_type(source, &chosen)),
         }
     }
     Err(unusable(source, "its indexes point to indexes without end"))
 }
 
 /// Returns what an index points to.
-fn children(source: &Source, what: &str, node: Node) -> Result<Vec<Descriptor>, Error> {
+fn children(source: &ImageSource, what: &str, node: IndexOrManifest) -> Result<Vec<BlobDescriptor>, ImageError> {
     if node.config.is_some() || node.layers.is_some() {
         return Err(unusable(source, &format!("{what} is an index and a manifest at once")));
     }
@@ -99,13 +110,17 @@ fn children(source: &Source, what: &str, node: Node) -> Result<Vec<Descriptor>, 
 }
 
 /// Chooses what this machine can run. More than one is an error where `many` says so, else the first is as good.
-fn choose(source: &Source, candidates: Vec<Descriptor>, many: Option<&dyn Fn() -> Error>) -> Result<Descriptor, Error> {
+fn choose_platform(
+    source: &ImageSource,
+    candidates: Vec<BlobDescriptor>,
+    many: Option<&dyn Fn() -> ImageError>,
+) -> Result<BlobDescriptor, ImageError> {
     let platforms: BTreeSet<String> = candidates
         .iter()
         .filter_map(|candidate| candidate.platform.as_ref())
-        .map(|platform| shown(format!("{}/{}", platform.os, platform.architecture).as_bytes()))
+        .map(|platform| printable(format!("{}/{}", platform.os, platform.architecture).as_bytes()))
         .collect();
-    let mut fit: Vec<Descriptor> = Vec::new();
+    let mut fit: Vec<BlobDescriptor> = Vec::new();
     let mut seen = BTreeSet::new();
     for candidate in candidates {
         let runs = candidate
@@ -117,7 +132,8 @@ fn choose(source: &Source, candidates: Vec<Descriptor>, many: Option<&dyn Fn() -
         }
     }
     // Finer variants of a processor may need more than this one has; the plain one runs everywhere.
-    let plain = |candidate: &Descriptor| candidate.platform.as_ref().is_none_or(|platform| platform.variant.is_none());
+    let plain =
+        |candidate: &BlobDescriptor| candidate.platform.as_ref().is_none_or(|platform| platform.variant.is_none());
     if fit.iter().any(plain) {
         fit.retain(plain);
     }
@@ -125,7 +141,7 @@ fn choose(source: &Source, candidates: Vec<Descriptor>, many: Option<&dyn Fn() -
     match (fit.into_iter().next(), many) {
         (Some(_), Some(many)) if count > 1 => Err(many()),
         (Some(first), _) => Ok(first),
-        (None, _) => Err(Error::Platform {
+        (None, _) => Err(ImageError::Platform {
             image: source.image().to_owned(),
             wanted: format!("linux/{}", architecture()),
             known: platforms.into_iter().collect(),
@@ -133,7 +149,12 @@ fn choose(source: &Source, candidates: Vec<Descriptor>, many: Option<&dyn Fn() -
     }
 }
 
-fn manifest(source: &Source, digest: Digest, node: Node, limits: &Limits) -> Result<Image, Error> {
+fn resolve_manifest(
+    source: &ImageSource,
+    digest: Digest,
+    node: IndexOrManifest,
+    limits: &ImageLimits,
+) -> Result<ResolvedImage, ImageError> {
     let what = format!("the manifest {digest}");
     if node.manifests.is_some() {
         return Err(unusable(source, &format!("{what} is an index and a manifest at once")));
@@ -141,38 +162,42 @@ fn manifest(source: &Source, digest: Digest, node: Node, limits: &Limits) -> Res
     let (Some(config), Some(layers)) = (node.config, node.layers) else {
         return Err(unusable(source, &format!("{what} has no configuration or no layers")));
     };
-    if Media::of(&config.media_type) != Media::Config {
-        return Err(unknown(source, &config));
+    if ImageMediaType::of(&config.media_type) != ImageMediaType::Config {
+        return Err(unknown_media_type(source, &config));
     }
     let mut found = Vec::new();
     for layer in layers {
-        let encoding = match Media::of(&layer.media_type) {
-            Media::Layer(encoding) => encoding,
-            Media::Elsewhere => {
+        let encoding = match ImageMediaType::of(&layer.media_type) {
+            ImageMediaType::Layer(encoding) => encoding,
+            ImageMediaType::ForeignLayer => {
                 let why = format!("the content of its layer {} is kept elsewhere and is not pulled", layer.digest);
                 return Err(unusable(source, &why));
             }
-            _ => return Err(unknown(source, &layer)),
+            _ => return Err(unknown_media_type(source, &layer)),
         };
-        found.push((layer.digest.blob(), Some(layer.digest), Some(layer.size), Some(encoding)));
+        found.push((layer.digest.blob_path(), Some(layer.digest), Some(layer.size), Some(encoding)));
     }
-    let configuration = read(source, "the configuration", &blob(source, &config, limits)?)?;
-    image(source, digest, configuration, found, limits)
+    let configuration = parse_json(source, "the configuration", &read_blob(source, &config, limits)?)?;
+    assemble_image(source, digest, configuration, found, limits)
 }
 
 /// Reads the older form of `docker save`, whose files are found by name and whose layers have no digests of their own.
-fn saved(source: &Source, manifest: &[u8], limits: &Limits) -> Result<Image, Error> {
-    let images: Vec<Saved> = read(source, "the manifest", manifest)?;
+fn resolve_docker_save(
+    source: &ImageSource,
+    manifest: &[u8],
+    limits: &ImageLimits,
+) -> Result<ResolvedImage, ImageError> {
+    let images: Vec<DockerSaveEntry> = parse_json(source, "the manifest", manifest)?;
     let [image_saved] = images.as_slice() else {
         let known = images.into_iter().flat_map(|image| image.repo_tags).collect();
-        return Err(Error::Many { image: source.image().to_owned(), known });
+        return Err(ImageError::Many { image: source.image().to_owned(), known });
     };
-    let missing = |name: &str| unusable(source, &format!("its file `{}` is missing", shown(name.as_bytes())));
+    let missing = |name: &str| unusable(source, &format!("its file `{}` is missing", printable(name.as_bytes())));
     let bytes = source
         .document(&image_saved.config, "the configuration", limits.document)?
         .ok_or_else(|| missing(&image_saved.config))?;
     let digest = Digest::of(&bytes);
-    if let Some(expected) = digest_in(&image_saved.config).filter(|expected| *expected != digest) {
+    if let Some(expected) = digest_from_name(&image_saved.config).filter(|expected| *expected != digest) {
         return Err(mismatch(source, "the configuration", &expected, &digest));
     }
     let mut layers = Vec::new();
@@ -184,30 +209,30 @@ fn saved(source: &Source, manifest: &[u8], limits: &Limits) -> Result<Image, Err
         let expected = layer.strip_prefix("blobs/sha256/").and_then(Digest::from_hex);
         layers.push((layer.clone(), expected, None, None));
     }
-    image(source, digest, read(source, "the configuration", &bytes)?, layers, limits)
+    assemble_image(source, digest, parse_json(source, "the configuration", &bytes)?, layers, limits)
 }
 
 /// Returns the digest a configuration is named after.
-fn digest_in(name: &str) -> Option<Digest> {
+fn digest_from_name(name: &str) -> Option<Digest> {
     Digest::from_hex(name.strip_suffix(".json").unwrap_or(name).rsplit('/').next()?)
 }
 
-type Found = (String, Option<Digest>, Option<u64>, Option<Encoding>);
+type LayerBlob = (String, Option<Digest>, Option<u64>, Option<BlobCompression>);
 
-fn image(
-    source: &Source,
+fn assemble_image(
+    source: &ImageSource,
     digest: Digest,
-    configuration: Configuration,
-    layers: Vec<Found>,
-    limits: &Limits,
-) -> Result<Image, Error> {
-    let Configuration { architecture: built_for, os, config, rootfs } = configuration;
+    configuration: ImageConfigDocument,
+    layers: Vec<LayerBlob>,
+    limits: &ImageLimits,
+) -> Result<ResolvedImage, ImageError> {
+    let ImageConfigDocument { architecture: built_for, os, config, rootfs } = configuration;
     let fits = |said: &str, wanted: &str| said.is_empty() || said == wanted;
     if !fits(&os, "linux") || !fits(&built_for, architecture()) {
-        return Err(Error::Platform {
+        return Err(ImageError::Platform {
             image: source.image().to_owned(),
             wanted: format!("linux/{}", architecture()),
-            known: vec![shown(format!("{os}/{built_for}").as_bytes())],
+            known: vec![printable(format!("{os}/{built_for}").as_bytes())],
         });
     }
     if layers.len() != rootfs.diff_ids.len() {
@@ -220,20 +245,20 @@ fn image(
     let layers = layers
         .into_iter()
         .zip(rootfs.diff_ids)
-        .map(|((blob, digest, size, encoding), diff)| Layer { blob, digest, size, encoding, diff })
+        .map(|((blob, digest, size, encoding), diff)| ImageLayer { blob, digest, size, encoding, diff })
         .collect();
-    Ok(Image { digest, config: config.into(), layers })
+    Ok(ResolvedImage { digest, config: config.into(), layers })
 }
 
 /// Reads a whole document and checks that it is the one its descriptor means.
-fn blob(source: &Source, descriptor: &Descriptor, limits: &Limits) -> Result<Vec<u8>, Error> {
-    let what = named(descriptor);
-    let Some(bytes) = source.document(&descriptor.digest.blob(), &what, limits.document)? else {
+fn read_blob(source: &ImageSource, descriptor: &BlobDescriptor, limits: &ImageLimits) -> Result<Vec<u8>, ImageError> {
+    let what = describe(descriptor);
+    let Some(bytes) = source.document(&descriptor.digest.blob_path(), &what, limits.document)? else {
         return Err(unusable(source, &format!("{what} is missing")));
     };
     if bytes.len() as u64 != descriptor.size {
         let (expected, found) = (format!("{} bytes", descriptor.size), format!("{} bytes", bytes.len()));
-        return Err(Error::Mismatch { image: source.image().to_owned(), what, expected, found });
+        return Err(ImageError::Mismatch { image: source.image().to_owned(), what, expected, found });
     }
     let found = Digest::of(&bytes);
     if found != descriptor.digest {
@@ -242,35 +267,35 @@ fn blob(source: &Source, descriptor: &Descriptor, limits: &Limits) -> Result<Vec
     Ok(bytes)
 }
 
-fn named(descriptor: &Descriptor) -> String {
-    let kind = match Media::of(&descriptor.media_type) {
-        Media::Index => "index",
-        Media::Manifest => "manifest",
-        Media::Config => "configuration",
-        Media::Layer(_) | Media::Elsewhere => "layer",
-        Media::Unknown => "document",
+fn describe(descriptor: &BlobDescriptor) -> String {
+    let kind = match ImageMediaType::of(&descriptor.media_type) {
+        ImageMediaType::Index => "index",
+        ImageMediaType::Manifest => "manifest",
+        ImageMediaType::Config => "configuration",
+        ImageMediaType::Layer(_) | ImageMediaType::ForeignLayer => "layer",
+        ImageMediaType::Unknown => "document",
     };
     format!("the {kind} {}", descriptor.digest)
 }
 
-fn read<'a, T: Deserialize<'a>>(source: &Source, what: &str, bytes: &'a [u8]) -> Result<T, Error> {
-    serde_json::from_slice(bytes).map_err(|error| Error::Document {
+fn parse_json<'a, T: Deserialize<'a>>(source: &ImageSource, what: &str, bytes: &'a [u8]) -> Result<T, ImageError> {
+    serde_json::from_slice(bytes).map_err(|error| ImageError::Document {
         image: source.image().to_owned(),
         what: what.to_owned(),
         source: error,
     })
 }
 
-pub(super) fn mismatch(source: &Source, what: &str, expected: &Digest, found: &Digest) -> Error {
+pub(super) fn mismatch(source: &ImageSource, what: &str, expected: &Digest, found: &Digest) -> ImageError {
     let (expected, found) = (expected.to_string(), found.to_string());
-    Error::Mismatch { image: source.image().to_owned(), what: what.to_owned(), expected, found }
+    ImageError::Mismatch { image: source.image().to_owned(), what: what.to_owned(), expected, found }
 }
 
-fn unusable(source: &Source, why: &str) -> Error {
-    Error::Unusable { image: source.image().to_owned(), why: why.to_owned() }
+fn unusable(source: &ImageSource, why: &str) -> ImageError {
+    ImageError::Unusable { image: source.image().to_owned(), why: why.to_owned() }
 }
 
-fn unknown(source: &Source, descriptor: &Descriptor) -> Error {
-    let why = format!("`{}` is not a kind of content ralph knows", shown(descriptor.media_type.as_bytes()));
+fn unknown_media_type(source: &ImageSource, descriptor: &BlobDescriptor) -> ImageError {
+    let why = format!("`{}` is not a kind of content ralph knows", printable(descriptor.media_type.as_bytes()));
     unusable(source, &why)
 }

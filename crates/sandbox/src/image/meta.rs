@@ -7,14 +7,14 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
-use super::{Error, ImageConfig};
+use super::{ImageConfig, ImageError};
 
-pub(super) const FILE: &str = "image.json";
+pub(super) const META_FILE: &str = "image.json";
 const FORMAT: u64 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct Meta {
+pub(super) struct ImageMeta {
     pub(super) format: u64,
     pub(super) digest: Digest,
     /// What it was first unpacked from.
@@ -25,34 +25,36 @@ pub(super) struct Meta {
 }
 
 #[derive(Deserialize)]
-struct Format {
+struct ImageMetaFormat {
     format: u64,
 }
 
-impl Meta {
+impl ImageMeta {
     pub(super) fn new(digest: Digest, from: &str, config: ImageConfig, bytes: u64, entries: u64) -> Self {
         Self { format: FORMAT, digest, from: from.to_owned(), config, bytes, entries }
     }
 
-    pub(super) fn write(&self, folder: &Path) -> Result<(), Error> {
-        let path = folder.join(FILE);
+    pub(super) fn write(&self, folder: &Path) -> Result<(), ImageError> {
+        let path = folder.join(META_FILE);
         let bytes = serde_json::to_vec_pretty(self).expect("strings and numbers serialise");
-        fs::write(&path, bytes).map_err(|source| Error::Store { doing: "write", path, source })
+        fs::write(&path, bytes).map_err(|source| ImageError::Store { doing: "write", path, source })
     }
 
     /// Reads the description in `folder`; `None` when there is none, or none that makes sense.
-    pub(super) fn read(folder: &Path) -> Result<Option<Self>, Error> {
-        let path = folder.join(FILE);
+    pub(super) fn read(folder: &Path) -> Result<Option<Self>, ImageError> {
+        let path = folder.join(META_FILE);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(None);
             }
-            Err(source) => return Err(Error::Store { doing: "read", path, source }),
+            Err(source) => return Err(ImageError::Store { doing: "read", path, source }),
         };
         // The number first: a newer format may have nothing else in common with ours.
         match serde_json::from_slice(&bytes) {
-            Ok(Format { format: found }) if found > FORMAT => Err(Error::Format { path, found, known: FORMAT }),
+            Ok(ImageMetaFormat { format: found }) if found > FORMAT => {
+                Err(ImageError::Format { path, found, known: FORMAT })
+            }
             Ok(_) => Ok(serde_json::from_slice(&bytes).ok()),
             Err(_) => Ok(None),
         }

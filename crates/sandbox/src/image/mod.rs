@@ -1,6 +1,6 @@
 //! Base images for sandboxes, from files that are already on this machine.
 //!
-//! A [`Reference`] names an OCI image layout, a `docker save` archive or a directory; [`Store::prepare`] turns it into a
+//! A [`ImageReference`] names an OCI image layout, a `docker save` archive or a directory; [`ImageStore::prepare`] turns it into a
 //! directory that can be the root of a sandbox. Images are unpacked once, as the invoking user, into a folder named
 //! after their digest; every byte is checked against the digests the image itself names. What an image holds is
 //! hostile: an entry that would reach outside is refused together with its image, and nothing of it is left.
@@ -11,31 +11,31 @@
 #[doc(hidden)]
 pub mod build;
 mod config;
+mod decompress;
 mod digest;
+mod disk_usage;
 mod document;
+mod entry_path;
 mod error;
 mod layer;
 mod limits;
 mod lock;
 mod manifest;
-mod members;
 mod meta;
-mod name;
-mod pax;
+mod pax_header;
 mod reference;
 mod rootfs;
 mod source;
 mod store;
-mod stream;
+mod tar_reader;
 mod tree;
-mod usage;
 
 #[cfg(test)]
 mod tests;
 
 pub use config::ImageConfig;
-pub use error::Error;
+pub use error::ImageError;
 pub use layer::unpack_layer;
-pub use limits::Limits;
-pub use reference::Reference;
-pub use store::{Prepared, Store, Stored};
+pub use limits::ImageLimits;
+pub use reference::ImageReference;
+pub use store::{ImageRootfs, ImageStore, StoredImage};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ralph_core::text::did_you_mean;
 use serde::{Deserialize, Serialize};
 
-use super::Error;
+use super::ImageError;
 
 const OCI: &str = "oci";
 const ARCHIVE: &str = "docker-archive";
@@ -15,7 +15,7 @@ const ROOTFS: &str = "rootfs";
 /// An image on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Reference {
+pub enum ImageReference {
     /// An OCI image layout. Like skopeo, what follows the second colon is the tag, so the path has no colon.
     Oci { dir: PathBuf, tag: Option<String> },
     /// What `docker save` writes, compressed or not.
@@ -24,10 +24,10 @@ pub enum Reference {
     Rootfs { dir: PathBuf },
 }
 
-impl Reference {
+impl ImageReference {
     /// Reads `oci:DIR[:TAG]`, `docker-archive:FILE` or `rootfs:DIR`.
-    pub fn parse(given: &str) -> Result<Self, Error> {
-        let refused = |why| Error::Reference { given: super::error::shown(given.as_bytes()), why };
+    pub fn parse(given: &str) -> Result<Self, ImageError> {
+        let refused = |why| ImageError::Reference { given: super::error::printable(given.as_bytes()), why };
         if given.is_empty() {
             return Err(refused("it is empty"));
         }
@@ -37,7 +37,7 @@ impl Reference {
         let (scheme, rest) = match given.split_once(':') {
             Some((scheme, rest)) if !scheme.contains('/') => (scheme, rest),
             _ if looks_like_a_path(given) => return Err(refused("it does not say what kind of image the path is")),
-            _ => return Err(Error::NotLocal { given: given.to_owned() }),
+            _ => return Err(ImageError::NotLocal { given: given.to_owned() }),
         };
         match scheme {
             OCI => {
@@ -59,7 +59,7 @@ impl Reference {
             ROOTFS if rest.is_empty() => Err(refused("the directory is missing")),
             ROOTFS => Ok(Self::Rootfs { dir: rest.into() }),
             "oci-archive" => Err(refused("`docker-archive` reads an OCI layout in a tar too")),
-            "docker" if rest.starts_with("//") => Err(Error::NotLocal { given: given.to_owned() }),
+            "docker" if rest.starts_with("//") => Err(ImageError::NotLocal { given: given.to_owned() }),
             "docker" | "docker-daemon" | "containers-storage" | "dir" | "file" | "http" | "https" => {
                 Err(refused("this kind of image is not known"))
             }
@@ -67,7 +67,7 @@ impl Reference {
                 Err(refused("this kind of image is not known"))
             }
             // What is left is `ubuntu:24.04`.
-            _ => Err(Error::NotLocal { given: given.to_owned() }),
+            _ => Err(ImageError::NotLocal { given: given.to_owned() }),
         }
     }
 }
@@ -76,7 +76,7 @@ fn looks_like_a_path(given: &str) -> bool {
     given.starts_with(['/', '.', '~']) || given.contains(".tar") || given.contains(".tgz")
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for ImageReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Oci { dir, tag: None } => write!(f, "{OCI}:{}", dir.display()),
@@ -87,16 +87,16 @@ impl fmt::Display for Reference {
     }
 }
 
-impl TryFrom<String> for Reference {
-    type Error = Error;
+impl TryFrom<String> for ImageReference {
+    type Error = ImageError;
 
-    fn try_from(given: String) -> Result<Self, Error> {
+    fn try_from(given: String) -> Result<Self, ImageError> {
         Self::parse(&given)
     }
 }
 
-impl From<Reference> for String {
-    fn from(reference: Reference) -> Self {
+impl From<ImageReference> for String {
+    fn from(reference: ImageReference) -> Self {
         reference.to_string()
     }
 }
@@ -108,16 +108,16 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(given: &str, want: Result<Reference, &str>) {
+    fn check(given: &str, want: Result<ImageReference, &str>) {
         assert_eq!(
-            Reference::parse(given).map_err(|error| error.to_string()),
+            ImageReference::parse(given).map_err(|error| error.to_string()),
             want.map_err(str::to_owned),
             "{given:?}"
         );
     }
 
-    fn oci(dir: &str, tag: Option<&str>) -> Reference {
-        Reference::Oci { dir: dir.into(), tag: tag.map(str::to_owned) }
+    fn oci(dir: &str, tag: Option<&str>) -> ImageReference {
+        ImageReference::Oci { dir: dir.into(), tag: tag.map(str::to_owned) }
     }
 
     #[test]
@@ -125,8 +125,8 @@ mod tests {
         check("oci:base", Ok(oci("base", None)));
         check("oci:/srv/base:v1", Ok(oci("/srv/base", Some("v1"))));
         check("oci:./b:docker.io/library/ubuntu:24.04", Ok(oci("./b", Some("docker.io/library/ubuntu:24.04"))));
-        check("docker-archive:a:b.tar", Ok(Reference::DockerArchive { file: "a:b.tar".into() }));
-        check("rootfs:/srv/root", Ok(Reference::Rootfs { dir: "/srv/root".into() }));
+        check("docker-archive:a:b.tar", Ok(ImageReference::DockerArchive { file: "a:b.tar".into() }));
+        check("rootfs:/srv/root", Ok(ImageReference::Rootfs { dir: "/srv/root".into() }));
     }
 
     #[test]
@@ -171,16 +171,16 @@ mod tests {
         let want = "docker save ubuntu:24.04 -o image.tar (or: skopeo copy docker://ubuntu:24.04 \
                     docker-archive:image.tar), then use `docker-archive:image.tar`";
         for given in ["ubuntu:24.04", "docker://ubuntu:24.04"] {
-            assert_eq!(Reference::parse(given).unwrap_err().hint().as_deref(), Some(want));
+            assert_eq!(ImageReference::parse(given).unwrap_err().hint().as_deref(), Some(want));
         }
         let want = "use `oci:DIR`, `oci:DIR:TAG`, `docker-archive:FILE` or `rootfs:DIR`";
-        assert_eq!(Reference::parse("./a.tar").unwrap_err().hint().as_deref(), Some(want));
+        assert_eq!(ImageReference::parse("./a.tar").unwrap_err().hint().as_deref(), Some(want));
     }
 
     proptest! {
         #[test]
         fn what_is_accepted_is_written_the_same(given in "(oci:|docker-archive:|rootfs:)?[a-z:/. é\0\\-]{0,12}") {
-            if let Ok(reference) = Reference::parse(&given) {
+            if let Ok(reference) = ImageReference::parse(&given) {
                 prop_assert_eq!(reference.to_string(), given);
             }
         }

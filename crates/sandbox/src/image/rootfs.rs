@@ -5,14 +5,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::{Error, ImageConfig, Prepared};
+use super::{ImageConfig, ImageError, ImageRootfs};
 
 /// At least one of these is in everything a program can run from.
-const SIGNS: [&str; 3] = ["usr", "bin", "nix"];
+const ROOTFS_MARKERS: [&str; 3] = ["usr", "bin", "nix"];
 
-pub(super) fn prepare(dir: &Path, image: &str) -> Result<Prepared, Error> {
-    let failed = |source: io::Error| Error::Read { path: dir.to_owned(), source };
-    let unusable = |why: &str| Error::Unusable { image: image.to_owned(), why: why.to_owned() };
+pub(super) fn prepare(dir: &Path, image: &str) -> Result<ImageRootfs, ImageError> {
+    let failed = |source: io::Error| ImageError::Read { path: dir.to_owned(), source };
+    let unusable = |why: &str| ImageError::Unusable { image: image.to_owned(), why: why.to_owned() };
     let root = dir.canonicalize().map_err(failed)?;
     let found = fs::metadata(&root).map_err(failed)?;
     if !found.is_dir() {
@@ -22,9 +22,9 @@ pub(super) fn prepare(dir: &Path, image: &str) -> Result<Prepared, Error> {
     if (found.dev(), found.ino()) == (host.dev(), host.ino()) {
         return Err(unusable("it is the root of this machine, with everything you own in it"));
     }
-    if !SIGNS.iter().any(|sign| root.join(sign).symlink_metadata().is_ok()) {
+    if !ROOTFS_MARKERS.iter().any(|sign| root.join(sign).symlink_metadata().is_ok()) {
         return Err(unusable("it has neither `usr` nor `bin`, so nothing could run in it"));
     }
     let key = format!("rootfs:{}@{}:{}", root.display(), found.dev(), found.ino());
-    Ok(Prepared { root, digest: None, key, config: ImageConfig::default() })
+    Ok(ImageRootfs { root, digest: None, key, config: ImageConfig::default() })
 }

@@ -7,25 +7,25 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::error::shown;
-use super::members::{Fault, Kind, Members, Skip};
-use super::stream::{Counting, Encoding, Excess, Meter};
-use super::{Error, Limits, name};
-use crate::files::{self, Root};
+use super::decompress::{BlobCompression, CountingReader, LimitExceeded, LimitedReader};
+use super::error::printable;
+use super::tar_reader::{SkipRead, TarEntryKind, TarError, TarReader};
+use super::{ImageError, ImageLimits, entry_path};
+use crate::files::{self, RootDir};
 use crate::token;
 
 /// Most files in an archive; the largest real ones have three per layer.
-const MEMBERS: usize = 10_000;
+const MAX_MEMBERS: usize = 10_000;
 
 #[derive(Debug)]
-pub(super) enum Source {
-    Layout { root: Root, path: PathBuf, image: String },
-    Archive { file: File, members: BTreeMap<Vec<u8>, Stored>, image: String },
+pub(super) enum ImageSource {
+    Layout { root: RootDir, path: PathBuf, image: String },
+    Archive { file: File, members: BTreeMap<Vec<u8>, ArchiveMember>, image: String },
 }
 
 /// What an archive has under a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Stored {
+pub(super) enum ArchiveMember {
     Bytes {
         at: u64,
         size: u64,
@@ -35,31 +35,31 @@ pub(super) enum Stored {
 }
 
 /// The content of one file of an image.
-pub(super) struct Blob<'a> {
+pub(super) struct BlobReader<'a> {
     pub(super) size: u64,
-    reader: Reader<'a>,
+    reader: BlobContent<'a>,
 }
 
-enum Reader<'a> {
+enum BlobContent<'a> {
     File(File),
-    Section(Section<'a>),
+    Section(FileSection<'a>),
 }
 
-impl Read for Blob<'_> {
+impl Read for BlobReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match &mut self.reader {
-            Reader::File(file) => file.read(into),
-            Reader::Section(section) => section.read(into),
+            BlobContent::File(file) => file.read(into),
+            BlobContent::Section(section) => section.read(into),
         }
     }
 }
 
-impl Source {
+impl ImageSource {
     /// Opens an OCI image layout.
-    pub(super) fn layout(dir: &Path, image: String) -> Result<Self, Error> {
-        let read = |source| Error::Read { path: dir.to_owned(), source };
+    pub(super) fn layout(dir: &Path, image: String) -> Result<Self, ImageError> {
+        let read = |source| ImageError::Read { path: dir.to_owned(), source };
         let path = dir.canonicalize().map_err(read)?;
-        match Root::open(&image, &path) {
+        match RootDir::open(&image, &path) {
             Ok(root) => Ok(Self::Layout { root, path, image }),
             Err(crate::Error::Host { source, .. }) => Err(read(source)),
             Err(other) => Err(read(io::Error::other(other))),
@@ -67,19 +67,19 @@ impl Source {
     }
 
     /// Opens an archive; a compressed one is first unpacked into a file without a name in `store`.
-    pub(super) fn archive(path: &Path, image: String, store: &Path, limits: &Limits) -> Result<Self, Error> {
-        let failed = |source| Error::Read { path: path.to_owned(), source };
+    pub(super) fn archive(path: &Path, image: String, store: &Path, limits: &ImageLimits) -> Result<Self, ImageError> {
+        let failed = |source| ImageError::Read { path: path.to_owned(), source };
         let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
         let mut file = OpenOptions::new().read(true).custom_flags(nonblock).open(path).map_err(failed)?;
         if !file.metadata().map_err(failed)?.is_file() {
-            return Err(Error::Unusable { image, why: "it is not a file".to_owned() });
+            return Err(ImageError::Unusable { image, why: "it is not a file".to_owned() });
         }
         let mut start = Vec::new();
         file.by_ref().take(4).read_to_end(&mut start).map_err(failed)?;
         file.seek(SeekFrom::Start(0)).map_err(failed)?;
-        let encoding = Encoding::sniff(&start);
-        if encoding != Encoding::Plain {
-            file = expand(file, encoding, &image, path, store, limits)?;
+        let encoding = BlobCompression::sniff(&start);
+        if encoding != BlobCompression::Plain {
+            file = decompress_to_file(file, encoding, &image, path, store, limits)?;
         }
         let size = file.metadata().map_err(failed)?.len();
         let members = index(&file, size, &image, path, limits)?;
@@ -93,15 +93,15 @@ impl Source {
     }
 
     /// Opens a file of the image; `None` when there is none of this name.
-    pub(super) fn open(&self, name: &str) -> Result<Option<Blob<'_>>, Error> {
+    pub(super) fn open(&self, name: &str) -> Result<Option<BlobReader<'_>>, ImageError> {
         match self {
             Self::Layout { root, path, .. } => {
                 let whole = path.join(name);
-                let failed = |source| Error::Read { path: whole.clone(), source };
+                let failed = |source| ImageError::Read { path: whole.clone(), source };
                 match files::open(root, Path::new(name), u64::MAX) {
                     Ok(file) => {
                         let size = file.metadata().map_err(failed)?.len();
-                        Ok(Some(Blob { size, reader: Reader::File(file) }))
+                        Ok(Some(BlobReader { size, reader: BlobContent::File(file) }))
                     }
                     Err(crate::Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
                     Err(crate::Error::File { source, .. }) => Err(failed(source)),
@@ -113,11 +113,11 @@ impl Source {
                 let mut key = name.as_bytes();
                 for _ in 0..2 {
                     match members.get(key) {
-                        Some(Stored::Bytes { at, size }) => {
-                            let section = Section { file, at: *at, left: *size };
-                            return Ok(Some(Blob { size: *size, reader: Reader::Section(section) }));
+                        Some(ArchiveMember::Bytes { at, size }) => {
+                            let section = FileSection { file, at: *at, left: *size };
+                            return Ok(Some(BlobReader { size: *size, reader: BlobContent::Section(section) }));
                         }
-                        Some(Stored::Link(target)) => key = target,
+                        Some(ArchiveMember::Link(target)) => key = target,
                         None => return Ok(None),
                     }
                 }
@@ -127,26 +127,28 @@ impl Source {
     }
 
     /// Reads a whole document of the image.
-    pub(super) fn document(&self, name: &str, what: &str, limit: u64) -> Result<Option<Vec<u8>>, Error> {
+    pub(super) fn document(&self, name: &str, what: &str, limit: u64) -> Result<Option<Vec<u8>>, ImageError> {
         let Some(blob) = self.open(name)? else { return Ok(None) };
         let mut bytes = Vec::new();
         let path = PathBuf::from(name);
-        blob.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(|source| Error::Read { path, source })?;
+        blob.take(limit.saturating_add(1))
+            .read_to_end(&mut bytes)
+            .map_err(|source| ImageError::Read { path, source })?;
         if bytes.len() as u64 > limit {
-            return Err(Error::Large { image: self.image().to_owned(), what: what.to_owned(), limit });
+            return Err(ImageError::Large { image: self.image().to_owned(), what: what.to_owned(), limit });
         }
         Ok(Some(bytes))
     }
 }
 
 /// A part of a file, read without moving the file's own position, so that several parts can be open.
-pub(super) struct Section<'a> {
+pub(super) struct FileSection<'a> {
     file: &'a File,
     at: u64,
     left: u64,
 }
 
-impl Read for Section<'_> {
+impl Read for FileSection<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
         let read = self.file.read_at(into.get_mut(..most).unwrap_or_default(), self.at)?;
@@ -156,7 +158,7 @@ impl Read for Section<'_> {
     }
 }
 
-impl Skip for BufReader<Section<'_>> {
+impl SkipRead for BufReader<FileSection<'_>> {
     fn skip(&mut self, bytes: u64) -> io::Result<()> {
         let buffered = (self.buffer().len() as u64).min(bytes);
         self.consume(usize::try_from(buffered).unwrap_or(0));
@@ -177,31 +179,37 @@ fn index(
     size: u64,
     image: &str,
     path: &Path,
-    limits: &Limits,
-) -> Result<BTreeMap<Vec<u8>, Stored>, Error> {
-    let unusable = |why: String| Error::Unusable { image: image.to_owned(), why };
-    let mut reader = Members::new(BufReader::new(Section { file, at: 0, left: size }), limits);
+    limits: &ImageLimits,
+) -> Result<BTreeMap<Vec<u8>, ArchiveMember>, ImageError> {
+    let unusable = |why: String| ImageError::Unusable { image: image.to_owned(), why };
+    let mut reader = TarReader::new(BufReader::new(FileSection { file, at: 0, left: size }), limits);
     let mut members = BTreeMap::new();
     loop {
         let member = match reader.next() {
             Ok(Some(member)) => member,
             Ok(None) => return Ok(members),
-            Err(Fault::Io(error)) if error.kind() == io::ErrorKind::InvalidData && members.is_empty() => {
+            Err(TarError::Io(error)) if error.kind() == io::ErrorKind::InvalidData && members.is_empty() => {
                 return Err(unusable("it is not a tar archive".to_owned()));
             }
-            Err(Fault::Io(source)) => return Err(Error::Read { path: path.to_owned(), source }),
-            Err(Fault::Refused { name, why }) => return Err(unusable(format!("`{}` in it: {why}", shown(&name)))),
+            Err(TarError::Io(source)) => return Err(ImageError::Read { path: path.to_owned(), source }),
+            Err(TarError::Refused { name, why }) => {
+                return Err(unusable(format!("`{}` in it: {why}", printable(&name))));
+            }
         };
-        let refused = |why: &str| unusable(format!("`{}` in it: {why}", shown(&member.name)));
-        let names = name::parse(&member.name, limits).map_err(refused)?;
+        let refused = |why: &str| unusable(format!("`{}` in it: {why}", printable(&member.name)));
+        let names = entry_path::parse(&member.name, limits).map_err(refused)?;
         let stored = match member.kind {
-            Kind::File if member.pieces.is_none() => Stored::Bytes { at: member.at, size: member.stored },
-            Kind::Symlink => Stored::Link(beside(&names, &member.link).ok_or_else(|| refused("its link leads out"))?),
-            Kind::Directory => continue,
+            TarEntryKind::File if member.extents.is_none() => {
+                ArchiveMember::Bytes { at: member.at, size: member.stored }
+            }
+            TarEntryKind::Symlink => {
+                ArchiveMember::Link(resolve_link(&names, &member.link).ok_or_else(|| refused("its link leads out"))?)
+            }
+            TarEntryKind::Directory => continue,
             _ => return Err(refused("it is not a plain file")),
         };
-        if members.len() == MEMBERS {
-            return Err(unusable(format!("it holds more than {MEMBERS} files")));
+        if members.len() == MAX_MEMBERS {
+            return Err(unusable(format!("it holds more than {MAX_MEMBERS} files")));
         }
         if members.insert(names.join(&b'/'), stored).is_some() {
             return Err(refused("it is there twice"));
@@ -210,7 +218,7 @@ fn index(
 }
 
 /// Returns the name in the archive that a relative link means.
-fn beside(names: &[&[u8]], link: &[u8]) -> Option<Vec<u8>> {
+fn resolve_link(names: &[&[u8]], link: &[u8]) -> Option<Vec<u8>> {
     let mut way: Vec<&[u8]> = names.get(..names.len().checked_sub(1)?)?.to_vec();
     if link.starts_with(b"/") {
         return None;
@@ -226,30 +234,30 @@ fn beside(names: &[&[u8]], link: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Unpacks a compressed archive, because what is in it must be found by name.
-fn expand(
+fn decompress_to_file(
     file: File,
-    encoding: Encoding,
+    encoding: BlobCompression,
     image: &str,
     path: &Path,
     store: &Path,
-    limits: &Limits,
-) -> Result<File, Error> {
+    limits: &ImageLimits,
+) -> Result<File, ImageError> {
     let temporary = store.join(format!("{}.tmp", token::random()));
     let failed = |doing| {
         let path = temporary.clone();
-        move |source| Error::Store { doing, path, source }
+        move |source| ImageError::Store { doing, path, source }
     };
     let options = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).to_owned();
     let mut to = options.open(&temporary).map_err(failed("create"))?;
     // Without a name it vanishes with this process, however that ends.
     std::fs::remove_file(&temporary).map_err(failed("remove"))?;
     let (packed, total) = (Cell::new(0), Cell::new(0));
-    let counted = Counting { inner: file, count: &packed };
-    let unreadable = |source: io::Error| match Excess::behind(&source) {
-        Some(Excess(why)) => Error::Unusable { image: image.to_owned(), why: why.clone() },
-        None => Error::Read { path: path.to_owned(), source },
+    let counted = CountingReader { inner: file, count: &packed };
+    let unreadable = |source: io::Error| match LimitExceeded::downcast_from(&source) {
+        Some(LimitExceeded(why)) => ImageError::Unusable { image: image.to_owned(), why: why.clone() },
+        None => ImageError::Read { path: path.to_owned(), source },
     };
     let plain = encoding.decode(BufReader::new(counted)).map_err(unreadable)?;
-    io::copy(&mut Meter::new(plain, limits, &total, &packed), &mut to).map_err(unreadable)?;
+    io::copy(&mut LimitedReader::new(plain, limits, &total, &packed), &mut to).map_err(unreadable)?;
     Ok(to)
 }

@@ -11,22 +11,22 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::digest::{Digest, Hashing};
-use super::layer::{Progress, apply};
-use super::lock::Lock;
-use super::manifest::{self, Image, Layer, mismatch};
-use super::meta::Meta;
-use super::source::Source;
-use super::stream::{Counting, Encoding, Meter};
-use super::tree::Tree;
-use super::{Error, ImageConfig, Limits, Reference, rootfs, usage};
+use super::decompress::{BlobCompression, CountingReader, LimitedReader};
+use super::digest::{Digest, HashingReader};
+use super::layer::{UnpackTotals, apply_layer};
+use super::lock::ImageLock;
+use super::manifest::{self, ImageLayer, ResolvedImage, mismatch};
+use super::meta::ImageMeta;
+use super::source::ImageSource;
+use super::tree::ImageTree;
+use super::{ImageConfig, ImageError, ImageLimits, ImageReference, disk_usage, rootfs};
 use crate::files;
 
-const TREE: &str = "rootfs";
+const ROOTFS_DIR: &str = "rootfs";
 
 /// A directory a sandbox can have as its root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prepared {
+pub struct ImageRootfs {
     pub root: PathBuf,
     /// `sha256:…` of an image; a directory has none.
     pub digest: Option<String>,
@@ -37,7 +37,7 @@ pub struct Prepared {
 
 /// An image that is in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredImage {
     pub digest: String,
     /// What it was first unpacked from.
     pub from: String,
@@ -49,39 +49,39 @@ pub struct Stored {
 
 /// The images of one user. All functions block; none needs any privilege.
 #[derive(Debug, Clone)]
-pub struct Store {
+pub struct ImageStore {
     dir: PathBuf,
-    limits: Limits,
+    limits: ImageLimits,
 }
 
-impl Store {
+impl ImageStore {
     /// Names the folder; it is made when the first image is unpacked.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self::with_limits(dir, Limits::default())
+        Self::with_limits(dir, ImageLimits::default())
     }
 
-    pub fn with_limits(dir: impl Into<PathBuf>, limits: Limits) -> Self {
+    pub fn with_limits(dir: impl Into<PathBuf>, limits: ImageLimits) -> Self {
         Self { dir: dir.into(), limits }
     }
 
     /// Returns the directory an image is unpacked in, unpacking it if it is not there yet.
-    pub fn prepare(&self, reference: &Reference) -> Result<Prepared, Error> {
+    pub fn prepare(&self, reference: &ImageReference) -> Result<ImageRootfs, ImageError> {
         let image = reference.to_string();
         let (source, tag) = match reference {
-            Reference::Rootfs { dir } => return rootfs::prepare(dir, &image),
-            Reference::Oci { dir, tag } => (Source::layout(dir, image)?, tag.as_deref()),
-            Reference::DockerArchive { file } => {
-                self.make()?;
-                (Source::archive(file, image, &self.dir, &self.limits)?, None)
+            ImageReference::Rootfs { dir } => return rootfs::prepare(dir, &image),
+            ImageReference::Oci { dir, tag } => (ImageSource::layout(dir, image)?, tag.as_deref()),
+            ImageReference::DockerArchive { file } => {
+                self.create_dir()?;
+                (ImageSource::archive(file, image, &self.dir, &self.limits)?, None)
             }
         };
         let found = manifest::resolve(&source, tag, &self.limits)?;
         if let Some(prepared) = self.find(&found.digest)? {
             return Ok(prepared);
         }
-        self.make()?;
+        self.create_dir()?;
         self.sweep()?;
-        let lock = Lock::wait(&self.path(&found.digest, "lock"))?;
+        let lock = ImageLock::wait(&self.path(&found.digest, "lock"))?;
         // Somebody else may have unpacked it while we waited.
         if let Some(prepared) = self.find(&found.digest)? {
             return Ok(prepared);
@@ -98,46 +98,46 @@ impl Store {
         }
         drop(lock);
         tracing::debug!(image = source.image(), digest = %found.digest, "image unpacked");
-        let missing = || store("find", &self.path(&found.digest, ""))(io::ErrorKind::NotFound.into());
+        let missing = || store_error("find", &self.path(&found.digest, ""))(io::ErrorKind::NotFound.into());
         self.find(&found.digest)?.ok_or_else(missing)
     }
 
     /// Lists the images that are unpacked, by digest.
-    pub fn list(&self) -> Result<Vec<Stored>, Error> {
+    pub fn list(&self) -> Result<Vec<StoredImage>, ImageError> {
         let mut images = Vec::new();
         for name in self.names()? {
             let Some(digest) = Digest::from_hex(&name) else { continue };
             let folder = self.path(&digest, "");
-            if let Some(meta) = Meta::read(&folder)? {
-                let (digest, root) = (digest.to_string(), folder.join(TREE));
-                images.push(Stored { digest, from: meta.from, root, bytes: meta.bytes, entries: meta.entries });
+            if let Some(meta) = ImageMeta::read(&folder)? {
+                let (digest, root) = (digest.to_string(), folder.join(ROOTFS_DIR));
+                images.push(StoredImage { digest, from: meta.from, root, bytes: meta.bytes, entries: meta.entries });
             }
         }
         Ok(images)
     }
 
     /// Returns what all images together take on disk.
-    pub fn bytes(&self) -> Result<u64, Error> {
+    pub fn bytes(&self) -> Result<u64, ImageError> {
         Ok(self.list()?.iter().fold(0, |sum, image| sum.saturating_add(image.bytes)))
     }
 
     /// Removes an image, given as `sha256:…`; returns whether it was there.
-    pub fn remove(&self, digest: &str) -> Result<bool, Error> {
+    pub fn remove(&self, digest: &str) -> Result<bool, ImageError> {
         let Some(digest) = Digest::parse(digest) else { return Ok(false) };
         let folder = self.path(&digest, "");
         if !exists(&folder)? {
             return Ok(false);
         }
-        let _lock = Lock::wait(&self.path(&digest, "lock"))?;
+        let _lock = ImageLock::wait(&self.path(&digest, "lock"))?;
         if !exists(&folder)? {
             return Ok(false);
         }
-        self.retire(&digest)?;
+        self.remove_published(&digest)?;
         Ok(true)
     }
 
     /// Removes what killed processes left, and returns how many things that were. What others work on stays.
-    pub fn sweep(&self) -> Result<usize, Error> {
+    pub fn sweep(&self) -> Result<usize, ImageError> {
         let mut swept = 0;
         for name in self.names()? {
             let left = self.dir.join(&name);
@@ -148,7 +148,7 @@ impl Store {
             match (Digest::from_hex(stem), kind) {
                 (Some(digest), "part" | "lock") => {
                     // Taking a lock that is free also removes its file.
-                    let Some(_lock) = Lock::attempt(&self.path(&digest, "lock"))? else { continue };
+                    let Some(_lock) = ImageLock::attempt(&self.path(&digest, "lock"))? else { continue };
                     remove(&self.path(&digest, "part"))?;
                 }
                 // It has a name for a moment only, and nobody looks for it by that.
@@ -160,37 +160,37 @@ impl Store {
         Ok(swept)
     }
 
-    fn unpack(&self, source: &Source, image: &Image, part: &Path) -> Result<(), Error> {
-        let root = part.join(TREE);
-        DirBuilder::new().mode(0o700).create(part).map_err(store("make", part))?;
-        DirBuilder::new().mode(0o755).create(&root).map_err(store("make", &root))?;
-        let mut tree = Tree::open(&root, &self.limits).map_err(store("open", &root))?;
-        let progress = Progress::default();
+    fn unpack(&self, source: &ImageSource, image: &ResolvedImage, part: &Path) -> Result<(), ImageError> {
+        let root = part.join(ROOTFS_DIR);
+        DirBuilder::new().mode(0o700).create(part).map_err(store_error("make", part))?;
+        DirBuilder::new().mode(0o755).create(&root).map_err(store_error("make", &root))?;
+        let mut tree = ImageTree::open(&root, &self.limits).map_err(store_error("open", &root))?;
+        let progress = UnpackTotals::default();
         for (n, layer) in image.layers.iter().enumerate() {
-            self.layer(source, &mut tree, layer, n + 1, &progress)?;
+            self.unpack_layer(source, &mut tree, layer, n + 1, &progress)?;
         }
-        tree.finish().map_err(store("finish", &root))?;
-        let bytes = usage::measure(&root).map_err(store("measure", &root))?;
+        tree.finish().map_err(store_error("finish", &root))?;
+        let bytes = disk_usage::measure(&root).map_err(store_error("measure", &root))?;
         let entries = progress.entries.get();
-        Meta::new(image.digest.clone(), source.image(), image.config.clone(), bytes, entries).write(part)
+        ImageMeta::new(image.digest.clone(), source.image(), image.config.clone(), bytes, entries).write(part)
     }
 
     /// Unpacks one layer, and checks it in the same pass: as it is stored, and as it is without compression.
-    fn layer(
+    fn unpack_layer(
         &self,
-        source: &Source,
-        tree: &mut Tree<'_>,
-        layer: &Layer,
+        source: &ImageSource,
+        tree: &mut ImageTree<'_>,
+        layer: &ImageLayer,
         n: usize,
-        progress: &Progress,
-    ) -> Result<(), Error> {
+        progress: &UnpackTotals,
+    ) -> Result<(), ImageError> {
         let what = format!("layer {n}");
-        let unreadable = |source| Error::Layer { layer: n, source };
-        let missing = || Error::Unusable { image: source.image().to_owned(), why: format!("{what} is missing") };
+        let unreadable = |source| ImageError::Layer { layer: n, source };
+        let missing = || ImageError::Unusable { image: source.image().to_owned(), why: format!("{what} is missing") };
         let mut blob = source.open(&layer.blob)?.ok_or_else(missing)?;
         if let Some(size) = layer.size.filter(|size| *size != blob.size) {
             let (expected, found) = (format!("{size} bytes"), format!("{} bytes", blob.size));
-            return Err(Error::Mismatch { image: source.image().to_owned(), what, expected, found });
+            return Err(ImageError::Mismatch { image: source.image().to_owned(), what, expected, found });
         }
         let encoding = match layer.encoding {
             Some(encoding) => encoding,
@@ -198,19 +198,19 @@ impl Store {
                 let mut start = Vec::new();
                 blob.take(4).read_to_end(&mut start).map_err(unreadable)?;
                 blob = source.open(&layer.blob)?.ok_or_else(missing)?;
-                Encoding::sniff(&start)
+                BlobCompression::sniff(&start)
             }
         };
         let packed = Cell::new(0);
         // A file that grows while it is read is longer than it was measured, not a reason to read on.
         let size = blob.size;
-        let mut blob = Hashing::new(Counting { inner: blob.take(size), count: &packed });
+        let mut blob = HashingReader::new(CountingReader { inner: blob.take(size), count: &packed });
         let unpacked = {
             let plain = encoding.decode(BufReader::with_capacity(64 << 10, &mut blob)).map_err(unreadable)?;
-            let metered = Meter::new(plain, &self.limits, &progress.bytes, &packed);
-            let mut hashed = Hashing::new(metered);
-            apply(tree, &mut hashed, n, progress, &self.limits)
-                .and_then(|()| hashed.finish().map_err(|error| super::layer::unreadable(n, b"", error)))
+            let metered = LimitedReader::new(plain, &self.limits, &progress.bytes, &packed);
+            let mut hashed = HashingReader::new(metered);
+            apply_layer(tree, &mut hashed, n, progress, &self.limits)
+                .and_then(|()| hashed.finish().map_err(|error| super::layer::stream_error(n, b"", error)))
         };
         // A damaged layer fails in many ways; that it is damaged is the one worth telling.
         if let Some(expected) = &layer.digest {
@@ -227,30 +227,30 @@ impl Store {
     }
 
     /// Gives a whole image its name.
-    fn publish(&self, digest: &Digest, part: &Path) -> Result<(), Error> {
+    fn publish(&self, digest: &Digest, part: &Path) -> Result<(), ImageError> {
         let folder = self.path(digest, "");
         // Something of that name that is no image; `find` saw so.
         remove(&folder)?;
-        fs::rename(part, &folder).map_err(store("rename", part))
+        fs::rename(part, &folder).map_err(store_error("rename", part))
     }
 
     /// Takes the name away first, so that half an image is never found under it.
-    fn retire(&self, digest: &Digest) -> Result<(), Error> {
+    fn remove_published(&self, digest: &Digest) -> Result<(), ImageError> {
         let (folder, part) = (self.path(digest, ""), self.path(digest, "part"));
         remove(&part)?;
-        fs::rename(&folder, &part).map_err(store("rename", &folder))?;
+        fs::rename(&folder, &part).map_err(store_error("rename", &folder))?;
         remove(&part)
     }
 
-    fn find(&self, digest: &Digest) -> Result<Option<Prepared>, Error> {
+    fn find(&self, digest: &Digest) -> Result<Option<ImageRootfs>, ImageError> {
         let folder = self.path(digest, "");
-        let Some(meta) = Meta::read(&folder)?.filter(|meta| meta.digest == *digest) else { return Ok(None) };
-        let root = folder.join(TREE);
+        let Some(meta) = ImageMeta::read(&folder)?.filter(|meta| meta.digest == *digest) else { return Ok(None) };
+        let root = folder.join(ROOTFS_DIR);
         if !exists(&root)? {
             return Ok(None);
         }
-        let root = root.canonicalize().map_err(store("find", &root))?;
-        Ok(Some(Prepared { root, digest: Some(digest.to_string()), key: digest.to_string(), config: meta.config }))
+        let root = root.canonicalize().map_err(store_error("find", &root))?;
+        Ok(Some(ImageRootfs { root, digest: Some(digest.to_string()), key: digest.to_string(), config: meta.config }))
     }
 
     fn path(&self, digest: &Digest, kind: &str) -> PathBuf {
@@ -260,12 +260,12 @@ impl Store {
         }
     }
 
-    fn make(&self) -> Result<(), Error> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(store("make", &self.dir))
+    fn create_dir(&self) -> Result<(), ImageError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(store_error("make", &self.dir))
     }
 
-    fn names(&self) -> Result<Vec<String>, Error> {
-        let failed = |source| store("list", &self.dir)(source);
+    fn names(&self) -> Result<Vec<String>, ImageError> {
+        let failed = |source| store_error("list", &self.dir)(source);
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -280,23 +280,23 @@ impl Store {
     }
 }
 
-fn store(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+fn store_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ImageError {
     let path = path.to_owned();
-    move |source| Error::Store { doing, path, source }
+    move |source| ImageError::Store { doing, path, source }
 }
 
-fn exists(path: &Path) -> Result<bool, Error> {
+fn exists(path: &Path) -> Result<bool, ImageError> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
-        Err(source) => Err(Error::Store { doing: "find", path: path.to_owned(), source }),
+        Err(source) => Err(ImageError::Store { doing: "find", path: path.to_owned(), source }),
     }
 }
 
-fn remove(path: &Path) -> Result<(), Error> {
+fn remove(path: &Path) -> Result<(), ImageError> {
     match files::remove_tree(path) {
         Ok(()) => Ok(()),
-        Err(crate::Error::Host { source, .. }) => Err(store("remove", path)(source)),
-        Err(other) => Err(store("remove", path)(io::Error::other(other))),
+        Err(crate::Error::Host { source, .. }) => Err(store_error("remove", path)(source)),
+        Err(other) => Err(store_error("remove", path)(io::Error::other(other))),
     }
 }

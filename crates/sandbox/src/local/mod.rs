@@ -13,10 +13,10 @@
 //! no `/proc`) one that left its group or stayed in the background after its command.
 
 mod backend;
-mod mark;
-mod program;
-mod run;
+mod process_tag;
+mod program_lookup;
 mod sandbox;
+mod subprocess;
 mod watchdog;
 
-pub use backend::Local;
+pub use backend::LocalBackend;

@@ -13,13 +13,13 @@ use async_trait::async_trait;
 use rustix::process::Signal;
 use tokio::process::Command;
 
-use super::backend::Shared;
-use super::mark::{self, End, Mark};
-use super::program;
-use super::run::{Running, signal};
-use crate::files::{self, Root};
-use crate::shelf::{Meta, blocking, is_variable};
-use crate::{Entry, Error, Exec, Exit, Sandbox, Sink};
+use super::backend::LocalState;
+use super::process_tag::{self, EndMode, ProcessTag};
+use super::program_lookup;
+use super::subprocess::{RunningCommand, signal_group};
+use crate::files::{self, RootDir};
+use crate::sandbox_dirs::{SandboxMeta, blocking, is_variable_name};
+use crate::{DirectoryEntry, Error, ExecExit, ExecRequest, OutputSink, Sandbox};
 
 pub(super) const WORKSPACE: &str = "workspace";
 pub(super) const HOME: &str = "home";
@@ -32,19 +32,19 @@ const TICK: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(super) struct LocalSandbox {
-    shared: Arc<Shared>,
-    meta: Meta,
+    shared: Arc<LocalState>,
+    meta: SandboxMeta,
     folder: PathBuf,
     workspace: PathBuf,
     exchange: PathBuf,
-    workspace_root: Arc<Root>,
-    exchange_root: Arc<Root>,
+    workspace_root: Arc<RootDir>,
+    exchange_root: Arc<RootDir>,
 }
 
 impl LocalSandbox {
     /// Takes the sandbox in `folder`. What was removed of it from inside is made anew, empty: it is for whoever uses it
     /// to see that, and one that cannot be opened could not be destroyed either.
-    pub(super) fn new(shared: Arc<Shared>, meta: Meta, folder: PathBuf) -> Result<Self, Error> {
+    pub(super) fn new(shared: Arc<LocalState>, meta: SandboxMeta, folder: PathBuf) -> Result<Self, Error> {
         let (workspace, exchange) = (folder.join(WORKSPACE), folder.join(EXCHANGE));
         for part in [WORKSPACE, HOME, TEMPORARY, EXCHANGE].map(|part| folder.join(part)) {
             match DirBuilder::new().mode(0o700).create(&part) {
@@ -54,23 +54,27 @@ impl LocalSandbox {
                 _ => (),
             }
         }
-        let workspace_root = Arc::new(Root::open(&meta.id, &workspace)?);
-        let exchange_root = Arc::new(Root::open(&meta.id, &exchange)?);
+        let workspace_root = Arc::new(RootDir::open(&meta.id, &workspace)?);
+        let exchange_root = Arc::new(RootDir::open(&meta.id, &exchange)?);
         Ok(Self { shared, meta, folder, workspace, exchange, workspace_root, exchange_root })
     }
 
     /// Checks that this is still the sandbox at its place: it may be destroyed, or another one by now.
-    fn here(&self) -> Result<(), Error> {
-        if self.workspace_root.is_at(&self.workspace) { Ok(()) } else { Err(Error::Gone { id: self.meta.id.clone() }) }
+    fn check_exists(&self) -> Result<(), Error> {
+        if self.workspace_root.is_still_at(&self.workspace) {
+            Ok(())
+        } else {
+            Err(Error::Gone { id: self.meta.id.clone() })
+        }
     }
 
     /// Does something with a file, away from the threads that wait for many things at once.
-    async fn with<T, F>(&self, path: &Path, work: F) -> Result<T, Error>
+    async fn with_file<T, F>(&self, path: &Path, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&Root, &Path) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&RootDir, &Path) -> Result<T, Error> + Send + 'static,
     {
-        self.here()?;
+        self.check_exists()?;
         let (root, path) = match path.strip_prefix(&self.exchange) {
             Ok(inside) => (self.exchange_root.clone(), Path::new(".").join(inside)),
             Err(_) => (self.workspace_root.clone(), path.to_owned()),
@@ -78,11 +82,11 @@ impl LocalSandbox {
         blocking(move || work(&root, &path)).await
     }
 
-    fn mark(&self) -> Mark {
-        Mark { key: self.meta.key.clone(), owner: self.shared.owner.clone(), exec: self.shared.next_exec() }
+    fn new_tag(&self) -> ProcessTag {
+        ProcessTag { key: self.meta.key.clone(), owner: self.shared.owner.clone(), exec: self.shared.next_exec() }
     }
 
-    fn environment(&self, exec: &Exec, mark: &Mark) -> BTreeMap<OsString, OsString> {
+    fn environment(&self, exec: &ExecRequest, mark: &ProcessTag) -> BTreeMap<OsString, OsString> {
         let folder = |name: &str| self.folder.join(name).into_os_string();
         let fixed = [
             ("PATH", self.shared.path.clone()),
@@ -102,17 +106,17 @@ impl LocalSandbox {
         environment.extend(exec.env.iter().map(|(name, value)| (name.into(), value.into())));
         // Last, so that nothing above can take a command out of our sight.
         environment.insert("RALPH_SANDBOX".into(), self.meta.id.clone().into());
-        environment.insert(mark::VARIABLE.into(), mark.value().into());
+        environment.insert(process_tag::TAG_VARIABLE.into(), mark.value().into());
         environment
     }
 
     /// Ends every process of this sandbox, whoever started it.
-    async fn end(&self, how: End) -> Result<(), Error> {
+    async fn end_processes(&self, how: EndMode) -> Result<(), Error> {
         let groups = || self.shared.watchdog.groups(&self.meta.key);
-        if let (End::Within(grace), false) = (how, cfg!(target_os = "linux")) {
+        if let (EndMode::Within(grace), false) = (how, cfg!(target_os = "linux")) {
             // Where marks cannot be seen, the groups of running commands are all that can be asked.
             for group in groups() {
-                signal(group, Signal::TERM);
+                signal_group(group, Signal::TERM);
             }
             let until = Instant::now() + grace;
             while !groups().is_empty() && Instant::now() < until {
@@ -120,10 +124,10 @@ impl LocalSandbox {
             }
         }
         let key = self.meta.key.clone();
-        let left = blocking(move || Ok(mark::end(|mark| mark.key == key, how))).await?;
+        let left = blocking(move || Ok(process_tag::end_tagged(|mark| mark.key == key, how))).await?;
         // Whoever is in a running command's group without a mark.
         for group in groups() {
-            signal(group, Signal::KILL);
+            signal_group(group, Signal::KILL);
         }
         left.map_err(|count| Error::Unkillable { id: self.meta.id.clone(), count })
     }
@@ -139,82 +143,82 @@ impl Sandbox for LocalSandbox {
         &self.workspace
     }
 
-    async fn exec(&self, exec: &Exec, sink: &mut dyn Sink) -> Result<Exit, Error> {
+    async fn exec(&self, exec: &ExecRequest, sink: &mut dyn OutputSink) -> Result<ExecExit, Error> {
         let (id, program) = (&self.meta.id, exec.argv.first().map_or("", String::as_str));
         let spawn = |program: &str| {
             let program = program.to_owned();
             move |source| Error::Spawn { id: id.clone(), program, source }
         };
-        self.here()?;
+        self.check_exists()?;
         self.workspace_root.check_directory(&exec.cwd)?;
-        check_words(exec).map_err(spawn(program))?;
+        check_exec(exec).map_err(spawn(program))?;
         let started = Instant::now();
-        let mark = self.mark();
+        let mark = self.new_tag();
         let environment = self.environment(exec, &mark);
-        let found = environment.get(OsStr::new("PATH")).and_then(|path| program::find(program, path));
+        let found = environment.get(OsStr::new("PATH")).and_then(|path| program_lookup::find(program, path));
         let mut command = Command::new(found.as_deref().map_or(OsStr::new(program), Path::as_os_str));
         command.arg0(program).args(exec.argv.iter().skip(1)).current_dir(self.workspace.join(&exec.cwd));
         command.env_clear().envs(environment);
         self.shared.watchdog.start(&self.shared.path).map_err(spawn("sh"))?;
         let input = !exec.stdin.is_empty();
-        let running = Running::start(command, mark, &self.shared.watchdog, input).map_err(spawn(program))?;
+        let running = RunningCommand::start(command, mark, &self.shared.watchdog, input).map_err(spawn(program))?;
         let status = running.finish(&exec.stdin, exec.timeout, sink).await;
         let status = status.map_err(|source| Error::Wait { id: id.clone(), program: program.to_owned(), source })?;
-        Ok(Exit { status, duration: started.elapsed(), limit: None })
+        Ok(ExecExit { status, duration: started.elapsed(), limit: None })
     }
 
     async fn read(&self, path: &Path, cap: u64) -> Result<Vec<u8>, Error> {
-        self.with(path, move |root, path| files::read(root, path, cap)).await
+        self.with_file(path, move |root, path| files::read(root, path, cap)).await
     }
 
     async fn write(&self, path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), Error> {
         let bytes = bytes.to_vec();
-        self.with(path, move |root, path| files::replace(root, path, &bytes, mode)).await
+        self.with_file(path, move |root, path| files::replace(root, path, &bytes, mode)).await
     }
 
     async fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
         let bytes = bytes.to_vec();
-        self.with(path, move |root, path| files::append(root, path, &bytes)).await
+        self.with_file(path, move |root, path| files::append(root, path, &bytes)).await
     }
 
-    async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error> {
-        self.with(path, files::list).await
+    async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {
+        self.with_file(path, files::list).await
     }
 
     async fn mkdirs(&self, path: &Path) -> Result<(), Error> {
-        self.with(path, files::mkdirs).await
+        self.with_file(path, files::mkdirs).await
     }
 
     async fn start(&self) -> Result<(), Error> {
-        self.here()
+        self.check_exists()
     }
 
     async fn stop(&self) -> Result<(), Error> {
-        self.here()?;
-        self.end(End::Within(STOP_GRACE)).await
+        self.check_exists()?;
+        self.end_processes(EndMode::Within(STOP_GRACE)).await
     }
 
     async fn destroy(&self) -> Result<(), Error> {
-        self.end(End::Now).await?;
-        if self.here().is_err() {
+        self.end_processes(EndMode::Now).await?;
+        if self.check_exists().is_err() {
             return Ok(());
         }
         // Out of sight before it is taken apart, so that nothing can be started in it and the rest can be done later.
         let (shared, folder) = (self.shared.clone(), self.folder.clone());
-        let grave = blocking(move || shared.shelf.bury(&folder)).await?;
+        let grave = blocking(move || shared.sandbox_dirs.move_to_trash(&folder)).await?;
         // Again, for what was started while the first look was going on.
-        self.end(End::Now).await?;
+        self.end_processes(EndMode::Now).await?;
         blocking(move || grave.remove()).await
     }
 
     async fn copy_in(&self, host: &Path, path: &Path) -> Result<(), Error> {
         let host = host.to_owned();
-        self.with(path, move |root, path| files::copy_in(root, &host, path)).await
+        self.with_file(path, move |root, path| files::copy_in(root, &host, path)).await
     }
 
     async fn copy_out(&self, path: &Path, host: &Path, cap: u64) -> Result<u64, Error> {
         let host = host.to_owned();
-        self.with(path, move |root, path| files::copy_out(root, path, &host, cap)).await
+        self.with_file(path, move |root, path| files::copy_out(root, path, &host, cap)).await
     }
 
     fn exchange(&self) -> PathBuf {
@@ -223,12 +227,12 @@ impl Sandbox for LocalSandbox {
 }
 
 /// Refuses words the system would misread instead of refusing.
-fn check_words(exec: &Exec) -> io::Result<()> {
+fn check_exec(exec: &ExecRequest) -> io::Result<()> {
     let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     if exec.argv.first().is_none_or(String::is_empty) {
         return invalid("there is no program to run");
     }
-    if exec.env.iter().any(|(name, _)| !is_variable(name)) {
+    if exec.env.iter().any(|(name, _)| !is_variable_name(name)) {
         return invalid("the name of an environment variable is empty or holds `=`");
     }
     Ok(())

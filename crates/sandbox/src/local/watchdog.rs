@@ -43,18 +43,18 @@ done
 #[derive(Debug)]
 pub(super) struct Watchdog {
     pattern: String,
-    state: Mutex<State>,
+    state: Mutex<WatchdogState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WatchdogState {
     /// Which group belongs to the sandbox of which key.
     groups: BTreeMap<i32, String>,
-    process: Option<Process>,
+    process: Option<WatchdogProcess>,
 }
 
 #[derive(Debug)]
-struct Process {
+struct WatchdogProcess {
     pipe: File,
     /// Ends by itself when the pipe closes; dropping this only leaves the reaping to the runtime.
     child: Child,
@@ -63,7 +63,7 @@ struct Process {
 impl Watchdog {
     /// Prepares a watchdog for the owner with this token; it starts with the first command.
     pub(super) fn new(owner: &str) -> Self {
-        let pattern = format!(r"{}=[^.]*\.[0-9]*\.[0-9]*\.{owner}\.", super::mark::VARIABLE);
+        let pattern = format!(r"{}=[^.]*\.[0-9]*\.[0-9]*\.{owner}\.", super::process_tag::TAG_VARIABLE);
         Self { pattern, state: Mutex::default() }
     }
 
@@ -77,20 +77,20 @@ impl Watchdog {
         if running {
             return Ok(());
         }
-        let mut process = Process::start(&self.pattern, path)?;
+        let mut process = WatchdogProcess::start(&self.pattern, path)?;
         for group in state.groups.keys() {
-            process.tell("add", *group)?;
+            process.send("add", *group)?;
         }
         state.process = Some(process);
         Ok(())
     }
 
     pub(super) fn add(&self, group: Pid, key: &str) {
-        self.change("add", group, |groups| groups.insert(group.as_raw_nonzero().get(), key.to_owned()));
+        self.update("add", group, |groups| groups.insert(group.as_raw_nonzero().get(), key.to_owned()));
     }
 
-    pub(super) fn del(&self, group: Pid) {
-        self.change("del", group, |groups| groups.remove(&group.as_raw_nonzero().get()));
+    pub(super) fn remove(&self, group: Pid) {
+        self.update("del", group, |groups| groups.remove(&group.as_raw_nonzero().get()));
     }
 
     /// Returns the groups running for the sandbox of this key.
@@ -99,11 +99,11 @@ impl Watchdog {
         state.groups.iter().filter(|(_, of)| *of == key).filter_map(|(group, _)| Pid::from_raw(*group)).collect()
     }
 
-    fn change(&self, verb: &str, group: Pid, change: impl FnOnce(&mut BTreeMap<i32, String>) -> Option<String>) {
+    fn update(&self, verb: &str, group: Pid, change: impl FnOnce(&mut BTreeMap<i32, String>) -> Option<String>) {
         let mut state = self.state();
         change(&mut state.groups);
         let told = match &mut state.process {
-            Some(process) => process.tell(verb, group.as_raw_nonzero().get()),
+            Some(process) => process.send(verb, group.as_raw_nonzero().get()),
             None => Ok(()),
         };
         if let Err(error) = told {
@@ -116,13 +116,13 @@ impl Watchdog {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WatchdogState> {
         // Every change is whole before anything can panic, so a poisoned state is still a true one.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Process {
+impl WatchdogProcess {
     fn start(pattern: &str, path: &OsStr) -> io::Result<Self> {
         let mut child = Command::new("sh")
             .args(["-c", SCRIPT, "ralph-watchdog", pattern])
@@ -141,7 +141,7 @@ impl Process {
         Ok(Self { pipe: File::from(pipe), child })
     }
 
-    fn tell(&mut self, verb: &str, group: i32) -> io::Result<()> {
+    fn send(&mut self, verb: &str, group: i32) -> io::Result<()> {
         // One write of less than a pipe's atomic size: a line is there whole or not at all.
         self.pipe.write_all(format!("{verb} {group}\n").as_bytes())
     }

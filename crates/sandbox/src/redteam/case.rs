@@ -3,61 +3,67 @@
 use std::fmt;
 use std::pin::Pin;
 
-use super::range::Range;
-use super::report::{Area, Verdict};
+use super::arena::SandboxArena;
+use super::report::{AttackArea, AttackVerdict};
 use crate::Error;
-use crate::embedded::Wall;
+use crate::embedded::IsolationMechanism;
 
 /// One attack.
 #[derive(Debug, Clone, Copy)]
-pub struct Case {
+pub struct SandboxAttack {
     pub id: &'static str,
     pub name: &'static str,
     /// Walls left out for the attack itself, to meet the one behind them alone.
-    pub(super) off: &'static [Wall],
-    pub(super) attack: Attack,
+    pub(super) without_walls: &'static [IsolationMechanism],
+    pub(super) attack: SandboxPayload,
     /// The version of Landlock without which nothing stands here.
     pub(super) landlock: u8,
 }
 
 /// What is tried.
 #[derive(Clone, Copy)]
-pub(super) enum Attack {
+pub(super) enum SandboxPayload {
     /// A shell line that says `GOT` when it got what it came for.
-    Line(&'static str, Control),
+    Line(&'static str, PayloadControl),
     /// A system call, as words for the probe, that must be answered by exactly this.
-    Call(&'static str, &'static str, Control),
+    Call(&'static str, &'static str, PayloadControl),
     /// Something with more than one step, which brings its own control.
-    Own(&'static [Wall], Steps),
+    Custom(&'static [IsolationMechanism], SandboxAttackSteps),
 }
 
-pub(super) type Told<'a> = Pin<Box<dyn Future<Output = Result<Verdict, Trouble>> + Send + 'a>>;
-pub(super) type Steps = for<'a> fn(&'a Range<'a>, &'a Case) -> Told<'a>;
+pub(super) type SandboxAttackFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<AttackVerdict, SandboxAttackError>> + Send + 'a>>;
+pub(super) type SandboxAttackSteps = for<'a> fn(&'a SandboxArena<'a>, &'a SandboxAttack) -> SandboxAttackFuture<'a>;
 
 /// Where the same payload must work.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Control {
+pub(super) enum PayloadControl {
     /// In a cage without these walls.
-    Without(&'static [Wall]),
+    Without(&'static [IsolationMechanism]),
     /// There too, unless the host lacks what is needed, in these words.
-    Maybe(&'static [Wall], &'static str),
+    IfSupported(&'static [IsolationMechanism], &'static str),
     /// On the host itself.
     Host,
 }
 
-impl fmt::Debug for Attack {
+impl fmt::Debug for SandboxPayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(line, _) => f.debug_tuple("Line").field(line).finish(),
             Self::Call(words, refusal, _) => f.debug_tuple("Call").field(words).field(refusal).finish(),
-            Self::Own(walls, _) => f.debug_tuple("Own").field(walls).finish(),
+            Self::Custom(walls, _) => f.debug_tuple("Custom").field(walls).finish(),
         }
     }
 }
 
-impl Case {
-    pub(super) const fn line(id: &'static str, name: &'static str, line: &'static str, control: Control) -> Self {
-        Self { id, name, off: &[], landlock: 0, attack: Attack::Line(line, control) }
+impl SandboxAttack {
+    pub(super) const fn line(
+        id: &'static str,
+        name: &'static str,
+        line: &'static str,
+        control: PayloadControl,
+    ) -> Self {
+        Self { id, name, without_walls: &[], landlock: 0, attack: SandboxPayload::Line(line, control) }
     }
 
     pub(super) const fn call(
@@ -65,18 +71,23 @@ impl Case {
         name: &'static str,
         words: &'static str,
         refusal: &'static str,
-        control: Control,
+        control: PayloadControl,
     ) -> Self {
-        Self { id, name, off: &[], landlock: 0, attack: Attack::Call(words, refusal, control) }
+        Self { id, name, without_walls: &[], landlock: 0, attack: SandboxPayload::Call(words, refusal, control) }
     }
 
-    pub(super) const fn own(id: &'static str, name: &'static str, walls: &'static [Wall], steps: Steps) -> Self {
-        Self { id, name, off: &[], landlock: 0, attack: Attack::Own(walls, steps) }
+    pub(super) const fn custom(
+        id: &'static str,
+        name: &'static str,
+        walls: &'static [IsolationMechanism],
+        steps: SandboxAttackSteps,
+    ) -> Self {
+        Self { id, name, without_walls: &[], landlock: 0, attack: SandboxPayload::Custom(walls, steps) }
     }
 
     /// Leaves walls out for the attack itself.
-    pub(super) const fn off(self, off: &'static [Wall]) -> Self {
-        Self { off, ..self }
+    pub(super) const fn without_walls(self, off: &'static [IsolationMechanism]) -> Self {
+        Self { without_walls: off, ..self }
     }
 
     /// Needs a version of Landlock.
@@ -84,33 +95,33 @@ impl Case {
         Self { landlock, ..self }
     }
 
-    pub fn area(&self) -> Area {
-        Area::of(self.id)
+    pub fn area(&self) -> AttackArea {
+        AttackArea::of(self.id)
     }
 
     /// Returns the walls whose absence this case may notice.
-    pub fn walls(&self) -> &'static [Wall] {
+    pub fn walls(&self) -> &'static [IsolationMechanism] {
         match self.attack {
-            Attack::Line(_, control) | Attack::Call(_, _, control) => match control {
-                Control::Without(walls) | Control::Maybe(walls, _) => walls,
-                Control::Host => &[],
+            SandboxPayload::Line(_, control) | SandboxPayload::Call(_, _, control) => match control {
+                PayloadControl::Without(walls) | PayloadControl::IfSupported(walls, _) => walls,
+                PayloadControl::Host => &[],
             },
-            Attack::Own(walls, _) => walls,
+            SandboxPayload::Custom(walls, _) => walls,
         }
     }
 
     /// Returns whether a person's choice means this case: an area, a number, a number's beginning with `*`, or
     /// `wall:` and the name of a wall.
-    pub fn is_meant(&self, only: &str) -> bool {
+    pub fn is_selected(&self, only: &str) -> bool {
         if let Some(wall) = only.strip_prefix("wall:") {
-            return self.walls().iter().any(|one| name(*one) == wall);
+            return self.walls().iter().any(|one| wall_name(*one) == wall);
         }
-        is_meant(self.id, only)
+        is_selected(self.id, only)
     }
 }
 
 /// Returns whether a choice means a case of this number: an area, a number, or a number's beginning with `*`.
-pub fn is_meant(id: &str, only: &str) -> bool {
+pub fn is_selected(id: &str, only: &str) -> bool {
     let start = only.strip_suffix('*').unwrap_or(only);
     let whole = !only.ends_with('*') && start.len() > 2;
     match id.strip_prefix(start) {
@@ -120,48 +131,48 @@ pub fn is_meant(id: &str, only: &str) -> bool {
 }
 
 /// Returns a wall's name as it is written.
-pub(super) fn name(wall: Wall) -> String {
+pub(super) fn wall_name(wall: IsolationMechanism) -> String {
     serde_json::to_value(wall).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// Why a case could not be brought to its end.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum SandboxAttackError {
     Broken(String),
     Skip(String),
 }
 
-impl Trouble {
-    pub(super) fn verdict(self) -> Verdict {
+impl SandboxAttackError {
+    pub(super) fn verdict(self) -> AttackVerdict {
         match self {
-            Self::Broken(why) => Verdict::Invalid(why),
-            Self::Skip(why) => Verdict::Skipped(why),
+            Self::Broken(why) => AttackVerdict::Invalid(why),
+            Self::Skip(why) => AttackVerdict::Skipped(why),
         }
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for SandboxAttackError {
     fn from(error: Error) -> Self {
         let source = std::error::Error::source(&error).map_or_else(String::new, |source| format!(": {source}"));
         Self::Broken(format!("{error}{source}"))
     }
 }
 
-impl From<std::io::Error> for Trouble {
+impl From<std::io::Error> for SandboxAttackError {
     fn from(error: std::io::Error) -> Self {
         Self::Broken(format!("on the host: {error}"))
     }
 }
 
 /// Stops a case whose control does not work.
-pub(super) fn control(what: &str, works: bool) -> Result<(), Trouble> {
-    if works { Ok(()) } else { Err(Trouble::Broken(format!("the control does not work: {what}"))) }
+pub(super) fn require_control(what: &str, works: bool) -> Result<(), SandboxAttackError> {
+    if works { Ok(()) } else { Err(SandboxAttackError::Broken(format!("the control does not work: {what}"))) }
 }
 
 /// Judges an attack whose control has worked.
 #[expect(clippy::unnecessary_wraps, reason = "it is what a case ends with")]
-pub(super) fn judged(escaped: bool, how: impl Into<String>) -> Result<Verdict, Trouble> {
-    Ok(if escaped { Verdict::Escaped(how.into()) } else { Verdict::Held })
+pub(super) fn attack_verdict(escaped: bool, how: impl Into<String>) -> Result<AttackVerdict, SandboxAttackError> {
+    Ok(if escaped { AttackVerdict::Escaped(how.into()) } else { AttackVerdict::Held })
 }
 
 #[cfg(test)]
@@ -170,8 +181,13 @@ mod tests {
 
     #[test]
     fn choices() {
-        let case = Case::line("KS-04.mount", "x", "", Control::Without(&[Wall::Seccomp, Wall::InnerUser]));
-        let check = |only: &str, want: bool| assert_eq!(case.is_meant(only), want, "{only}");
+        let case = SandboxAttack::line(
+            "KS-04.mount",
+            "x",
+            "",
+            PayloadControl::Without(&[IsolationMechanism::Seccomp, IsolationMechanism::InnerUser]),
+        );
+        let check = |only: &str, want: bool| assert_eq!(case.is_selected(only), want, "{only}");
         check("KS", true);
         check("KS-04", true);
         check("KS-04.mount", true);

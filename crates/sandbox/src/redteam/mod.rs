@@ -5,18 +5,18 @@
 //! never held. All of it aims at files, sockets and processes the suite has made itself, in a folder of its own: a
 //! sandbox that lets an attack through costs the host nothing. What only a proxy could refuse is tested beside the proxy.
 
+mod arena;
 mod case;
 mod cases;
-mod names;
-mod owner;
 mod probe;
-mod range;
 mod report;
 mod run;
+mod supervisor;
+mod syscall_names;
 mod target;
 
-pub use case::{Case, is_meant};
+pub use case::{SandboxAttack, is_selected};
 pub use probe::entry as probe_entry;
-pub use report::{Area, CaseReport, Report, Verdict};
+pub use report::{AttackArea, AttackReport, AttackVerdict, RedteamReport};
 pub use run::{cases, run};
-pub use target::Target;
+pub use target::RedteamTarget;

@@ -13,51 +13,53 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use super::names::{errno_name, number};
-use super::owner;
+use super::supervisor;
+use super::syscall_names::{errno_name, number};
 
 /// The name the probe is started under.
-pub(super) const NAME: &str = "ralph-probe";
+pub(super) const PROBE_NAME: &str = "ralph-probe";
 
 /// Becomes the probe, if this process was started as one. To be called early in `main`, before any thread.
 pub fn entry() -> Option<ExitCode> {
     let mut words = std::env::args_os();
     let own = words.next()?;
-    if Path::new(&own).file_name()? != NAME {
+    if Path::new(&own).file_name()? != PROBE_NAME {
         return None;
     }
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     // Whoever asked may be gone, and then nobody wants the answer.
-    let _ = writeln!(io::stdout(), "{}", act(&words));
+    let _ = writeln!(io::stdout(), "{}", dispatch(&words));
     Some(ExitCode::SUCCESS)
 }
 
-fn act(words: &[&str]) -> String {
+fn dispatch(words: &[&str]) -> String {
     match words {
         ["call", name, rest @ ..] => match number(name) {
-            Some(number) => answer(call(number, rest)),
+            Some(number) => format_answer(raw_syscall(number, rest)),
             None => format!("there is no call `{name}`"),
         },
-        ["number", number, rest @ ..] => answer(call(parse(number).unwrap_or(-1), rest)),
+        ["number", number, rest @ ..] => format_answer(raw_syscall(parse(number).unwrap_or(-1), rest)),
         ["old-call", number] => old_call(parse(number).unwrap_or(-1)),
-        ["connect", kind, to] => told(connect(kind, to)),
-        ["ask-name", server] => told(ask_name(server)),
-        ["listen", kind, at, seconds] => told(listen(kind, at, parse(seconds).unwrap_or(1))),
-        ["look-into", pid] => answer(look_into(parse(pid).unwrap_or(0))),
-        ["loopback-down"] => answer(loopback_down()),
-        ["forks", most] => forks(count(most)),
-        ["orphans", many] => orphans(parse(many).unwrap_or(0)),
-        ["eat", bytes] => eat(count(bytes), Duration::ZERO),
+        ["connect", kind, to] => format_result(connect(kind, to)),
+        ["ask-name", server] => format_result(send_dns_query(server)),
+        ["listen", kind, at, seconds] => format_result(listen(kind, at, parse(seconds).unwrap_or(1))),
+        ["look-into", pid] => format_answer(read_process_memory(parse(pid).unwrap_or(0))),
+        ["loopback-down"] => format_answer(loopback_down()),
+        ["forks", most] => fork_many(parse_count(most)),
+        ["orphans", many] => make_orphans(parse(many).unwrap_or(0)),
+        ["eat", bytes] => allocate_memory(parse_count(bytes), Duration::ZERO),
         // Held, so that many of them have it at the same time however busy the machine is.
-        ["eat", bytes, seconds] => eat(count(bytes), Duration::from_secs(count(seconds) as u64)),
-        ["eat-shared", bytes] => eat_shared(count(bytes)),
+        ["eat", bytes, seconds] => {
+            allocate_memory(parse_count(bytes), Duration::from_secs(parse_count(seconds) as u64))
+        }
+        ["eat-shared", bytes] => allocate_shared_memory(parse_count(bytes)),
         ["processors"] => processors(),
-        ["pipes", most] => pipes(count(most)),
-        ["swap", one, other, millis] => swap(one, other, parse(millis).unwrap_or(0)),
-        ["deep-files", levels, pieces] => told(deep_files(count(levels), count(pieces))),
+        ["pipes", most] => open_pipes(parse_count(most)),
+        ["swap", one, other, millis] => swap_names(one, other, parse(millis).unwrap_or(0)),
+        ["deep-files", levels, pieces] => format_result(deep_files(parse_count(levels), parse_count(pieces))),
         ["descriptors"] => descriptors(),
-        ["own", dir, without, line] => owner::main(dir, without, line),
+        ["own", dir, without, line] => supervisor::run_supervisor(dir, without, line),
         _ => "these words mean nothing".to_owned(),
     }
 }
@@ -72,12 +74,12 @@ fn parse(word: &str) -> Option<i64> {
     u64::from_str_radix(digits, base).ok().map(|number| number.cast_signed().wrapping_mul(sign))
 }
 
-fn count(word: &str) -> usize {
+fn parse_count(word: &str) -> usize {
     parse(word).and_then(|number| usize::try_from(number).ok()).unwrap_or(0)
 }
 
 /// Makes one call. A word is a number, `s:` and a text, `buf` for room to write to, or `bad` for no address at all.
-fn call(number: i64, words: &[&str]) -> io::Result<i64> {
+fn raw_syscall(number: i64, words: &[&str]) -> io::Result<i64> {
     let texts: Vec<Option<CString>> =
         words.iter().map(|word| word.strip_prefix("s:").and_then(|text| CString::new(text).ok())).collect();
     let mut room = vec![0_u8; 1 << 16];
@@ -121,7 +123,7 @@ fn old_call(number: i64) -> String {
         Ok(0) => "ok".to_owned(),
         Ok(signal) if signal > 128 => format!("signal {}", signal - 128),
         Ok(_) => "ENOSYS".to_owned(),
-        Err(error) => answer(Err(error)),
+        Err(error) => format_answer(Err(error)),
     }
 }
 
@@ -152,7 +154,7 @@ fn fork() -> io::Result<i32> {
     if child < 0 { Err(io::Error::last_os_error()) } else { Ok(child) }
 }
 
-fn unix(name: &str) -> io::Result<UnixAddr> {
+fn unix_address(name: &str) -> io::Result<UnixAddr> {
     match name.strip_prefix('@') {
         Some(name) => UnixAddr::from_abstract_name(name),
         None => UnixAddr::from_pathname(name),
@@ -178,15 +180,15 @@ fn connect(kind: &str, to: &str) -> io::Result<String> {
                 _ => (),
             }
         }
-        "stream" => UnixStream::connect_addr(&unix(to)?)?.write_all(b"hello")?,
-        "datagram" => drop(UnixDatagram::unbound()?.send_to_addr(b"hello", &unix(to)?)?),
+        "stream" => UnixStream::connect_addr(&unix_address(to)?)?.write_all(b"hello")?,
+        "datagram" => drop(UnixDatagram::unbound()?.send_to_addr(b"hello", &unix_address(to)?)?),
         _ => return Err(io::ErrorKind::InvalidInput.into()),
     }
     Ok(format!("GOT {kind} {to}"))
 }
 
 /// Sends a question about a name, as resolvers do.
-fn ask_name(server: &str) -> io::Result<String> {
+fn send_dns_query(server: &str) -> io::Result<String> {
     let mut question = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in ["mfzwk43u", "canary", "test"] {
         question.push(u8::try_from(label.len()).unwrap_or(0));
@@ -210,7 +212,7 @@ fn listen(kind: &str, at: &str, seconds: i64) -> io::Result<String> {
             Box::new(move || listener.accept().is_ok())
         }
         _ => {
-            let listener = UnixListener::bind_addr(&unix(at)?)?;
+            let listener = UnixListener::bind_addr(&unix_address(at)?)?;
             listener.set_nonblocking(true)?;
             ready(at.to_owned())?;
             Box::new(move || listener.accept().is_ok())
@@ -225,7 +227,7 @@ fn listen(kind: &str, at: &str, seconds: i64) -> io::Result<String> {
 }
 
 /// Reads another process's memory, at a place that need not exist there: who may not look is told so first.
-fn look_into(pid: i64) -> io::Result<i64> {
+fn read_process_memory(pid: i64) -> io::Result<i64> {
     let mut byte = 0_u8;
     let here = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let there = libc::iovec { iov_base: std::ptr::without_provenance_mut(0x1000), iov_len: 1 };
@@ -263,7 +265,7 @@ fn loopback_down() -> io::Result<i64> {
 }
 
 /// Makes processes that wait, tells how many there can be, and ends them.
-fn forks(most: usize) -> String {
+fn fork_many(most: usize) -> String {
     let mut children = Vec::new();
     while children.len() < most {
         match fork() {
@@ -289,13 +291,13 @@ fn forks(most: usize) -> String {
 }
 
 /// Leaves processes behind whose parents are gone.
-fn orphans(many: i64) -> String {
+fn make_orphans(many: i64) -> String {
     let made = (0..many).filter(|_| in_child(|| i32::from(fork().is_err())).is_ok()).count();
     format!("made {made}")
 }
 
 /// Takes memory and uses it.
-fn eat(bytes: usize, held: Duration) -> String {
+fn allocate_memory(bytes: usize, held: Duration) -> String {
     let mut kept: Vec<Vec<u8>> = Vec::new();
     let piece = 16 << 20;
     while kept.len() * piece < bytes {
@@ -308,7 +310,7 @@ fn eat(bytes: usize, held: Duration) -> String {
 }
 
 /// Takes memory that could be shared with others, and uses it.
-fn eat_shared(bytes: usize) -> String {
+fn allocate_shared_memory(bytes: usize) -> String {
     let piece = 16 << 20;
     let mut taken = 0;
     while taken < bytes {
@@ -317,7 +319,7 @@ fn eat_shared(bytes: usize) -> String {
             let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
             let place = libc::mmap(std::ptr::null_mut(), piece, rights, flags, -1, 0);
             if place == libc::MAP_FAILED {
-                return answer(Err(io::Error::last_os_error()));
+                return format_answer(Err(io::Error::last_os_error()));
             }
             std::ptr::write_bytes(place.cast::<u8>(), 7, piece);
         }
@@ -338,7 +340,7 @@ fn processors() -> String {
     format!("allowed {allowed} {asked:?}")
 }
 
-fn pipes(most: usize) -> String {
+fn open_pipes(most: usize) -> String {
     let mut kept = Vec::new();
     while kept.len() * 2 < most {
         match io::pipe() {
@@ -350,7 +352,7 @@ fn pipes(most: usize) -> String {
 }
 
 /// Exchanges two names as fast as it can.
-fn swap(one: &str, other: &str, millis: i64) -> String {
+fn swap_names(one: &str, other: &str, millis: i64) -> String {
     let (Ok(from), Ok(to)) = (CString::new(one), CString::new(other)) else { return "no names".to_owned() };
     let until = Instant::now() + Duration::from_millis(millis.unsigned_abs());
     let mut swaps = 0_u64;
@@ -407,11 +409,11 @@ fn descriptors() -> String {
     if found.is_empty() { "only three".to_owned() } else { found }
 }
 
-fn told(result: io::Result<String>) -> String {
-    result.unwrap_or_else(|error| answer(Err(error)))
+fn format_result(result: io::Result<String>) -> String {
+    result.unwrap_or_else(|error| format_answer(Err(error)))
 }
 
-fn answer(result: io::Result<i64>) -> String {
+fn format_answer(result: io::Result<i64>) -> String {
     match result {
         Ok(number) => format!("ok {number}"),
         Err(error) => match error.raw_os_error() {
@@ -439,7 +441,7 @@ mod tests {
 
     #[test]
     fn calls_are_answered() {
-        let check = |words: &[&str], want: &str| assert_eq!(act(words), want);
+        let check = |words: &[&str], want: &str| assert_eq!(dispatch(words), want);
         check(&["call", "openat", "-100", "s:/nowhere/at/all", "0"], "ENOENT");
         check(&["call", "openat", "-100", "bad", "0"], "EFAULT");
         check(&["call", "setns", "-1", "0"], "EBADF");

@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::embedded::Wall;
+use crate::embedded::IsolationMechanism;
 
 /// What an attack goes for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Area {
+pub enum AttackArea {
     /// Files.
     FS,
     /// Processes.
@@ -27,7 +27,7 @@ pub enum Area {
     PE,
 }
 
-impl Area {
+impl AttackArea {
     /// Reads the area a case's number begins with.
     pub fn of(id: &str) -> Self {
         match id.get(..2) {
@@ -46,7 +46,7 @@ impl Area {
 /// How one attack ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum AttackVerdict {
     /// It was refused here, and it works where nothing refuses it.
     Held,
     /// It worked.
@@ -58,55 +58,55 @@ pub enum Verdict {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CaseReport {
+pub struct AttackReport {
     pub id: &'static str,
-    pub area: Area,
+    pub area: AttackArea,
     pub name: &'static str,
-    pub verdict: Verdict,
+    pub verdict: AttackVerdict,
     /// The walls whose absence this case notices.
-    pub walls: Vec<Wall>,
+    pub walls: Vec<IsolationMechanism>,
     pub millis: u64,
 }
 
-impl fmt::Display for CaseReport {
+impl fmt::Display for AttackReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, name, .. } = self;
         match &self.verdict {
-            Verdict::Held => write!(f, "held     {id}  {name}"),
-            Verdict::Escaped(how) => write!(f, "ESCAPED  {id}  {name}: {how}"),
-            Verdict::Invalid(why) => write!(f, "INVALID  {id}  {name}: {why}"),
-            Verdict::Skipped(why) => write!(f, "skipped  {id}  {name}: {why}"),
+            AttackVerdict::Held => write!(f, "held     {id}  {name}"),
+            AttackVerdict::Escaped(how) => write!(f, "ESCAPED  {id}  {name}: {how}"),
+            AttackVerdict::Invalid(why) => write!(f, "INVALID  {id}  {name}: {why}"),
+            AttackVerdict::Skipped(why) => write!(f, "skipped  {id}  {name}: {why}"),
         }
     }
 }
 
 /// What became of all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct RedteamReport {
     pub backend: String,
-    pub cases: Vec<CaseReport>,
+    pub cases: Vec<AttackReport>,
 }
 
-impl Report {
+impl RedteamReport {
     /// Returns whether nothing got out and nothing was left unproved.
     pub fn held(&self) -> bool {
         !self.cases.is_empty() && self.escaped().next().is_none() && self.invalid().next().is_none()
     }
 
-    pub fn escaped(&self) -> impl Iterator<Item = &CaseReport> {
-        self.cases.iter().filter(|case| matches!(case.verdict, Verdict::Escaped(_)))
+    pub fn escaped(&self) -> impl Iterator<Item = &AttackReport> {
+        self.cases.iter().filter(|case| matches!(case.verdict, AttackVerdict::Escaped(_)))
     }
 
-    pub fn invalid(&self) -> impl Iterator<Item = &CaseReport> {
-        self.cases.iter().filter(|case| matches!(case.verdict, Verdict::Invalid(_)))
+    pub fn invalid(&self) -> impl Iterator<Item = &AttackReport> {
+        self.cases.iter().filter(|case| matches!(case.verdict, AttackVerdict::Invalid(_)))
     }
 
-    pub fn skipped(&self) -> impl Iterator<Item = &CaseReport> {
-        self.cases.iter().filter(|case| matches!(case.verdict, Verdict::Skipped(_)))
+    pub fn skipped(&self) -> impl Iterator<Item = &AttackReport> {
+        self.cases.iter().filter(|case| matches!(case.verdict, AttackVerdict::Skipped(_)))
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for RedteamReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for case in &self.cases {
             writeln!(f, "{case}")?;

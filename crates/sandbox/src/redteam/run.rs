@@ -2,26 +2,30 @@
 
 use std::time::{Duration, Instant};
 
-use super::case::{Attack, Case, Control, Trouble};
+use super::arena::SandboxArena;
+use super::case::{PayloadControl, SandboxAttack, SandboxAttackError, SandboxPayload};
 use super::cases::ALL;
-use super::range::Range;
-use super::report::{CaseReport, Report, Verdict};
-use super::target::Target;
-use crate::embedded::Wall;
+use super::report::{AttackReport, AttackVerdict, RedteamReport};
+use super::target::RedteamTarget;
+use crate::embedded::IsolationMechanism;
 
 /// A case that takes longer hangs, and must not stop the others.
-const PATIENCE: Duration = Duration::from_mins(1);
+const CASE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Returns every attack there is.
-pub fn cases() -> impl Iterator<Item = &'static Case> {
+pub fn cases() -> impl Iterator<Item = &'static SandboxAttack> {
     ALL.iter().copied().flatten()
 }
 
 /// Runs the cases a choice means (all without one) against a target, telling each as soon as it is known.
-pub async fn run(target: &Target<'_>, only: Option<&str>, on_case: &mut (dyn FnMut(&CaseReport) + Send)) -> Report {
-    let mut report = Report { backend: target.name().to_owned(), cases: Vec::new() };
-    let mut tell = |case: &Case, verdict: Verdict, began: Instant| {
-        let told = CaseReport {
+pub async fn run(
+    target: &RedteamTarget<'_>,
+    only: Option<&str>,
+    on_case: &mut (dyn FnMut(&AttackReport) + Send),
+) -> RedteamReport {
+    let mut report = RedteamReport { backend: target.name().to_owned(), cases: Vec::new() };
+    let mut tell = |case: &SandboxAttack, verdict: AttackVerdict, began: Instant| {
+        let told = AttackReport {
             id: case.id,
             area: case.area(),
             name: case.name,
@@ -32,8 +36,8 @@ pub async fn run(target: &Target<'_>, only: Option<&str>, on_case: &mut (dyn FnM
         on_case(&told);
         report.cases.push(told);
     };
-    let meant = cases().filter(|case| only.is_none_or(|only| case.is_meant(only)));
-    let range = match Range::new(target).await {
+    let meant = cases().filter(|case| only.is_none_or(|only| case.is_selected(only)));
+    let range = match SandboxArena::new(target).await {
         Ok(range) => range,
         Err(trouble) => {
             let why = trouble.verdict();
@@ -43,10 +47,10 @@ pub async fn run(target: &Target<'_>, only: Option<&str>, on_case: &mut (dyn FnM
     };
     for case in meant {
         let began = Instant::now();
-        let verdict = match tokio::time::timeout(PATIENCE, attempt(&range, case)).await {
+        let verdict = match tokio::time::timeout(CASE_TIMEOUT, attempt(&range, case)).await {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(trouble)) => trouble.verdict(),
-            Err(_) => Verdict::Invalid(format!("did not end within {PATIENCE:?}")),
+            Err(_) => AttackVerdict::Invalid(format!("did not end within {CASE_TIMEOUT:?}")),
         };
         tell(case, verdict, began);
     }
@@ -54,67 +58,78 @@ pub async fn run(target: &Target<'_>, only: Option<&str>, on_case: &mut (dyn FnM
     report
 }
 
-async fn attempt(range: &Range<'_>, case: &Case) -> Result<Verdict, Trouble> {
+async fn attempt(range: &SandboxArena<'_>, case: &SandboxAttack) -> Result<AttackVerdict, SandboxAttackError> {
     if case.landlock > range.landlock {
-        return Ok(Verdict::Skipped(format!("this kernel has no Landlock of version {}", case.landlock)));
+        return Ok(AttackVerdict::Skipped(format!("this kernel has no Landlock of version {}", case.landlock)));
     }
     match case.attack {
-        Attack::Own(_, steps) => steps(range, case).await,
-        Attack::Line(line, control) => {
-            let told = range.inside(case.off, line).await?;
-            if is_got(&told) {
-                return Ok(Verdict::Escaped(short(&told)));
+        SandboxPayload::Custom(_, steps) => steps(range, case).await,
+        SandboxPayload::Line(line, control) => {
+            let told = range.run_inside(case.without_walls, line).await?;
+            if has_got_marker(&told) {
+                return Ok(AttackVerdict::Escaped(shorten(&told)));
             }
-            let there = elsewhere(range, case.off, control, line).await?;
+            let there = run_control(range, case.without_walls, control, line).await?;
             Ok(match control {
-                _ if is_got(&there) => Verdict::Held,
-                Control::Without(_) => Verdict::Invalid(format!("it fails without the wall too: {}", short(&there))),
-                Control::Maybe(_, why) => Verdict::Skipped(why.to_owned()),
-                Control::Host => Verdict::Skipped(format!("it fails on this host too: {}", short(&there))),
+                _ if has_got_marker(&there) => AttackVerdict::Held,
+                PayloadControl::Without(_) => {
+                    AttackVerdict::Invalid(format!("it fails without the wall too: {}", shorten(&there)))
+                }
+                PayloadControl::IfSupported(_, why) => AttackVerdict::Skipped(why.to_owned()),
+                PayloadControl::Host => {
+                    AttackVerdict::Skipped(format!("it fails on this host too: {}", shorten(&there)))
+                }
             })
         }
-        Attack::Call(words, refusal, control) => {
+        SandboxPayload::Call(words, refusal, control) => {
             let line = format!("\"$PROBE\" {words}");
-            let told = range.inside(case.off, &line).await?;
-            if !is_answer(&told) {
-                return Err(Trouble::Broken(format!("the probe says `{}`", short(&told))));
+            let told = range.run_inside(case.without_walls, &line).await?;
+            if !is_probe_answer(&told) {
+                return Err(SandboxAttackError::Broken(format!("the probe says `{}`", shorten(&told))));
             }
             if told.trim() != refusal {
-                return Ok(Verdict::Escaped(format!("answered `{}` instead of `{refusal}`", short(&told))));
+                return Ok(AttackVerdict::Escaped(format!("answered `{}` instead of `{refusal}`", shorten(&told))));
             }
-            let there = elsewhere(range, case.off, control, &line).await?;
-            let other = is_answer(&there) && there.trim() != refusal;
+            let there = run_control(range, case.without_walls, control, &line).await?;
+            let other = is_probe_answer(&there) && there.trim() != refusal;
             Ok(match control {
-                _ if other => Verdict::Held,
-                Control::Without(_) => Verdict::Invalid(format!("the answer without the wall is `{}`", short(&there))),
-                Control::Maybe(_, why) => Verdict::Skipped(why.to_owned()),
-                Control::Host => Verdict::Skipped("this user is refused on the host as well".to_owned()),
+                _ if other => AttackVerdict::Held,
+                PayloadControl::Without(_) => {
+                    AttackVerdict::Invalid(format!("the answer without the wall is `{}`", shorten(&there)))
+                }
+                PayloadControl::IfSupported(_, why) => AttackVerdict::Skipped(why.to_owned()),
+                PayloadControl::Host => AttackVerdict::Skipped("this user is refused on the host as well".to_owned()),
             })
         }
     }
 }
 
 /// Runs a payload where it must work.
-async fn elsewhere(range: &Range<'_>, off: &[Wall], control: Control, line: &str) -> Result<String, Trouble> {
+async fn run_control(
+    range: &SandboxArena<'_>,
+    off: &[IsolationMechanism],
+    control: PayloadControl,
+    line: &str,
+) -> Result<String, SandboxAttackError> {
     match control {
-        Control::Without(walls) | Control::Maybe(walls, _) => {
-            range.inside(&off.iter().chain(walls).copied().collect::<Vec<_>>(), line).await
+        PayloadControl::Without(walls) | PayloadControl::IfSupported(walls, _) => {
+            range.run_inside(&off.iter().chain(walls).copied().collect::<Vec<_>>(), line).await
         }
-        Control::Host => range.outside(line).await,
+        PayloadControl::Host => range.run_on_host(line).await,
     }
 }
 
-fn is_got(told: &str) -> bool {
+fn has_got_marker(told: &str) -> bool {
     told.lines().any(|line| line.starts_with("GOT"))
 }
 
 /// Returns whether a text is an answer of the probe at all.
-fn is_answer(told: &str) -> bool {
+fn is_probe_answer(told: &str) -> bool {
     let told = told.trim();
     told.starts_with("ok") || told.starts_with("signal") || (told.starts_with('E') && !told.contains(' '))
 }
 
-fn short(told: &str) -> String {
+fn shorten(told: &str) -> String {
     ralph_core::text::head(told.trim(), 200).to_string()
 }
 
@@ -134,7 +149,7 @@ mod tests {
 
     #[test]
     fn every_wall_is_watched() {
-        for wall in Wall::ALL {
+        for wall in IsolationMechanism::ALL {
             assert!(cases().any(|case| case.walls().contains(&wall)), "{wall:?}");
         }
     }

@@ -1,19 +1,19 @@
 //! What is attacked.
 
 use crate::Backend;
-use crate::embedded::Options;
+use crate::embedded::EmbeddedOptions;
 
 /// What is attacked.
 #[derive(Debug)]
-pub enum Target<'a> {
+pub enum RedteamTarget<'a> {
     /// Cages of the embedded backend, set up like this. The suite makes its own below a folder of its own, so that it can
     /// also make them with a wall left out.
-    Cage(Options),
+    Cage(EmbeddedOptions),
     /// Any other backend; cases that need a wall to be left out are skipped.
     Other(&'a dyn Backend),
 }
 
-impl Target<'_> {
+impl RedteamTarget<'_> {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Cage(_) => "embedded",

@@ -3,71 +3,78 @@
 
 use std::path::Path;
 
-use super::found::{Bind, Cache, Mask, Masked};
-use super::host::INSIDE;
-use super::look;
-use super::place;
-use super::plan::Plan;
+use super::fs_probe;
+use super::host::SANDBOX_HOME;
+use super::path_policy;
+use super::plan::ToolchainPlan;
+use super::setup::{BindMask, MaskKind, ToolchainBind, ToolchainCache};
 
-struct Row {
+struct CacheLocation {
     name: &'static str,
     language: &'static str,
     /// Below the sandbox's home: where the tool looks by itself.
     inside: &'static str,
     /// A variable of the host that names a folder, and the way from there.
-    said: Option<(&'static str, &'static str)>,
+    host_variable: Option<(&'static str, &'static str)>,
     /// Below the host's home otherwise.
     usual: &'static str,
     /// What may hold addresses with tokens.
     mask: &'static [&'static str],
 }
 
-const ROWS: &[Row] = &[
-    row("cargo-registry", "rust", ".cargo/registry", Some(("CARGO_HOME", "registry")), ".cargo/registry", &[]),
-    row("cargo-git", "rust", ".cargo/git", Some(("CARGO_HOME", "git")), ".cargo/git", &[]),
-    row("npm", "node", ".npm/_cacache", Some(("npm_config_cache", "_cacache")), ".npm/_cacache", &[]),
-    row("yarn", "node", ".cache/yarn", Some(("YARN_CACHE_FOLDER", "")), ".cache/yarn", &[]),
-    row("pip", "python", ".cache/pip", Some(("PIP_CACHE_DIR", "")), ".cache/pip", &[]),
-    row("uv", "python", ".cache/uv", Some(("UV_CACHE_DIR", "")), ".cache/uv", &["git-v0"]),
-    row("go", "go", "go/pkg/mod", Some(("GOMODCACHE", "")), "go/pkg/mod", &["cache/vcs"]),
-    row("bun", "bun", ".bun/install/cache", Some(("BUN_INSTALL_CACHE_DIR", "")), ".bun/install/cache", &[]),
-    row("deno", "deno", ".cache/deno", Some(("DENO_DIR", "")), ".cache/deno", &[]),
-    row("maven", "java", ".m2/repository", None, ".m2/repository", &[]),
-    row("gradle", "java", ".gradle/caches", Some(("GRADLE_USER_HOME", "caches")), ".gradle/caches", &[]),
+const CACHES: &[CacheLocation] = &[
+    cache_location(
+        "cargo-registry",
+        "rust",
+        ".cargo/registry",
+        Some(("CARGO_HOME", "registry")),
+        ".cargo/registry",
+        &[],
+    ),
+    cache_location("cargo-git", "rust", ".cargo/git", Some(("CARGO_HOME", "git")), ".cargo/git", &[]),
+    cache_location("npm", "node", ".npm/_cacache", Some(("npm_config_cache", "_cacache")), ".npm/_cacache", &[]),
+    cache_location("yarn", "node", ".cache/yarn", Some(("YARN_CACHE_FOLDER", "")), ".cache/yarn", &[]),
+    cache_location("pip", "python", ".cache/pip", Some(("PIP_CACHE_DIR", "")), ".cache/pip", &[]),
+    cache_location("uv", "python", ".cache/uv", Some(("UV_CACHE_DIR", "")), ".cache/uv", &["git-v0"]),
+    cache_location("go", "go", "go/pkg/mod", Some(("GOMODCACHE", "")), "go/pkg/mod", &["cache/vcs"]),
+    cache_location("bun", "bun", ".bun/install/cache", Some(("BUN_INSTALL_CACHE_DIR", "")), ".bun/install/cache", &[]),
+    cache_location("deno", "deno", ".cache/deno", Some(("DENO_DIR", "")), ".cache/deno", &[]),
+    cache_location("maven", "java", ".m2/repository", None, ".m2/repository", &[]),
+    cache_location("gradle", "java", ".gradle/caches", Some(("GRADLE_USER_HOME", "caches")), ".gradle/caches", &[]),
 ];
 
-const fn row(
+const fn cache_location(
     name: &'static str,
     language: &'static str,
     inside: &'static str,
     said: Option<(&'static str, &'static str)>,
     usual: &'static str,
     mask: &'static [&'static str],
-) -> Row {
-    Row { name, language, inside, said, usual, mask }
+) -> CacheLocation {
+    CacheLocation { name, language, inside, host_variable: said, usual, mask }
 }
 
 /// Lists the caches of the languages that were found or that the host has a cache for.
-pub(super) fn list(plan: &mut Plan<'_>) {
-    for row in ROWS {
-        if !plan.wants(&[row.language]) && !plan.has_met(row.language) {
+pub(super) fn list(plan: &mut ToolchainPlan<'_>) {
+    for row in CACHES {
+        if !plan.wants(&[row.language]) && !plan.has_found(row.language) {
             continue;
         }
-        let dir = Path::new(INSIDE).join(row.inside);
-        let lower = lower(plan, row, &dir);
-        if lower.is_some() || plan.has_met(row.language) {
-            plan.caches.push(Cache { name: row.name, dir, lower });
+        let dir = Path::new(SANDBOX_HOME).join(row.inside);
+        let lower = host_cache(plan, row, &dir);
+        if lower.is_some() || plan.has_found(row.language) {
+            plan.caches.push(ToolchainCache { name: row.name, dir, lower });
         }
     }
 }
 
-fn lower(plan: &mut Plan<'_>, row: &Row, target: &Path) -> Option<Bind> {
-    let said = row.said.and_then(|(variable, below)| Some(plan.host.dir(variable)?.join(below)));
-    let source = look::real_dir(&said.unwrap_or_else(|| plan.home.named.join(row.usual)))?;
-    place::judge(&plan.home, plan.places, &source).ok()?;
+fn host_cache(plan: &mut ToolchainPlan<'_>, row: &CacheLocation, target: &Path) -> Option<ToolchainBind> {
+    let said = row.host_variable.and_then(|(variable, below)| Some(plan.host.dir_var(variable)?.join(below)));
+    let source = fs_probe::real_dir(&said.unwrap_or_else(|| plan.home.named.join(row.usual)))?;
+    path_policy::check_dir(&plan.home, plan.places, &source).ok()?;
     let mut mask = plan.masks(&source).ok()?;
     let more = row.mask.iter().filter(|below| source.join(below).is_dir());
-    mask.extend(more.map(|below| Mask { below: below.into(), kind: Masked::Directory }));
+    mask.extend(more.map(|below| BindMask { below: below.into(), kind: MaskKind::Directory }));
     mask.sort();
-    Some(Bind { source, target: target.to_owned(), mask })
+    Some(ToolchainBind { source, target: target.to_owned(), mask })
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum ToolchainError {
     #[error("the home folder `{path}` is not an absolute path to a directory")]
     Home { path: PathBuf },
     #[error("`{name}` is not the name of a toolchain")]
@@ -16,12 +16,12 @@ pub enum Error {
     Refused { path: PathBuf, why: &'static str },
 }
 
-impl Error {
+impl ToolchainError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Home { .. } => Some("set `HOME` to your home folder".to_owned()),
             Self::Unknown { meant: Some(meant), .. } => Some(format!("did you mean `{meant}`?")),
-            Self::Unknown { meant: None, .. } => Some(format!("known are {}", super::words::known().join(", "))),
+            Self::Unknown { meant: None, .. } => Some(format!("known are {}", super::names::known().join(", "))),
             Self::Missing { name } => Some(format!("install `{name}`, or take it out of `sandbox.toolchains`")),
             Self::NoDirectory { .. } => Some("name an existing directory in `sandbox.toolchains`".to_owned()),
             Self::Refused { .. } => {

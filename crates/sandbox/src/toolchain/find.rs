@@ -2,15 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use ralph_core::config::Toolchains;
+use ralph_core::config::ToolchainSelection;
 use ralph_core::text::did_you_mean;
 
-use super::error::Error;
-use super::found::Found;
-use super::host::{Host, INSIDE, Places};
-use super::place::Home;
-use super::plan::{Claim, Entry, Plan};
-use super::{cache, links, look, loose, manager, mirror, polyglot, rows, rust, words};
+use super::error::ToolchainError;
+use super::host::{HostPaths, SANDBOX_HOME, ToolchainHost};
+use super::path_policy::UserHome;
+use super::plan::{DirectoryClaim, PathEntry, ToolchainPlan};
+use super::setup::ToolchainSetup;
+use super::{
+    cache, fs_probe, known_tools, names, polyglot_manager, program_links, registries, rust, unclaimed_dirs,
+    version_manager,
+};
 
 /// Used when the host's `PATH` has no system directory at all.
 const SYSTEM_PATH: &[&str] = &["/usr/local/bin", "/usr/bin", "/bin"];
@@ -20,69 +23,75 @@ const SYSTEM_PATH: &[&str] = &["/usr/local/bin", "/usr/bin", "/bin"];
 /// `auto` takes what the `PATH` uses and notes what it leaves out. Names (`rust`, `nvm`) take only these, from the
 /// `PATH` or from where they usually are, and absolute folders exactly themselves; what is named and cannot be shown is
 /// an error. `none` leaves the system's own programs.
-pub fn find(asked: &Toolchains, host: &Host<'_>) -> Result<Found, Error> {
-    find_among(asked, host, &Places::default())
+pub fn find(asked: &ToolchainSelection, host: &ToolchainHost<'_>) -> Result<ToolchainSetup, ToolchainError> {
+    find_with_paths(asked, host, &HostPaths::default())
 }
 
-pub(super) fn find_among(asked: &Toolchains, host: &Host<'_>, places: &Places) -> Result<Found, Error> {
-    let unusable = || Error::Home { path: host.home.to_owned() };
-    let named = look::clean(host.home).ok_or_else(unusable)?;
-    let home = Home { real: look::real_dir(&named).ok_or_else(unusable)?, named };
-    let mut plan = Plan::new(*host, places, home, asked);
+pub(super) fn find_with_paths(
+    asked: &ToolchainSelection,
+    host: &ToolchainHost<'_>,
+    places: &HostPaths,
+) -> Result<ToolchainSetup, ToolchainError> {
+    let unusable = || ToolchainError::Home { path: host.home.to_owned() };
+    let named = fs_probe::clean(host.home).ok_or_else(unusable)?;
+    let home = UserHome { real: fs_probe::real_dir(&named).ok_or_else(unusable)?, named };
+    let mut plan = ToolchainPlan::new(*host, places, home, asked);
     let named = match asked {
-        Toolchains::Only(names) => names.iter().map(|name| Named::parse(name)).collect::<Result<_, _>>()?,
-        Toolchains::Auto | Toolchains::None => Vec::new(),
+        ToolchainSelection::Only(names) => {
+            names.iter().map(|name| ToolchainRequest::parse(name)).collect::<Result<_, _>>()?
+        }
+        ToolchainSelection::Auto | ToolchainSelection::None => Vec::new(),
     };
-    folders(&mut plan, &named)?;
+    bind_named_folders(&mut plan, &named)?;
     for dir in std::env::split_paths(host.path) {
-        walk(&mut plan, &dir);
+        visit_path_dir(&mut plan, &dir);
     }
-    usual(&mut plan, &named)?;
+    find_at_usual_paths(&mut plan, &named)?;
     if !plan.paths().iter().any(|dir| places.is_system(dir)) {
         for dir in SYSTEM_PATH {
-            plan.path(Path::new(dir));
+            plan.add_to_path(Path::new(dir));
         }
     }
-    rust::toolchains(&mut plan);
-    links::follow(&mut plan);
-    homes(&mut plan);
-    mirror::pass_on(&mut plan);
+    rust::bind_toolchains(&mut plan);
+    program_links::follow(&mut plan);
+    set_home_variables(&mut plan);
+    registries::forward_registries(&mut plan);
     cache::list(&mut plan);
-    Ok(plan.done())
+    Ok(plan.finish())
 }
 
 /// What a list of toolchains names.
 #[derive(Debug)]
-enum Named<'a> {
-    Word(&'a str),
+enum ToolchainRequest<'a> {
+    Name(&'a str),
     Folder(PathBuf),
 }
 
-impl<'a> Named<'a> {
-    fn parse(name: &'a str) -> Result<Self, Error> {
+impl<'a> ToolchainRequest<'a> {
+    fn parse(name: &'a str) -> Result<Self, ToolchainError> {
         let path = Path::new(name);
         if path.is_absolute() {
-            let refused = || Error::Refused { path: path.to_owned(), why: "its name goes up with `..`" };
-            return look::clean(path).map(Self::Folder).ok_or_else(refused);
+            let refused = || ToolchainError::Refused { path: path.to_owned(), why: "its name goes up with `..`" };
+            return fs_probe::clean(path).map(Self::Folder).ok_or_else(refused);
         }
-        if words::is_known(name) {
-            return Ok(Self::Word(name));
+        if names::is_known(name) {
+            return Ok(Self::Name(name));
         }
-        Err(Error::Unknown { name: name.to_owned(), meant: did_you_mean(name, words::known()) })
+        Err(ToolchainError::Unknown { name: name.to_owned(), meant: did_you_mean(name, names::known()) })
     }
 }
 
 /// Shows the folders that were named; they come first on the `PATH`.
-fn folders(plan: &mut Plan<'_>, named: &[Named<'_>]) -> Result<(), Error> {
+fn bind_named_folders(plan: &mut ToolchainPlan<'_>, named: &[ToolchainRequest<'_>]) -> Result<(), ToolchainError> {
     for named in named {
-        let Named::Folder(dir) = named else { continue };
-        let real = look::real_dir(dir).ok_or_else(|| Error::NoDirectory { path: dir.clone() })?;
+        let ToolchainRequest::Folder(dir) = named else { continue };
+        let real = fs_probe::real_dir(dir).ok_or_else(|| ToolchainError::NoDirectory { path: dir.clone() })?;
         if !plan.places.is_system(&real) {
-            plan.try_bind(dir, &real).map_err(|why| Error::Refused { path: dir.clone(), why })?;
+            plan.try_bind(dir, &real).map_err(|why| ToolchainError::Refused { path: dir.clone(), why })?;
         }
         let bin = dir.join("bin");
         let programs = if bin.is_dir() { bin } else { dir.clone() };
-        if plan.path(&programs) {
+        if plan.add_to_path(&programs) {
             plan.programs.push(programs);
         }
     }
@@ -90,65 +99,65 @@ fn folders(plan: &mut Plan<'_>, named: &[Named<'_>]) -> Result<(), Error> {
 }
 
 /// Takes one directory of the host's `PATH`.
-fn walk(plan: &mut Plan<'_>, dir: &Path) {
+fn visit_path_dir(plan: &mut ToolchainPlan<'_>, dir: &Path) {
     if !dir.is_absolute() {
         let name = dir.display();
         return plan.note(&format!("`{name}` of the PATH is not shown: it is relative to wherever one is"));
     }
     // One that is not there is no loss, and common.
-    let Some(real) = look::real_dir(dir) else { return };
-    let named = look::clean(dir).unwrap_or_else(|| real.clone());
+    let Some(real) = fs_probe::real_dir(dir) else { return };
+    let named = fs_probe::clean(dir).unwrap_or_else(|| real.clone());
     if plan.places.is_system(&named) || plan.places.is_system(&real) {
-        plan.path(&named);
+        plan.add_to_path(&named);
         return;
     }
-    if *plan.asked == Toolchains::None {
+    if *plan.asked == ToolchainSelection::None {
         return;
     }
-    let entry = Entry { named, real };
-    if claim(plan, &entry) == Claim::NotMine {
+    let entry = PathEntry { named, real };
+    if claim(plan, &entry) == DirectoryClaim::NotMine {
         match plan.asked {
-            Toolchains::Auto => loose::show(plan, &entry),
+            ToolchainSelection::Auto => unclaimed_dirs::show(plan, &entry),
             // A folder that was named is there already.
-            Toolchains::Only(_) | Toolchains::None => (),
+            ToolchainSelection::Only(_) | ToolchainSelection::None => (),
         }
     }
 }
 
-fn claim(plan: &mut Plan<'_>, entry: &Entry) -> Claim {
-    let claims = [rust::claim, manager::claim, polyglot::claim, rows::claim];
-    let mine = claims.iter().any(|claim| claim(plan, entry) == Claim::Mine);
-    if mine { Claim::Mine } else { Claim::NotMine }
+fn claim(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) -> DirectoryClaim {
+    let claims = [rust::claim, version_manager::claim, polyglot_manager::claim, known_tools::claim];
+    let mine = claims.iter().any(|claim| claim(plan, entry) == DirectoryClaim::Mine);
+    if mine { DirectoryClaim::Mine } else { DirectoryClaim::NotMine }
 }
 
 /// Looks for what was named and is not on the `PATH` where it usually is.
-fn usual(plan: &mut Plan<'_>, named: &[Named<'_>]) -> Result<(), Error> {
+fn find_at_usual_paths(plan: &mut ToolchainPlan<'_>, named: &[ToolchainRequest<'_>]) -> Result<(), ToolchainError> {
     for named in named {
-        let Named::Word(word) = named else { continue };
-        let tools: Vec<&words::Tool> = words::tools(word).collect();
+        let ToolchainRequest::Name(word) = named else { continue };
+        let tools: Vec<&names::ToolName> = names::tools(word).collect();
         for pattern in tools.iter().flat_map(|tool| tool.usual) {
-            if plan.has_met(word) {
+            if plan.has_found(word) {
                 break;
             }
-            if let Some(entry) = expand(&plan.home.named, pattern).and_then(Entry::of) {
+            if let Some(entry) = expand_newest(&plan.home.named, pattern).and_then(PathEntry::of) {
                 claim(plan, &entry);
             }
         }
-        let program = words::program(word);
+        let program = names::program(word);
         let on_path = |program: &str| plan.paths().iter().any(|dir| dir.join(program).is_file());
-        if !plan.has_met(word) && !program.is_some_and(on_path) {
-            return Err(Error::Missing { name: (*word).to_owned() });
+        if !plan.has_found(word) && !program.is_some_and(on_path) {
+            return Err(ToolchainError::Missing { name: (*word).to_owned() });
         }
     }
     Ok(())
 }
 
 /// Puts the newest version in the place of a star.
-fn expand(home: &Path, pattern: &str) -> Option<PathBuf> {
+fn expand_newest(home: &Path, pattern: &str) -> Option<PathBuf> {
     let mut path = home.to_owned();
     for part in pattern.split('/') {
         if part == "*" {
-            path.push(look::newest(&path)?);
+            path.push(fs_probe::newest_version(&path)?);
         } else {
             path.push(part);
         }
@@ -157,34 +166,34 @@ fn expand(home: &Path, pattern: &str) -> Option<PathBuf> {
 }
 
 /// Sets the variables that name a toolchain's folder, or a writable one in its place.
-fn homes(plan: &mut Plan<'_>) {
-    if plan.has_met("rust") {
-        plan.env("CARGO_HOME", &Path::new(INSIDE).join(".cargo"));
+fn set_home_variables(plan: &mut ToolchainPlan<'_>) {
+    if plan.has_found("rust") {
+        plan.set_env_path("CARGO_HOME", &Path::new(SANDBOX_HOME).join(".cargo"));
     }
-    if plan.has_met("go") {
-        plan.env("GOPATH", &Path::new(INSIDE).join("go"));
+    if plan.has_found("go") {
+        plan.set_env_path("GOPATH", &Path::new(SANDBOX_HOME).join("go"));
     }
-    if plan.has_met("ruby") {
+    if plan.has_found("ruby") {
         // The gems of the shown ruby stay visible; new ones go where one may write.
-        plan.env("GEM_HOME", &Path::new(INSIDE).join(".gem"));
+        plan.set_env_path("GEM_HOME", &Path::new(SANDBOX_HOME).join(".gem"));
     }
-    if let Some(root) = plan.host.dir("GOROOT").filter(|root| plan.wants(&["go"]) && plan.shows(root)) {
-        plan.env("GOROOT", &root);
+    if let Some(root) = plan.host.dir_var("GOROOT").filter(|root| plan.wants(&["go"]) && plan.is_visible(root)) {
+        plan.set_env_path("GOROOT", &root);
     }
-    java(plan);
+    set_java_home(plan);
 }
 
-fn java(plan: &mut Plan<'_>) {
+fn set_java_home(plan: &mut ToolchainPlan<'_>) {
     if !plan.wants(&["java", "sdkman"]) {
         return;
     }
-    let said = plan.host.dir("JAVA_HOME").and_then(|dir| look::clean(&dir));
+    let said = plan.host.dir_var("JAVA_HOME").and_then(|dir| fs_probe::clean(&dir));
     let usual = plan.roots(&["SDKMAN_DIR"], &[".sdkman"]).into_iter().map(|root| root.join("candidates/java/current"));
-    let homes: Vec<PathBuf> = said.into_iter().chain(usual.filter(|_| plan.has_met("sdkman"))).collect();
+    let homes: Vec<PathBuf> = said.into_iter().chain(usual.filter(|_| plan.has_found("sdkman"))).collect();
     for home in homes.iter().filter(|home| home.join("bin/java").is_file()) {
-        if plan.shows(home) || plan.bind(home) {
-            plan.meet(&["java"]);
-            return plan.env("JAVA_HOME", home);
+        if plan.is_visible(home) || plan.bind(home) {
+            plan.mark_found(&["java"]);
+            return plan.set_env_path("JAVA_HOME", home);
         }
     }
 }

@@ -5,38 +5,38 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The home folder of the sandbox.
-pub const INSIDE: &str = "/home/agent";
+pub const SANDBOX_HOME: &str = "/home/agent";
 
 /// What the search starts from.
 #[derive(Clone, Copy)]
-pub struct Host<'a> {
+pub struct ToolchainHost<'a> {
     pub home: &'a Path,
     pub path: &'a OsStr,
     /// Looks a variable up.
     pub env: &'a dyn Fn(&str) -> Option<OsString>,
 }
 
-impl Host<'_> {
+impl ToolchainHost<'_> {
     /// Returns the directory a variable names; a relative or empty one counts as not set.
-    pub(super) fn dir(&self, variable: &str) -> Option<PathBuf> {
+    pub(super) fn dir_var(&self, variable: &str) -> Option<PathBuf> {
         (self.env)(variable).map(PathBuf::from).filter(|dir| dir.is_absolute())
     }
 
-    pub(super) fn text(&self, variable: &str) -> Option<String> {
+    pub(super) fn text_var(&self, variable: &str) -> Option<String> {
         (self.env)(variable).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty())
     }
 }
 
-impl fmt::Debug for Host<'_> {
+impl fmt::Debug for ToolchainHost<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The variables may hold secrets.
-        f.debug_struct("Host").field("home", &self.home).field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("ToolchainHost").field("home", &self.home).field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 /// The places on a host that mean something by themselves; tests put them elsewhere.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub(super) struct HostPaths {
     pub(super) system: Vec<PathBuf>,
     pub(super) opt: PathBuf,
     pub(super) nix_store: PathBuf,
@@ -44,7 +44,7 @@ pub(super) struct Places {
     pub(super) homes: PathBuf,
 }
 
-impl Default for Places {
+impl Default for HostPaths {
     fn default() -> Self {
         Self {
             system: ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"].map(PathBuf::from).to_vec(),
@@ -55,7 +55,7 @@ impl Default for Places {
     }
 }
 
-impl Places {
+impl HostPaths {
     /// Says whether this is shown anyway, with the host's `/usr`.
     pub(super) fn is_system(&self, path: &Path) -> bool {
         self.system.iter().any(|system| path.starts_with(system))

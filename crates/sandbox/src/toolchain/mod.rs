@@ -1,7 +1,7 @@
 //! Finds the developer toolchains that the host's `PATH` uses and that live outside the system directories, so that a
 //! root built from nothing can show them read-only.
 //!
-//! The result is plain data ([`Found`]): what to bind, what to cover, which `PATH` and variables hold inside, which
+//! The result is plain data ([`ToolchainSetup`]): what to bind, what to cover, which `PATH` and variables hold inside, which
 //! caches are the sandbox's own. Nothing is mounted, made or written here, and nothing is run: what a toolchain would
 //! say about itself is read from its files.
 //!
@@ -22,26 +22,26 @@
 mod cache;
 mod error;
 mod find;
-mod found;
+mod fs_probe;
 mod host;
-mod links;
-mod look;
-mod loose;
-mod manager;
-mod mirror;
-mod place;
+mod known_tools;
+mod names;
+mod path_policy;
 mod plan;
-mod polyglot;
-mod rows;
+mod polyglot_manager;
+mod program_links;
+mod registries;
 mod rust;
-mod secret;
+mod secret_files;
+mod setup;
 #[cfg(test)]
 mod tests;
-mod words;
+mod unclaimed_dirs;
+mod version_manager;
 
-pub use error::Error;
+pub use error::ToolchainError;
 pub use find::find;
-pub use found::{Bind, Cache, File, Found, Mask, Masked};
-pub use host::{Host, INSIDE};
-pub use ralph_core::config::Toolchains;
-pub use secret::MASK_DEPTH;
+pub use host::{SANDBOX_HOME, ToolchainHost};
+pub use ralph_core::config::ToolchainSelection;
+pub use secret_files::MASK_DEPTH;
+pub use setup::{BindMask, MaskKind, ToolchainBind, ToolchainCache, ToolchainFile, ToolchainSetup};

@@ -3,65 +3,70 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ralph_core::config::Toolchains;
-use ralph_core::text::plain;
+use ralph_core::config::ToolchainSelection;
+use ralph_core::text::strip_control;
 
-use super::found::{Bind, Cache, File, Found, Mask, Masked};
-use super::host::{Host, INSIDE, Places};
-use super::look;
-use super::place::{self, Home};
-use super::secret;
+use super::fs_probe;
+use super::host::{HostPaths, SANDBOX_HOME, ToolchainHost};
+use super::path_policy::{self, UserHome};
+use super::secret_files;
+use super::setup::{BindMask, MaskKind, ToolchainBind, ToolchainCache, ToolchainFile, ToolchainSetup};
 
 /// A directory of the host, as it was named and as it is.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct PathEntry {
     pub(super) named: PathBuf,
     pub(super) real: PathBuf,
 }
 
-impl Entry {
+impl PathEntry {
     pub(super) fn of(named: PathBuf) -> Option<Self> {
-        let real = look::real(&named)?;
+        let real = fs_probe::real(&named)?;
         Some(Self { named, real })
     }
 
     /// Returns the way from a directory to this one: by its name if possible, else by what it really is.
-    pub(super) fn below(&self, root: &Path) -> Option<PathBuf> {
+    pub(super) fn relative_to(&self, root: &Path) -> Option<PathBuf> {
         if let Ok(rest) = self.named.strip_prefix(root) {
             return Some(rest.to_owned());
         }
-        let rest = self.real.strip_prefix(look::real_dir(root)?).ok()?;
+        let rest = self.real.strip_prefix(fs_probe::real_dir(root)?).ok()?;
         Some(rest.to_owned())
     }
 }
 
 /// Whether a toolchain knew a directory as its own. One that was not asked for is known and not shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Claim {
+pub(super) enum DirectoryClaim {
     Mine,
     NotMine,
 }
 
 #[derive(Debug)]
-pub(super) struct Plan<'a> {
-    pub(super) host: Host<'a>,
-    pub(super) places: &'a Places,
-    pub(super) home: Home,
-    pub(super) asked: &'a Toolchains,
-    binds: Vec<Bind>,
+pub(super) struct ToolchainPlan<'a> {
+    pub(super) host: ToolchainHost<'a>,
+    pub(super) places: &'a HostPaths,
+    pub(super) home: UserHome,
+    pub(super) asked: &'a ToolchainSelection,
+    binds: Vec<ToolchainBind>,
     path: Vec<PathBuf>,
     env: BTreeMap<String, String>,
-    files: Vec<File>,
-    pub(super) caches: Vec<Cache>,
+    files: Vec<ToolchainFile>,
+    pub(super) caches: Vec<ToolchainCache>,
     notes: Vec<String>,
     /// The words (names of tools and languages) that something was found for.
-    met: BTreeSet<String>,
+    found: BTreeSet<String>,
     /// Directories of programs whose links are still to be followed.
     pub(super) programs: Vec<PathBuf>,
 }
 
-impl<'a> Plan<'a> {
-    pub(super) fn new(host: Host<'a>, places: &'a Places, home: Home, asked: &'a Toolchains) -> Self {
+impl<'a> ToolchainPlan<'a> {
+    pub(super) fn new(
+        host: ToolchainHost<'a>,
+        places: &'a HostPaths,
+        home: UserHome,
+        asked: &'a ToolchainSelection,
+    ) -> Self {
         Self {
             host,
             places,
@@ -73,7 +78,7 @@ impl<'a> Plan<'a> {
             files: Vec::new(),
             caches: Vec::new(),
             notes: Vec::new(),
-            met: BTreeSet::new(),
+            found: BTreeSet::new(),
             programs: Vec::new(),
         }
     }
@@ -81,22 +86,22 @@ impl<'a> Plan<'a> {
     /// Says whether one of these words was asked for.
     pub(super) fn wants(&self, words: &[&str]) -> bool {
         match self.asked {
-            Toolchains::Auto => true,
-            Toolchains::None => false,
-            Toolchains::Only(names) => names.iter().any(|name| words.contains(&name.as_str())),
+            ToolchainSelection::Auto => true,
+            ToolchainSelection::None => false,
+            ToolchainSelection::Only(names) => names.iter().any(|name| words.contains(&name.as_str())),
         }
     }
 
-    pub(super) fn meet(&mut self, words: &[&str]) {
-        self.met.extend(words.iter().map(|word| (*word).to_owned()));
+    pub(super) fn mark_found(&mut self, words: &[&str]) {
+        self.found.extend(words.iter().map(|word| (*word).to_owned()));
     }
 
-    pub(super) fn has_met(&self, word: &str) -> bool {
-        self.met.contains(word)
+    pub(super) fn has_found(&self, word: &str) -> bool {
+        self.found.contains(word)
     }
 
     pub(super) fn note(&mut self, note: &str) {
-        let note = plain(note);
+        let note = strip_control(note);
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
@@ -104,8 +109,8 @@ impl<'a> Plan<'a> {
 
     /// Returns the root of a toolchain: where its variable says, else where it usually is.
     pub(super) fn roots(&self, variables: &[&str], usual: &[&str]) -> Vec<PathBuf> {
-        let said = variables.iter().filter_map(|variable| self.host.dir(variable));
-        let mut roots: Vec<PathBuf> = said.filter_map(|dir| look::clean(&dir)).collect();
+        let said = variables.iter().filter_map(|variable| self.host.dir_var(variable));
+        let mut roots: Vec<PathBuf> = said.filter_map(|dir| fs_probe::clean(&dir)).collect();
         roots.extend(usual.iter().map(|usual| self.home.named.join(usual)));
         roots
     }
@@ -113,7 +118,7 @@ impl<'a> Plan<'a> {
     /// Shows a directory under its own name, and under its real one if that is another. What may not be shown, or is
     /// not there, is left out; the former with a note.
     pub(super) fn bind(&mut self, dir: &Path) -> bool {
-        let Some(real) = look::real_dir(dir) else { return false };
+        let Some(real) = fs_probe::real_dir(dir) else { return false };
         if self.places.is_system(&real) {
             return true;
         }
@@ -126,30 +131,30 @@ impl<'a> Plan<'a> {
 
     /// As `bind`, with the reason for a refusal.
     pub(super) fn try_bind(&mut self, dir: &Path, real: &Path) -> Result<(), &'static str> {
-        place::judge(&self.home, self.places, real)?;
-        let mut targets: Vec<&Path> = [dir, real].into_iter().filter(|target| place::is_free(target)).collect();
+        path_policy::check_dir(&self.home, self.places, real)?;
+        let mut targets: Vec<&Path> = [dir, real].into_iter().filter(|target| path_policy::is_free(target)).collect();
         targets.dedup();
         if targets.is_empty() {
             return Err("the sandbox has something else there");
         }
         let masks = self.masks(real)?;
         for target in targets {
-            self.add(Bind { source: real.to_owned(), target: target.to_owned(), mask: masks.clone() });
+            self.add(ToolchainBind { source: real.to_owned(), target: target.to_owned(), mask: masks.clone() });
         }
         Ok(())
     }
 
     /// Shows a directory at another place than its own.
     pub(super) fn bind_at(&mut self, dir: &Path, target: &Path) -> Result<(), &'static str> {
-        let real = look::real_dir(dir).ok_or("it is not a directory")?;
-        place::judge(&self.home, self.places, &real)?;
+        let real = fs_probe::real_dir(dir).ok_or("it is not a directory")?;
+        path_policy::check_dir(&self.home, self.places, &real)?;
         let mask = self.masks(&real)?;
-        self.add(Bind { source: real, target: target.to_owned(), mask });
+        self.add(ToolchainBind { source: real, target: target.to_owned(), mask });
         Ok(())
     }
 
     /// Returns what has to be covered in a directory; one that cannot be searched is refused.
-    pub(super) fn masks(&mut self, real: &Path) -> Result<Vec<Mask>, &'static str> {
+    pub(super) fn masks(&mut self, real: &Path) -> Result<Vec<BindMask>, &'static str> {
         // The store is readable by everybody by design, and has more names than anything can look at.
         if real.starts_with(&self.places.nix_store) {
             return Ok(Vec::new());
@@ -157,33 +162,35 @@ impl<'a> Plan<'a> {
         if let Some(bind) = self.binds.iter().find(|bind| bind.source == real) {
             return Ok(bind.mask.clone());
         }
-        let (masks, complete) = secret::masks(real);
+        let (masks, complete) = secret_files::masks(real);
         if complete { Ok(masks) } else { Err("it has too many files to be searched for secrets") }
     }
 
-    fn add(&mut self, bind: Bind) {
+    fn add(&mut self, bind: ToolchainBind) {
         if !self.binds.iter().any(|other| other.target == bind.target) {
             self.binds.push(bind);
         }
     }
 
     /// Covers something that is no secret by its name.
-    pub(super) fn cover(&mut self, dir: &Path, below: &str, kind: Masked) {
-        let Some(real) = look::real_dir(dir).filter(|real| real.join(below).symlink_metadata().is_ok()) else { return };
+    pub(super) fn add_mask(&mut self, dir: &Path, below: &str, kind: MaskKind) {
+        let Some(real) = fs_probe::real_dir(dir).filter(|real| real.join(below).symlink_metadata().is_ok()) else {
+            return;
+        };
         for bind in self.binds.iter_mut().filter(|bind| bind.source == real) {
-            bind.mask.push(Mask { below: PathBuf::from(below), kind });
+            bind.mask.push(BindMask { below: PathBuf::from(below), kind });
         }
     }
 
     /// Says whether a path of the host is there inside, under the same name.
-    pub(super) fn shows(&self, path: &Path) -> bool {
+    pub(super) fn is_visible(&self, path: &Path) -> bool {
         self.places.is_system(path) || self.binds.iter().any(|bind| path.starts_with(&bind.target))
     }
 
     /// Adds to the `PATH` inside what can be seen there: the name if possible, else the real directory.
-    pub(super) fn path(&mut self, dir: &Path) -> bool {
-        let Some(real) = look::real_dir(dir) else { return false };
-        let seen = [dir.to_owned(), real].into_iter().find(|path| self.shows(path));
+    pub(super) fn add_to_path(&mut self, dir: &Path) -> bool {
+        let Some(real) = fs_probe::real_dir(dir) else { return false };
+        let seen = [dir.to_owned(), real].into_iter().find(|path| self.is_visible(path));
         if let Some(seen) = &seen
             && !self.path.contains(seen)
         {
@@ -193,7 +200,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Does something that leaves the `PATH` as it was.
-    pub(super) fn aside<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn keeping_path<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.path.len();
         let done = act(self);
         self.path.truncate(length);
@@ -204,31 +211,31 @@ impl<'a> Plan<'a> {
         &self.path
     }
 
-    pub(super) fn env(&mut self, variable: &str, value: &Path) {
+    pub(super) fn set_env_path(&mut self, variable: &str, value: &Path) {
         match value.to_str() {
-            Some(value) => self.say(variable, value),
+            Some(value) => self.set_env(variable, value),
             None => self.note(&format!("`{variable}` is not set: `{}` is not plain text", value.display())),
         }
     }
 
-    pub(super) fn say(&mut self, variable: &str, value: &str) {
+    pub(super) fn set_env(&mut self, variable: &str, value: &str) {
         self.env.insert(variable.to_owned(), value.to_owned());
     }
 
-    pub(super) fn file(&mut self, below: &str, content: String) {
-        self.files.push(File { path: Path::new(INSIDE).join(below), content });
+    pub(super) fn add_file(&mut self, below: &str, content: String) {
+        self.files.push(ToolchainFile { path: Path::new(SANDBOX_HOME).join(below), content });
     }
 
-    pub(super) fn binds(&self) -> &[Bind] {
+    pub(super) fn binds(&self) -> &[ToolchainBind] {
         &self.binds
     }
 
     /// Returns the result, without binds that lie in another one and show the same.
-    pub(super) fn done(self) -> Found {
+    pub(super) fn finish(self) -> ToolchainSetup {
         let mut binds = self.binds;
         // A path sorts before what lies below it.
         binds.sort_by(|a, b| a.target.cmp(&b.target));
-        let mut kept: Vec<Bind> = Vec::new();
+        let mut kept: Vec<ToolchainBind> = Vec::new();
         for bind in binds {
             let inside = kept.iter_mut().find_map(|outer| {
                 let below = bind.target.strip_prefix(&outer.target).ok()?.to_owned();
@@ -236,9 +243,9 @@ impl<'a> Plan<'a> {
             });
             match inside {
                 // The inner walk went deeper than the outer one did.
-                Some((outer, below)) => outer
-                    .mask
-                    .extend(bind.mask.into_iter().map(|mask| Mask { below: below.join(mask.below), kind: mask.kind })),
+                Some((outer, below)) => outer.mask.extend(
+                    bind.mask.into_iter().map(|mask| BindMask { below: below.join(mask.below), kind: mask.kind }),
+                ),
                 None => kept.push(bind),
             }
         }
@@ -249,6 +256,13 @@ impl<'a> Plan<'a> {
             let dirs: Vec<PathBuf> = bind.mask.iter().map(|mask| mask.below.clone()).collect();
             bind.mask.retain(|mask| !mask.below.ancestors().skip(1).any(|above| dirs.iter().any(|dir| dir == above)));
         }
-        Found { binds: kept, path: self.path, env: self.env, files: self.files, caches: self.caches, notes: self.notes }
+        ToolchainSetup {
+            binds: kept,
+            path: self.path,
+            env: self.env,
+            files: self.files,
+            caches: self.caches,
+            notes: self.notes,
+        }
     }
 }

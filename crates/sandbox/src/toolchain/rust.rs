@@ -3,41 +3,41 @@
 //! `~/.cargo/bin` is shown where it is. The toolchains are shown in the sandbox's own `~/.rustup`, one by one: they can
 //! be moved, rustup wants to write beside them, and a toolchain that the workspace asks for can be installed there.
 //! `settings.toml` is written anew, because the host's lists the user's projects. `CARGO_HOME` inside is the
-//! sandbox's own; `config.toml` and `credentials.toml` of the host stay outside (see [`super::mirror`]).
+//! sandbox's own; `config.toml` and `credentials.toml` of the host stay outside (see [`super::registries`]).
 
 use std::path::Path;
 
-use super::host::INSIDE;
-use super::look;
-use super::mirror::pairs;
-use super::plan::{Claim, Entry, Plan};
+use super::fs_probe;
+use super::host::SANDBOX_HOME;
+use super::plan::{DirectoryClaim, PathEntry, ToolchainPlan};
+use super::registries::toml_settings;
 
-const WORDS: &[&str] = &["rustup", "rust"];
+const NAMES: &[&str] = &["rustup", "rust"];
 
-pub(super) fn claim(plan: &mut Plan<'_>, entry: &Entry) -> Claim {
+pub(super) fn claim(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) -> DirectoryClaim {
     for root in plan.roots(&["CARGO_HOME"], &[".cargo"]) {
-        if entry.below(&root).is_none_or(|rest| rest != Path::new("bin")) {
+        if entry.relative_to(&root).is_none_or(|rest| rest != Path::new("bin")) {
             continue;
         }
         let bin = root.join("bin");
-        if plan.wants(WORDS) && plan.bind(&bin) && plan.path(&bin) {
-            plan.meet(if bin.join("rustup").exists() { WORDS } else { &["rust"] });
+        if plan.wants(NAMES) && plan.bind(&bin) && plan.add_to_path(&bin) {
+            plan.mark_found(if bin.join("rustup").exists() { NAMES } else { &["rust"] });
             plan.programs.push(bin);
         }
-        return Claim::Mine;
+        return DirectoryClaim::Mine;
     }
-    Claim::NotMine
+    DirectoryClaim::NotMine
 }
 
 /// Shows the toolchains if one of the directories on the `PATH` has rustup, the system's or the user's.
-pub(super) fn toolchains(plan: &mut Plan<'_>) {
-    if !plan.wants(WORDS) || !plan.paths().iter().any(|dir| dir.join("rustup").exists()) {
+pub(super) fn bind_toolchains(plan: &mut ToolchainPlan<'_>) {
+    if !plan.wants(NAMES) || !plan.paths().iter().any(|dir| dir.join("rustup").exists()) {
         return;
     }
     let Some(root) = plan.roots(&["RUSTUP_HOME"], &[".rustup"]).into_iter().find(|root| root.is_dir()) else { return };
-    let inside = Path::new(INSIDE).join(".rustup");
+    let inside = Path::new(SANDBOX_HOME).join(".rustup");
     let mut shown = Vec::new();
-    for name in look::dirs(&root.join("toolchains")) {
+    for name in fs_probe::dirs(&root.join("toolchains")) {
         let dir = root.join("toolchains").join(&name);
         let bound = if dir.join("bin/rustc").exists() {
             plan.bind_at(&dir, &inside.join("toolchains").join(&name))
@@ -52,7 +52,7 @@ pub(super) fn toolchains(plan: &mut Plan<'_>) {
     if shown.is_empty() {
         return plan.note("rustup has no toolchain to show");
     }
-    let settings = pairs(&look::text(&root.join("settings.toml")).unwrap_or_default());
+    let settings = toml_settings(&fs_probe::text(&root.join("settings.toml")).unwrap_or_default());
     let default = settings.into_iter().find(|pair| pair.table.is_empty() && pair.key == "default_toolchain");
     // `stable` means `stable` for the host's own kind of machine.
     let default = default.and_then(|pair| {
@@ -66,7 +66,7 @@ pub(super) fn toolchains(plan: &mut Plan<'_>) {
         }
         _ => plan.note("rustup has no default toolchain; `rustup default stable` sets one"),
     }
-    plan.file(".rustup/settings.toml", text);
-    plan.env("RUSTUP_HOME", &inside);
-    plan.meet(WORDS);
+    plan.add_file(".rustup/settings.toml", text);
+    plan.set_env_path("RUSTUP_HOME", &inside);
+    plan.mark_found(NAMES);
 }

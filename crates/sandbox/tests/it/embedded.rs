@@ -3,21 +3,26 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ralph_sandbox::conformance::{Outcome, suite};
-use ralph_sandbox::embedded::{Embedded, Options};
-use ralph_sandbox::{Backend, Exec, Layer, Spec, capture};
+use ralph_sandbox::conformance::{ConformanceOutcome, suite};
+use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions};
+use ralph_sandbox::{Backend, ExecRequest, HostLayer, SandboxSpec, capture};
 
-pub(crate) fn options(dir: &Path) -> Options {
-    Options { dir: dir.to_owned(), program: Some(crate::ordinary::program()), ..Options::default() }
+pub(crate) fn options(dir: &Path) -> EmbeddedOptions {
+    EmbeddedOptions {
+        dir: dir.to_owned(),
+        program: Some(crate::unprivileged::launcher_program()),
+        ..EmbeddedOptions::default()
+    }
 }
 
-pub(crate) fn spec(name: &str) -> Spec {
-    Spec { name: name.to_owned(), ..Spec::default() }
+pub(crate) fn spec(name: &str) -> SandboxSpec {
+    SandboxSpec { name: name.to_owned(), ..SandboxSpec::default() }
 }
 
-pub(crate) async fn sh(backend: &Embedded, name: &str, line: &str) -> String {
+pub(crate) async fn sh(backend: &EmbeddedBackend, name: &str, line: &str) -> String {
     let sandbox = backend.create(&spec(name)).await.expect("a sandbox");
-    let output = capture(&*sandbox, &Exec::shell(line, Duration::from_secs(20)), 1 << 20).await.expect("a command");
+    let output =
+        capture(&*sandbox, &ExecRequest::shell(line, Duration::from_secs(20)), 1 << 20).await.expect("a command");
     sandbox.destroy().await.expect("the end");
     format!("{}{}", output.stdout_text(), output.stderr_text())
 }
@@ -25,7 +30,7 @@ pub(crate) async fn sh(backend: &Embedded, name: &str, line: &str) -> String {
 #[tokio::test]
 async fn who_and_where() {
     let dir = tempfile::tempdir().expect("a folder");
-    let backend = Embedded::new(options(dir.path()));
+    let backend = EmbeddedBackend::new(options(dir.path()));
     let told = sh(
         &backend,
         "who",
@@ -38,17 +43,17 @@ async fn who_and_where() {
 #[tokio::test]
 async fn conforms() {
     let dir = tempfile::tempdir().expect("a folder");
-    let backend = Embedded::new(options(dir.path()));
+    let backend = EmbeddedBackend::new(options(dir.path()));
     let results = suite(&backend).await;
     let failed: Vec<String> =
-        results.iter().filter(|one| one.outcome != Outcome::Passed).map(ToString::to_string).collect();
+        results.iter().filter(|one| one.outcome != ConformanceOutcome::Passed).map(ToString::to_string).collect();
     assert!(failed.is_empty() && results.len() > 40, "{failed:#?}");
 }
 
 #[tokio::test]
 async fn layers_that_cannot_be_shown() {
     let dir = tempfile::tempdir().expect("a folder");
-    let backend = Embedded::new(options(&dir.path().join("state")));
+    let backend = EmbeddedBackend::new(options(&dir.path().join("state")));
     std::fs::write(dir.path().join("file"), "").expect("a file");
     for (n, (host, inside, want)) in [
         ("gone", "/opt/a/b", "No such file"),
@@ -59,10 +64,11 @@ async fn layers_that_cannot_be_shown() {
     .into_iter()
     .enumerate()
     {
-        let layer = Layer { host: dir.path().join(host), inside: inside.into() };
-        let spec = Spec { layers: vec![layer], ..spec(&format!("layer-{n}")) };
+        let layer = HostLayer { host: dir.path().join(host), inside: inside.into() };
+        let spec = SandboxSpec { layers: vec![layer], ..spec(&format!("layer-{n}")) };
         let sandbox = backend.create(&spec).await.expect("a folder for it");
-        let error = capture(&*sandbox, &Exec::new(["true"], Duration::from_secs(20)), 99).await.expect_err("a refusal");
+        let error =
+            capture(&*sandbox, &ExecRequest::new(["true"], Duration::from_secs(20)), 99).await.expect_err("a refusal");
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         assert!(error.to_string().contains("show a layer of the host") && source.contains(want), "{error}: {source}");
         sandbox.destroy().await.expect("the end");
@@ -71,8 +77,8 @@ async fn layers_that_cannot_be_shown() {
 
 #[test]
 fn a_layer_makes_another_sandbox_and_none_does_not() {
-    let one = Spec { layers: vec![Layer { host: "/a".into(), inside: "/opt/a".into() }], ..spec("x") };
-    let other = Spec { layers: vec![Layer { host: "/b".into(), inside: "/opt/a".into() }], ..spec("x") };
+    let one = SandboxSpec { layers: vec![HostLayer { host: "/a".into(), inside: "/opt/a".into() }], ..spec("x") };
+    let other = SandboxSpec { layers: vec![HostLayer { host: "/b".into(), inside: "/opt/a".into() }], ..spec("x") };
     assert_ne!(one.fingerprint(), spec("x").fingerprint());
     assert_ne!(one.fingerprint(), other.fingerprint());
 }

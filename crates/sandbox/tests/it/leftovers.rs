@@ -7,18 +7,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ralph_sandbox::embedded::Embedded;
-use ralph_sandbox::{Backend, Capture, Error, Exec, Prune, Sandbox, Status, capture};
+use ralph_sandbox::embedded::EmbeddedBackend;
+use ralph_sandbox::{Backend, Error, ExecRequest, ExecStatus, OutputCapture, PruneRule, Sandbox, capture};
 
 use crate::embedded::{options, spec};
 use crate::eventually;
 
-const FOLDER: &str = "RALPH_TEST_CAGES";
-const ONE: &str = "RALPH_TEST_ONE_CAGE";
-const SURVIVE: &str = "RALPH_TEST_SURVIVOR";
+const BUSY_VARIABLE: &str = "RALPH_TEST_CAGES";
+const OWNER_VARIABLE: &str = "RALPH_TEST_ONE_CAGE";
+const SURVIVOR_VARIABLE: &str = "RALPH_TEST_SURVIVOR";
 const LONG: Duration = Duration::from_mins(1);
 
-fn again(test: &str, name: &str, value: &Path) -> Child {
+fn spawn_test(test: &str, name: &str, value: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env(name, value)
@@ -30,15 +30,15 @@ fn again(test: &str, name: &str, value: &Path) -> Child {
 }
 
 async fn sh(sandbox: &dyn Sandbox, line: &str) -> String {
-    let output = capture(sandbox, &Exec::shell(line, LONG), 1 << 20).await.unwrap();
+    let output = capture(sandbox, &ExecRequest::shell(line, LONG), 1 << 20).await.unwrap();
     format!("{}{}", output.stdout_text(), output.stderr_text())
 }
 
 /// Does nothing by itself; started by the tests below it makes and ends sandboxes until it is killed.
 #[tokio::test]
 async fn be_busy() {
-    let Some(folder) = std::env::var_os(FOLDER) else { return };
-    let backend = Embedded::new(options(Path::new(&folder)));
+    let Some(folder) = std::env::var_os(BUSY_VARIABLE) else { return };
+    let backend = EmbeddedBackend::new(options(Path::new(&folder)));
     for n in 0.. {
         let name = format!("busy-{}-{n}", std::process::id());
         let sandbox = backend.create(&spec(&name)).await.unwrap();
@@ -52,7 +52,7 @@ async fn be_busy() {
 }
 
 /// Returns the processes that see something of a folder mounted.
-fn inside(folder: &Path) -> Vec<i32> {
+fn processes_mounting(folder: &Path) -> Vec<i32> {
     let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
     let numbers = fs::read_dir("/proc").unwrap().filter_map(|e| e.unwrap().file_name().to_str()?.parse::<i32>().ok());
     numbers
@@ -61,7 +61,7 @@ fn inside(folder: &Path) -> Vec<i32> {
 }
 
 /// Returns the control groups made by one of these processes.
-fn groups(makers: &BTreeSet<u32>) -> Vec<PathBuf> {
+fn cgroups_made_by(makers: &BTreeSet<u32>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![(PathBuf::from("/sys/fs/cgroup"), 0)];
     while let Some((dir, depth)) = open.pop() {
@@ -87,9 +87,9 @@ fn names(folder: &Path) -> Vec<String> {
 
 /// The folder is as clean as if nothing had ever been in it.
 #[track_caller]
-fn is_clean(folder: &Path) {
+fn assert_clean(folder: &Path) {
     assert_eq!((names(&folder.join("boxes")), names(&folder.join("layers"))), (vec![".lock".to_owned()], vec![]));
-    assert_eq!(inside(folder), Vec::<i32>::new());
+    assert_eq!(processes_mounting(folder), Vec::<i32>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,7 +98,8 @@ async fn owners_killed_at_any_moment_leave_nothing() {
     let mut makers = BTreeSet::new();
     // Every moment between the first and a late one, spread over all that an owner does.
     for round in 0..50_u64 {
-        let mut owners: Vec<Child> = (0..4).map(|_| again("leftovers::be_busy", FOLDER, dir.path())).collect();
+        let mut owners: Vec<Child> =
+            (0..4).map(|_| spawn_test("leftovers::be_busy", BUSY_VARIABLE, dir.path())).collect();
         for (n, owner) in owners.iter_mut().enumerate() {
             std::thread::sleep(Duration::from_millis((round * 7 + n as u64 * 13) % 90));
             makers.insert(owner.id());
@@ -108,34 +109,34 @@ async fn owners_killed_at_any_moment_leave_nothing() {
             owner.wait().unwrap();
         }
     }
-    eventually("all cages are gone with their owners", || inside(dir.path()).is_empty());
-    let backend = Embedded::new(options(dir.path()));
+    eventually("all cages are gone with their owners", || processes_mounting(dir.path()).is_empty());
+    let backend = EmbeddedBackend::new(options(dir.path()));
     assert!(!names(&dir.path().join("boxes")).is_empty(), "nothing was ever made");
-    let pruned = backend.prune(&Prune::All, false).await.unwrap();
+    let pruned = backend.prune(&PruneRule::All, false).await.unwrap();
     assert!(pruned.iter().all(|one| one.removed), "{pruned:?}");
     let sandbox = backend.create(&spec("next")).await.unwrap();
     assert_eq!(sh(&*sandbox, "echo next").await, "next\n");
     sandbox.destroy().await.unwrap();
-    is_clean(dir.path());
-    assert_eq!(groups(&makers), Vec::<PathBuf>::new());
+    assert_clean(dir.path());
+    assert_eq!(cgroups_made_by(&makers), Vec::<PathBuf>::new());
 }
 
 /// Does nothing by itself; started by the test below it tells whether its descriptors and processes grow in number.
 #[tokio::test]
 async fn be_a_survivor() {
-    let Some(folder) = std::env::var_os(SURVIVE) else { return };
+    let Some(folder) = std::env::var_os(SURVIVOR_VARIABLE) else { return };
     let folder = PathBuf::from(folder);
-    let backend = Embedded::new(options(&folder));
+    let backend = EmbeddedBackend::new(options(&folder));
     let count = || (names(Path::new("/proc/self/fd")).len(), names(Path::new("/proc/self/task")).len());
     let mut counts = Vec::new();
     for n in 0..30 {
         let sandbox = backend.create(&spec(&format!("s{n}"))).await.unwrap();
         sh(&*sandbox, "sleep 600 > /dev/null 2>&1 & echo").await;
-        let exec = Exec { terminal: Some((24, 80)), ..Exec::shell("echo terminal", LONG) };
+        let exec = ExecRequest { terminal: Some((24, 80)), ..ExecRequest::shell("echo terminal", LONG) };
         capture(&*sandbox, &exec, 4096).await.unwrap();
         // Given up on while it runs.
-        let never = Exec::shell("sleep 600", LONG);
-        let mut sink = Capture::new(0);
+        let never = ExecRequest::shell("sleep 600", LONG);
+        let mut sink = OutputCapture::new(0);
         assert!(tokio::time::timeout(Duration::from_millis(20), sandbox.exec(&never, &mut sink)).await.is_err());
         sandbox.destroy().await.unwrap();
         counts.push(count().0);
@@ -143,7 +144,7 @@ async fn be_a_survivor() {
     let (early, late) = (counts[5..10].iter().min().unwrap(), counts[25..].iter().min().unwrap());
     assert!(late <= early, "{counts:?}");
     let own = BTreeSet::from([std::process::id()]);
-    eventually("the control groups are gone", || groups(&own).is_empty());
+    eventually("the control groups are gone", || cgroups_made_by(&own).is_empty());
     let stat = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let parent = std::process::id().to_string();
     let children = names(Path::new("/proc"))
@@ -151,7 +152,7 @@ async fn be_a_survivor() {
         .filter(|pid| stat(pid).rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)) == Some(&parent));
     // The launcher that waits in reserve, and nobody else.
     assert!(children.count() <= 1);
-    is_clean(&folder);
+    assert_clean(&folder);
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn a_surviving_owner_does_not_grow() {
     let dir = tempfile::tempdir().unwrap();
     let out = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "leftovers::be_a_survivor", "--nocapture"])
-        .env(SURVIVE, dir.path())
+        .env(SURVIVOR_VARIABLE, dir.path())
         .output()
         .unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -168,7 +169,7 @@ fn a_surviving_owner_does_not_grow() {
 #[tokio::test]
 async fn trees_made_to_stay_are_removed() {
     let dir = tempfile::tempdir().unwrap();
-    let backend = Embedded::new(options(dir.path()));
+    let backend = EmbeddedBackend::new(options(dir.path()));
     let sandbox = backend.create(&spec("stay")).await.unwrap();
     let line = "mkdir -p locked/inner; echo x > locked/inner/f; chmod 000 locked/inner locked; \
         (for i in $(seq 300); do mkdir deep; cd -P deep; done); mkfifo pipe; ln -s / out; \
@@ -180,14 +181,14 @@ async fn trees_made_to_stay_are_removed() {
             .await;
     assert_eq!(told, "");
     sandbox.destroy().await.unwrap();
-    backend.prune(&Prune::All, false).await.unwrap();
-    is_clean(dir.path());
+    backend.prune(&PruneRule::All, false).await.unwrap();
+    assert_clean(dir.path());
 }
 
 #[tokio::test]
 async fn one_name_is_given_once() {
     let dir = tempfile::tempdir().unwrap();
-    let backends: Vec<_> = (0..2).map(|_| Arc::new(Embedded::new(options(dir.path())))).collect();
+    let backends: Vec<_> = (0..2).map(|_| Arc::new(EmbeddedBackend::new(options(dir.path())))).collect();
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..16 {
         let backend = backends[n % 2].clone();
@@ -203,15 +204,15 @@ async fn one_name_is_given_once() {
 #[tokio::test]
 async fn two_owners_of_one_sandbox() {
     let dir = tempfile::tempdir().unwrap();
-    let [first, second] = [(); 2].map(|()| Embedded::new(options(dir.path())));
+    let [first, second] = [(); 2].map(|()| EmbeddedBackend::new(options(dir.path())));
     let ours = first.create(&spec("both")).await.unwrap();
     let theirs = second.open("both").await.unwrap();
     // A plain folder has room for two cages; they see each other's files, not each other's processes.
     assert_eq!(sh(&*ours, "echo ours > file; sleep 60 > /dev/null 2>&1 & echo").await, "\n");
     assert_eq!(sh(&*theirs, "cat file; pgrep sleep").await, "ours\n");
     // Destroyed by the other one while a command runs.
-    let exec = Exec::shell("touch running; sleep 60", LONG);
-    let mut sink = Capture::new(0);
+    let exec = ExecRequest::shell("touch running; sleep 60", LONG);
+    let mut sink = OutputCapture::new(0);
     let end = async {
         while theirs.read(Path::new("running"), 10).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -219,22 +220,22 @@ async fn two_owners_of_one_sandbox() {
         theirs.destroy().await.unwrap();
     };
     let (exit, ()) = tokio::join!(ours.exec(&exec, &mut sink), end);
-    assert_eq!(exit.unwrap().status, Status::Signal(9));
-    let gone = ours.exec(&Exec::shell("true", LONG), &mut sink).await;
+    assert_eq!(exit.unwrap().status, ExecStatus::Signal(9));
+    let gone = ours.exec(&ExecRequest::shell("true", LONG), &mut sink).await;
     assert!(matches!(gone, Err(Error::Gone { .. })), "{gone:?}");
-    is_clean(dir.path());
+    assert_clean(dir.path());
 }
 
 #[tokio::test]
 async fn ending_while_commands_run() {
     let dir = tempfile::tempdir().unwrap();
-    let backend = Embedded::new(options(dir.path()));
+    let backend = EmbeddedBackend::new(options(dir.path()));
     let sandbox = backend.create(&spec("ending")).await.unwrap();
     sandbox.snapshot().await.unwrap();
     // Over layers there is room for one cage only: what has ended must have let go of it.
     for n in 0..5 {
-        let exec = Exec::shell("touch running; sleep 60", LONG);
-        let (mut one, mut two) = (Capture::new(0), Capture::new(0));
+        let exec = ExecRequest::shell("touch running; sleep 60", LONG);
+        let (mut one, mut two) = (OutputCapture::new(0), OutputCapture::new(0));
         let end = async {
             while sandbox.read(Path::new("running"), 10).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -247,20 +248,20 @@ async fn ending_while_commands_run() {
             assert_eq!(sh(&*sandbox, "rm running; echo again").await, "again\n");
         };
         let (first, second, ()) = tokio::join!(sandbox.exec(&exec, &mut one), sandbox.exec(&exec, &mut two), end);
-        assert_eq!(first.unwrap().status, Status::Signal(9));
+        assert_eq!(first.unwrap().status, ExecStatus::Signal(9));
         // It may have come late and found the next cage; then it is ended with its time, which is long.
         drop(second);
     }
     sandbox.destroy().await.unwrap();
-    backend.prune(&Prune::All, false).await.unwrap();
-    is_clean(dir.path());
+    backend.prune(&PruneRule::All, false).await.unwrap();
+    assert_clean(dir.path());
 }
 
 /// Does nothing by itself; started by the test below it owns one sandbox with a running command.
 #[tokio::test]
 async fn be_an_owner() {
-    let Some(folder) = std::env::var_os(ONE) else { return };
-    let backend = Embedded::new(options(Path::new(&folder)));
+    let Some(folder) = std::env::var_os(OWNER_VARIABLE) else { return };
+    let backend = EmbeddedBackend::new(options(Path::new(&folder)));
     let sandbox = backend.create(&spec("owned")).await.unwrap();
     sandbox.snapshot().await.unwrap();
     sh(&*sandbox, "setsid sleep 600 > /dev/null 2>&1 & touch running; sleep 600").await;
@@ -269,23 +270,23 @@ async fn be_an_owner() {
 #[tokio::test]
 async fn a_sandbox_is_taken_over_from_a_dead_owner() {
     let dir = tempfile::tempdir().unwrap();
-    let mut owner = again("leftovers::be_an_owner", ONE, dir.path());
+    let mut owner = spawn_test("leftovers::be_an_owner", OWNER_VARIABLE, dir.path());
     let running = dir.path().join("boxes/owned/workspace/running");
     eventually("the owner's command runs", || running.exists());
-    let backend = Embedded::new(options(dir.path()));
+    let backend = EmbeddedBackend::new(options(dir.path()));
     let sandbox = backend.open("owned").await.unwrap();
     // Over layers there is room for one.
     let busy = sandbox.list(Path::new(".")).await;
     assert!(matches!(busy, Err(Error::Busy { .. })), "{busy:?}");
     owner.kill().unwrap();
     owner.wait().unwrap();
-    eventually("the cage is gone", || inside(dir.path()).is_empty());
+    eventually("the cage is gone", || processes_mounting(dir.path()).is_empty());
     assert_eq!(sh(&*sandbox, "ls; pgrep sleep").await, "running\n");
     let notes = names(&dir.path().join("boxes/owned")).into_iter().filter(|name| name.starts_with("cage-"));
     assert_eq!(notes.count(), 1, "the dead owner's note is still there");
     sandbox.destroy().await.unwrap();
-    backend.prune(&Prune::All, false).await.unwrap();
-    is_clean(dir.path());
+    backend.prune(&PruneRule::All, false).await.unwrap();
+    assert_clean(dir.path());
 }
 
 /// A snapshot that was begun and not ended, at each of the steps it takes.
@@ -293,7 +294,7 @@ async fn a_sandbox_is_taken_over_from_a_dead_owner() {
 async fn a_snapshot_is_brought_to_its_end() {
     for step in 0..5 {
         let dir = tempfile::tempdir().unwrap();
-        let backend = Embedded::new(options(dir.path()));
+        let backend = EmbeddedBackend::new(options(dir.path()));
         let sandbox = backend.create(&spec("half")).await.unwrap();
         sh(&*sandbox, "echo one > file; echo two > ~/file").await;
         sandbox.stop().await.unwrap();
@@ -313,13 +314,13 @@ async fn a_snapshot_is_brought_to_its_end() {
         if step > 3 {
             fs::rename(folder.join("home"), layer.join("home")).unwrap();
         }
-        let again = Embedded::new(options(dir.path()));
+        let again = EmbeddedBackend::new(options(dir.path()));
         let sandbox = again.open("half").await.unwrap();
         assert_eq!(sh(&*sandbox, "cat file ~/file; echo three > new; ls").await, "one\ntwo\nfile\nnew\n", "{step}");
         assert!(!folder.join("snapshot").exists());
         let fork = again.fork("0123456789abcdef", &spec("fork")).await.unwrap();
         assert_eq!(sh(&*fork, "cat file ~/file; ls").await, "one\ntwo\nfile\n", "{step}");
-        again.prune(&Prune::All, false).await.unwrap();
-        is_clean(dir.path());
+        again.prune(&PruneRule::All, false).await.unwrap();
+        assert_clean(dir.path());
     }
 }

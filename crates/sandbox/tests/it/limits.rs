@@ -4,66 +4,71 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ralph_sandbox::embedded::{Embedded, Options};
+use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions};
 use ralph_sandbox::{
-    Backend, Capture, Error, Exec, Limit, Output, Resources, Sandbox, Sink, Spec, Status, Stream, capture,
+    Backend, Error, ExecOutput, ExecRequest, ExecStatus, OutputCapture, OutputSink, OutputStream, ResourceLimit,
+    Sandbox, SandboxLimits, SandboxSpec, capture,
 };
 
 use crate::embedded::options;
-use crate::must::must;
+use crate::skip::skip_or_fail;
 
 const MIB: u64 = 1 << 20;
 const LONG: Duration = Duration::from_mins(1);
 
 /// A sandbox with limits, in a folder of its own.
-pub(crate) struct Bench {
+pub(crate) struct TestCage {
     pub(crate) sandbox: Arc<dyn Sandbox>,
     pub(crate) groups: bool,
     _dir: tempfile::TempDir,
 }
 
-impl Bench {
-    pub(crate) async fn new(resources: Resources, groups: bool) -> Self {
+impl TestCage {
+    pub(crate) async fn new(resources: SandboxLimits, groups: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let backend = Embedded::new(Options { no_groups: !groups, ..options(dir.path()) });
-        let spec = Spec { name: "limits".to_owned(), resources, ..Spec::default() };
+        let backend = EmbeddedBackend::new(EmbeddedOptions { no_cgroups: !groups, ..options(dir.path()) });
+        let spec = SandboxSpec { name: "limits".to_owned(), resources, ..SandboxSpec::default() };
         let sandbox = backend.create(&spec).await.unwrap();
-        let groups = backend.held_by_kernel() == (true, true);
+        let groups = backend.kernel_limits() == (true, true);
         Self { sandbox, groups, _dir: dir }
     }
 
-    pub(crate) async fn run(&self, exec: &Exec) -> Output {
+    pub(crate) async fn run(&self, exec: &ExecRequest) -> ExecOutput {
         capture(&*self.sandbox, exec, 1 << 20).await.unwrap()
     }
 
-    pub(crate) async fn sh(&self, line: &str) -> Output {
-        self.run(&Exec::shell(line, LONG)).await
+    pub(crate) async fn sh(&self, line: &str) -> ExecOutput {
+        self.run(&ExecRequest::shell(line, LONG)).await
     }
 
     /// The sandbox can be used as if nothing had happened.
-    pub(crate) async fn is_usable(&self) {
+    pub(crate) async fn assert_usable(&self) {
         let output = self.sh("echo usable | cat; test ! -e /nonexistent").await;
-        assert_eq!((output.stdout_text().as_str(), output.exit.status), ("usable\n", Status::Code(0)), "{output:?}");
+        assert_eq!(
+            (output.stdout_text().as_str(), output.exit.status),
+            ("usable\n", ExecStatus::Code(0)),
+            "{output:?}"
+        );
     }
 
-    fn has(program: &str) -> bool {
+    fn has_program(program: &str) -> bool {
         let found = std::path::Path::new("/usr/bin").join(program).exists();
         if !found {
-            must(&format!("a limit was not tried: there is no {program} on this host"));
+            skip_or_fail(&format!("a limit was not tried: there is no {program} on this host"));
         }
         found
     }
 }
 
 /// Watches that the host answers: its own tasks, and programs it starts.
-struct Heart {
+struct HostLatencyMonitor {
     stop: Arc<AtomicBool>,
     worst: Arc<AtomicU64>,
     thread: Option<std::thread::JoinHandle<()>>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Heart {
+impl HostLatencyMonitor {
     fn start() -> Self {
         let (stop, worst) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let note = |worst: &AtomicU64, began: Instant| {
@@ -99,98 +104,98 @@ impl Heart {
 }
 
 /// Tries something with the kernel's groups and without.
-async fn both(resources: Resources, work: impl AsyncFn(&Bench)) {
+async fn with_and_without_cgroups(resources: SandboxLimits, work: impl AsyncFn(&TestCage)) {
     for groups in [true, false] {
-        let bench = Bench::new(resources, groups).await;
+        let bench = TestCage::new(resources, groups).await;
         if groups && !bench.groups {
             // As without, which is tried anyway.
             continue;
         }
-        let heart = Heart::start();
+        let heart = HostLatencyMonitor::start();
         work(&bench).await;
         heart.check();
         bench.sandbox.destroy().await.unwrap();
     }
 }
 
-fn pids(pids: u64) -> Resources {
-    Resources { pids: Some(pids), ..Resources::default() }
+fn pids(pids: u64) -> SandboxLimits {
+    SandboxLimits { pids: Some(pids), ..SandboxLimits::default() }
 }
 
-fn memory(mib: u64) -> Resources {
-    Resources { memory: Some(mib * MIB), ..Resources::default() }
+fn memory(mib: u64) -> SandboxLimits {
+    SandboxLimits { memory: Some(mib * MIB), ..SandboxLimits::default() }
 }
 
-fn disk(mib: u64) -> Resources {
-    Resources { disk: Some(mib * MIB), ..Resources::default() }
+fn disk(mib: u64) -> SandboxLimits {
+    SandboxLimits { disk: Some(mib * MIB), ..SandboxLimits::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_bomb_is_held_and_ends_with_its_time() {
-    both(pids(64), async |bench| {
+    with_and_without_cgroups(pids(64), async |bench| {
         let began = Instant::now();
         let line = "mkfifo p; for i in $(seq 40); do sleep 20 & done; b() { b & b & sleep 1; }; b & read x < p";
-        let output = bench.run(&Exec::shell(line, Duration::from_secs(3))).await;
+        let output = bench.run(&ExecRequest::shell(line, Duration::from_secs(3))).await;
         // Without groups the refusal is told to nobody, and a table that is full for moments only may go unseen.
         let unseen = !bench.groups && output.exit.limit.is_none();
-        assert!(unseen || output.exit.limit == Some(Limit::Processes), "{:?}", output.exit);
+        assert!(unseen || output.exit.limit == Some(ResourceLimit::Processes), "{:?}", output.exit);
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         // Dash gives up where it cannot fork; what is left is not ours to wait for.
         bench.sandbox.stop().await.unwrap();
-        bench.is_usable().await;
+        bench.assert_usable().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn too_many_processes_are_told_even_when_the_command_goes_at_once() {
-    both(pids(64), async |bench| {
+    with_and_without_cgroups(pids(64), async |bench| {
         let output = bench.sh("for i in $(seq 200); do sleep 300 & done").await;
-        assert_eq!((output.exit.success(), output.exit.limit), (false, Some(Limit::Processes)), "{output:?}");
+        assert_eq!((output.exit.success(), output.exit.limit), (false, Some(ResourceLimit::Processes)), "{output:?}");
         // What it left takes all the room: the next command says so, one way or the other.
-        let full = capture(&*bench.sandbox, &Exec::shell("true | true", LONG), 4096).await;
+        let full = capture(&*bench.sandbox, &ExecRequest::shell("true | true", LONG), 4096).await;
         match full {
-            Ok(output) => assert_eq!(output.exit.limit, Some(Limit::Processes), "{output:?}"),
+            Ok(output) => assert_eq!(output.exit.limit, Some(ResourceLimit::Processes), "{output:?}"),
             Err(Error::Spawn { source, .. }) => assert!(source.to_string().contains("stop it"), "{source}"),
             Err(error) => panic!("{error}"),
         }
         bench.sandbox.stop().await.unwrap();
-        bench.is_usable().await;
+        bench.assert_usable().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_takes_all_memory_is_ended() {
-    both(memory(256), async |bench| {
-        let output = bench.run(&Exec::new(["tail", "/dev/zero"], LONG)).await;
-        assert_eq!((output.exit.status, output.exit.limit), (Status::Signal(9), Some(Limit::Memory)));
-        bench.is_usable().await;
+    with_and_without_cgroups(memory(256), async |bench| {
+        let output = bench.run(&ExecRequest::new(["tail", "/dev/zero"], LONG)).await;
+        assert_eq!((output.exit.status, output.exit.limit), (ExecStatus::Signal(9), Some(ResourceLimit::Memory)));
+        bench.assert_usable().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_that_take_all_memory_together_are_ended() {
-    both(memory(256), async |bench| {
+    with_and_without_cgroups(memory(256), async |bench| {
         let line = "for i in $(seq 30); do (head -c 20M /dev/zero; sleep 15) | tail -c 20M > /dev/null & done; wait";
-        let output = bench.run(&Exec::shell(line, LONG)).await;
-        assert_eq!(output.exit.limit, Some(Limit::Memory), "{:?}", output.exit);
+        let output = bench.run(&ExecRequest::shell(line, LONG)).await;
+        assert_eq!(output.exit.limit, Some(ResourceLimit::Memory), "{:?}", output.exit);
         bench.sandbox.stop().await.unwrap();
-        bench.is_usable().await;
+        bench.assert_usable().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_directories_in_memory_leave_room_to_go_on() {
-    both(memory(256), async |bench| {
+    with_and_without_cgroups(memory(256), async |bench| {
         let line =
             "for at in /tmp /var/tmp /dev/shm /run/user/1000; do head -c 300M /dev/zero > $at/fill; done; echo $?";
         let output = bench.sh(line).await;
         assert!(output.stderr_text().contains("No space left"), "{output:?}");
         assert_eq!(output.exit.limit, None, "{output:?}");
-        bench.is_usable().await;
+        bench.assert_usable().await;
     })
     .await;
 }
@@ -204,17 +209,17 @@ async fn memory_without_a_process_or_a_name_counts() {
          for n in range(8):\n f=os.memfd_create(str(n))\n for i in range(64): os.write(f, b'x'*(1<<20))\n\
          time.sleep(20)",
     ];
-    both(memory(256), async |bench| {
-        if !Bench::has("python3") {
+    with_and_without_cgroups(memory(256), async |bench| {
+        if !TestCage::has_program("python3") {
             return;
         }
         for line in lines {
             let began = Instant::now();
-            let output = bench.run(&Exec::new(["python3", "-c", line], LONG)).await;
+            let output = bench.run(&ExecRequest::new(["python3", "-c", line], LONG)).await;
             let got = (output.exit.status, output.exit.limit);
-            assert_eq!(got, (Status::Signal(9), Some(Limit::Memory)), "{line}: {}", output.stderr_text());
+            assert_eq!(got, (ExecStatus::Signal(9), Some(ResourceLimit::Memory)), "{line}: {}", output.stderr_text());
             assert!(began.elapsed() < Duration::from_secs(15), "{line}: {:?}", began.elapsed());
-            bench.is_usable().await;
+            bench.assert_usable().await;
         }
     })
     .await;
@@ -223,21 +228,21 @@ async fn memory_without_a_process_or_a_name_counts() {
 /// A limit that is reached while several commands run is told to all of them, as the contract says; only the one that
 /// died of it has died.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_blamed() {
-    both(memory(256), async |bench| {
-        let hog = Exec::new(["tail", "/dev/zero"], LONG);
+async fn a_limit_is_reported_to_all_running_commands() {
+    with_and_without_cgroups(memory(256), async |bench| {
+        let hog = ExecRequest::new(["tail", "/dev/zero"], LONG);
         let (innocent, hog) = tokio::join!(bench.sh("sleep 3; echo done"), bench.run(&hog));
-        assert_eq!((hog.exit.status, hog.exit.limit), (Status::Signal(9), Some(Limit::Memory)));
-        assert_eq!(innocent.exit.limit, Some(Limit::Memory), "{innocent:?}");
+        assert_eq!((hog.exit.status, hog.exit.limit), (ExecStatus::Signal(9), Some(ResourceLimit::Memory)));
+        assert_eq!(innocent.exit.limit, Some(ResourceLimit::Memory), "{innocent:?}");
         // Without groups nobody knows whose memory it is, and all end.
-        let want = if bench.groups { Status::Code(0) } else { Status::Signal(9) };
+        let want = if bench.groups { ExecStatus::Code(0) } else { ExecStatus::Signal(9) };
         assert_eq!(innocent.exit.status, want);
         let before = bench.sh("(sleep 1; exec tail /dev/zero) > /dev/null 2>&1 & echo left").await;
         assert_eq!((before.stdout_text().as_str(), before.exit.limit), ("left\n", None));
         let after = bench.sh("sleep 5; echo done").await;
-        assert_eq!((after.exit.status, after.exit.limit), (want, Some(Limit::Memory)));
+        assert_eq!((after.exit.status, after.exit.limit), (want, Some(ResourceLimit::Memory)));
         let later = bench.sh("echo later").await;
-        assert_eq!((later.exit.status, later.exit.limit), (Status::Code(0), None));
+        assert_eq!((later.exit.status, later.exit.limit), (ExecStatus::Code(0), None));
     })
     .await;
 }
@@ -258,15 +263,15 @@ async fn disk_is_held() {
         ),
     ];
     for (what, line) in lines {
-        both(disk(64), async |bench| {
+        with_and_without_cgroups(disk(64), async |bench| {
             let began = Instant::now();
-            let output = bench.run(&Exec::shell(line, LONG)).await;
-            assert_eq!(output.exit.limit, Some(Limit::Disk), "{what}: {output:?}");
+            let output = bench.run(&ExecRequest::shell(line, LONG)).await;
+            assert_eq!(output.exit.limit, Some(ResourceLimit::Disk), "{what}: {output:?}");
             assert!(began.elapsed() < Duration::from_secs(15), "{what}: {:?}", began.elapsed());
             // Too much is there already; it can be taken away.
             let output = bench.sh("chmod -R u+rwx . ; rm -rf * ~/*; ls -A").await;
             assert_eq!((output.stdout_text().as_str(), output.exit.limit), ("", None), "{what}: {output:?}");
-            bench.is_usable().await;
+            bench.assert_usable().await;
         })
         .await;
     }
@@ -280,22 +285,22 @@ async fn what_others_free_hides_nothing() {
     let file = std::fs::File::create(&others).unwrap();
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 1024 * MIB).unwrap();
     drop(file);
-    let bench = Bench::new(disk(64), true).await;
-    bench.is_usable().await;
+    let bench = TestCage::new(disk(64), true).await;
+    bench.assert_usable().await;
     std::fs::remove_file(&others).unwrap();
     // No file is longer than a file may be.
     let line = "mkdir locked; exec 3>locked/a 4>locked/b; chmod 0 locked; head -c 40M /dev/zero >&3; \
                 sleep 3; head -c 40M /dev/zero >&4; sleep 30";
     let began = Instant::now();
     let output = bench.sh(line).await;
-    assert_eq!(output.exit.limit, Some(Limit::Disk), "{output:?}");
+    assert_eq!(output.exit.limit, Some(ResourceLimit::Disk), "{output:?}");
     // Ended for both, and not for the first alone.
     assert!((3..30).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_and_holes_take_no_disk() {
-    both(disk(64), async |bench| {
+    with_and_without_cgroups(disk(64), async |bench| {
         let line = "head -c 30M /dev/zero > a; for i in $(seq 20); do ln a a$i; done; \
             for i in $(seq 20); do truncate -s 60M hole$i; done; sleep 3; echo done";
         let output = bench.sh(line).await;
@@ -306,24 +311,24 @@ async fn names_and_holes_take_no_disk() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_becomes_too_long_is_told() {
-    both(disk(64), async |bench| {
-        let output = bench.run(&Exec::new(["truncate", "-s", "1T", "long"], LONG)).await;
-        assert_eq!((output.exit.status, output.exit.limit), (Status::Signal(25), Some(Limit::Disk)));
+    with_and_without_cgroups(disk(64), async |bench| {
+        let output = bench.run(&ExecRequest::new(["truncate", "-s", "1T", "long"], LONG)).await;
+        assert_eq!((output.exit.status, output.exit.limit), (ExecStatus::Signal(25), Some(ResourceLimit::Disk)));
         let output = bench.sh("truncate -s 1T long; exit $?").await;
-        assert_eq!((output.exit.status, output.exit.limit), (Status::Code(153), Some(Limit::Disk)));
-        bench.is_usable().await;
+        assert_eq!((output.exit.status, output.exit.limit), (ExecStatus::Code(153), Some(ResourceLimit::Disk)));
+        bench.assert_usable().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processors_are_shared() {
-    let resources = Resources { cpus: Some(1000), ..Resources::default() };
-    both(resources, async |bench| {
+    let resources = SandboxLimits { cpus: Some(1000), ..SandboxLimits::default() };
+    with_and_without_cgroups(resources, async |bench| {
         let line = "p=; for i in $(seq 64); do yes > /dev/null & p=\"$p $!\"; done; sleep 3; kill $p; wait; times";
-        let output = bench.run(&Exec::shell(line, LONG)).await;
+        let output = bench.run(&ExecRequest::shell(line, LONG)).await;
         let text = output.stdout_text();
-        let used: f64 = text.lines().last().unwrap().split(' ').map(minutes).sum();
+        let used: f64 = text.lines().last().unwrap().split(' ').map(parse_times).sum();
         let spent = output.exit.duration.as_secs_f64();
         assert!(used > 0.2 && used < spent * 1.3, "{used} of {spent}: {text}");
     })
@@ -331,7 +336,7 @@ async fn processors_are_shared() {
 }
 
 /// Reads what `times` says: `0m1.520000s`.
-fn minutes(text: &str) -> f64 {
+fn parse_times(text: &str) -> f64 {
     let (minutes, seconds) = text.trim_end_matches('s').split_once('m').unwrap();
     minutes.parse::<f64>().unwrap() * 60.0 + seconds.parse::<f64>().unwrap()
 }
@@ -342,22 +347,22 @@ async fn open_files_and_sockets_end_somewhere() {
         "import os,errno\nn=0\ntry:\n while n<200000: os.open('/dev/null',0); n+=1\nexcept OSError as e: print(e.errno==errno.EMFILE)",
         "import socket,errno\nk=[]\ntry:\n while len(k)<200000: k.append(socket.socket())\nexcept OSError as e: print(e.errno==errno.EMFILE)",
     ];
-    both(memory(1024), async |bench| {
-        if !Bench::has("python3") {
+    with_and_without_cgroups(memory(1024), async |bench| {
+        if !TestCage::has_program("python3") {
             return;
         }
         for line in lines {
-            let output = bench.run(&Exec::new(["python3", "-c", line], LONG)).await;
+            let output = bench.run(&ExecRequest::new(["python3", "-c", line], LONG)).await;
             assert_eq!(output.stdout_text(), "True\n", "{output:?}");
         }
-        bench.is_usable().await;
+        bench.assert_usable().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_dead_are_buried() {
-    both(pids(1000), async |bench| {
+async fn zombies_are_reaped() {
+    with_and_without_cgroups(pids(1000), async |bench| {
         let line = "i=0; while [ $i -lt 2000 ]; do (true &); i=$((i+1)); done; \
             for i in $(seq 100); do set -- $(grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null); \
             [ $# = 0 ] && break; sleep 0.1; done; echo $#; ls -d /proc/[0-9]* | wc -l";
@@ -378,13 +383,13 @@ async fn the_dead_are_buried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deaf_command_ends_with_its_time() {
-    both(Resources::default(), async |bench| {
+async fn a_command_that_ignores_signals_times_out() {
+    with_and_without_cgroups(SandboxLimits::default(), async |bench| {
         let line = "trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' & \
             while :; do sleep 1; done";
         let began = Instant::now();
-        let output = bench.run(&Exec::shell(line, Duration::from_secs(1))).await;
-        assert_eq!(output.exit.status, Status::TimedOut);
+        let output = bench.run(&ExecRequest::shell(line, Duration::from_secs(1))).await;
+        assert_eq!(output.exit.status, ExecStatus::TimedOut);
         assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
         let left = bench.sh("ls -d /proc/[0-9]* | wc -l").await;
         assert!(left.stdout_text().trim().parse::<u32>().unwrap() <= 6, "{left:?}");
@@ -394,16 +399,16 @@ async fn a_deaf_command_ends_with_its_time() {
 
 /// A keeper is a process of the agent's, who can stop it: that must buy no time.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_keeper_keeps_nothing_alive() {
-    both(Resources::default(), async |bench| {
+async fn a_stopped_supervisor_keeps_nothing_alive() {
+    with_and_without_cgroups(SandboxLimits::default(), async |bench| {
         let line = "kill -STOP $PPID; echo $$ > pid; exec sleep 120";
         let began = Instant::now();
-        let output = bench.run(&Exec::shell(line, Duration::from_secs(1))).await;
-        assert_eq!(output.exit.status, Status::TimedOut);
+        let output = bench.run(&ExecRequest::shell(line, Duration::from_secs(1))).await;
+        assert_eq!(output.exit.status, ExecStatus::TimedOut);
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         // The same when the caller loses interest.
-        let exec = Exec::shell("kill -STOP $PPID; touch here; exec sleep 120", LONG);
-        let mut sink = Capture::new(0);
+        let exec = ExecRequest::shell("kill -STOP $PPID; touch here; exec sleep 120", LONG);
+        let mut sink = OutputCapture::new(0);
         let dropped = tokio::time::timeout(Duration::from_secs(2), bench.sandbox.exec(&exec, &mut sink)).await;
         assert!(dropped.is_err());
         let until = Instant::now() + Duration::from_secs(20);
@@ -418,13 +423,13 @@ async fn a_stopped_keeper_keeps_nothing_alive() {
     .await;
 }
 
-const FLOOD: &str = "RALPH_TEST_FLOOD";
+const FLOOD_VARIABLE: &str = "RALPH_TEST_FLOOD";
 
 #[derive(Default)]
-struct Count(u64);
+struct FloodByteCounter(u64);
 
-impl Sink for Count {
-    fn chunk(&mut self, _: Stream, bytes: &[u8]) {
+impl OutputSink for FloodByteCounter {
+    fn chunk(&mut self, _: OutputStream, bytes: &[u8]) {
         self.0 += bytes.len() as u64;
     }
 }
@@ -432,13 +437,13 @@ impl Sink for Count {
 /// Does nothing by itself; started by the test below it lets two gibibytes pass and tells what that took.
 #[tokio::test]
 async fn be_flooded() {
-    if std::env::var_os(FLOOD).is_none() {
+    if std::env::var_os(FLOOD_VARIABLE).is_none() {
         return;
     }
-    let bench = Bench::new(Resources::default(), true).await;
-    let mut count = Count::default();
-    let exit = bench.sandbox.exec(&Exec::shell("head -c 2G /dev/zero", LONG), &mut count).await.unwrap();
-    assert_eq!((exit.status, count.0), (Status::Code(0), 2 << 30));
+    let bench = TestCage::new(SandboxLimits::default(), true).await;
+    let mut count = FloodByteCounter::default();
+    let exit = bench.sandbox.exec(&ExecRequest::shell("head -c 2G /dev/zero", LONG), &mut count).await.unwrap();
+    assert_eq!((exit.status, count.0), (ExecStatus::Code(0), 2 << 30));
     bench.sandbox.destroy().await.unwrap();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -450,7 +455,7 @@ async fn be_flooded() {
 fn a_flood_of_output_takes_no_memory() {
     let flooded = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "limits::be_flooded", "--nocapture"])
-        .env(FLOOD, "1")
+        .env(FLOOD_VARIABLE, "1")
         .output()
         .unwrap();
     assert!(flooded.status.success(), "{}", String::from_utf8_lossy(&flooded.stderr));

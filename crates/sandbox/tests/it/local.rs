@@ -5,16 +5,24 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use ralph_sandbox::conformance::{self, Outcome};
-use ralph_sandbox::local::Local;
-use ralph_sandbox::{Backend, Capture, Error, Exec, Isolation, Prune, Spec, Status, capture};
+use ralph_sandbox::conformance::{self, ConformanceOutcome};
+use ralph_sandbox::local::LocalBackend;
+use ralph_sandbox::{
+    Backend, Error, ExecRequest, ExecStatus, IsolationLevel, OutputCapture, PruneRule, SandboxSpec, capture,
+};
 
 use crate::eventually;
 
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
-pub(crate) fn spec(name: &str) -> Spec {
-    Spec { name: name.to_owned(), labels: BTreeMap::new(), env: BTreeMap::new(), image: None, ..Spec::default() }
+pub(crate) fn spec(name: &str) -> SandboxSpec {
+    SandboxSpec {
+        name: name.to_owned(),
+        labels: BTreeMap::new(),
+        env: BTreeMap::new(),
+        image: None,
+        ..SandboxSpec::default()
+    }
 }
 
 fn names_in(folder: &Path) -> Vec<String> {
@@ -27,9 +35,9 @@ fn names_in(folder: &Path) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn conforms() {
     let folder = tempfile::tempdir().unwrap();
-    let results = conformance::suite(&Local::new(folder.path().join("sandboxes"))).await;
+    let results = conformance::suite(&LocalBackend::new(folder.path().join("sandboxes"))).await;
     let missed: Vec<_> =
-        results.iter().filter(|case| case.outcome != Outcome::Passed).map(ToString::to_string).collect();
+        results.iter().filter(|case| case.outcome != ConformanceOutcome::Passed).map(ToString::to_string).collect();
     assert_eq!(missed, Vec::<String>::new());
     assert!(results.len() >= 30, "only {} cases", results.len());
     assert_eq!(names_in(&folder.path().join("sandboxes")), [".lock"]);
@@ -37,19 +45,19 @@ async fn conforms() {
 
 #[tokio::test]
 async fn says_that_it_isolates_nothing() {
-    let local = Local::new("/nowhere".into());
-    assert_eq!(local.capabilities().isolation, Isolation::None);
+    let local = LocalBackend::new("/nowhere".into());
+    assert_eq!(local.capabilities().isolation, IsolationLevel::None);
     assert_eq!(local.list().await.unwrap(), []);
-    assert_eq!(local.prune(&Prune::All, false).await.unwrap(), []);
+    assert_eq!(local.prune(&PruneRule::All, false).await.unwrap(), []);
     assert!(matches!(local.open("a").await, Err(Error::Gone { .. })));
 }
 
 #[tokio::test]
 async fn the_environment_is_ours_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let local = Local::new(folder.path().to_owned());
+    let local = LocalBackend::new(folder.path().to_owned());
     let sandbox = local.create(&spec("env")).await.unwrap();
-    let exec = Exec::new(["env"], LONG).env("RALPH_SANDBOX_MARK", "forged").env("RALPH_SANDBOX", "forged");
+    let exec = ExecRequest::new(["env"], LONG).env("RALPH_SANDBOX_MARK", "forged").env("RALPH_SANDBOX", "forged");
     let output = capture(sandbox.as_ref(), &exec, 1 << 16).await.unwrap().stdout_text();
     let variables: BTreeMap<_, _> = output.lines().filter_map(|line| line.split_once('=')).collect();
     let names: Vec<_> = variables.keys().copied().collect();
@@ -79,7 +87,7 @@ async fn a_variable_that_cannot_be_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut spec = spec("odd");
     spec.env.insert("A=B".to_owned(), String::new());
-    let refused = Local::new(folder.path().to_owned()).create(&spec).await.unwrap_err();
+    let refused = LocalBackend::new(folder.path().to_owned()).create(&spec).await.unwrap_err();
     assert_eq!(refused.to_string(), "refused `A=B`: an environment variable cannot have this name");
 }
 
@@ -87,7 +95,7 @@ async fn a_variable_that_cannot_be_is_refused() {
 async fn only_whole_sandboxes_are_listed_and_remains_go() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    let local = Local::new(dir.to_owned());
+    let local = LocalBackend::new(dir.to_owned());
     local.create(&spec("whole")).await.unwrap();
     fs::create_dir_all(dir.join(".new-interrupted/workspace")).unwrap();
     fs::create_dir_all(dir.join(".gone-interrupted/workspace")).unwrap();
@@ -107,13 +115,14 @@ async fn only_whole_sandboxes_are_listed_and_remains_go() {
     assert!(matches!(local.create(&spec("file")).await, Err(Error::Refused { .. })));
     assert!(matches!(local.create(&spec("newer")).await, Err(Error::Exists { .. })));
 
-    let pruned: Vec<_> = local.prune(&Prune::All, true).await.unwrap().into_iter().map(|p| (p.id, p.removed)).collect();
+    let pruned: Vec<_> =
+        local.prune(&PruneRule::All, true).await.unwrap().into_iter().map(|p| (p.id, p.removed)).collect();
     assert_eq!(pruned, [("whole".to_owned(), false)]);
     // The next one to start removes what is left.
-    let local = Local::new(dir.to_owned());
+    let local = LocalBackend::new(dir.to_owned());
     local.create(&spec("next")).await.unwrap();
     assert_eq!(names_in(dir), [".lock", "file", "foreign", "newer", "next", "whole"]);
-    local.prune(&Prune::All, false).await.unwrap();
+    local.prune(&PruneRule::All, false).await.unwrap();
     assert_eq!(names_in(dir), [".lock", "file", "foreign", "newer"]);
 }
 
@@ -121,14 +130,14 @@ async fn only_whole_sandboxes_are_listed_and_remains_go() {
 async fn remains_of_somebody_at_work_stay() {
     use rustix::fs::{FlockOperation, flock};
     let folder = tempfile::tempdir().unwrap();
-    let local = Local::new(folder.path().to_owned());
+    let local = LocalBackend::new(folder.path().to_owned());
     fs::create_dir(folder.path().join(".new-being-made")).unwrap();
     let lock = fs::File::create(folder.path().join(".lock")).unwrap();
     flock(&lock, FlockOperation::LockShared).unwrap();
     local.create(&spec("other")).await.unwrap();
     assert_eq!(names_in(folder.path()), [".lock", ".new-being-made", "other"]);
     drop(lock);
-    let local = Local::new(folder.path().to_owned());
+    let local = LocalBackend::new(folder.path().to_owned());
     local.create(&spec("another")).await.unwrap();
     assert_eq!(names_in(folder.path()), [".lock", "another", "other"]);
 }
@@ -136,7 +145,7 @@ async fn remains_of_somebody_at_work_stay() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_two_makers_of_a_name_wins() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, two) = (Local::new(folder.path().to_owned()), Local::new(folder.path().to_owned()));
+    let (one, two) = (LocalBackend::new(folder.path().to_owned()), LocalBackend::new(folder.path().to_owned()));
     for n in 0..20 {
         let spec = spec(&format!("race-{n}"));
         let (a, b) = tokio::join!(one.create(&spec), two.create(&spec));
@@ -151,22 +160,22 @@ async fn one_of_two_makers_of_a_name_wins() {
 #[cfg(target_os = "linux")]
 async fn destroy_and_drop_end_daemons() {
     let folder = tempfile::tempdir().unwrap();
-    let local = Local::new(folder.path().to_owned());
+    let local = LocalBackend::new(folder.path().to_owned());
     let daemon = "setsid sh -c 'echo $$ > pid.new; mv pid.new pid; exec sleep 600' < /dev/null > /dev/null 2>&1 &";
     for end in ["destroy", "drop"] {
         let sandbox = local.create(&spec(end)).await.unwrap();
-        let exit = sandbox.exec(&Exec::shell(daemon, LONG), &mut Capture::new(0)).await.unwrap();
-        assert_eq!(exit.status, Status::Code(0));
+        let exit = sandbox.exec(&ExecRequest::shell(daemon, LONG), &mut OutputCapture::new(0)).await.unwrap();
+        assert_eq!(exit.status, ExecStatus::Code(0));
         let file = sandbox.workspace().join("pid");
         eventually("the daemon starts", || file.exists());
         let pid = fs::read_to_string(file).unwrap().trim().parse().unwrap();
-        assert!(crate::alive(pid));
+        assert!(crate::is_alive(pid));
         if end == "destroy" {
             sandbox.destroy().await.unwrap();
-            assert!(!crate::alive(pid));
+            assert!(!crate::is_alive(pid));
         } else {
             drop((sandbox, local));
-            eventually("the watchdog ends it", || !crate::alive(pid));
+            eventually("the watchdog ends it", || !crate::is_alive(pid));
             break;
         }
     }
@@ -176,16 +185,16 @@ async fn destroy_and_drop_end_daemons() {
 #[cfg(target_os = "linux")]
 async fn same_names_in_two_folders_do_not_meet() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (one, two) = (Local::new(one.path().to_owned()), Local::new(two.path().to_owned()));
+    let (one, two) = (LocalBackend::new(one.path().to_owned()), LocalBackend::new(two.path().to_owned()));
     let (a, b) = (one.create(&spec("same")).await.unwrap(), two.create(&spec("same")).await.unwrap());
-    let wait = Exec::shell("touch ready; while [ ! -e go ]; do sleep 0.05; done", LONG);
+    let wait = ExecRequest::shell("touch ready; while [ ! -e go ]; do sleep 0.05; done", LONG);
     let destroy = async {
         let ready = a.workspace().join("ready");
         tokio::task::spawn_blocking(move || eventually("it runs", || ready.exists())).await.unwrap();
         b.destroy().await.unwrap();
         a.write(Path::new("go"), b"", None).await.unwrap();
     };
-    let mut sink = Capture::new(0);
+    let mut sink = OutputCapture::new(0);
     let (exit, ()) = tokio::join!(a.exec(&wait, &mut sink), destroy);
-    assert_eq!(exit.unwrap().status, Status::Code(0));
+    assert_eq!(exit.unwrap().status, ExecStatus::Code(0));
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stderr, reason = "what was skipped is said")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has to stop")]
 
+mod broken_backends;
 #[cfg(target_os = "linux")]
 mod embedded;
 #[cfg(target_os = "linux")]
@@ -11,20 +12,19 @@ mod leftovers;
 mod limits;
 mod local;
 #[cfg(target_os = "linux")]
-mod must;
+mod owner_death;
 #[cfg(target_os = "linux")]
-mod ordinary;
-#[cfg(target_os = "linux")]
-mod owner;
-#[cfg(target_os = "linux")]
-mod programs;
+mod program_start;
 #[cfg(target_os = "linux")]
 mod redteam;
-mod sabotage;
+#[cfg(target_os = "linux")]
+mod skip;
 #[cfg(target_os = "linux")]
 mod snapshots;
 #[cfg(target_os = "linux")]
 mod terminal;
+#[cfg(target_os = "linux")]
+mod unprivileged;
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Returns whether a process lives; one that only waits to be reaped does not.
 #[cfg(target_os = "linux")]
-fn alive(pid: i32) -> bool {
+fn is_alive(pid: i32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     let state = stat.rsplit_once(')').and_then(|(_, fields)| fields.split_ascii_whitespace().next());
     !matches!(state, None | Some("Z" | "X"))

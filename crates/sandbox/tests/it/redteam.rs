@@ -1,14 +1,14 @@
 //! The attack suite against the cage, whole and with each of its walls left out.
 
-use ralph_sandbox::embedded::{Options, Wall};
-use ralph_sandbox::local::Local;
-use ralph_sandbox::redteam::{Report, Target, Verdict, run};
+use ralph_sandbox::embedded::{EmbeddedOptions, IsolationMechanism};
+use ralph_sandbox::local::LocalBackend;
+use ralph_sandbox::redteam::{AttackVerdict, RedteamReport, RedteamTarget, run};
 
 use crate::embedded::options;
 
-async fn attack(without: Vec<Wall>, only: Option<&str>) -> Report {
+async fn attack(without: Vec<IsolationMechanism>, only: Option<&str>) -> RedteamReport {
     let dir = tempfile::tempdir().expect("a folder");
-    let target = Target::Cage(Options { without, ..options(dir.path()) });
+    let target = RedteamTarget::Cage(EmbeddedOptions { disabled_mechanisms: without, ..options(dir.path()) });
     run(&target, only, &mut |_| ()).await
 }
 
@@ -16,14 +16,14 @@ async fn attack(without: Vec<Wall>, only: Option<&str>) -> Report {
 async fn the_whole_cage_holds() {
     let report = attack(Vec::new(), None).await;
     let bad: Vec<String> = report.escaped().chain(report.invalid()).map(ToString::to_string).collect();
-    let held = report.cases.iter().filter(|case| case.verdict == Verdict::Held).count();
+    let held = report.cases.iter().filter(|case| case.verdict == AttackVerdict::Held).count();
     assert!(bad.is_empty() && held >= 110, "{bad:#?}\n{held} held of {}\n{report}", report.cases.len());
 }
 
 /// A wall whose absence nobody notices might as well not be there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_missing_wall_is_noticed() {
-    for wall in Wall::ALL {
+    for wall in IsolationMechanism::ALL {
         let name = serde_json::to_value(wall).expect("a name");
         let only = format!("wall:{}", name.as_str().expect("a name"));
         let report = attack(vec![wall], Some(&only)).await;
@@ -42,7 +42,7 @@ async fn a_choice_runs_only_what_it_means() {
 #[tokio::test]
 async fn the_host_itself_is_never_attacked() {
     let dir = tempfile::tempdir().expect("a folder");
-    let local = Local::new(dir.path().to_owned());
-    let report = run(&Target::Other(&local), None, &mut |_| ()).await;
+    let local = LocalBackend::new(dir.path().to_owned());
+    let report = run(&RedteamTarget::Other(&local), None, &mut |_| ()).await;
     assert!(report.cases.len() > 110 && report.skipped().count() == report.cases.len(), "{report}");
 }

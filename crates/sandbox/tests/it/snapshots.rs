@@ -4,25 +4,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ralph_sandbox::embedded::Embedded;
-use ralph_sandbox::{Backend, Error, Exec, Prune, Sandbox, capture};
+use ralph_sandbox::embedded::EmbeddedBackend;
+use ralph_sandbox::{Backend, Error, ExecRequest, PruneRule, Sandbox, capture};
 
 use crate::embedded::{options, spec};
-use crate::must::must;
+use crate::skip::skip_or_fail;
 
 async fn sh(sandbox: &dyn Sandbox, line: &str) -> String {
-    let output = capture(sandbox, &Exec::shell(line, Duration::from_mins(1)), 1 << 20).await.unwrap();
+    let output = capture(sandbox, &ExecRequest::shell(line, Duration::from_mins(1)), 1 << 20).await.unwrap();
     format!("{}{}", output.stdout_text(), output.stderr_text())
 }
 
-async fn fork(backend: &Embedded, snapshot: &str, name: &str) -> Arc<dyn Sandbox> {
+async fn fork(backend: &EmbeddedBackend, snapshot: &str, name: &str) -> Arc<dyn Sandbox> {
     backend.fork(snapshot, &spec(name)).await.unwrap()
 }
 
 #[tokio::test]
 async fn both_sides_go_on_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let backend = Embedded::new(options(dir.path()));
+    let backend = EmbeddedBackend::new(options(dir.path()));
     let first = backend.create(&spec("first")).await.unwrap();
     sh(&*first, "echo 1 > kept; echo 1 > changed; echo 1 > deleted; mkdir -p d/e; echo 1 > d/e/f; echo h > ~/h").await;
     let snapshot = first.snapshot().await.unwrap();
@@ -42,7 +42,7 @@ async fn both_sides_go_on_alone() {
     // A fork of a fork, and the original gone.
     let next = second.snapshot().await.unwrap();
     first.destroy().await.unwrap();
-    backend.prune(&Prune::NotOfRuns(Vec::new()), false).await.unwrap();
+    backend.prune(&PruneRule::NotOfRuns(Vec::new()), false).await.unwrap();
     let third = fork(&backend, &next, "third").await;
     assert_eq!(sh(&*third, "cat kept changed only; ls d").await, "1\n1\n3\nsecond\n");
     second.destroy().await.unwrap();
@@ -51,7 +51,7 @@ async fn both_sides_go_on_alone() {
     let fourth = fork(&backend, &snapshot, "fourth").await;
     assert_eq!(sh(&*fourth, "cat changed deleted d/e/f; ls").await, "1\n1\n1\nchanged\nd\ndeleted\nkept\n");
     assert_eq!(backend.snapshots().await.unwrap().len(), 2);
-    backend.prune(&Prune::All, false).await.unwrap();
+    backend.prune(&PruneRule::All, false).await.unwrap();
     assert_eq!(backend.snapshots().await.unwrap(), Vec::<String>::new());
     let gone = backend.fork(&snapshot, &spec("fifth")).await;
     assert!(matches!(gone, Err(Error::NoSnapshot { .. })), "{gone:?}");
@@ -63,7 +63,7 @@ async fn both_sides_go_on_alone() {
 #[tokio::test]
 async fn what_files_are_survives() {
     let dir = tempfile::tempdir().unwrap();
-    let backend = Embedded::new(options(dir.path()));
+    let backend = EmbeddedBackend::new(options(dir.path()));
     let first = backend.create(&spec("first")).await.unwrap();
     let made = "echo x > run; chmod 751 run; ln run hard; ln -s run soft; ln -s /nowhere dead; mkdir -m 1700 sticky; \
         mkfifo -m 640 pipe; touch -d '2001-02-03 04:05:06' old; touch \"$(printf 'a\\nb')\"; truncate -s 10M hole; \
@@ -90,14 +90,14 @@ async fn what_files_are_survives() {
         let read = "python3 -c \"import os; print(os.getxattr('hard', 'user.note'))\"";
         assert_eq!(sh(&*fourth, read).await, "b'kept'\n");
     } else {
-        must("attributes of files were not tried: this host has none, or no python3");
+        skip_or_fail("attributes of files were not tried: this host has none, or no python3");
     }
 }
 
 #[tokio::test]
 async fn layers_have_room_for_one_cage_and_an_end() {
     let dir = tempfile::tempdir().unwrap();
-    let [one, two] = [(); 2].map(|()| Embedded::new(options(dir.path())));
+    let [one, two] = [(); 2].map(|()| EmbeddedBackend::new(options(dir.path())));
     let ours = one.create(&spec("box")).await.unwrap();
     ours.snapshot().await.unwrap();
     assert_eq!(sh(&*ours, "echo ours").await, "ours\n");
@@ -118,17 +118,17 @@ async fn layers_have_room_for_one_cage_and_an_end() {
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
     // It goes on as it was.
     assert_eq!(sh(&*theirs, "ls f* | wc -l; cat f1 f20").await, format!("{taken}\n1\n20\n"));
-    one.prune(&Prune::All, false).await.unwrap();
+    one.prune(&PruneRule::All, false).await.unwrap();
 }
 
 /// What git remembers of its files (numbers, times) must hold on the other side, or every first `status` reads all.
 #[tokio::test]
 async fn git_finds_nothing_changed() {
     if !Path::new("/usr/bin/git").exists() {
-        return must("git was not tried on a snapshot: there is none on this host");
+        return skip_or_fail("git was not tried on a snapshot: there is none on this host");
     }
     let dir = tempfile::tempdir().unwrap();
-    let backend = Embedded::new(options(dir.path()));
+    let backend = EmbeddedBackend::new(options(dir.path()));
     let first = backend.create(&spec("first")).await.unwrap();
     let made = "git init -q . && mkdir d && for i in $(seq 50); do echo $i > d/$i; done && git add . && \
         git -c user.name=a -c user.email=a@example.com commit -qm one && sleep 1.1 && git status --short";
@@ -143,5 +143,5 @@ async fn git_finds_nothing_changed() {
         git status --short; git log --format=%s; git fsck --strict 2>&1";
     assert_eq!(sh(&*second, work).await, "two\none\n");
     assert_eq!(sh(&*first, "git log --format=%s; git status --short").await, "one\n");
-    backend.prune(&Prune::All, false).await.unwrap();
+    backend.prune(&PruneRule::All, false).await.unwrap();
 }

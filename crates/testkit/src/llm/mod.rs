@@ -3,18 +3,18 @@
 //!
 //! It fakes the wire, not the type, and keeps its own bill: what a meter says can be held against what was served.
 
-mod authority;
-mod body;
-mod play;
+mod billing;
+mod reply;
+mod reply_body;
 mod script;
 mod server;
-mod tally;
+mod test_ca;
 mod wire;
 
-pub use authority::Authority;
-pub use script::{Script, Tokens, Turn, Usage};
-pub use server::{Builder, Received, Server};
-pub use tally::Bill;
+pub use billing::ServerBill;
+pub use script::{BilledTokens, FakeModelScript, ScriptedTurn, UsageReport};
+pub use server::{FakeModelRequest, FakeModelServer, FakeModelServerBuilder};
+pub use test_ca::TestCa;
 
 #[cfg(test)]
 mod tests;

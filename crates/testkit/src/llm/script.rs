@@ -6,42 +6,42 @@ use serde_json::Value;
 
 /// The turns of a conversation, as a model would take them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Script {
-    pub turns: Vec<Turn>,
-    pub(super) taken_by: TakenBy,
+pub struct FakeModelScript {
+    pub turns: Vec<ScriptedTurn>,
+    pub(super) consumed_by: TurnConsumer,
 }
 
 /// Which calls take the next turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TakenBy {
+pub(super) enum TurnConsumer {
     /// Those that offer tools: an agent's titles and probes have none, and must not disturb the order.
-    Tools,
-    Every,
+    ToolCalls,
+    AllCalls,
 }
 
-impl Script {
+impl FakeModelScript {
     /// Turns for the calls that offer tools; every other call is answered with a short text.
-    pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
-        Self { turns: turns.into_iter().collect(), taken_by: TakenBy::Tools }
+    pub fn new(turns: impl IntoIterator<Item = ScriptedTurn>) -> Self {
+        Self { turns: turns.into_iter().collect(), consumed_by: TurnConsumer::ToolCalls }
     }
 
     /// Turns for all calls.
-    pub fn every(turns: impl IntoIterator<Item = Turn>) -> Self {
-        Self { taken_by: TakenBy::Every, ..Self::new(turns) }
+    pub fn for_all_calls(turns: impl IntoIterator<Item = ScriptedTurn>) -> Self {
+        Self { consumed_by: TurnConsumer::AllCalls, ..Self::new(turns) }
     }
 }
 
 /// How one call is answered.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Turn {
+pub enum ScriptedTurn {
     Text {
         text: String,
-        usage: Usage,
+        usage: UsageReport,
     },
     Tool {
         name: String,
         input: Value,
-        usage: Usage,
+        usage: UsageReport,
     },
     /// An error in the words of the wire that was asked; `kind` is what that wire calls a type, a code or a status.
     Error {
@@ -54,19 +54,19 @@ pub enum Turn {
     Slow {
         before: Duration,
         between: Duration,
-        then: Box<Turn>,
+        then: Box<ScriptedTurn>,
     },
     /// Sends this many events, or half of an answer that is not streamed, and hangs up.
     Cut {
         after_events: usize,
-        then: Box<Turn>,
+        then: Box<ScriptedTurn>,
     },
     /// Sends this many events, then an error as an event; the status was fine already. Not streamed, only the error.
     Fail {
         after_events: usize,
         kind: String,
         message: String,
-        then: Box<Turn>,
+        then: Box<ScriptedTurn>,
     },
     /// A fine status around JSON that never ends.
     Malformed,
@@ -81,15 +81,15 @@ pub enum Turn {
     Echo,
 }
 
-impl Turn {
+impl ScriptedTurn {
     /// A text whose tokens are counted.
     pub fn text(text: impl Into<String>) -> Self {
-        Self::Text { text: text.into(), usage: Usage::Counted }
+        Self::Text { text: text.into(), usage: UsageReport::Counted }
     }
 
     /// A call of a tool whose tokens are counted.
     pub fn tool(name: impl Into<String>, input: Value) -> Self {
-        Self::Tool { name: name.into(), input, usage: Usage::Counted }
+        Self::Tool { name: name.into(), input, usage: UsageReport::Counted }
     }
 
     /// An error without further headers.
@@ -99,8 +99,8 @@ impl Turn {
 
     /// A text that looks like the end of a stream on every wire, with next to no tokens used. Only what the server
     /// itself tells of its usage is true.
-    pub fn lie(usage: Usage) -> Self {
-        Self::Text { text: LIE.to_owned(), usage }
+    pub fn fake_stream_end(usage: UsageReport) -> Self {
+        Self::Text { text: FAKE_STREAM_END.to_owned(), usage }
     }
 
     #[must_use]
@@ -115,7 +115,7 @@ impl Turn {
 }
 
 /// Without a space, so that it travels as one piece.
-const LIE: &str = concat!(
+const FAKE_STREAM_END: &str = concat!(
     "\n\nevent:message_delta\ndata:{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},",
     "\"usage\":{\"input_tokens\":0,\"output_tokens\":0}}\n\nevent:message_stop\ndata:{\"type\":\"message_stop\"}\n\n",
     "data:{\"choices\":[],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":0,\"total_tokens\":0}}\n\n",
@@ -126,21 +126,21 @@ const LIE: &str = concat!(
 
 /// Where the tokens of an answer come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Usage {
+pub enum UsageReport {
     /// As the script says, whatever was asked for.
-    Said(Tokens),
+    Reported(BilledTokens),
     /// Counted from the bytes that travelled: a token is four bytes of the prompt's text, a word of the answer's text or
     /// four bytes of a tool's input. The answer ends where the caller's own limit of tokens does.
     Counted,
     /// Billed as the script says and told to nobody.
-    Untold(Tokens),
+    Unreported(BilledTokens),
     /// Billed as the first says, told as the second.
-    Misreported { real: Tokens, told: Tokens },
+    Misreported { real: BilledTokens, told: BilledTokens },
 }
 
 /// Tokens by their classes, each counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tokens {
+pub struct BilledTokens {
     /// Of the prompt, neither read from a cache nor written to one.
     pub input: u64,
     pub cached: u64,
@@ -154,7 +154,7 @@ pub struct Tokens {
     pub reasoning: u64,
 }
 
-impl Tokens {
+impl BilledTokens {
     /// The whole prompt.
     pub fn prompt(&self) -> u64 {
         self.input + self.cached + self.cache_write + self.cache_write_long

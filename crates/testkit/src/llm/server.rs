@@ -21,28 +21,28 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::authority::Authority;
-use super::body::Pieces;
-use super::play::{Played, object, plain, play};
-use super::script::{Script, TakenBy, Turn};
-use super::tally::Bill;
-use super::wire::{Asked, Call, Wire, asked};
+use super::billing::ServerBill;
+use super::reply::{FakeModelReply, json_reply, plain_reply, reply_to_turn};
+use super::reply_body::ReplyBody;
+use super::script::{FakeModelScript, ScriptedTurn, TurnConsumer};
+use super::test_ca::TestCa;
+use super::wire::{FakeModelCall, FakeModelWire, ParsedModelRequest, parse_request};
 
 const LARGEST_REQUEST: usize = 32 * 1024 * 1024;
-const HANDSHAKE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(20);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// A model server that lives as long as this value.
 #[derive(Debug)]
-pub struct Server {
+pub struct FakeModelServer {
     address: SocketAddr,
     names: Vec<String>,
-    authority: Option<Authority>,
-    shared: Arc<Shared>,
+    authority: Option<TestCa>,
+    shared: Arc<FakeServerState>,
     stop: CancellationToken,
 }
 
-impl Drop for Server {
+impl Drop for FakeModelServer {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -50,7 +50,7 @@ impl Drop for Server {
 
 /// A request as it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
+pub struct FakeModelRequest {
     pub method: String,
     pub path: String,
     pub query: Option<String>,
@@ -61,7 +61,7 @@ pub struct Received {
     pub http2: bool,
 }
 
-impl Received {
+impl FakeModelRequest {
     /// Returns a header by its lower-case name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
@@ -75,8 +75,8 @@ impl Received {
 
 /// A server that is not started yet.
 #[derive(Debug, Clone)]
-pub struct Builder {
-    script: Script,
+pub struct FakeModelServerBuilder {
+    script: FakeModelScript,
     tls: Option<Vec<String>>,
     http2: bool,
     key: Option<String>,
@@ -85,9 +85,9 @@ pub struct Builder {
     lifetime: Duration,
 }
 
-impl Builder {
+impl FakeModelServerBuilder {
     /// What it says; without one, every call is answered with a short text.
-    pub fn script(mut self, script: Script) -> Self {
+    pub fn script(mut self, script: FakeModelScript) -> Self {
         self.script = script;
         self
     }
@@ -129,20 +129,20 @@ impl Builder {
     }
 
     /// Starts on a free port of this host, within the runtime of the caller.
-    pub async fn start(self) -> io::Result<Server> {
+    pub async fn start(self) -> io::Result<FakeModelServer> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let (authority, acceptor) = match &self.tls {
             Some(names) => {
-                let authority = Authority::new()?;
+                let authority = TestCa::new()?;
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 let protocols: &[&[u8]] = if self.http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
-                let acceptor = TlsAcceptor::from(authority.server(&names, protocols)?);
+                let acceptor = TlsAcceptor::from(authority.server_config(&names, protocols)?);
                 (Some(authority), Some(acceptor))
             }
             None => (None, None),
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FakeServerState {
             script: self.script,
             key: self.key,
             headers: self.headers,
@@ -151,21 +151,21 @@ impl Builder {
             log: Mutex::default(),
         });
         let stop = CancellationToken::new();
-        let serving = listen(listener, acceptor, Arc::clone(&shared), stop.clone());
+        let serving = accept_loop(listener, acceptor, Arc::clone(&shared), stop.clone());
         let ends = stop.clone();
         // It ends by itself: with the value, or when its time is up.
         tokio::spawn(async move {
             ends.run_until_cancelled(timeout(self.lifetime, serving)).await;
             ends.cancel();
         });
-        Ok(Server { address, names: self.tls.unwrap_or_default(), authority, shared, stop })
+        Ok(FakeModelServer { address, names: self.tls.unwrap_or_default(), authority, shared, stop })
     }
 }
 
-impl Server {
-    pub fn builder() -> Builder {
-        Builder {
-            script: Script::new([]),
+impl FakeModelServer {
+    pub fn builder() -> FakeModelServerBuilder {
+        FakeModelServerBuilder {
+            script: FakeModelScript::new([]),
             tls: None,
             http2: true,
             key: None,
@@ -190,16 +190,16 @@ impl Server {
 
     /// The certificate of the authority that vouches for it; empty without TLS.
     pub fn ca_pem(&self) -> String {
-        self.authority.as_ref().map(Authority::pem).unwrap_or_default()
+        self.authority.as_ref().map(TestCa::pem).unwrap_or_default()
     }
 
     /// Every request that was read to its end, in that order.
-    pub fn requests(&self) -> Vec<Received> {
+    pub fn requests(&self) -> Vec<FakeModelRequest> {
         self.shared.log().requests.clone()
     }
 
     /// What it has generated so far, by its own count.
-    pub fn bill(&self) -> Bill {
+    pub fn bill(&self) -> ServerBill {
         self.shared.log().bill
     }
 
@@ -210,77 +210,89 @@ impl Server {
 }
 
 #[derive(Debug)]
-struct Shared {
-    script: Script,
+struct FakeServerState {
+    script: FakeModelScript,
     key: Option<String>,
     headers: Vec<(String, String)>,
     most_requests: usize,
     hits: AtomicUsize,
-    log: Mutex<Log>,
+    log: Mutex<FakeServerLog>,
 }
 
 #[derive(Debug, Default)]
-struct Log {
-    requests: Vec<Received>,
-    bill: Bill,
+struct FakeServerLog {
+    requests: Vec<FakeModelRequest>,
+    bill: ServerBill,
     /// How many turns were taken, and how many calls were answered at all.
     turns: usize,
     calls: usize,
 }
 
-impl Shared {
-    fn log(&self) -> MutexGuard<'_, Log> {
+impl FakeServerState {
+    fn log(&self) -> MutexGuard<'_, FakeServerLog> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn listen(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>, stop: CancellationToken) {
+async fn accept_loop(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    shared: Arc<FakeServerState>,
+    stop: CancellationToken,
+) {
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
-            sleep(PAUSE).await;
+            sleep(ACCEPT_RETRY_PAUSE).await;
             continue;
         };
         // Only speed is lost without it.
         stream.set_nodelay(true).ok();
         let (tls, shared) = (tls.clone(), Arc::clone(&shared));
         // Ends with the server at the latest.
-        tokio::spawn(stop.clone().run_until_cancelled_owned(converse(stream, peer, tls, shared)));
+        tokio::spawn(stop.clone().run_until_cancelled_owned(serve_connection(stream, peer, tls, shared)));
     }
 }
 
-async fn converse(stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
-    let Some(tls) = tls else { return http1(stream, peer, shared).await };
-    let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await else { return };
+async fn serve_connection(stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>, shared: Arc<FakeServerState>) {
+    let Some(tls) = tls else { return serve_http1(stream, peer, shared).await };
+    let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await else { return };
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        let answer = service_fn(move |request| answer(request, peer, Arc::clone(&shared)));
+        let answer = service_fn(move |request| handle_request(request, peer, Arc::clone(&shared)));
         let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         // A client that leaves is no failure of the server's.
         serving.serve_connection(TokioIo::new(stream), answer).await.ok();
     } else {
-        http1(stream, peer, shared).await;
+        serve_http1(stream, peer, shared).await;
     }
 }
 
-async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin + Send, peer: SocketAddr, shared: Arc<Shared>) {
-    let answer = service_fn(move |request| answer(request, peer, Arc::clone(&shared)));
+async fn serve_http1(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    peer: SocketAddr,
+    shared: Arc<FakeServerState>,
+) {
+    let answer = service_fn(move |request| handle_request(request, peer, Arc::clone(&shared)));
     let mut serving = hyper::server::conn::http1::Builder::new();
     serving.timer(TokioTimer::new());
     // A client that leaves is no failure of the server's.
     serving.serve_connection(TokioIo::new(stream), answer).await.ok();
 }
 
-async fn answer(
+async fn handle_request(
     request: Request<Incoming>,
     peer: SocketAddr,
-    shared: Arc<Shared>,
-) -> Result<Response<Pieces>, Infallible> {
+    shared: Arc<FakeServerState>,
+) -> Result<Response<ReplyBody>, Infallible> {
     let hit = shared.hits.fetch_add(1, Ordering::SeqCst);
     if hit >= shared.most_requests {
-        return Ok(respond(plain(508, "text/plain", b"too many requests for one test".into(), Duration::ZERO), &[]));
+        return Ok(respond(
+            plain_reply(508, "text/plain", b"too many requests for one test".into(), Duration::ZERO),
+            &[],
+        ));
     }
     let (parts, body) = request.into_parts();
     let Ok(body) = Limited::new(body, LARGEST_REQUEST).collect().await else {
-        return Ok(respond(object(400, &json!({"error": "the body could not be read"})), &[]));
+        return Ok(respond(json_reply(400, &json!({"error": "the body could not be read"})), &[]));
     };
     let body = body.to_bytes();
     let value: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -290,7 +302,7 @@ async fn answer(
         .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
     let seen = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join("\n");
-    let received = Received {
+    let received = FakeModelRequest {
         method: parts.method.to_string(),
         path: parts.uri.path().to_owned(),
         query: parts.uri.query().map(str::to_owned),
@@ -299,40 +311,52 @@ async fn answer(
         peer,
         http2: parts.version == Version::HTTP_2,
     };
-    let asked = asked(&parts.method, &parts.uri, &parts.headers, &value);
-    let known = shared.key.as_ref().is_none_or(|key| brings(key, &parts.headers, parts.uri.query()));
+    let asked = parse_request(&parts.method, &parts.uri, &parts.headers, &value);
+    let known = shared.key.as_ref().is_none_or(|key| has_key(key, &parts.headers, parts.uri.query()));
     let played = {
         let mut log = shared.log();
         log.requests.push(received);
-        reply(&shared, &mut log, asked, known, &seen)
+        decide_reply(&shared, &mut log, asked, known, &seen)
     };
     sleep(played.before).await;
     Ok(respond(played, &shared.headers))
 }
 
 /// Decides the answer, and puts it on the bill at once.
-fn reply(shared: &Shared, log: &mut Log, asked: Asked, known: bool, seen: &str) -> Played {
-    let refused = |wire: Wire, status, kind, message| object(status, &wire.error(status, kind, message));
+fn decide_reply(
+    shared: &FakeServerState,
+    log: &mut FakeServerLog,
+    asked: ParsedModelRequest,
+    known: bool,
+    seen: &str,
+) -> FakeModelReply {
+    let refused = |wire: FakeModelWire, status, kind, message| json_reply(status, &wire.error(status, kind, message));
     let call = match asked {
-        Asked::Greeting => return plain(200, "text/plain", Vec::new(), Duration::ZERO),
-        Asked::Upgrade(wire) => return refused(wire, 426, "upgrade_required", "there are no websockets here"),
-        Asked::Nothing(wire) => return refused(wire, 404, wire.not_found(), "there is nothing here"),
-        Asked::Models(wire) | Asked::Count(wire, _) | Asked::Call(Call { wire, .. }) if !known => {
+        ParsedModelRequest::HealthProbe => return plain_reply(200, "text/plain", Vec::new(), Duration::ZERO),
+        ParsedModelRequest::WebsocketUpgrade(wire) => {
+            return refused(wire, 426, "upgrade_required", "there are no websockets here");
+        }
+        ParsedModelRequest::NotFound(wire) => return refused(wire, 404, wire.not_found(), "there is nothing here"),
+        ParsedModelRequest::Models(wire)
+        | ParsedModelRequest::Count(wire, _)
+        | ParsedModelRequest::Call(FakeModelCall { wire, .. })
+            if !known =>
+        {
             return refused(wire, 401, wire.unauthorised(), "invalid key");
         }
-        Asked::Models(wire) => return object(200, &wire.models()),
-        Asked::Count(wire, tokens) => return object(200, &wire.count(tokens)),
-        Asked::Call(call) => call,
+        ParsedModelRequest::Models(wire) => return json_reply(200, &wire.models()),
+        ParsedModelRequest::Count(wire, tokens) => return json_reply(200, &wire.count(tokens)),
+        ParsedModelRequest::Call(call) => call,
     };
-    let takes = call.offers_tools || shared.script.taken_by == TakenBy::Every;
+    let takes = call.offers_tools || shared.script.consumed_by == TurnConsumer::AllCalls;
     let turn = takes.then(|| {
         let at = log.turns;
         log.turns += 1;
         shared.script.turns.get(at).or(shared.script.turns.last()).cloned()
     });
-    let turn = turn.flatten().unwrap_or_else(|| Turn::text("ok"));
+    let turn = turn.flatten().unwrap_or_else(|| ScriptedTurn::text("ok"));
     log.calls += 1;
-    let played = play(&turn, &call, log.calls, seen);
+    let played = reply_to_turn(&turn, &call, log.calls, seen);
     if let Some(tokens) = played.billed {
         log.bill.add(tokens);
     }
@@ -340,7 +364,7 @@ fn reply(shared: &Shared, log: &mut Log, asked: Asked, known: bool, seen: &str) 
 }
 
 /// Says whether a request brings the key, and no other, where its wire has a place for one.
-fn brings(key: &str, headers: &HeaderMap, query: Option<&str>) -> bool {
+fn has_key(key: &str, headers: &HeaderMap, query: Option<&str>) -> bool {
     let plain = ["x-api-key", "x-goog-api-key"].into_iter().flat_map(|name| headers.get_all(name));
     let bearer = headers.get_all("authorization").into_iter();
     let told = plain
@@ -351,7 +375,7 @@ fn brings(key: &str, headers: &HeaderMap, query: Option<&str>) -> bool {
     keys.peek().is_some() && keys.all(|one| one == key.as_bytes())
 }
 
-fn respond(played: Played, more: &[(String, String)]) -> Response<Pieces> {
+fn respond(played: FakeModelReply, more: &[(String, String)]) -> Response<ReplyBody> {
     let mut response = Response::new(played.body);
     *response.status_mut() = StatusCode::from_u16(played.status).unwrap_or(StatusCode::IM_A_TEAPOT);
     let mut put = |name: &str, value: &str| {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{Bill, Script, Server, Tokens, Turn, Usage};
+use super::{BilledTokens, FakeModelScript, FakeModelServer, ScriptedTurn, ServerBill, UsageReport};
 
 const MESSAGES: &str = "/v1/messages";
 const CHAT: &str = "/v1/chat/completions";
@@ -24,18 +24,19 @@ const GEMINI: &str = "/v1beta/models/g:generateContent";
 const GEMINI_SSE: &str = "/v1beta/models/g:streamGenerateContent?alt=sse";
 const GEMINI_ARRAY: &str = "/v1beta/models/g:streamGenerateContent";
 
-const SAID: Tokens = Tokens { input: 10, cached: 20, cache_write: 3, cache_write_long: 4, output: 9, reasoning: 2 };
+const REPORTED_TOKENS: BilledTokens =
+    BilledTokens { input: 10, cached: 20, cache_write: 3, cache_write_long: 4, output: 9, reasoning: 2 };
 
 /// What came back: the text is all that came, even if the connection broke before the end.
 #[derive(Debug)]
-struct Got {
+struct TestResponse {
     status: StatusCode,
     content_type: String,
     text: String,
     whole: bool,
 }
 
-impl Got {
+impl TestResponse {
     fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap()
     }
@@ -51,14 +52,14 @@ fn post(path: &str, body: &Value) -> Request<Full<Bytes>> {
     Request::post(path).header("host", "api.test").body(Full::new(body.to_string().into())).unwrap()
 }
 
-async fn ask(server: &Server, request: Request<Full<Bytes>>) -> Got {
+async fn send_http1(server: &FakeModelServer, request: Request<Full<Bytes>>) -> TestResponse {
     let stream = TcpStream::connect(server.address()).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    read(sender.send_request(request).await.unwrap()).await
+    read_response(sender.send_request(request).await.unwrap()).await
 }
 
-async fn read(response: hyper::Response<hyper::body::Incoming>) -> Got {
+async fn read_response(response: hyper::Response<hyper::body::Incoming>) -> TestResponse {
     let (parts, mut body) = response.into_parts();
     let content_type = parts.headers.get("content-type").unwrap().to_str().unwrap().to_owned();
     let (mut bytes, mut whole) = (Vec::new(), true);
@@ -71,11 +72,11 @@ async fn read(response: hyper::Response<hyper::body::Incoming>) -> Got {
             }
         }
     }
-    Got { status: parts.status, content_type, text: String::from_utf8(bytes).unwrap(), whole }
+    TestResponse { status: parts.status, content_type, text: String::from_utf8(bytes).unwrap(), whole }
 }
 
-async fn every(turn: Turn) -> Server {
-    Server::builder().script(Script::every([turn])).start().await.unwrap()
+async fn server_with_turn(turn: ScriptedTurn) -> FakeModelServer {
+    FakeModelServer::builder().script(FakeModelScript::for_all_calls([turn])).start().await.unwrap()
 }
 
 fn usage_at(value: &Value, path: &str) -> Value {
@@ -84,7 +85,11 @@ fn usage_at(value: &Value, path: &str) -> Value {
 
 #[tokio::test]
 async fn each_wire_tells_usage_in_its_own_way() {
-    let server = every(Turn::Text { text: "hi there".to_owned(), usage: Usage::Said(SAID) }).await;
+    let server = server_with_turn(ScriptedTurn::Text {
+        text: "hi there".to_owned(),
+        usage: UsageReport::Reported(REPORTED_TOKENS),
+    })
+    .await;
     let anthropic = json!({"input_tokens": 10, "cache_creation_input_tokens": 7, "cache_read_input_tokens": 20,
         "output_tokens": 9,
         "cache_creation": {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 4},
@@ -103,7 +108,7 @@ async fn each_wire_tells_usage_in_its_own_way() {
         (GEMINI, "/usageMetadata", "/candidates/0/content/parts/0/text", gemini.clone()),
     ];
     for (path, usage, text, want) in cases {
-        let got = ask(&server, post(path, &json!({"model": "m"}))).await;
+        let got = send_http1(&server, post(path, &json!({"model": "m"}))).await;
         assert_eq!((got.status, got.content_type.as_str()), (StatusCode::OK, "application/json"), "{path}");
         assert_eq!(usage_at(&got.json(), usage), want, "{path}");
         assert_eq!(usage_at(&got.json(), text), json!("hi there"), "{path}");
@@ -113,11 +118,11 @@ async fn each_wire_tells_usage_in_its_own_way() {
     for (path, usage, want) in
         [(CHAT, "/usage", chat), (RESPONSES, "/response/usage", responses), (GEMINI_SSE, "/usageMetadata", gemini)]
     {
-        let got = ask(&server, post(path, &include)).await;
+        let got = send_http1(&server, post(path, &include)).await;
         assert_eq!(got.content_type, "text/event-stream; charset=utf-8");
         assert_eq!(last(&got.events(), usage), Some(want), "{path}");
     }
-    let got = ask(&server, post(MESSAGES, &include)).await;
+    let got = send_http1(&server, post(MESSAGES, &include)).await;
     let events = got.events();
     assert_eq!(usage_at(&events[0], "/message/usage/output_tokens"), json!(1));
     assert_eq!(usage_at(&events[0], "/message/usage/cache_read_input_tokens"), json!(20));
@@ -126,14 +131,14 @@ async fn each_wire_tells_usage_in_its_own_way() {
     let want = "message_start ping content_block_start content_block_delta content_block_delta content_block_stop \
         message_delta message_stop";
     assert_eq!(kinds.join(" "), want);
-    let bill = Bill { calls: 8, input: 80, cached: 160, cache_write: 24, cache_write_long: 32, output: 72 };
+    let bill = ServerBill { calls: 8, input: 80, cached: 160, cache_write: 24, cache_write_long: 32, output: 72 };
     assert_eq!(server.bill(), bill);
 }
 
 #[tokio::test]
 async fn chat_streams_usage_only_when_asked() {
-    let server = every(Turn::text("hi")).await;
-    let got = ask(&server, post(CHAT, &json!({"model": "m", "stream": true}))).await;
+    let server = server_with_turn(ScriptedTurn::text("hi")).await;
+    let got = send_http1(&server, post(CHAT, &json!({"model": "m", "stream": true}))).await;
     assert!(!got.text.contains("usage"), "{}", got.text);
     assert!(got.text.ends_with("data: [DONE]\n\n"));
     assert_eq!(server.bill().calls, 1);
@@ -141,11 +146,14 @@ async fn chat_streams_usage_only_when_asked() {
 
 #[tokio::test]
 async fn usage_can_be_left_out_or_wrong() {
-    let zero = Tokens::default();
-    for (usage, told) in [(Usage::Untold(SAID), None), (Usage::Misreported { real: SAID, told: zero }, Some(0))] {
-        let server = every(Turn::lie(usage)).await;
+    let zero = BilledTokens::default();
+    for (usage, told) in [
+        (UsageReport::Unreported(REPORTED_TOKENS), None),
+        (UsageReport::Misreported { real: REPORTED_TOKENS, told: zero }, Some(0)),
+    ] {
+        let server = server_with_turn(ScriptedTurn::fake_stream_end(usage)).await;
         for path in [MESSAGES, CHAT, RESPONSES] {
-            let got = ask(&server, post(path, &json!({"model": "m"}))).await;
+            let got = send_http1(&server, post(path, &json!({"model": "m"}))).await;
             let told_now = ["/usage/output_tokens", "/usage/completion_tokens"]
                 .iter()
                 .find_map(|at| got.json().pointer(at).and_then(Value::as_u64));
@@ -158,24 +166,24 @@ async fn usage_can_be_left_out_or_wrong() {
 
 #[tokio::test]
 async fn tokens_are_counted_from_the_bytes() {
-    let server = every(Turn::text("one two three four")).await;
+    let server = server_with_turn(ScriptedTurn::text("one two three four")).await;
     let message = json!([{"role": "user", "content": "12345678"}]);
-    let got = ask(&server, post(MESSAGES, &json!({"model": "m", "messages": message, "max_tokens": 2}))).await;
+    let got = send_http1(&server, post(MESSAGES, &json!({"model": "m", "messages": message, "max_tokens": 2}))).await;
     assert_eq!(usage_at(&got.json(), "/content/0/text"), json!("one two "));
     assert_eq!(usage_at(&got.json(), "/stop_reason"), json!("max_tokens"));
     assert_eq!(usage_at(&got.json(), "/usage/input_tokens"), json!(3));
-    assert_eq!(server.bill(), Bill { calls: 1, input: 3, output: 2, ..Bill::default() });
+    assert_eq!(server.bill(), ServerBill { calls: 1, input: 3, output: 2, ..ServerBill::default() });
 }
 
 #[tokio::test]
 async fn turns_are_for_calls_with_tools() {
-    let turns = [Turn::tool("Bash", json!({"command": "ls -l"})), Turn::text("done")];
-    let server = Server::builder().script(Script::new(turns)).start().await.unwrap();
+    let turns = [ScriptedTurn::tool("Bash", json!({"command": "ls -l"})), ScriptedTurn::text("done")];
+    let server = FakeModelServer::builder().script(FakeModelScript::new(turns)).start().await.unwrap();
     let plain = json!({"model": "m", "stream": true});
     let tools = json!({"model": "m", "stream": true, "tools": [{"name": "Bash"}]});
-    let title = ask(&server, post(MESSAGES, &plain)).await;
+    let title = send_http1(&server, post(MESSAGES, &plain)).await;
     assert!(title.text.contains("\"text\":\"ok\""), "{}", title.text);
-    let call = ask(&server, post(MESSAGES, &tools)).await;
+    let call = send_http1(&server, post(MESSAGES, &tools)).await;
     let input: String = call
         .events()
         .iter()
@@ -184,15 +192,15 @@ async fn turns_are_for_calls_with_tools() {
     assert_eq!(input, r#"{"command":"ls -l"}"#);
     assert!(call.text.contains("\"stop_reason\":\"tool_use\""));
     for path in [MESSAGES, CHAT, RESPONSES, GEMINI_SSE] {
-        let last = ask(&server, post(path, &tools)).await;
+        let last = send_http1(&server, post(path, &tools)).await;
         assert!(last.text.contains("done"), "the last turn repeats: {}", last.text);
     }
 }
 
 #[tokio::test]
 async fn tools_on_the_other_wires() {
-    let server = every(Turn::tool("f", json!({"a": "b c"}))).await;
-    let chat = ask(&server, post(CHAT, &json!({"stream": true}))).await;
+    let server = server_with_turn(ScriptedTurn::tool("f", json!({"a": "b c"}))).await;
+    let chat = send_http1(&server, post(CHAT, &json!({"stream": true}))).await;
     let arguments: String = chat
         .events()
         .iter()
@@ -201,25 +209,25 @@ async fn tools_on_the_other_wires() {
         })
         .collect();
     assert_eq!(arguments, r#"{"a":"b c"}"#);
-    let responses = ask(&server, post(RESPONSES, &json!({"stream": true}))).await;
+    let responses = send_http1(&server, post(RESPONSES, &json!({"stream": true}))).await;
     let numbers: Vec<u64> =
         responses.events().iter().filter_map(|event| event.get("sequence_number")?.as_u64()).collect();
     assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
     let done = responses.events().pop().unwrap();
     assert_eq!(usage_at(&done, "/response/output/0/arguments"), json!(r#"{"a":"b c"}"#));
-    let array = ask(&server, post(GEMINI_ARRAY, &json!({}))).await;
+    let array = send_http1(&server, post(GEMINI_ARRAY, &json!({}))).await;
     assert_eq!(usage_at(&array.json(), "/0/candidates/0/content/parts/0/functionCall/args/a"), json!("b c"));
 }
 
 #[tokio::test]
 async fn errors_speak_the_language_of_the_wire() {
-    let turn = Turn::Error {
+    let turn = ScriptedTurn::Error {
         status: 429,
         kind: "rate".to_owned(),
         message: "slow down".to_owned(),
         headers: vec![("retry-after".to_owned(), "3".to_owned())],
     };
-    let server = every(turn).await;
+    let server = server_with_turn(turn).await;
     for (path, want) in [
         (
             MESSAGES,
@@ -229,87 +237,92 @@ async fn errors_speak_the_language_of_the_wire() {
         (RESPONSES, json!({"error": {"message": "slow down", "type": "rate", "param": null, "code": "rate"}})),
         (GEMINI, json!({"error": {"code": 429, "message": "slow down", "status": "rate"}})),
     ] {
-        let got = ask(&server, post(path, &json!({}))).await;
+        let got = send_http1(&server, post(path, &json!({}))).await;
         assert_eq!((got.status.as_u16(), got.json()), (429, want), "{path}");
     }
-    assert_eq!(server.bill(), Bill::default());
+    assert_eq!(server.bill(), ServerBill::default());
 }
 
 #[tokio::test]
 async fn answers_that_break() {
-    let text = Turn::text("one two three");
+    let text = ScriptedTurn::text("one two three");
     let stream = json!({"stream": true, "messages": "1234"});
-    let server = every(text.clone().cut(4)).await;
-    let got = ask(&server, post(MESSAGES, &stream)).await;
+    let server = server_with_turn(text.clone().cut(4)).await;
+    let got = send_http1(&server, post(MESSAGES, &stream)).await;
     assert!(!got.whole);
     assert_eq!(got.events().len(), 4);
-    let got = ask(&server, post(MESSAGES, &json!({}))).await;
+    let got = send_http1(&server, post(MESSAGES, &json!({}))).await;
     assert!(!got.whole && serde_json::from_str::<Value>(&got.text).is_err(), "{}", got.text);
-    assert_eq!(server.bill(), Bill { calls: 2, input: 1, output: 6, ..Bill::default() });
+    assert_eq!(server.bill(), ServerBill { calls: 2, input: 1, output: 6, ..ServerBill::default() });
 
-    let fail = Turn::Fail {
+    let fail = ScriptedTurn::Fail {
         after_events: 2,
         kind: "overloaded_error".to_owned(),
         message: "busy".to_owned(),
         then: Box::new(text),
     };
-    let server = every(fail).await;
-    let got = ask(&server, post(MESSAGES, &stream)).await;
+    let server = server_with_turn(fail).await;
+    let got = send_http1(&server, post(MESSAGES, &stream)).await;
     assert_eq!((got.status.as_u16(), got.events().len()), (200, 3));
     assert!(got.whole && got.text.contains("event: error\n"));
 
-    let server = every(Turn::Malformed).await;
-    let got = ask(&server, post(CHAT, &json!({}))).await;
+    let server = server_with_turn(ScriptedTurn::Malformed).await;
+    let got = send_http1(&server, post(CHAT, &json!({}))).await;
     assert!(got.status == 200 && serde_json::from_str::<Value>(&got.text).is_err());
-    let server = every(Turn::Html).await;
-    let got = ask(&server, post(CHAT, &json!({}))).await;
+    let server = server_with_turn(ScriptedTurn::Html).await;
+    let got = send_http1(&server, post(CHAT, &json!({}))).await;
     assert_eq!((got.status.as_u16(), got.content_type.as_str()), (502, "text/html; charset=utf-8"));
-    let raw = Turn::Raw { status: 203, content_type: "a/b".to_owned(), body: b"raw".to_vec() };
-    let got = ask(&every(raw).await, post(CHAT, &json!({}))).await;
+    let raw = ScriptedTurn::Raw { status: 203, content_type: "a/b".to_owned(), body: b"raw".to_vec() };
+    let got = send_http1(&server_with_turn(raw).await, post(CHAT, &json!({}))).await;
     assert_eq!((got.status.as_u16(), got.content_type.as_str(), got.text.as_str()), (203, "a/b", "raw"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn slow_answers_take_their_time() {
-    let turn = Turn::text("one two").slow(Duration::from_secs(5), Duration::from_secs(1));
-    let server = every(turn).await;
+    let turn = ScriptedTurn::text("one two").slow(Duration::from_secs(5), Duration::from_secs(1));
+    let server = server_with_turn(turn).await;
     let began = tokio::time::Instant::now();
-    let got = ask(&server, post(CHAT, &json!({"stream": true}))).await;
+    let got = send_http1(&server, post(CHAT, &json!({"stream": true}))).await;
     // Five events behind the first byte: role, two words, the reason, the end.
     assert_eq!(began.elapsed().as_secs(), 5 + 4, "{}", got.text);
 }
 
 #[tokio::test]
 async fn who_hangs_up_early_pays_for_all() {
-    let turn = Turn::text("one two three").slow(Duration::from_mins(1), Duration::from_mins(1));
-    let server = every(turn).await;
+    let turn = ScriptedTurn::text("one two three").slow(Duration::from_mins(1), Duration::from_mins(1));
+    let server = server_with_turn(turn).await;
     let stream = TcpStream::connect(server.address()).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     let connection = tokio::spawn(connection);
     let asked = tokio::time::timeout(Duration::from_millis(200), sender.send_request(post(CHAT, &json!({})))).await;
     assert!(asked.is_err());
     connection.abort();
-    assert_eq!(server.bill(), Bill { calls: 1, output: 3, ..Bill::default() });
+    assert_eq!(server.bill(), ServerBill { calls: 1, output: 3, ..ServerBill::default() });
 }
 
 #[tokio::test]
 async fn other_places() {
-    let server = Server::builder().header("x-limit", "9").start().await.unwrap();
+    let server = FakeModelServer::builder().header("x-limit", "9").start().await.unwrap();
     let get = |path: &str| Request::get(path).header("host", "x").body(Full::default()).unwrap();
-    assert_eq!(usage_at(&ask(&server, get("/v1/models")).await.json(), "/object"), json!("list"));
+    assert_eq!(usage_at(&send_http1(&server, get("/v1/models")).await.json(), "/object"), json!("list"));
     let count = post("/v1/messages/count_tokens", &json!({"messages": "12345"}));
-    assert_eq!(ask(&server, count).await.json(), json!({"input_tokens": 2}));
-    assert_eq!(ask(&server, get("/v1/files")).await.status, 404);
+    assert_eq!(send_http1(&server, count).await.json(), json!({"input_tokens": 2}));
+    assert_eq!(send_http1(&server, get("/v1/files")).await.status, 404);
     let upgrade = Request::get(RESPONSES).header("host", "x").header("upgrade", "websocket").body(Full::default());
-    assert_eq!(ask(&server, upgrade.unwrap()).await.status, 426);
-    assert_eq!((server.hits(), server.bill()), (4, Bill::default()));
+    assert_eq!(send_http1(&server, upgrade.unwrap()).await.status, 426);
+    assert_eq!((server.hits(), server.bill()), (4, ServerBill::default()));
     let paths: Vec<String> = server.requests().into_iter().map(|request| request.path).collect();
     assert_eq!(paths, ["/v1/models", "/v1/messages/count_tokens", "/v1/files", RESPONSES]);
 }
 
 #[tokio::test]
 async fn keys_are_checked_and_everything_is_remembered() {
-    let server = Server::builder().script(Script::every([Turn::Echo])).expect_key("k1").start().await.unwrap();
+    let server = FakeModelServer::builder()
+        .script(FakeModelScript::for_all_calls([ScriptedTurn::Echo]))
+        .expect_key("k1")
+        .start()
+        .await
+        .unwrap();
     let cases: [(&[(&str, &str)], u16); 7] = [
         (&[], 401),
         (&[("x-api-key", "k1")], 200),
@@ -324,7 +337,7 @@ async fn keys_are_checked_and_everything_is_remembered() {
         for (name, value) in headers {
             request.headers_mut().append(*name, value.parse().unwrap());
         }
-        let got = ask(&server, request).await;
+        let got = send_http1(&server, request).await;
         assert_eq!(got.status, want, "{headers:?}");
         for (name, value) in headers {
             assert_eq!(got.text.contains(&format!("{name}: {value}")), want == 200, "{}", got.text);
@@ -338,7 +351,8 @@ async fn keys_are_checked_and_everything_is_remembered() {
 
 #[tokio::test]
 async fn tls_speaks_both_protocols_under_the_names_of_the_test() {
-    let builder = Server::builder().script(Script::every([Turn::text("one two").cut(3), Turn::text("one two")]));
+    let builder = FakeModelServer::builder()
+        .script(FakeModelScript::for_all_calls([ScriptedTurn::text("one two").cut(3), ScriptedTurn::text("one two")]));
     let server = builder.tls(&["api.test", "localhost"]).start().await.unwrap();
     assert!(server.url().starts_with("https://api.test:"));
     let mut roots = RootCertStore::empty();
@@ -361,14 +375,14 @@ async fn tls_speaks_both_protocols_under_the_names_of_the_test() {
     tokio::spawn(connection);
     let url = format!("https://api.test{MESSAGES}");
     let request = || Request::post(&url).body(Full::new(Bytes::from(body.to_string()))).unwrap();
-    let got = read(sender.send_request(request()).await.unwrap()).await;
+    let got = read_response(sender.send_request(request()).await.unwrap()).await;
     assert!(!got.whole && got.events().len() == 3, "{}", got.text);
-    let got = read(sender.send_request(request()).await.unwrap()).await;
+    let got = read_response(sender.send_request(request()).await.unwrap()).await;
     assert!(got.whole, "one stream was cut, not the connection");
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(connect("localhost", b"http/1.1").await.unwrap())).await.unwrap();
     tokio::spawn(connection);
-    assert!(read(sender.send_request(post(CHAT, &body)).await.unwrap()).await.whole);
+    assert!(read_response(sender.send_request(post(CHAT, &body)).await.unwrap()).await.whole);
     let http2: Vec<bool> = server.requests().iter().map(|request| request.http2).collect();
     assert_eq!(http2, [true, true, false]);
     assert!(connect("other.test", b"h2").await.is_err());
@@ -376,9 +390,9 @@ async fn tls_speaks_both_protocols_under_the_names_of_the_test() {
 
 #[tokio::test]
 async fn it_has_limits() {
-    let server = Server::builder().most_requests(1).start().await.unwrap();
-    assert_eq!(ask(&server, post(CHAT, &json!({}))).await.status, 200);
-    assert_eq!(ask(&server, post(CHAT, &json!({}))).await.status, 508);
+    let server = FakeModelServer::builder().most_requests(1).start().await.unwrap();
+    assert_eq!(send_http1(&server, post(CHAT, &json!({}))).await.status, 200);
+    assert_eq!(send_http1(&server, post(CHAT, &json!({}))).await.status, 508);
     let address = server.address();
     drop(server);
     tokio::time::timeout(Duration::from_secs(5), async {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::wire::Wire;
+use super::wire::FaultyModelWire;
 
 /// How one request is answered.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Behaviour {
+pub enum ModelBehaviour {
     /// A fine answer; `usage` is told in the words of chat and sent as it is, right or wrong, and left out when null.
     Ok { content: String, usage: Value },
     /// A status with any body and headers.
@@ -18,7 +18,7 @@ pub enum Behaviour {
     /// A fine answer, late.
     Slow { content: String, delay: Duration },
     /// A fine answer in so many pieces, with a pause before each but the first.
-    Drip { content: String, pieces: usize, pause: Duration },
+    PacedChunks { content: String, pieces: usize, pause: Duration },
     /// No answer at all, over an open connection.
     Hang,
     /// The headers and the first bytes of a fine answer, then nothing, over an open connection.
@@ -33,7 +33,7 @@ pub enum Behaviour {
     NoJsonMode { content: String },
 }
 
-impl Behaviour {
+impl ModelBehaviour {
     /// A fine answer with honest usage.
     pub fn ok(content: impl Into<String>) -> Self {
         Self::Ok { content: content.into(), usage: json!({"prompt_tokens": 12, "completion_tokens": 5}) }
@@ -88,7 +88,7 @@ impl Behaviour {
 
     /// A fine answer that calls itself something else.
     pub fn wrong_content_type(content: &str) -> Self {
-        let body = Wire::Chat.answer("m", content, &Value::Null);
+        let body = FaultyModelWire::Chat.answer("m", content, &Value::Null);
         Self::Raw { body, content_type: "text/html; charset=utf-8".into() }
     }
 }

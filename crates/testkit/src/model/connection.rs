@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// What becomes of the bytes written to a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum ConnectionFault {
     #[default]
     Whole,
     /// Closes after this many more bytes.
@@ -25,21 +25,21 @@ pub(super) enum Fate {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    fate: Fate,
+struct FaultyConnectionState {
+    fault: ConnectionFault,
     /// Whoever waits on a stalled connection; woken when the server ends.
     stalled: Option<Waker>,
 }
 
 /// The handler's hold on its connection.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Control(Arc<Mutex<State>>);
+pub(super) struct FaultyConnectionControl(Arc<Mutex<FaultyConnectionState>>);
 
-impl Control {
+impl FaultyConnectionControl {
     /// Decides what becomes of everything written from now on.
-    pub(super) fn set(&self, fate: Fate) {
+    pub(super) fn set(&self, fate: ConnectionFault) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.fate = fate;
+        state.fault = fate;
         if let Some(waker) = state.stalled.take() {
             waker.wake();
         }
@@ -48,15 +48,15 @@ impl Control {
 
 /// Listens on a port of this host.
 #[derive(Debug)]
-pub(super) struct Port(pub(super) TcpListener);
+pub(super) struct FaultyListener(pub(super) TcpListener);
 
-impl Listener for Port {
-    type Io = Connection;
+impl Listener for FaultyListener {
+    type Io = FaultyConnection;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+    async fn accept(&mut self) -> (FaultyConnection, SocketAddr) {
         let (stream, address) = Listener::accept(&mut self.0).await;
-        (Connection { stream, control: Control::default() }, address)
+        (FaultyConnection { stream, control: FaultyConnectionControl::default() }, address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -64,49 +64,49 @@ impl Listener for Port {
     }
 }
 
-impl Connected<IncomingStream<'_, Port>> for Control {
-    fn connect_info(incoming: IncomingStream<'_, Port>) -> Self {
+impl Connected<IncomingStream<'_, FaultyListener>> for FaultyConnectionControl {
+    fn connect_info(incoming: IncomingStream<'_, FaultyListener>) -> Self {
         incoming.io().control.clone()
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct FaultyConnection {
     stream: TcpStream,
-    control: Control,
+    control: FaultyConnectionControl,
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for FaultyConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for FaultyConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let mut state = this.control.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = match state.fate {
-            Fate::Whole => bytes.len(),
-            Fate::Reset => {
+        let room = match state.fault {
+            ConnectionFault::Whole => bytes.len(),
+            ConnectionFault::Reset => {
                 // Without lingering the kernel sends a reset instead of a goodbye.
                 this.stream.set_zero_linger()?;
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
-            Fate::Cut(0) => return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
-            Fate::Stall(0) => {
+            ConnectionFault::Cut(0) => return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+            ConnectionFault::Stall(0) => {
                 state.stalled = Some(cx.waker().clone());
                 return Poll::Pending;
             }
-            Fate::Cut(room) | Fate::Stall(room) => room.min(bytes.len()),
+            ConnectionFault::Cut(room) | ConnectionFault::Stall(room) => room.min(bytes.len()),
         };
         let written = match Pin::new(&mut this.stream).poll_write(cx, bytes.get(..room).unwrap_or(bytes)) {
             Poll::Ready(Ok(written)) => written,
             other => return other,
         };
-        state.fate = match state.fate {
-            Fate::Cut(room) => Fate::Cut(room.saturating_sub(written)),
-            Fate::Stall(room) => Fate::Stall(room.saturating_sub(written)),
+        state.fault = match state.fault {
+            ConnectionFault::Cut(room) => ConnectionFault::Cut(room.saturating_sub(written)),
+            ConnectionFault::Stall(room) => ConnectionFault::Stall(room.saturating_sub(written)),
             fate => fate,
         };
         Poll::Ready(Ok(written))

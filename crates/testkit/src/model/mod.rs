@@ -4,9 +4,9 @@
 
 mod behaviour;
 mod connection;
-mod drip;
+mod paced_body;
 mod server;
 mod wire;
 
-pub use behaviour::Behaviour;
-pub use server::{Received, Server};
+pub use behaviour::ModelBehaviour;
+pub use server::{FaultyModelRequest, FaultyModelServer};

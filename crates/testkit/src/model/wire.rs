@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wire {
+pub(super) enum FaultyModelWire {
     Chat,
     Responses,
     Messages,
     Gemini,
 }
 
-impl Wire {
+impl FaultyModelWire {
     /// Returns the format of a path; `None` for one that no model is asked at.
     pub(super) fn of(path: &str) -> Option<Self> {
         [
@@ -31,7 +31,7 @@ impl Wire {
     }
 
     /// Says whether a request wishes for a JSON object.
-    pub(super) fn wishes_json(self, body: &Value) -> bool {
+    pub(super) fn wants_json(self, body: &Value) -> bool {
         let at = match self {
             Self::Chat => "/response_format",
             Self::Responses => "/text/format",
@@ -71,12 +71,12 @@ impl Wire {
             ),
         };
         if let (Some(body), false) = (body.as_object_mut(), usage.is_null()) {
-            body.insert(place.into(), self.told(usage));
+            body.insert(place.into(), self.usage_json(usage));
         }
         body.to_string()
     }
 
-    fn told(self, usage: &Value) -> Value {
+    fn usage_json(self, usage: &Value) -> Value {
         let (prompt, output) = match self {
             Self::Chat => return usage.clone(),
             Self::Responses | Self::Messages => ("input_tokens", "output_tokens"),
@@ -102,31 +102,31 @@ mod tests {
     #[test]
     fn paths() {
         for (path, want) in [
-            ("/v1/chat/completions", Some(Wire::Chat)),
-            ("/openai/deployments/d/chat/completions", Some(Wire::Chat)),
-            ("/v1/responses", Some(Wire::Responses)),
-            ("/v1/messages", Some(Wire::Messages)),
-            ("/v1beta/models/m:generateContent", Some(Wire::Gemini)),
+            ("/v1/chat/completions", Some(FaultyModelWire::Chat)),
+            ("/openai/deployments/d/chat/completions", Some(FaultyModelWire::Chat)),
+            ("/v1/responses", Some(FaultyModelWire::Responses)),
+            ("/v1/messages", Some(FaultyModelWire::Messages)),
+            ("/v1beta/models/m:generateContent", Some(FaultyModelWire::Gemini)),
             ("/v1/models", None),
         ] {
-            assert_eq!(Wire::of(path), want, "{path}");
+            assert_eq!(FaultyModelWire::of(path), want, "{path}");
         }
-        assert_eq!(Wire::model("/v1beta/models/m:generateContent", &json!({})), "m");
-        assert_eq!(Wire::model("/v1/messages", &json!({"model": "n"})), "n");
+        assert_eq!(FaultyModelWire::model("/v1beta/models/m:generateContent", &json!({})), "m");
+        assert_eq!(FaultyModelWire::model("/v1/messages", &json!({"model": "n"})), "n");
     }
 
     #[test]
     fn usage_in_each_format() {
         let usage = json!({"prompt_tokens": -3, "completion_tokens": "5"});
         for (wire, want) in [
-            (Wire::Chat, r#""usage":{"completion_tokens":"5","prompt_tokens":-3}"#),
-            (Wire::Responses, r#""usage":{"input_tokens":-3,"output_tokens":"5"}"#),
-            (Wire::Messages, r#""usage":{"input_tokens":-3,"output_tokens":"5"}"#),
-            (Wire::Gemini, r#""usageMetadata":{"candidatesTokenCount":"5","promptTokenCount":-3}"#),
+            (FaultyModelWire::Chat, r#""usage":{"completion_tokens":"5","prompt_tokens":-3}"#),
+            (FaultyModelWire::Responses, r#""usage":{"input_tokens":-3,"output_tokens":"5"}"#),
+            (FaultyModelWire::Messages, r#""usage":{"input_tokens":-3,"output_tokens":"5"}"#),
+            (FaultyModelWire::Gemini, r#""usageMetadata":{"candidatesTokenCount":"5","promptTokenCount":-3}"#),
         ] {
             let told: Value = serde_json::from_str(&wire.answer("m", "hi", &usage)).unwrap();
             let want: Value = serde_json::from_str(&format!("{{{want}}}")).unwrap();
-            let place = if wire == Wire::Gemini { "usageMetadata" } else { "usage" };
+            let place = if wire == FaultyModelWire::Gemini { "usageMetadata" } else { "usage" };
             assert_eq!(told[place], want[place]);
             assert!(!wire.answer("m", "hi", &Value::Null).contains("\"usage"));
         }

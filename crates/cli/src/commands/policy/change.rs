@@ -5,33 +5,33 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use ralph_core::config::{Origin, parse_toml};
+use ralph_core::config::{ConfigOrigin, parse_toml};
 use ralph_core::control::Control;
-use ralph_core::exit::Exit;
-use ralph_core::policy::{BadRule, Mode, PRESETS, Pattern, Policy, Rule, argument, expand};
-use ralph_core::text::plain;
-use ralph_engine::control::ask;
-use ralph_engine::run::at_rest;
-use ralph_proxy::judge::{is_localhost, kept_inside};
-use ralph_proxy::target::Target;
+use ralph_core::exit::RalphExitCode;
+use ralph_core::policy::{BadRule, HostPattern, PRESETS, Policy, PolicyMode, PolicyRule, expand, shell_argument};
+use ralph_core::text::strip_control;
+use ralph_engine::control::send;
+use ralph_engine::run::apply_at_rest;
+use ralph_proxy::decision::{internal_address_kind, is_localhost};
+use ralph_proxy::target::EgressTarget;
 use serde_json::json;
 
-use super::edit::{Edited, edit};
-use crate::args::PolicyChange;
-use crate::commands::steer::patiently;
-use crate::error::{Failure, Outcome};
-use crate::live::Wake;
-use crate::setup::{Setup, told};
+use super::config_edit::{ConfigEdit, edit};
+use crate::args::PolicyChangeArgs;
+use crate::commands::steer::wait_with_notice;
+use crate::error::{CliError, CliResult};
+use crate::foreground::DisplayNotifier;
+use crate::setup::{CliSetup, error_with_hint};
 use crate::ui::Ui;
 
 /// The list that is added to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum PolicyList {
     Allowed,
     Denied,
 }
 
-impl List {
+impl PolicyList {
     pub(super) fn key(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -48,150 +48,158 @@ impl List {
     }
 }
 
-pub(super) async fn change(setup: &Setup, args: &PolicyChange, list: List, ui: &mut Ui) -> Outcome {
+pub(super) async fn change(setup: &CliSetup, args: &PolicyChangeArgs, list: PolicyList, ui: &mut Ui) -> CliResult {
     // All of them are looked at before the first is applied.
-    let hosts = args.hosts.iter().map(|host| written(host, list)).collect::<Result<Vec<_>, _>>()?;
+    let hosts = args.hosts.iter().map(|host| normalize_entry(host, list)).collect::<Result<Vec<_>, _>>()?;
     match &args.of.run {
-        Some(run) => for_run(setup, run, &hosts, list, ui).await,
-        None => for_all(setup, &hosts, list, ui),
+        Some(run) => change_run(setup, run, &hosts, list, ui).await,
+        None => change_user_config(setup, &hosts, list, ui),
     }
 }
 
 /// Returns an entry as it is kept: a preset by its name, a rule in its one spelling.
-fn written(host: &str, list: List) -> Result<String, Failure> {
+fn normalize_entry(host: &str, list: PolicyList) -> Result<String, CliError> {
     let host = host.trim();
     if PRESETS.iter().any(|preset| preset.name == host) {
         return Ok(host.to_owned());
     }
-    let rule: Rule = host.parse().map_err(|error: BadRule| {
+    let rule: PolicyRule = host.parse().map_err(|error: BadRule| {
         let hint = match (&error, list) {
-            (BadRule::Everything { .. }, List::Denied) => {
+            (BadRule::Everything { .. }, PolicyList::Denied) => {
                 Some("name the hosts; what no rule allows is refused anyway, unless the policy is `open`".to_owned())
             }
             _ => error.hint(),
         };
-        told(Exit::Usage, &error, hint)
+        error_with_hint(RalphExitCode::Usage, &error, hint)
     })?;
-    if list == List::Allowed {
-        in_vain(&rule)?;
+    if list == PolicyList::Allowed {
+        reject_unreachable(&rule)?;
     }
     Ok(rule.to_string())
 }
 
 /// What the address filter refuses whatever the rules say is not written down as allowed.
-fn in_vain(rule: &Rule) -> Result<(), Failure> {
-    let Pattern::Exact(host) = rule.host() else { return Ok(()) };
-    let Ok(target) = Target::new(host, rule.port().unwrap_or(443)) else { return Ok(()) };
-    let alone = Policy { mode: Mode::Allowlist, allow: vec![rule.clone()], deny: Vec::new() };
-    let Some(kind) = kept_inside(&alone, &target) else { return Ok(()) };
-    let failure = |why: &str| Failure::usage(format!("rule `{rule}` would open nothing: `{host}` is {kind}, {why}"));
+fn reject_unreachable(rule: &PolicyRule) -> Result<(), CliError> {
+    let HostPattern::Exact(host) = rule.host() else { return Ok(()) };
+    let Ok(target) = EgressTarget::new(host, rule.port().unwrap_or(443)) else { return Ok(()) };
+    let alone = Policy { mode: PolicyMode::Allowlist, allow: vec![rule.clone()], deny: Vec::new() };
+    let Some(kind) = internal_address_kind(&alone, &target) else { return Ok(()) };
+    let failure = |why: &str| CliError::usage(format!("rule `{rule}` would open nothing: `{host}` is {kind}, {why}"));
     Err(if is_localhost(host) {
         let hint = format!("ralph policy allow 127.0.0.1:{}", target.port());
         failure("which only a rule for the address opens").hint(hint)
-    } else if kind.may_be_listed() {
+    } else if kind.can_be_allowed() {
         failure("which cannot be opened for single requests")
-            .hint(format!("ralph policy allow {}", argument(&target.rule())))
+            .hint(format!("ralph policy allow {}", shell_argument(&target.allow_rule())))
     } else {
         failure("which is never reached").hint("name a host or an address that is not inside")
     })
 }
 
-async fn for_run(setup: &Setup, run: &str, hosts: &[String], list: List, ui: &mut Ui) -> Outcome {
-    let folder = setup.own(run)?;
+async fn change_run(setup: &CliSetup, run: &str, hosts: &[String], list: PolicyList, ui: &mut Ui) -> CliResult {
+    let folder = setup.find_run_to_change(run)?;
     let id = folder.id();
-    let live = folder.in_use();
+    let live = folder.is_locked();
     for host in hosts {
         let control = list.control(host);
         if live {
-            patiently(ask(&folder, &control, "a person"), ui).await?;
+            wait_with_notice(send(&folder, &control, "a person"), ui).await?;
         } else {
-            at_rest(&setup.host, folder.clone(), control, "a person", Box::new(Wake::default())).await?;
+            apply_at_rest(&setup.host, folder.clone(), control, "a person", Box::new(DisplayNotifier::default()))
+                .await?;
         }
     }
     let unheld = folder.state()?.workplace.is_some_and(|place| !place.isolated);
     if ui.json() {
-        ui.object(&json!({"format": 1, "run": id, "list": list.key(), "hosts": hosts, "live": live}));
-        return Ok(Exit::Success);
+        ui.print_json(&json!({"format": 1, "run": id, "list": list.key(), "hosts": hosts, "live": live}));
+        return Ok(RalphExitCode::Success);
     }
     let can = match list {
-        List::Allowed => "may reach",
-        List::Denied => "may not reach",
+        PolicyList::Allowed => "may reach",
+        PolicyList::Denied => "may not reach",
     };
     let from = if live { "from now on" } else { "once it is resumed" };
-    ui.say(&format!("run {id} {can} {} {from}", hosts.join(", ")));
+    ui.print_message(&format!("run {id} {can} {} {from}", hosts.join(", ")));
     if unheld {
-        ui.say("its sandbox does not isolate, so nothing holds it to its network policy");
+        ui.print_message("its sandbox does not isolate, so nothing holds it to its network policy");
     }
-    Ok(Exit::Success)
+    Ok(RalphExitCode::Success)
 }
 
-fn for_all(setup: &Setup, hosts: &[String], list: List, ui: &mut Ui) -> Outcome {
+fn change_user_config(setup: &CliSetup, hosts: &[String], list: PolicyList, ui: &mut Ui) -> CliResult {
     let path = setup.config_file();
     let shown = path.display().to_string();
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(unwritten(&path, &error)),
+        Err(error) => return Err(write_error(&path, &error)),
     };
-    let read = |text: &str| parse_toml(text, Origin::User(shown.clone()));
-    let before = read(&text).map_err(|error| told(Exit::Usage, &error, error.hint()))?;
-    if list == List::Allowed {
-        overruled(before.values.sandbox.network.denied.unwrap_or_default(), hosts, &shown)?;
+    let read = |text: &str| parse_toml(text, ConfigOrigin::User(shown.clone()));
+    let before = read(&text).map_err(|error| error_with_hint(RalphExitCode::Usage, &error, error.hint()))?;
+    if list == PolicyList::Allowed {
+        reject_denied(before.values.sandbox.network.denied.unwrap_or_default(), hosts, &shown)?;
     }
     let by_hand = || {
-        Failure::usage(format!("`{shown}` is written in a way that cannot be added to"))
+        CliError::usage(format!("`{shown}` is written in a way that cannot be added to"))
             .hint(format!("add them by hand to `sandbox.network.{}` in {shown}", list.key()))
     };
     let edited = edit(&text, list, hosts).ok_or_else(by_hand)?;
     // What is written must mean what was asked for; otherwise nothing is written.
     let after = read(&edited.text).map_err(|_| by_hand())?.values.sandbox.network;
-    let rules = if list == List::Allowed { after.allowed } else { after.denied }.unwrap_or_default();
+    let rules = if list == PolicyList::Allowed { after.allowed } else { after.denied }.unwrap_or_default();
     let meant = hosts.iter().filter_map(|host| expand(host).ok()).flatten().all(|rule| rules.contains(&rule));
     if !meant {
         return Err(by_hand());
     }
     if !edited.added.is_empty() || edited.mode.is_some() {
-        replace(&path, &edited.text).map_err(|error| unwritten(&path, &error))?;
+        replace_file(&path, &edited.text).map_err(|error| write_error(&path, &error))?;
     }
-    say(&edited, list, &shown, ui);
-    Ok(Exit::Success)
+    print_change(&edited, list, &shown, ui);
+    Ok(RalphExitCode::Success)
 }
 
 /// A deny rule is a decision: what it covers is not allowed by adding it to the other list.
-fn overruled(denied: Vec<Rule>, hosts: &[String], shown: &str) -> Result<(), Failure> {
+fn reject_denied(denied: Vec<PolicyRule>, hosts: &[String], shown: &str) -> Result<(), CliError> {
     let policy = Policy { deny: denied, ..Policy::default() };
     for host in hosts {
-        if let Ok(Some((rule, by))) = policy.denial_of(host) {
-            return Err(Failure::usage(format!("`{rule}` is denied by the rule `{by}`, and deny beats allow"))
+        if let Ok(Some((rule, by))) = policy.overriding_deny(host) {
+            return Err(CliError::usage(format!("`{rule}` is denied by the rule `{by}`, and deny beats allow"))
                 .hint(format!("remove `{by}` from `sandbox.network.denied` in {shown}")));
         }
     }
     Ok(())
 }
 
-fn say(edited: &Edited, list: List, shown: &str, ui: &mut Ui) {
-    let Edited { added, there, mode, .. } = edited;
+fn print_change(edited: &ConfigEdit, list: PolicyList, shown: &str, ui: &mut Ui) {
+    let ConfigEdit { added, already_present: there, mode, .. } = edited;
     if ui.json() {
-        ui.object(&json!({"format": 1, "run": null, "file": shown, "list": list.key(), "hosts": added,
+        ui.print_json(&json!({"format": 1, "run": null, "file": shown, "list": list.key(), "hosts": added,
             "already": there, "policy": mode}));
         return;
     }
     if !there.is_empty() {
-        ui.say(&format!("{} already in `sandbox.network.{}`", there.join(", "), list.key()));
+        ui.print_message(&format!("{} already in `sandbox.network.{}`", there.join(", "), list.key()));
     }
     if !added.is_empty() {
-        ui.say(&format!("{} added to `sandbox.network.{}` in {}", added.join(", "), list.key(), plain(shown)));
+        ui.print_message(&format!(
+            "{} added to `sandbox.network.{}` in {}",
+            added.join(", "),
+            list.key(),
+            strip_control(shown)
+        ));
     }
     if let Some(mode) = mode {
-        ui.say(&format!("`sandbox.network.policy` was `deny` there and is `{mode}` now: with `deny` no list counts"));
+        ui.print_message(&format!(
+            "`sandbox.network.policy` was `deny` there and is `{mode}` now: with `deny` no list counts"
+        ));
     }
     if !added.is_empty() || mode.is_some() {
-        ui.say("runs that start from now on have it; a run under way takes --run RUN");
+        ui.print_message("runs that start from now on have it; a run under way takes --run RUN");
     }
 }
 
 /// Replaces the file, or what it links to, whole or not at all, and leaves it as readable as it was.
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+fn replace_file(path: &Path, text: &str) -> std::io::Result<()> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
@@ -204,8 +212,8 @@ fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("could not change `{}`", path.display()))
-        .because(error)
+fn write_error(path: &Path, error: &std::io::Error) -> CliError {
+    CliError::new(RalphExitCode::Failed, format!("could not change `{}`", path.display()))
+        .with_cause(error)
         .hint("check that it is yours to write; `ralph config path` lists all files")
 }

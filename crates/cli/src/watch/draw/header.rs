@@ -1,132 +1,136 @@
 //! The part that never scrolls away: the task, where it stands and why, its branch, pull request and profile.
 
 use jiff::Timestamp;
-use ralph_core::event::Reason;
-use ralph_core::run::{State, Status};
+use ralph_core::event::RunStopReason;
+use ralph_core::run::{RunState, RunStatus};
 use ralph_web::view;
 use ratatui::text::{Line, Span};
 
-use super::super::model::Model;
-use super::super::text::{clock, columns, cut, left, line, wrap};
-use super::theme::{Tone, style};
+use super::super::model::WatchModel;
+use super::super::text::{align_left, display_width, format_duration, single_line, truncate, wrap};
+use super::theme::{TextTone, style};
 
 /// Returns the lines of the header; there are more of them when there is more to say.
-pub(in super::super) fn lines(model: &Model, width: u16) -> Vec<Line<'static>> {
+pub(in super::super) fn lines(model: &WatchModel, width: u16) -> Vec<Line<'static>> {
     let width = usize::from(width);
     let Some(state) = &model.state else {
         let words = match &model.unreadable {
-            Some(why) => line(why),
-            None if model.gone => "the folder of the run is gone".to_owned(),
+            Some(why) => single_line(why),
+            None if model.folder_gone => "the folder of the run is gone".to_owned(),
             None => "reading what happened so far".to_owned(),
         };
         return vec![
-            title(model, "ralph watch", &model.id, Tone::Plain, width),
-            Line::from(cut(&format!(" {words}"), width)),
+            title_line(model, "ralph watch", &model.id, TextTone::Plain, width),
+            Line::from(truncate(&format!(" {words}"), width)),
         ];
     };
-    let (mark, word, tone) = standing(state, model.driven);
-    let standing = format!("{mark} {word} {}", clock(model.worked_ms(state)));
-    let mut lines = vec![title(model, &line(&state.started.title), &standing, tone, width)];
-    let now = now(model, state, width);
+    let (mark, word, tone) = status_parts(state, model.live);
+    let standing = format!("{mark} {word} {}", format_duration(model.worked_ms(state)));
+    let mut lines = vec![title_line(model, &single_line(&state.started.title), &standing, tone, width)];
+    let now = activity_lines(model, state, width);
     // On a small screen the next step is worth more than where the work comes from.
     if width >= 60 || now.len() < 2 {
-        lines.push(Line::styled(cut(&format!(" {}", origin(state, width)), width), style(model, Tone::Dim)));
+        lines.push(Line::styled(
+            truncate(&format!(" {}", origin_text(state, width)), width),
+            style(model, TextTone::Dim),
+        ));
     }
     lines.extend(now);
     lines
 }
 
-fn title(model: &Model, title: &str, standing: &str, tone: Tone, width: usize) -> Line<'static> {
-    let standing = cut(standing, width.saturating_sub(2));
-    let room = width.saturating_sub(columns(&standing) + 3);
+fn title_line(model: &WatchModel, title: &str, standing: &str, tone: TextTone, width: usize) -> Line<'static> {
+    let standing = truncate(standing, width.saturating_sub(2));
+    let room = width.saturating_sub(display_width(&standing) + 3);
     Line::from(vec![
-        Span::styled(left(&format!(" {title}"), room + 1), style(model, Tone::Bold)),
+        Span::styled(align_left(&format!(" {title}"), room + 1), style(model, TextTone::Bold)),
         Span::raw(" "),
-        Span::styled(standing, style(model, tone).patch(style(model, Tone::Bold))),
+        Span::styled(standing, style(model, tone).patch(style(model, TextTone::Bold))),
     ])
 }
 
 /// Returns mark, word and tone of where a run stands.
-fn standing(state: &State, driven: bool) -> (&'static str, &'static str, Tone) {
-    let word = view::word(state, driven);
+fn status_parts(state: &RunState, driven: bool) -> (&'static str, &'static str, TextTone) {
+    let word = view::status_word(state, driven);
     let (mark, tone) = match &state.status {
-        Status::Preparing | Status::Running if !driven => ("✗", Tone::Bad),
-        Status::Queued | Status::Preparing => ("◌", Tone::Accent),
-        Status::Running => ("●", Tone::Accent),
-        Status::Paused { .. } => ("‖", Tone::Warn),
-        Status::Succeeded => ("✓", Tone::Good),
-        Status::Failed { .. } => ("✗", Tone::Bad),
-        Status::Stopped { .. } => ("■", Tone::Warn),
+        RunStatus::Preparing | RunStatus::Running if !driven => ("✗", TextTone::Bad),
+        RunStatus::Queued | RunStatus::Preparing => ("◌", TextTone::Accent),
+        RunStatus::Running => ("●", TextTone::Accent),
+        RunStatus::Paused { .. } => ("‖", TextTone::Warn),
+        RunStatus::Succeeded => ("✓", TextTone::Good),
+        RunStatus::Failed { .. } => ("✗", TextTone::Bad),
+        RunStatus::Stopped { .. } => ("■", TextTone::Warn),
     };
     (mark, word, tone)
 }
 
 /// Profile, pull request, branch and run: the short ones first, because the end may be cut.
-fn origin(state: &State, width: usize) -> String {
+fn origin_text(state: &RunState, width: usize) -> String {
     let pull_request = match &state.pull_request {
         None => "no pull request yet".to_owned(),
-        Some(pr) if width >= 110 && pr.url.starts_with("http") => format!("pull request {}", line(&pr.url)),
+        Some(pr) if width >= 110 && pr.url.starts_with("http") => format!("pull request {}", single_line(&pr.url)),
         Some(pr) => format!("pull request #{}", pr.number),
     };
-    let profile = line(&state.profile);
-    format!("{profile} · {pull_request} · {} · run {}", line(&state.started.branch), line(state.id()))
+    let profile = single_line(&state.profile);
+    format!("{profile} · {pull_request} · {} · run {}", single_line(&state.started.branch), single_line(state.id()))
 }
 
 /// What it is at, or why it rests and what to do about that.
-fn now(model: &Model, state: &State, width: usize) -> Vec<Line<'static>> {
-    let told = |mark: &str, words: &str, tone: Tone| {
-        let indent = columns(mark) + 2;
-        let lines = wrap(&line(words), width.saturating_sub(indent), 2);
+fn activity_lines(model: &WatchModel, state: &RunState, width: usize) -> Vec<Line<'static>> {
+    let told = |mark: &str, words: &str, tone: TextTone| {
+        let indent = display_width(mark) + 2;
+        let lines = wrap(&single_line(words), width.saturating_sub(indent), 2);
         let one = |(at, words): (usize, String)| {
             let mark = if at == 0 { format!(" {mark} ") } else { " ".repeat(indent) };
             Line::from(vec![Span::styled(mark, style(model, tone)), Span::raw(words)])
         };
         lines.into_iter().enumerate().map(one).collect::<Vec<_>>()
     };
-    let with_next = |mark: &str, why: &str, tone: Tone, next: &str| {
-        [told(mark, why, tone), told("next:", next, Tone::Bold)].concat()
+    let with_next = |mark: &str, why: &str, tone: TextTone, next: &str| {
+        [told(mark, why, tone), told("next:", next, TextTone::Bold)].concat()
     };
     if let Some(why) = &model.unreadable {
-        return with_next("✗", why, Tone::Bad, &format!("ralph logs {}", state.id()));
+        return with_next("✗", why, TextTone::Bad, &format!("ralph logs {}", state.id()));
     }
-    if model.gone {
+    if model.folder_gone {
         let why = "the folder of the run is gone; this is the last that was known of it";
-        return with_next("✗", why, Tone::Bad, "ralph ls");
+        return with_next("✗", why, TextTone::Bad, "ralph ls");
     }
     if !model.caught_up {
-        return told("…", &format!("reading what happened so far: {} events", model.read), Tone::Dim);
+        return told("…", &format!("reading what happened so far: {} events", model.events_read), TextTone::Dim);
     }
-    if let Some((why, next)) = view::rest(state, model.driven) {
-        let crashed = state.status.active();
+    if let Some((why, next)) = view::rest_reason(state, model.live) {
+        let crashed = state.status.is_active();
         let why = match &state.status {
-            Status::Paused { reason: Reason::Quota { until }, .. } => quota(model, *until),
+            RunStatus::Paused { reason: RunStopReason::Quota { until }, .. } => quota_text(model, *until),
             _ if crashed => format!("nobody drives this run: {why}"),
             _ => why,
         };
-        let tone = if crashed || matches!(state.status, Status::Failed { .. }) { Tone::Bad } else { Tone::Warn };
+        let tone =
+            if crashed || matches!(state.status, RunStatus::Failed { .. }) { TextTone::Bad } else { TextTone::Warn };
         return with_next("why:", &why, tone, &next);
     }
-    if state.status == Status::Succeeded {
+    if state.status == RunStatus::Succeeded {
         let next = model.next.clone().unwrap_or_else(|| format!("ralph show {}", state.id()));
-        return with_next("✓", "every box was proved again on the pushed commit", Tone::Good, &next);
+        return with_next("✓", "every box was proved again on the pushed commit", TextTone::Good, &next);
     }
-    match &model.doing {
+    match &model.activity {
         Some((what, since)) => {
-            let passed = clock(model.since(*since));
-            let what = cut(&line(what), width.saturating_sub(columns(&passed) + 4));
+            let passed = format_duration(model.elapsed_ms(*since));
+            let what = truncate(&single_line(what), width.saturating_sub(display_width(&passed) + 4));
             let what = Span::raw(format!("{what} "));
-            let mark = Span::styled(" ▸ ", style(model, Tone::Accent));
-            vec![Line::from(vec![mark, what, Span::styled(passed, style(model, Tone::Dim))])]
+            let mark = Span::styled(" ▸ ", style(model, TextTone::Accent));
+            vec![Line::from(vec![mark, what, Span::styled(passed, style(model, TextTone::Dim))])]
         }
-        None => told("▸", "working", Tone::Accent),
+        None => told("▸", "working", TextTone::Accent),
     }
 }
 
 /// The hour as the reader's clock shows it, and how long that is.
-fn quota(model: &Model, until: Timestamp) -> String {
+fn quota_text(model: &WatchModel, until: Timestamp) -> String {
     let hour = until.to_zoned(model.zone.clone()).strftime("%a %H:%M").to_string();
     match until.as_millisecond() - model.now.as_millisecond() {
-        left @ 1.. => format!("quota until {hour}, in {}", clock(u64::try_from(left).unwrap_or(0))),
+        left @ 1.. => format!("quota until {hour}, in {}", format_duration(u64::try_from(left).unwrap_or(0))),
         _ => format!("quota until {hour}, which is over"),
     }
 }

@@ -1,74 +1,83 @@
 //! One row for each iteration, the newest first: number, outcome, duration, cost, loop score.
 
-use ralph_core::event::Ended;
-use ralph_core::gutter::GUTTER;
+use ralph_core::event::IterationOutcome;
+use ralph_core::gutter::GUTTER_THRESHOLD;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::super::iterations::Row;
-use super::super::model::Model;
-use super::super::text::{clock, cut, left, money, right, several};
-use super::theme::{Tone, style};
+use super::super::iterations::IterationRow;
+use super::super::model::WatchModel;
+use super::super::text::{align_left, align_right, format_duration, format_money, pluralize, truncate};
+use super::theme::{TextTone, style};
 
 /// Time, cost and score take this much; number and outcome have the rest.
-const FIXED: usize = 7 + 8 + 5;
+const FIXED_COLUMNS_WIDTH: usize = 7 + 8 + 5;
 
-pub(super) fn lines(model: &Model, area: Rect) -> Vec<Line<'static>> {
+pub(super) fn lines(model: &WatchModel, area: Rect) -> Vec<Line<'static>> {
     let width = usize::from(area.width);
     if area.is_empty() {
         return Vec::new();
     }
     let rows = model.iterations.all();
     let number = rows.last().map_or(1, |row| row.n.to_string().len()) + 1;
-    let room = width.saturating_sub(FIXED + number + 1);
-    let outcome = left("outcome", room);
-    let head = format!("{} {outcome}{}{}{}", right("#", number), right("time", 7), right("cost", 8), right("loop", 5));
-    let mut lines = vec![Line::styled(cut(&head, width), style(model, Tone::Dim))];
+    let room = width.saturating_sub(FIXED_COLUMNS_WIDTH + number + 1);
+    let outcome = align_left("outcome", room);
+    let head = format!(
+        "{} {outcome}{}{}{}",
+        align_right("#", number),
+        align_right("time", 7),
+        align_right("cost", 8),
+        align_right("loop", 5)
+    );
+    let mut lines = vec![Line::styled(truncate(&head, width), style(model, TextTone::Dim))];
     if rows.is_empty() {
-        lines.push(Line::styled("   none yet", style(model, Tone::Dim)));
+        lines.push(Line::styled("   none yet", style(model, TextTone::Dim)));
     }
     lines.extend(
-        rows.iter().rev().take(usize::from(area.height).saturating_sub(1)).map(|row| one(model, row, number, room)),
+        rows.iter()
+            .rev()
+            .take(usize::from(area.height).saturating_sub(1))
+            .map(|row| iteration_line(model, row, number, room)),
     );
     lines
 }
 
-fn one(model: &Model, row: &Row, number: usize, room: usize) -> Line<'static> {
-    let (mark, word, tone) = outcome(model, row);
+fn iteration_line(model: &WatchModel, row: &IterationRow, number: usize, room: usize) -> Line<'static> {
+    let (mark, word, tone) = outcome_parts(model, row);
     let word = match row.boxes {
         0 => word.to_owned(),
-        boxes => format!("+{}", several(usize::try_from(boxes).unwrap_or(usize::MAX), "box", "boxes")),
+        boxes => format!("+{}", pluralize(usize::try_from(boxes).unwrap_or(usize::MAX), "box", "boxes")),
     };
     let took = match row.ended {
         Some((_, at)) => u64::try_from(at.as_millisecond() - row.began.as_millisecond()).unwrap_or(0),
-        None => model.since(row.began),
+        None => model.elapsed_ms(row.began),
     };
     let score = row.score.map_or_else(|| "-".to_owned(), |score| format!("{score:.1}"));
-    let gutter = row.score.is_some_and(|score| score >= GUTTER);
+    let gutter = row.score.is_some_and(|score| score >= GUTTER_THRESHOLD);
     // The mark stands beside the number, so that the colour says nothing new.
-    let (score, score_tone) = if gutter { (format!("{score}!"), Tone::Bad) } else { (score, Tone::Plain) };
+    let (score, score_tone) = if gutter { (format!("{score}!"), TextTone::Bad) } else { (score, TextTone::Plain) };
     let word = if gutter { format!("{word}, gutter") } else { word };
     Line::from(vec![
-        Span::styled(right(&row.n.to_string(), number), style(model, Tone::Bold)),
+        Span::styled(align_right(&row.n.to_string(), number), style(model, TextTone::Bold)),
         Span::raw(" "),
-        Span::styled(left(&format!("{mark} {word}"), room), style(model, tone)),
-        Span::raw(right(&clock(took), 7)),
-        Span::raw(right(&money(row.cost), 8)),
-        Span::styled(right(&score, 5), style(model, score_tone)),
+        Span::styled(align_left(&format!("{mark} {word}"), room), style(model, tone)),
+        Span::raw(align_right(&format_duration(took), 7)),
+        Span::raw(align_right(&format_money(row.cost), 8)),
+        Span::styled(align_right(&score, 5), style(model, score_tone)),
     ])
 }
 
-fn outcome(model: &Model, row: &Row) -> (&'static str, &'static str, Tone) {
+fn outcome_parts(model: &WatchModel, row: &IterationRow) -> (&'static str, &'static str, TextTone) {
     let Some((ended, _)) = row.ended else {
-        let active = model.state.as_ref().is_some_and(|state| state.status.active());
-        return if active { ("▸", "under way", Tone::Accent) } else { ("·", "interrupted", Tone::Warn) };
+        let active = model.state.as_ref().is_some_and(|state| state.status.is_active());
+        return if active { ("▸", "under way", TextTone::Accent) } else { ("·", "interrupted", TextTone::Warn) };
     };
     match ended {
-        Ended::Progress => ("✓", "progress", Tone::Good),
-        Ended::NoProgress => ("·", "no progress", Tone::Warn),
-        Ended::ActionFailed => ("✗", "action failed", Tone::Bad),
-        Ended::BadOutput => ("✗", "no valid answer", Tone::Bad),
-        Ended::Protected => ("!", "protected path", Tone::Bad),
-        Ended::Rotated => ("↻", "fresh session", Tone::Warn),
+        IterationOutcome::Progress => ("✓", "progress", TextTone::Good),
+        IterationOutcome::NoProgress => ("·", "no progress", TextTone::Warn),
+        IterationOutcome::ActionFailed => ("✗", "action failed", TextTone::Bad),
+        IterationOutcome::BadOutput => ("✗", "no valid answer", TextTone::Bad),
+        IterationOutcome::Protected => ("!", "protected path", TextTone::Bad),
+        IterationOutcome::Rotated => ("↻", "fresh session", TextTone::Warn),
     }
 }

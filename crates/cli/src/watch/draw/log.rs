@@ -3,37 +3,37 @@
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::super::log::Row;
-use super::super::model::Model;
-use super::super::text::{cut, several};
-use super::theme::{Tone, style};
+use super::super::log_panel::LogPanelRow;
+use super::super::model::WatchModel;
+use super::super::text::{pluralize, truncate};
+use super::theme::{TextTone, style};
 
 /// Says whether it follows, and how to let it again.
-pub(super) fn standing(model: &Model, width: u16) -> String {
-    let below = model.log.below();
-    let words = if model.log.following() {
-        if model.log.is_cut() && width >= 60 {
+pub(super) fn follow_status(model: &WatchModel, width: u16) -> String {
+    let below = model.log.rows_below();
+    let words = if model.log.is_following() {
+        if model.log.is_truncated() && width >= 60 {
             format!("following · ralph logs {} has all of it", model.id)
         } else {
             "following".to_owned()
         }
     } else if width >= 60 {
-        format!("stopped here · {} below · End follows", several(below, "row", "rows"))
+        format!("stopped here · {} below · End follows", pluralize(below, "row", "rows"))
     } else {
         format!("{below} below · End")
     };
-    cut(&words, usize::from(width).saturating_sub(9))
+    truncate(&words, usize::from(width).saturating_sub(9))
 }
 
-pub(super) fn lines(model: &Model, area: Rect) -> Vec<Line<'static>> {
+pub(super) fn lines(model: &WatchModel, area: Rect) -> Vec<Line<'static>> {
     let width = usize::from(area.width);
     if area.is_empty() {
         return Vec::new();
     }
-    model.log.view(usize::from(area.height)).map(|row| one(model, row, width)).collect()
+    model.log.view(usize::from(area.height)).map(|row| row_line(model, row, width)).collect()
 }
 
-fn one(model: &Model, row: &Row, width: usize) -> Line<'static> {
+fn row_line(model: &WatchModel, row: &LogPanelRow, width: usize) -> Line<'static> {
     // Time is the first thing a narrow screen goes without.
     let time = match row.at {
         _ if width < 60 => String::new(),
@@ -41,17 +41,17 @@ fn one(model: &Model, row: &Row, width: usize) -> Line<'static> {
         None => " ".repeat(9),
     };
     let room = width.saturating_sub(time.len() + 1);
-    let text = cut(&row.text, room);
+    let text = truncate(&row.text, room);
     let trimmed = text.trim_start();
     let tone = match trimmed.chars().next() {
-        Some('✓') => Tone::Good,
-        Some('✗') => Tone::Bad,
-        Some('!') => Tone::Warn,
-        _ if trimmed.starts_with("iteration ") && text.len() == trimmed.len() => Tone::Bold,
-        _ => Tone::Plain,
+        Some('✓') => TextTone::Good,
+        Some('✗') => TextTone::Bad,
+        Some('!') => TextTone::Warn,
+        _ if trimmed.starts_with("iteration ") && text.len() == trimmed.len() => TextTone::Bold,
+        _ => TextTone::Plain,
     };
-    let marked = matches!(tone, Tone::Good | Tone::Bad | Tone::Warn);
-    let mut spans = vec![Span::raw(" "), Span::styled(time, style(model, Tone::Dim))];
+    let marked = matches!(tone, TextTone::Good | TextTone::Bad | TextTone::Warn);
+    let mut spans = vec![Span::raw(" "), Span::styled(time, style(model, TextTone::Dim))];
     if marked {
         // Only the mark is coloured: a screen full of colour says nothing.
         let mark = text.len() - trimmed.len() + trimmed.chars().next().map_or(0, char::len_utf8);

@@ -5,47 +5,47 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Paragraph};
 
-use super::super::model::{Mode, Model};
-use super::super::plan::plan;
+use super::super::layout::screen_layout;
+use super::super::model::{InputMode, WatchModel};
 use super::super::text;
-use super::theme::{Tone, style};
+use super::theme::{TextTone, style};
 use super::{boxes, budgets, header, iterations, log, overlay};
 
 /// Draws everything.
-pub(in super::super) fn draw(model: &Model, frame: &mut Frame<'_>) {
+pub(in super::super) fn draw(model: &WatchModel, frame: &mut Frame<'_>) {
     let area = frame.area();
     if area.width < 16 || area.height < 5 {
-        let words = text::cut("ralph watch needs more room", usize::from(area.width));
+        let words = text::truncate("ralph watch needs more room", usize::from(area.width));
         frame.render_widget(Paragraph::new(words), area);
         return;
     }
-    let plan = plan(model, area);
+    let plan = screen_layout(model, area);
     frame.render_widget(Paragraph::new(header::lines(model, area.width)), plan.header);
-    frame.render_widget(Paragraph::new(budgets::strip(model, plan.strip)), plan.strip);
+    frame.render_widget(Paragraph::new(budgets::summary_lines(model, plan.strip)), plan.strip);
     let inside = panel(model, frame, plan.iterations, plan.framed, "Iterations", "");
     frame.render_widget(Paragraph::new(iterations::lines(model, inside)), inside);
-    let inside = panel(model, frame, plan.boxes, plan.framed, "Boxes", &boxes::count(model));
+    let inside = panel(model, frame, plan.boxes, plan.framed, "Boxes", &boxes::verified_text(model));
     frame.render_widget(Paragraph::new(boxes::lines(model, inside)), inside);
     let inside = panel(model, frame, plan.budgets, plan.framed, "Budgets", "");
     frame.render_widget(Paragraph::new(budgets::lines(model, inside)), inside);
-    let inside = panel(model, frame, plan.log, plan.framed, "Log", &log::standing(model, plan.log.width));
+    let inside = panel(model, frame, plan.log, plan.framed, "Log", &log::follow_status(model, plan.log.width));
     frame.render_widget(Paragraph::new(log::lines(model, inside)), inside);
     frame.render_widget(Paragraph::new(overlay::message(model, plan.message.width)), plan.message);
     frame.render_widget(Paragraph::new(overlay::footer(model, plan.footer.width)), plan.footer);
     match &model.mode {
-        Mode::Help => overlay::help(model, frame, area),
-        Mode::Choose { what, items, at } => overlay::choice(model, frame, area, *what, items, *at),
-        Mode::Look | Mode::Stop | Mode::Words { .. } => (),
+        InputMode::Help => overlay::help(model, frame, area),
+        InputMode::Choose { what, items, at } => overlay::choice(model, frame, area, *what, items, *at),
+        InputMode::Browse | InputMode::ConfirmStop | InputMode::EnterText { .. } => (),
     }
 }
 
 /// Draws the frame of a panel, or its title alone where room is dear, and returns what is inside.
-fn panel(model: &Model, frame: &mut Frame<'_>, area: Rect, framed: bool, title: &str, standing: &str) -> Rect {
+fn panel(model: &WatchModel, frame: &mut Frame<'_>, area: Rect, framed: bool, title: &str, standing: &str) -> Rect {
     if area.is_empty() {
         return area;
     }
-    let dim = style(model, Tone::Dim);
-    let mut words = vec![Span::styled(format!(" {title} "), style(model, Tone::Bold))];
+    let dim = style(model, TextTone::Dim);
+    let mut words = vec![Span::styled(format!(" {title} "), style(model, TextTone::Bold))];
     if !standing.is_empty() {
         words.push(Span::styled(format!("{standing} "), dim));
     }

@@ -2,11 +2,11 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-use super::super::model::Model;
+use super::super::model::WatchModel;
 
 /// What a piece of text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tone {
+pub(super) enum TextTone {
     Plain,
     Bold,
     Dim,
@@ -16,15 +16,15 @@ pub(super) enum Tone {
     Accent,
 }
 
-pub(super) fn style(model: &Model, tone: Tone) -> Style {
+pub(super) fn style(model: &WatchModel, tone: TextTone) -> Style {
     let (colour, weight) = match tone {
-        Tone::Plain => (None, Modifier::empty()),
-        Tone::Bold => (None, Modifier::BOLD),
-        Tone::Dim => (None, Modifier::DIM),
-        Tone::Good => (Some(Color::Green), Modifier::empty()),
-        Tone::Bad => (Some(Color::Red), Modifier::empty()),
-        Tone::Warn => (Some(Color::Yellow), Modifier::empty()),
-        Tone::Accent => (Some(Color::Cyan), Modifier::empty()),
+        TextTone::Plain => (None, Modifier::empty()),
+        TextTone::Bold => (None, Modifier::BOLD),
+        TextTone::Dim => (None, Modifier::DIM),
+        TextTone::Good => (Some(Color::Green), Modifier::empty()),
+        TextTone::Bad => (Some(Color::Red), Modifier::empty()),
+        TextTone::Warn => (Some(Color::Yellow), Modifier::empty()),
+        TextTone::Accent => (Some(Color::Cyan), Modifier::empty()),
     };
     let style = Style::new().add_modifier(weight);
     match colour.filter(|_| model.colour) {

@@ -1,7 +1,7 @@
 //! The screen without a terminal: stories told as events, drawn on a backend that can be read.
 
 mod controls;
-mod hostile;
-mod picture;
+pub(super) mod fixture;
+mod hostile_text;
+mod readme_svg;
 mod screens;
-pub(super) mod story;

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::action::reply::{Claims, Mode, examples, schema, strategies};
+use crate::action::reply::{PermissionBits, ReplyClaims, example, schema, strategies};
 
-fn reply(actions: Vec<Action>) -> Reply {
-    Reply { summary: "s".to_owned(), actions, claims: Claims::default() }
+fn reply(actions: Vec<Action>) -> ActionReply {
+    ActionReply { summary: "s".to_owned(), actions, claims: ReplyClaims::default() }
 }
 
 fn rotate() -> Action {
@@ -17,8 +17,8 @@ fn rotate() -> Action {
 }
 
 #[track_caller]
-fn good(text: &str, want: Reply, repaired: bool) {
-    assert_eq!(parse(text), Ok(Parsed { reply: want, repaired }), "{text}");
+fn good(text: &str, want: ActionReply, repaired: bool) {
+    assert_eq!(parse(text), Ok(ParsedReply { reply: want, repaired }), "{text}");
 }
 
 #[track_caller]
@@ -36,7 +36,12 @@ fn well_formed() {
         (r#"{"command":"ls","timeout_s":60.0,"type":"run"}"#, run(60)),
         (
             r#"{"type":"write","path":"a","content":"","mode":"0755"}"#,
-            Action::Write { path: "a".to_owned(), content: String::new(), append: false, mode: Mode::new(0o755) },
+            Action::Write {
+                path: "a".to_owned(),
+                content: String::new(),
+                append: false,
+                mode: PermissionBits::new(0o755),
+            },
         ),
         (
             r#"{"type":"write","path":"a","content":"\\d \u00e9","append":true,"mode":null}"#,
@@ -49,18 +54,18 @@ fn well_formed() {
         good(&text, reply(vec![want.clone()]), false);
         good(&format!("\u{feff}Sure, {{here}}:\n```json\n{text}\n```\nDone."), reply(vec![want]), false);
     }
-    assert_eq!(parse(examples()).map(|parsed| (parsed.repaired, parsed.reply.actions.len())), Ok((false, 4)));
+    assert_eq!(parse(example()).map(|parsed| (parsed.repaired, parsed.reply.actions.len())), Ok((false, 4)));
 }
 
 #[test]
 fn repaired_only_without_text() {
-    let with = |claims| Reply { claims, ..reply(vec![rotate()]) };
+    let with = |claims| ActionReply { claims, ..reply(vec![rotate()]) };
     good(r#"{"summary":"s","actions":[{"type":"rotate","reason":"r"},],}"#, reply(vec![rotate()]), true);
     good(r"{'summary':'s','actions':[{'type':'rotate','reason':'r'}]}", reply(vec![rotate()]), true);
     good("{summary: \"s\", actions: [{type: \"rotate\", reason: \"r\"}]}", reply(vec![rotate()]), true);
     good(
         "{\"summary\":\"s\", // note\n\"actions\":[{\"type\":\"rotate\",\"reason\":\"r\"}],\"claims\":{\"checkboxes_checked\":[\"a\",]}}",
-        with(Claims { checkboxes_checked: vec!["a".to_owned()], milestones_completed: vec![] }),
+        with(ReplyClaims { checkboxes_checked: vec!["a".to_owned()], milestones_completed: vec![] }),
         true,
     );
     bad(
@@ -162,9 +167,9 @@ fn hostile_texts_are_refused_quickly() {
     quickly_refused(&"x".repeat(5_000_000));
 }
 
-struct Judge(boon::Schemas, boon::SchemaIndex);
+struct SchemaValidator(boon::Schemas, boon::SchemaIndex);
 
-impl Judge {
+impl SchemaValidator {
     fn new() -> Self {
         let mut schemas = boon::Schemas::new();
         let mut compiler = boon::Compiler::new();
@@ -180,7 +185,7 @@ impl Judge {
 
 #[test]
 fn schema_and_types_agree() {
-    let judge = Judge::new();
+    let judge = SchemaValidator::new();
     let with = |action: Value| json!({"summary": "s", "actions": [action]});
     let text = |len: usize| "é".repeat(len);
     let table = [
@@ -253,13 +258,13 @@ proptest! {
     #[test]
     fn every_reply_is_read_back(reply in strategies::reply()) {
         let text = serde_json::to_string_pretty(&reply).unwrap();
-        prop_assert_eq!(parse(&text), Ok(Parsed { reply, repaired: false }));
+        prop_assert_eq!(parse(&text), Ok(ParsedReply { reply, repaired: false }));
     }
 
     #[test]
     fn the_schema_accepts_every_reply(reply in strategies::reply()) {
-        static JUDGE: LazyLock<Judge> = LazyLock::new(Judge::new);
-        prop_assert!(JUDGE.accepts(&serde_json::to_value(&reply).unwrap()));
+        static SCHEMA_VALIDATOR: LazyLock<SchemaValidator> = LazyLock::new(SchemaValidator::new);
+        prop_assert!(SCHEMA_VALIDATOR.accepts(&serde_json::to_value(&reply).unwrap()));
     }
 
     #[test]
@@ -274,8 +279,8 @@ proptest! {
             Just("\"summary\":\"s\""), Just("\"actions\":["), Just("{\"type\":\"rotate\",\"reason\":\"r\"}"),
             Just("\"command\""), Just("```"), Just("//"), Just("/*"), Just("\\u12"), Just("("), Just("ñ"), Just("null"),
         ], 0..40)) {
-        if let Ok(Parsed { reply, repaired: true }) = parse(&parts.concat()) {
-            prop_assert!(!reply.actions.iter().any(Action::carries_text));
+        if let Ok(ParsedReply { reply, repaired: true }) = parse(&parts.concat()) {
+            prop_assert!(!reply.actions.iter().any(Action::has_verbatim_text));
         }
     }
 
@@ -288,9 +293,9 @@ proptest! {
         text.insert_str(at, &with);
         if let Ok(parsed) = parse(&text) {
             if parsed.repaired {
-                prop_assert!(!parsed.reply.actions.iter().any(Action::carries_text));
+                prop_assert!(!parsed.reply.actions.iter().any(Action::has_verbatim_text));
             } else {
-                let said: Option<Reply> = serde_json::from_str(&text).ok();
+                let said: Option<ActionReply> = serde_json::from_str(&text).ok();
                 prop_assert!(parsed.reply == reply || Some(parsed.reply) == said);
             }
         }

@@ -15,7 +15,7 @@ fn good(original: &str, patch: &str, want: &str) {
 }
 
 #[track_caller]
-fn bad(original: &str, patch: &str, want: Error) {
+fn bad(original: &str, patch: &str, want: PatchError) {
     assert_eq!(apply(original, patch), Err(want), "{patch}");
 }
 
@@ -69,8 +69,8 @@ fn several_hunks() {
     good(FILE, "@@\n-two\n+TWO\n\n@@\n-five\n+FIVE\n", two);
     // Lines that touch but do not overlap.
     good("a\nb\n", "@@ -1 +1 @@\n-a\n+A\n@@ -2 +2 @@\n-b\n+B\n", "A\nB\n");
-    bad(FILE, "@@\n-five\n+FIVE\n@@\n-two\n+TWO\n", Error::NoSuchPlace { hunk: 2 });
-    bad(FILE, "@@\n two\n-three\n+x\n@@\n-three\n+y\n", Error::NoSuchPlace { hunk: 2 });
+    bad(FILE, "@@\n-five\n+FIVE\n@@\n-two\n+TWO\n", PatchError::NoSuchPlace { hunk: 2 });
+    bad(FILE, "@@\n two\n-three\n+x\n@@\n-three\n+y\n", PatchError::NoSuchPlace { hunk: 2 });
 }
 
 #[test]
@@ -82,13 +82,17 @@ fn several_places() {
     good(TWICE, "@@ -5,2 +5,2 @@\n fn b() {\n-    go();\n+    stop();\n", second);
     for header in ["@@", "@@ -3 +3 @@", "@@ -60 +60 @@", "@@ -5 +5 @@"] {
         let patch = format!("{header}\n-    go();\n+    stop();\n");
-        bad(TWICE, &patch, Error::Ambiguous { hunk: 1, lines: vec![2, 6] });
+        bad(TWICE, &patch, PatchError::Ambiguous { hunk: 1, lines: vec![2, 6] });
     }
     // The hunk before is off by three, so this one is taken to be off by three as well.
     let both = "fn A() {\n    go();\n}\n\nfn b() {\n    stop();\n}\n";
     good(TWICE, "@@ -4 +4 @@\n-fn a() {\n+fn A() {\n@@ -9 +9 @@\n-    go();\n+    stop();\n", both);
     // The number says the second, the drift the first.
-    bad("x\na\na\n", "@@ -2 +2 @@\n-x\n+X\n@@ -3 +3 @@\n-a\n+A\n", Error::Ambiguous { hunk: 2, lines: vec![2, 3] });
+    bad(
+        "x\na\na\n",
+        "@@ -2 +2 @@\n-x\n+X\n@@ -3 +3 @@\n-a\n+A\n",
+        PatchError::Ambiguous { hunk: 2, lines: vec![2, 3] },
+    );
     // A hunk that can only stand before the next one is settled by it.
     good("a\nb\na\n", "@@\n-a\n+A\n@@\n-b\n+B\n", "A\nB\na\n");
     good("a\nb\na\n", "@@\n-b\n+B\n@@\n-a\n+A\n", "a\nB\nA\n");
@@ -100,8 +104,8 @@ fn new_files() {
     good("", "diff --git a/f b/f\nnew file mode 100644\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+a\n", "a\n");
     good("", "@@\n+a\n+\n+b", "a\n\nb\n");
     good("", "@@ -0,0 +1 @@\n+a\n\\ No newline at end of file\n", "a");
-    bad("x\n", "--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+a\n", Error::Exists);
-    bad("", "@@ -1 +1 @@\n-a\n+b\n", Error::NoSuchLine { hunk: 1, line: "a".to_owned() });
+    bad("x\n", "--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+a\n", PatchError::Exists);
+    bad("", "@@ -1 +1 @@\n-a\n+b\n", PatchError::NoSuchLine { hunk: 1, line: "a".to_owned() });
 }
 
 #[test]
@@ -119,7 +123,7 @@ fn last_newlines() {
     // An empty line without an end would be none.
     good("a\nb", "@@ -1,2 +1,2 @@\n a\n-b\n+\n", "a\n\n");
     good("x\na\nx\na", "@@\n-a\n+b\n\\ No newline at end of file\n", "x\na\nx\nb");
-    bad("a\nb\n", "@@ -1 +1 @@\n-a\n+c\n\\ No newline at end of file\n", Error::NoSuchPlace { hunk: 1 });
+    bad("a\nb\n", "@@ -1 +1 @@\n-a\n+c\n\\ No newline at end of file\n", PatchError::NoSuchPlace { hunk: 1 });
 }
 
 #[test]
@@ -136,7 +140,7 @@ fn carriage_returns() {
     good("a\r\nb\nc\n", "@@\n b\n+x\n c\n", "a\r\nb\nx\nc\n");
     // Exact bytes are taken as such.
     good("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n-a\r\n+a\n b\r\n", "a\nb\r\n");
-    bad("a\r\nb\r\n", "@@\n-a\n+a\n b\n", Error::NoChange);
+    bad("a\r\nb\r\n", "@@\n-a\n+a\n b\n", PatchError::NoChange);
 }
 
 #[test]
@@ -153,32 +157,32 @@ fn trimmed_context() {
     good("a\n\nb\n\nc\n", "@@ -1,3 +1,3 @@\n a\n\n-b\n+B\n", "a\n\nB\n\nc\n");
     good("a\n\nb\n\nc\n", "@@ -3,2 +3,2 @@\n-b\n+B\n\n", "a\n\nB\n\nc\n");
     // With its count right, the empty line is context and must be there.
-    bad("a\nb\n", "@@ -1,2 +1,2 @@\n-a\n+A\n\n", Error::NoSuchLine { hunk: 1, line: String::new() });
+    bad("a\nb\n", "@@ -1,2 +1,2 @@\n-a\n+A\n\n", PatchError::NoSuchLine { hunk: 1, line: String::new() });
 }
 
 #[test]
 fn wrong_diffs() {
-    let line = |line: &str| Error::NoSuchLine { hunk: 1, line: line.to_owned() };
+    let line = |line: &str| PatchError::NoSuchLine { hunk: 1, line: line.to_owned() };
     // Wrong context, wrong removed line, wrong white space, lines that are there but not together.
     bad(FILE, "@@ -2,2 +2,2 @@\n TWO\n-three\n+3\n", line("TWO"));
     bad(FILE, "@@ -2,2 +2,2 @@\n two\n-thre\n+3\n", line("thre"));
     bad(FILE, "@@ -3 +3 @@\n-three \n+3\n", line("three "));
     bad(FILE, "@@ -3 +3 @@\n- three\n+3\n", line(" three"));
-    bad(FILE, "@@ -2,2 +2,2 @@\n two\n-four\n+4\n", Error::NoSuchPlace { hunk: 1 });
+    bad(FILE, "@@ -2,2 +2,2 @@\n two\n-four\n+4\n", PatchError::NoSuchPlace { hunk: 1 });
     bad(FILE, "@@ -5,3 +5,3 @@\n five\n-six\n+6\n seven\n", line("seven"));
     // Already applied.
     bad("one\nTWO\n", "@@ -1,2 +1,2 @@\n one\n-two\n+TWO\n", line("two"));
     // Nothing said.
-    bad(FILE, "", Error::NoHunk);
-    bad(FILE, "--- a\n+++ b\n", Error::NoHunk);
-    bad(FILE, "-three\n+THREE\n", Error::NoHunk);
-    bad(FILE, "@@", Error::EmptyHunk { hunk: 1 });
-    bad(FILE, "@@ -1,2 +1,2 @@\n one\n two\n", Error::EmptyHunk { hunk: 1 });
-    bad(FILE, "@@\n-two\n+TWO\n@@\n", Error::EmptyHunk { hunk: 2 });
-    bad(FILE, "@@ -3 +3 @@\n-three\n+three\n", Error::NoChange);
-    bad(FILE, "@@ -3,0 +4 @@\n+new\n", Error::NoContext { hunk: 1 });
+    bad(FILE, "", PatchError::NoHunk);
+    bad(FILE, "--- a\n+++ b\n", PatchError::NoHunk);
+    bad(FILE, "-three\n+THREE\n", PatchError::NoHunk);
+    bad(FILE, "@@", PatchError::EmptyHunk { hunk: 1 });
+    bad(FILE, "@@ -1,2 +1,2 @@\n one\n two\n", PatchError::EmptyHunk { hunk: 1 });
+    bad(FILE, "@@\n-two\n+TWO\n@@\n", PatchError::EmptyHunk { hunk: 2 });
+    bad(FILE, "@@ -3 +3 @@\n-three\n+three\n", PatchError::NoChange);
+    bad(FILE, "@@ -3,0 +4 @@\n+new\n", PatchError::NoContext { hunk: 1 });
     // Not one file's unified diff.
-    let malformed = |line, text: &str| Error::Malformed { line, text: text.to_owned() };
+    let malformed = |line, text: &str| PatchError::Malformed { line, text: text.to_owned() };
     bad(FILE, "-three\n@@ -4 +4 @@\n-four\n", malformed(1, "-three"));
     bad(FILE, "I changed this:\n@@ -4 +4 @@\n-four\n", malformed(1, "I changed this:"));
     bad(FILE, "@@ -2,2 +2,2 @@\n two\nthree\n-four\n", malformed(3, "three"));
@@ -186,11 +190,11 @@ fn wrong_diffs() {
     bad(FILE, "@@\n-two\n```\n@@\n-six\n", malformed(4, "@@"));
     bad(FILE, "@@\n\\ No newline at end of file\n-two\n", malformed(2, "\\ No newline at end of file"));
     bad(FILE, "@@\n-two\n\\ No newline at end of file\n-three\n", malformed(4, "-three"));
-    bad(FILE, "--- a\n+++ a\n@@\n-two\n--- b\n+++ b\n@@\n-one\n", Error::SecondFile { line: 5 });
-    bad(FILE, "@@\n-two\ndiff --git a/b b/b\n", Error::SecondFile { line: 3 });
-    bad(FILE, "--- a\n--- b\n@@\n-two\n", Error::SecondFile { line: 2 });
-    bad(FILE, "--- a\n+++ /dev/null\n@@ -1,6 +0,0 @@\n-one\n", Error::DeletesFile);
-    bad(FILE, &"@@\n-two\n+x\n".repeat(201), Error::TooManyHunks { max: 200 });
+    bad(FILE, "--- a\n+++ a\n@@\n-two\n--- b\n+++ b\n@@\n-one\n", PatchError::SecondFile { line: 5 });
+    bad(FILE, "@@\n-two\ndiff --git a/b b/b\n", PatchError::SecondFile { line: 3 });
+    bad(FILE, "--- a\n--- b\n@@\n-two\n", PatchError::SecondFile { line: 2 });
+    bad(FILE, "--- a\n+++ /dev/null\n@@ -1,6 +0,0 @@\n-one\n", PatchError::DeletesFile);
+    bad(FILE, &"@@\n-two\n+x\n".repeat(201), PatchError::TooManyHunks { max: 200 });
 }
 
 #[test]
@@ -198,8 +202,12 @@ fn repetitive_files_are_no_trap() {
     let original = "\n".repeat(200_000);
     let hunk = format!("@@ -1 +1 @@\n{}-\n+x\n", " \n".repeat(300));
     let lines = vec![1, 2, 3, 4, 5];
-    bad(&original, &hunk.repeat(3), Error::Ambiguous { hunk: 2, lines: lines.iter().map(|line| line + 301).collect() });
-    bad(&original, &format!("@@\n{}-\n+x\n", " \n".repeat(100_000)), Error::Ambiguous { hunk: 1, lines });
+    bad(
+        &original,
+        &hunk.repeat(3),
+        PatchError::Ambiguous { hunk: 2, lines: lines.iter().map(|line| line + 301).collect() },
+    );
+    bad(&original, &format!("@@\n{}-\n+x\n", " \n".repeat(100_000)), PatchError::Ambiguous { hunk: 1, lines });
 }
 
 #[test]

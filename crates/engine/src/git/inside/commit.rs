@@ -2,14 +2,14 @@
 
 use ralph_sandbox::Sandbox;
 
-use super::super::message::compose;
-use super::super::names::tree_path;
-use super::super::{Error, Sha, Stamp, Trailer};
-use super::start::Script;
+use super::super::commit_message::compose_message;
+use super::super::validated_names::tree_path;
+use super::super::{CommitStamp, CommitTrailer, Error, Sha};
+use super::script::GitScript;
 
 /// What a commit takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Paths<'a> {
+pub enum CommitPaths<'a> {
     /// Everything that is not ignored.
     All,
     /// These paths alone, whatever else is staged.
@@ -17,7 +17,7 @@ pub enum Paths<'a> {
 }
 
 // Exit 1 of `commit` may mean that nothing was staged; only then it is worth a look.
-const ALL: &str = r#"set -e
+const COMMIT_ALL: &str = r#"set -e
 git add -A .
 git commit -q --no-verify --cleanup=verbatim -F - >/dev/null || {
   code=$?
@@ -26,7 +26,7 @@ git commit -q --no-verify --cleanup=verbatim -F - >/dev/null || {
 }
 git rev-parse HEAD"#;
 
-const ONLY: &str = r#"set -e
+const COMMIT_ONLY: &str = r#"set -e
 git add -A -- "$@"
 git commit -q --no-verify --cleanup=verbatim -F - --only -- "$@" >/dev/null || {
   code=$?
@@ -39,24 +39,26 @@ git rev-parse HEAD"#;
 pub async fn commit(
     sandbox: &dyn Sandbox,
     message: &str,
-    paths: Paths<'_>,
-    trailers: &[Trailer],
-    stamp: &Stamp,
+    paths: CommitPaths<'_>,
+    trailers: &[CommitTrailer],
+    stamp: &CommitStamp,
 ) -> Result<Option<Sha>, Error> {
     const DOING: &str = "commit";
     let (text, args) = match paths {
-        Paths::All => (ALL, Vec::new()),
-        Paths::Only([]) => return Ok(None),
-        Paths::Only(paths) => (ONLY, paths.iter().map(|path| tree_path(path)).collect::<Result<Vec<_>, _>>()?),
+        CommitPaths::All => (COMMIT_ALL, Vec::new()),
+        CommitPaths::Only([]) => return Ok(None),
+        CommitPaths::Only(paths) => {
+            (COMMIT_ONLY, paths.iter().map(|path| tree_path(path)).collect::<Result<Vec<_>, _>>()?)
+        }
     };
-    let mut script = Script::new(DOING, text, args);
-    script.stdin = compose(message, trailers).into_bytes();
+    let mut script = GitScript::new(DOING, text, args);
+    script.stdin = compose_message(message, trailers).into_bytes();
     script.env = stamp.env();
     let text = script.run(sandbox).await?.text();
     if text.is_empty() {
         return Ok(None);
     }
-    Sha::parse(&text).map(Some).map_err(|_| Error::Odd { doing: DOING })
+    Sha::parse(&text).map(Some).map_err(|_| Error::UnexpectedOutput { doing: DOING })
 }
 
 // What stands in the way goes first: a folder where a file was, a link where a folder was, and in the index an entry
@@ -76,7 +78,7 @@ pub async fn revert_paths(sandbox: &dyn Sandbox, base: &Sha, paths: &[&str]) -> 
     // Argument lists are limited; a hundred paths a start stay far below.
     for chunk in paths.chunks(100) {
         let args = std::iter::once(base.as_str()).chain(chunk.iter().copied()).collect();
-        Script::new("put paths back", REVERT, args).run(sandbox).await?;
+        GitScript::new("put paths back", REVERT, args).run(sandbox).await?;
     }
     Ok(())
 }

@@ -5,14 +5,17 @@
 //! start costs milliseconds of every iteration.
 
 mod commit;
+mod ralph_commits;
+mod script;
 mod seed;
 mod snapshot;
-mod start;
-mod verified;
-mod watch;
+mod status;
 
-pub use commit::{Paths, commit, revert_paths};
-pub use seed::{Bundled, KeepState, Seed, Way, bundle, seed};
-pub use snapshot::{Snapshot, restore};
-pub use verified::{child_of, clear, commit_reverted, commit_verified, diff, forget_index, stand_on, unlock};
-pub use watch::{Look, watch};
+pub use commit::{CommitPaths, commit, revert_paths};
+pub use ralph_commits::{
+    attach_to_branch, commit_reverted, commit_verified, diff, discard_status_index, head_if_child_of, remove_non_file,
+    remove_stale_locks,
+};
+pub use seed::{BundleOutcome, BundleRequest, CloneSeed, StateFiles, bundle, seed};
+pub use snapshot::{CloneSnapshot, restore};
+pub use status::{CloneStatus, read_status};

@@ -5,30 +5,30 @@ use std::time::Duration;
 
 use ralph_sandbox::Sandbox;
 
-use ralph_core::event::Identity;
+use ralph_core::event::CommitIdentity;
 
-use super::super::{Branch, Error, Sha};
-use super::start::Script;
+use super::super::{Error, RunBranch, Sha};
+use super::script::GitScript;
 
 /// What a sandbox's clone is made from.
 #[derive(Debug, Clone, Copy)]
-pub struct Seed<'a> {
+pub struct CloneSeed<'a> {
     /// A bundle on the host that holds the branch.
     pub bundle: &'a Path,
-    pub branch: &'a Branch,
-    pub identity: &'a Identity,
+    pub branch: &'a RunBranch,
+    pub identity: &'a CommitIdentity,
     /// Where the history ends, when the user's clone is a shallow one.
     pub shallow: Option<&'a [u8]>,
-    pub state: KeepState,
+    pub state: StateFiles,
 }
 
 /// Whether ralph's own files in the repository become part of commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeepState {
+pub enum StateFiles {
     /// `.ralph/` is excluded.
-    Out,
+    Excluded,
     /// `commit_state: true`.
-    In,
+    Committed,
 }
 
 // Every step may be done twice: a seed that was cut off is simply seeded again.
@@ -46,7 +46,7 @@ rm -f -- "$2"
 git rev-parse HEAD"#;
 
 /// Makes the clone in the workspace: the branch checked out, no remotes, no settings of the host. Returns its commit.
-pub async fn seed(sandbox: &dyn Sandbox, seed: Seed<'_>) -> Result<Sha, Error> {
+pub async fn seed(sandbox: &dyn Sandbox, seed: CloneSeed<'_>) -> Result<Sha, Error> {
     const DOING: &str = "make the clone";
     let inside = sandbox.exchange().join("ralph-seed.bundle");
     sandbox
@@ -55,19 +55,19 @@ pub async fn seed(sandbox: &dyn Sandbox, seed: Seed<'_>) -> Result<Sha, Error> {
         .map_err(|source| Error::Sandbox { doing: "take the bundle", source })?;
     let inside = inside.to_string_lossy();
     let shallow = if seed.shallow.is_some() { "shallow" } else { "whole" };
-    let state = if seed.state == KeepState::Out { "out" } else { "in" };
+    let state = if seed.state == StateFiles::Excluded { "out" } else { "in" };
     let identity = seed.identity;
     let args = vec![seed.branch.as_str(), &inside, &identity.name, &identity.email, shallow, state];
-    let mut script = Script::new(DOING, SEED, args);
+    let mut script = GitScript::new(DOING, SEED, args);
     script.stdin = seed.shallow.unwrap_or_default().to_vec();
     script.timeout = Duration::from_mins(20);
     let text = script.run(sandbox).await?.text();
-    Sha::parse(&text).map_err(|_| Error::Odd { doing: DOING })
+    Sha::parse(&text).map_err(|_| Error::UnexpectedOutput { doing: DOING })
 }
 
 /// What came out of the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Bundled {
+pub enum BundleOutcome {
     /// The branch is where it was.
     Nothing,
     /// A file at the host path that was given; what it holds is still unjudged.
@@ -92,8 +92,8 @@ echo file"#;
 
 /// Where a bundle comes from and goes to.
 #[derive(Debug, Clone, Copy)]
-pub struct Way<'a> {
-    pub branch: &'a Branch,
+pub struct BundleRequest<'a> {
+    pub branch: &'a RunBranch,
     /// A commit the host has: what it reaches is not bundled again.
     pub known: &'a Sha,
     /// A host path that must not exist yet.
@@ -102,14 +102,14 @@ pub struct Way<'a> {
 }
 
 /// Makes a bundle of the branch and copies it out.
-pub async fn bundle(sandbox: &dyn Sandbox, way: Way<'_>) -> Result<Bundled, Error> {
+pub async fn bundle(sandbox: &dyn Sandbox, way: BundleRequest<'_>) -> Result<BundleOutcome, Error> {
     let inside = sandbox.exchange().join("ralph-work.bundle");
     let name = inside.to_string_lossy();
-    let script = Script::new("bundle the branch", BUNDLE, vec![way.branch.as_str(), way.known.as_str(), &name]);
+    let script = GitScript::new("bundle the branch", BUNDLE, vec![way.branch.as_str(), way.known.as_str(), &name]);
     if script.run(sandbox).await?.text() == "nothing" {
-        return Ok(Bundled::Nothing);
+        return Ok(BundleOutcome::Nothing);
     }
     let copied = sandbox.copy_out(&inside, way.host, way.cap).await;
     let bytes = copied.map_err(|source| Error::Sandbox { doing: "hand out the bundle", source })?;
-    Ok(Bundled::File { bytes })
+    Ok(BundleOutcome::File { bytes })
 }

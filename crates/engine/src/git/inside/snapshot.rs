@@ -7,11 +7,11 @@ use ralph_sandbox::Sandbox;
 use serde::{Deserialize, Serialize};
 
 use super::super::{Error, Sha};
-use super::start::Script;
+use super::script::GitScript;
 
 /// A state of the clone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct CloneSnapshot {
     pub head: Sha,
     /// The full ref name that is checked out, `None` when it is a bare commit.
     pub branch: Option<String>,
@@ -38,9 +38,9 @@ git read-tree "$3"
 git update-index -q --refresh || :"#;
 
 /// Puts commit, index and work tree back; ignored files are left alone.
-pub async fn restore(sandbox: &dyn Sandbox, to: &Snapshot) -> Result<(), Error> {
+pub async fn restore(sandbox: &dyn Sandbox, to: &CloneSnapshot) -> Result<(), Error> {
     let branch = to.branch.as_deref().unwrap_or("HEAD");
     let args = vec![to.head.as_str(), branch, to.index.as_str(), to.tree.as_str()];
-    Script::new("go back to a snapshot", RESTORE, args).run(sandbox).await?;
+    GitScript::new("go back to a snapshot", RESTORE, args).run(sandbox).await?;
     Ok(())
 }

@@ -5,14 +5,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::{Finish, Request};
-use super::{Shape, Words, add, turns, word};
+use super::super::{ModelFinishReason, ModelRequest};
+use super::{DecodedParts, SupportedFields, conversation_turns, merge_extra, string_at};
 
-const OURS: [&str; 6] = ["model", "messages", "system", "stream", "max_tokens", "service_tier"];
+const RESERVED_FIELDS: [&str; 6] = ["model", "messages", "system", "stream", "max_tokens", "service_tier"];
 
-pub(super) fn body(model: &str, request: &Request, shape: Shape) -> Result<Value, &'static str> {
+pub(super) fn body(model: &str, request: &ModelRequest, shape: SupportedFields) -> Result<Value, &'static str> {
     let messages: Vec<Value> =
-        turns(request, "assistant").map(|(role, text)| json!({"role": role, "content": text})).collect();
+        conversation_turns(request, "assistant").map(|(role, text)| json!({"role": role, "content": text})).collect();
     let mut body = Map::new();
     body.insert("model".into(), model.into());
     body.insert("max_tokens".into(), request.max_output_tokens.into());
@@ -23,12 +23,12 @@ pub(super) fn body(model: &str, request: &Request, shape: Shape) -> Result<Value
     if let Some(temperature) = request.temperature.filter(|_| shape.temperature) {
         body.insert("temperature".into(), json!(temperature));
     }
-    add(&mut body, &request.extra, &OURS)?;
+    merge_extra(&mut body, &request.extra, &RESERVED_FIELDS)?;
     Ok(Value::Object(body))
 }
 
 /// Reads a message; `None` when it is none.
-pub(super) fn words(value: &Value) -> Option<Words> {
+pub(super) fn read_answer(value: &Value) -> Option<DecodedParts> {
     let blocks = value.get("content")?.as_array()?;
     let text: String = blocks
         .iter()
@@ -37,11 +37,11 @@ pub(super) fn words(value: &Value) -> Option<Words> {
         .collect();
     let thought = blocks.iter().filter_map(|block| block.get("thinking")?.as_str()).map(str::len).sum();
     let finish = match value.get("stop_reason").and_then(Value::as_str) {
-        Some("end_turn" | "stop_sequence") | None => Finish::Stop,
+        Some("end_turn" | "stop_sequence") | None => ModelFinishReason::Stop,
         // Cut by one limit or by the other.
-        Some("max_tokens" | "model_context_window_exceeded") => Finish::Length,
-        Some("refusal") => Finish::Filtered,
-        Some(other) => Finish::Other(other.to_owned()),
+        Some("max_tokens" | "model_context_window_exceeded") => ModelFinishReason::Length,
+        Some("refusal") => ModelFinishReason::Filtered,
+        Some(other) => ModelFinishReason::Other(other.to_owned()),
     };
-    Some(Words { text, finish, model: word(value, "/model"), thought })
+    Some(DecodedParts { text, finish, model: string_at(value, "/model"), reasoning_bytes: thought })
 }

@@ -2,15 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::{Finish, Request};
-use super::{Shape, Words, add, turns, word};
+use super::super::{ModelFinishReason, ModelRequest};
+use super::{DecodedParts, SupportedFields, conversation_turns, merge_extra, string_at};
 
 const CONFIG: &str = "generationConfig";
-const OURS: [&str; 4] = ["contents", "systemInstruction", "maxOutputTokens", "candidateCount"];
+const RESERVED_FIELDS: [&str; 4] = ["contents", "systemInstruction", "maxOutputTokens", "candidateCount"];
 
-pub(super) fn body(request: &Request, shape: Shape) -> Result<Value, &'static str> {
-    let contents: Vec<Value> =
-        turns(request, "model").map(|(role, text)| json!({"role": role, "parts": [{"text": text}]})).collect();
+pub(super) fn body(request: &ModelRequest, shape: SupportedFields) -> Result<Value, &'static str> {
+    let contents: Vec<Value> = conversation_turns(request, "model")
+        .map(|(role, text)| json!({"role": role, "parts": [{"text": text}]}))
+        .collect();
     let mut config = Map::new();
     config.insert("maxOutputTokens".into(), request.max_output_tokens.into());
     if let Some(temperature) = request.temperature.filter(|_| shape.temperature) {
@@ -29,26 +30,31 @@ pub(super) fn body(request: &Request, shape: Shape) -> Result<Value, &'static st
     if request.extra.get(CONFIG).is_some_and(|config| !config.is_object()) {
         return Err(CONFIG);
     }
-    add(&mut body, &request.extra, &OURS)?;
+    merge_extra(&mut body, &request.extra, &RESERVED_FIELDS)?;
     Ok(Value::Object(body))
 }
 
 /// Reads an answer; `None` when it is none. One that was blocked has no candidate and is an answer all the same.
-pub(super) fn words(value: &Value) -> Option<Words> {
-    let model = word(value, "/modelVersion");
+pub(super) fn read_answer(value: &Value) -> Option<DecodedParts> {
+    let model = string_at(value, "/modelVersion");
     let Some(candidate) = value.pointer("/candidates/0").filter(|candidate| candidate.is_object()) else {
-        word(value, "/promptFeedback/blockReason")?;
-        return Some(Words { text: String::new(), finish: Finish::Filtered, model, thought: 0 });
+        string_at(value, "/promptFeedback/blockReason")?;
+        return Some(DecodedParts {
+            text: String::new(),
+            finish: ModelFinishReason::Filtered,
+            model,
+            reasoning_bytes: 0,
+        });
     };
     let parts = || candidate.pointer("/content/parts").and_then(Value::as_array).into_iter().flatten();
     let is_thought = |part: &&Value| part.get("thought") == Some(&Value::Bool(true));
     let text: String = parts().filter(|part| !is_thought(part)).filter_map(|part| part.get("text")?.as_str()).collect();
     let thought = parts().filter(is_thought).filter_map(|part| part.get("text")?.as_str()).map(str::len).sum();
     let finish = match candidate.get("finishReason").and_then(Value::as_str) {
-        Some("STOP") | None => Finish::Stop,
-        Some("MAX_TOKENS") => Finish::Length,
-        Some("SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII") => Finish::Filtered,
-        Some(other) => Finish::Other(other.to_owned()),
+        Some("STOP") | None => ModelFinishReason::Stop,
+        Some("MAX_TOKENS") => ModelFinishReason::Length,
+        Some("SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII") => ModelFinishReason::Filtered,
+        Some(other) => ModelFinishReason::Other(other.to_owned()),
     };
-    Some(Words { text, finish, model, thought })
+    Some(DecodedParts { text, finish, model, reasoning_bytes: thought })
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::{Finish, Request};
-use super::{Shape, Words, add, turns, word};
+use super::super::{ModelFinishReason, ModelRequest};
+use super::{DecodedParts, SupportedFields, conversation_turns, merge_extra, string_at};
 
-const OURS: [&str; 10] = [
+const RESERVED_FIELDS: [&str; 10] = [
     "model",
     "input",
     "instructions",
@@ -18,9 +18,9 @@ const OURS: [&str; 10] = [
     "service_tier",
 ];
 
-pub(super) fn body(model: &str, request: &Request, shape: Shape) -> Result<Value, &'static str> {
+pub(super) fn body(model: &str, request: &ModelRequest, shape: SupportedFields) -> Result<Value, &'static str> {
     let input: Vec<Value> =
-        turns(request, "assistant").map(|(role, text)| json!({"role": role, "content": text})).collect();
+        conversation_turns(request, "assistant").map(|(role, text)| json!({"role": role, "content": text})).collect();
     let mut body = Map::new();
     body.insert("model".into(), model.into());
     if !request.system.is_empty() {
@@ -37,12 +37,12 @@ pub(super) fn body(model: &str, request: &Request, shape: Shape) -> Result<Value
     // Every iteration is a session of its own: there is nothing to go back to at the provider.
     body.insert("store".into(), false.into());
     body.insert("stream".into(), false.into());
-    add(&mut body, &request.extra, &OURS)?;
+    merge_extra(&mut body, &request.extra, &RESERVED_FIELDS)?;
     Ok(Value::Object(body))
 }
 
 /// Reads a response; `None` when it is none, or failed and holds an error instead.
-pub(super) fn words(value: &Value) -> Option<Words> {
+pub(super) fn read_answer(value: &Value) -> Option<DecodedParts> {
     let status = value.get("status").and_then(Value::as_str);
     if status == Some("failed") {
         return None;
@@ -55,15 +55,15 @@ pub(super) fn words(value: &Value) -> Option<Words> {
     value.get("output")?.as_array()?;
     let (said, refusal) = (parts("text"), parts("refusal"));
     let refused = said.is_empty() && !refusal.is_empty();
-    let finish = match (status, word(value, "/incomplete_details/reason").as_deref()) {
-        _ if refused => Finish::Filtered,
-        (Some("completed") | None, _) => Finish::Stop,
-        (Some("incomplete"), Some("max_output_tokens")) => Finish::Length,
-        (Some("incomplete"), Some("content_filter")) => Finish::Filtered,
-        (Some(_), Some(reason)) => Finish::Other(reason.to_owned()),
-        (Some(other), None) => Finish::Other(other.to_owned()),
+    let finish = match (status, string_at(value, "/incomplete_details/reason").as_deref()) {
+        _ if refused => ModelFinishReason::Filtered,
+        (Some("completed") | None, _) => ModelFinishReason::Stop,
+        (Some("incomplete"), Some("max_output_tokens")) => ModelFinishReason::Length,
+        (Some("incomplete"), Some("content_filter")) => ModelFinishReason::Filtered,
+        (Some(_), Some(reason)) => ModelFinishReason::Other(reason.to_owned()),
+        (Some(other), None) => ModelFinishReason::Other(other.to_owned()),
     };
     let text = if refused { refusal } else { said };
     // Thoughts come as a summary at most, which says nothing of their length.
-    Some(Words { text, finish, model: word(value, "/model"), thought: 0 })
+    Some(DecodedParts { text, finish, model: string_at(value, "/model"), reasoning_bytes: 0 })
 }

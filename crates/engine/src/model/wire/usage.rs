@@ -1,51 +1,51 @@
 //! What a whole answer says it cost, read by the meter that reads the agents' answers too.
 
-use ralph_core::price::{MOST_OUTPUT, Usage};
-use ralph_proxy::meter::{Call, Tee};
+use ralph_core::price::{MAX_OUTPUT_TOKENS, TokenUsage};
+use ralph_proxy::meter::{ModelCallKind, UsageTee};
 
-use super::super::Request;
+use super::super::ModelRequest;
 
 /// Tokens of a prompt beyond its own text: what a server puts around it.
-const AROUND: u64 = 16 * 1024;
+const PROMPT_OVERHEAD: u64 = 16 * 1024;
 /// No model reads more at once.
-const MOST_PROMPT: u64 = 2_000_000;
+const MAX_PROMPT: u64 = 2_000_000;
 
 /// What a provider says of the tokens of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Counted {
-    Believed(Usage),
+pub(super) enum UsageClaim {
+    Plausible(TokenUsage),
     /// It does not fit the question and its answer. A server that adds to a question may charge for that all the same.
-    Doubted(Usage),
+    Implausible(TokenUsage),
     /// Nothing, or what cannot be true of any model.
-    Nothing,
+    Unusable,
 }
 
 /// Reads what an answer, or an error, says that it cost.
 ///
 /// Only the usage object at its own place counts, never text that looks like one.
-fn said(call: &Call, body: &str) -> Option<Usage> {
-    let mut tee = Tee::new(call, Some("application/json"), false);
+fn reported_usage(call: &ModelCallKind, body: &str) -> Option<TokenUsage> {
+    let mut tee = UsageTee::new(call, Some("application/json"), false);
     tee.pass(body.as_bytes().to_vec().into());
-    tee.rest();
-    tee.seen().usage
+    tee.finish();
+    tee.snapshot().usage
 }
 
 /// Tells whether an error says that it cost something.
-pub(super) fn is_billed(call: &Call, body: &str) -> bool {
-    said(call, body).is_some_and(|usage| usage.total() > 0)
+pub(super) fn is_billed(call: &ModelCallKind, body: &str) -> bool {
+    reported_usage(call, body).is_some_and(|usage| usage.total() > 0)
 }
 
 /// Reads the provider's usage and judges whether it can be true.
-pub(super) fn counted(call: &Call, body: &str, text: &str, request: &Request) -> Counted {
-    let Some(usage) = said(call, body) else { return Counted::Nothing };
+pub(super) fn read_usage(call: &ModelCallKind, body: &str, text: &str, request: &ModelRequest) -> UsageClaim {
+    let Some(usage) = reported_usage(call, body) else { return UsageClaim::Unusable };
     // No tokenizer makes more tokens than there are bytes.
     let bytes = request.texts().map(str::len).fold(0, usize::saturating_add);
-    let most = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(AROUND);
+    let most = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(PROMPT_OVERHEAD);
     let prompt = (1..=most).contains(&usage.prompt());
-    let output = usage.output <= MOST_OUTPUT && (usage.output > 0 || text.is_empty());
+    let output = usage.output <= MAX_OUTPUT_TOKENS && (usage.output > 0 || text.is_empty());
     match usage {
-        usage if prompt && output => Counted::Believed(usage),
-        usage if usage.prompt() <= MOST_PROMPT && usage.output <= MOST_OUTPUT => Counted::Doubted(usage),
-        _ => Counted::Nothing,
+        usage if prompt && output => UsageClaim::Plausible(usage),
+        usage if usage.prompt() <= MAX_PROMPT && usage.output <= MAX_OUTPUT_TOKENS => UsageClaim::Implausible(usage),
+        _ => UsageClaim::Unusable,
     }
 }

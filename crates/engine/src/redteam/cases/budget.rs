@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use ralph_core::money::Micros;
-use ralph_proxy::ledger::{Caps, Ledger};
-use ralph_sandbox::redteam::Verdict;
+use ralph_core::money::MicroUsd;
+use ralph_proxy::ledger::{Ledger, LedgerCaps};
+use ralph_sandbox::redteam::AttackVerdict;
 
-use super::super::case::{Case, control, judged};
-use super::super::ground::{Ground, plenty};
-use super::super::rules::Rules::Strict;
-use super::super::upstream::granted;
-use super::super::world::Happened;
+use super::super::arena::{EgressArena, ample_ledger};
+use super::super::case::{EgressCase, case_verdict, require_control};
+use super::super::fake_network::NetworkTrace;
+use super::super::policies::PolicyPreset::Strict;
+use super::super::recorder::granted_tokens;
 
 /// Calls at the same moment.
 const CALLS: usize = 50;
@@ -19,15 +19,19 @@ const OUTPUT: u64 = 1_000;
 /// Room for a few of them.
 const CAP: u64 = 5 * OUTPUT;
 
-pub(super) const CASES: &[Case] = &[
-    Case::own("PC-29.parallel", "many calls at once, with room for a few", |ground| Box::pin(parallel(ground))),
-    Case::own("PC-29.spent", "a call after everything is spent", |ground| Box::pin(spent(ground))),
-    Case::own("PC-29.hung-up", "calls that hang up before they are charged", |ground| Box::pin(hung_up(ground))),
+pub(super) const CASES: &[EgressCase] = &[
+    EgressCase::custom("PC-29.parallel", "many calls at once, with room for a few", |ground| {
+        Box::pin(parallel(ground))
+    }),
+    EgressCase::custom("PC-29.spent", "a call after everything is spent", |ground| Box::pin(spent(ground))),
+    EgressCase::custom("PC-29.hung-up", "calls that hang up before they are charged", |ground| {
+        Box::pin(hung_up(ground))
+    }),
 ];
 
 /// A book with so many micro-dollars in it.
-pub(super) fn book(cap: u64) -> Ledger {
-    Ledger::new(Caps { cost: Some(Micros(cap)), tokens: None }, Micros::ZERO, 0)
+pub(super) fn ledger_with_cap(cap: u64) -> Ledger {
+    Ledger::new(LedgerCaps { cost: Some(MicroUsd(cap)), tokens: None }, MicroUsd::ZERO, 0)
 }
 
 fn call(last: &str) -> Vec<String> {
@@ -40,61 +44,64 @@ fn call(last: &str) -> Vec<String> {
     vec!["door".to_owned(), head, last.to_owned()]
 }
 
-fn many(last: &str) -> Vec<String> {
+fn parallel_calls(last: &str) -> Vec<String> {
     std::iter::once(format!("many:{CALLS}")).chain(call(last)).collect()
 }
 
 /// What the provider charges for all it heard.
-fn bill(happened: &Happened) -> u64 {
-    happened.heard.iter().map(|heard| granted(&heard.text).unwrap_or(u64::from(u32::MAX)) + 10).sum()
+fn bill(happened: &NetworkTrace) -> u64 {
+    happened.messages.iter().map(|heard| granted_tokens(&heard.text).unwrap_or(u64::from(u32::MAX)) + 10).sum()
 }
 
-async fn parallel(ground: &Ground) -> Result<Verdict, Verdict> {
-    let ledger = book(CAP);
-    let cage = ground.fresh(Strict, ledger.clone()).await?;
-    let (told, happened) = ground.attack(&cage, &many("hear")).await?;
+async fn parallel(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let ledger = ledger_with_cap(CAP);
+    let cage = ground.new_cage(Strict, ledger.clone()).await?;
+    let (told, happened) = ground.run_attack(&cage, &parallel_calls("hear")).await?;
     let _ = cage.sandbox.destroy().await;
-    let rich = ground.fresh(Strict, plenty()).await?;
-    let (there, all) = ground.attack(&rich, &many("hear")).await?;
+    let rich = ground.new_cage(Strict, ample_ledger()).await?;
+    let (there, all) = ground.run_attack(&rich, &parallel_calls("hear")).await?;
     let _ = rich.sandbox.destroy().await;
-    control(there, all.heard.len() == CALLS && bill(&all) > CAP)?;
-    let (bill, settled, made) = (bill(&happened), ledger.settled().cost.0, happened.heard.len());
+    require_control(there, all.messages.len() == CALLS && bill(&all) > CAP)?;
+    let (bill, settled, made) = (bill(&happened), ledger.settled().cost.0, happened.messages.len());
     let refused = told.matches("HTTP/1.1 402").count();
-    control(format!("{made} calls were made and {refused} refused: {told}"), made > 0 && made + refused == CALLS)?;
-    judged(bill > CAP || settled > CAP, format!("billed {bill}, charged {settled} of {CAP}"))
+    require_control(
+        format!("{made} calls were made and {refused} refused: {told}"),
+        made > 0 && made + refused == CALLS,
+    )?;
+    case_verdict(bill > CAP || settled > CAP, format!("billed {bill}, charged {settled} of {CAP}"))
 }
 
-async fn spent(ground: &Ground) -> Result<Verdict, Verdict> {
-    let cage = ground.fresh(Strict, book(1)).await?;
-    let (told, happened) = ground.attack(&cage, &call("hear")).await?;
+async fn spent(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let cage = ground.new_cage(Strict, ledger_with_cap(1)).await?;
+    let (told, happened) = ground.run_attack(&cage, &call("hear")).await?;
     let _ = cage.sandbox.destroy().await;
-    let (there, reached) = ground.attack(&*ground.cage(Strict).await?, &call("hear")).await?;
-    control(there, !reached.heard.is_empty())?;
-    control(&told, told.contains("HTTP/1.1 402"))?;
-    judged(!happened.is_nothing(), happened.shown())
+    let (there, reached) = ground.run_attack(&*ground.shared_cage(Strict).await?, &call("hear")).await?;
+    require_control(there, !reached.messages.is_empty())?;
+    require_control(&told, told.contains("HTTP/1.1 402"))?;
+    case_verdict(!happened.is_empty(), happened.summary())
 }
 
 /// What the provider heard is charged, whoever still listens.
-async fn hung_up(ground: &Ground) -> Result<Verdict, Verdict> {
+async fn hung_up(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let mut told = String::new();
     // Long enough for a call to be made, and short enough for none to be answered; a busy machine takes longer.
     for pause in ["pause:40", "pause:80", "pause:160", "pause:320", "pause:640"] {
-        let ledger = book(CAP);
-        let cage = ground.fresh(Strict, ledger.clone()).await?;
-        let (said, mut happened) = ground.attack(&cage, &many(pause)).await?;
+        let ledger = ledger_with_cap(CAP);
+        let cage = ground.new_cage(Strict, ledger.clone()).await?;
+        let (said, mut happened) = ground.run_attack(&cage, &parallel_calls(pause)).await?;
         let until = Instant::now() + Duration::from_secs(10);
         while ledger.reserved().cost.0 > 0 && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        happened.heard.extend(ground.world.happened().heard);
+        happened.messages.extend(ground.world.take_trace().messages);
         let _ = cage.sandbox.destroy().await;
-        if !happened.heard.is_empty() {
+        if !happened.messages.is_empty() {
             let (bill, settled) = (bill(&happened), ledger.settled().cost.0);
             let bad = bill > CAP || settled > CAP || settled < bill;
-            return judged(bad, format!("billed {bill}, charged {settled} of {CAP}"));
+            return case_verdict(bad, format!("billed {bill}, charged {settled} of {CAP}"));
         }
         told = said;
     }
-    control(told, false)?;
-    judged(false, "")
+    require_control(told, false)?;
+    case_verdict(false, "")
 }

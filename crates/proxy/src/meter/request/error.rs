@@ -12,13 +12,13 @@ pub enum BadRequest {
     #[error("`{name}` is not how `{meant}` is written")]
     Spelling { name: String, meant: &'static str },
     #[error("`{name}` is not how any field is written")]
-    Letters { name: String },
+    NotAscii { name: String },
     #[error("the body names no model")]
     NoModel,
     #[error("`{name}` must be {what}")]
     Field { name: &'static str, what: &'static str },
     #[error("`{name}` asks for what lies at the provider, and what it costs cannot be known beforehand")]
-    Elsewhere { name: &'static str },
+    StoredAtProvider { name: &'static str },
     #[error("a part of type `{kind}` cannot be estimated, so it cannot be paid")]
     Part { kind: String },
 }
@@ -27,10 +27,10 @@ impl BadRequest {
     /// Returns what the client can do instead.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::Elsewhere { .. } => "send the whole conversation with every call",
+            Self::StoredAtProvider { .. } => "send the whole conversation with every call",
             Self::Part { .. } => "send pictures and documents as base64, and everything else as text",
             Self::TooMany { .. } => "send less in one call",
-            Self::Letters { .. } => "leave it out, or write it in ASCII",
+            Self::NotAscii { .. } => "leave it out, or write it in ASCII",
             Self::Spelling { meant, .. } => return Some(format!("write `{meant}`")),
             Self::NotJson { .. } | Self::Twice { .. } | Self::NoModel | Self::Field { .. } => return None,
         };
@@ -39,6 +39,6 @@ impl BadRequest {
 }
 
 /// Makes somebody else's word fit into a sentence of ours.
-pub(super) fn shown(word: &str) -> String {
+pub(super) fn printable(word: &str) -> String {
     word.chars().filter(|c| !c.is_control() && *c != '`').take(60).collect()
 }

@@ -2,82 +2,83 @@
 
 use serde_json::{Map, Value};
 
-use super::super::endpoint::Call;
-use super::dear::{self, Draft};
-use super::error::{BadRequest, shown};
-use super::weigh::{alike, weigh};
+use super::super::endpoint::ModelCallKind;
+use super::cost_fields::{self, RequestDraft};
+use super::error::{BadRequest, printable};
+use super::token_estimate::{estimate_input_tokens, is_same_name};
 
 /// Fields with two spellings that are read here.
-const KNOWN: &[&str] = &["contents", "system_instruction", "tools", "tool_config", "generation_config", "service_tier"];
+const KNOWN_FIELDS: &[&str] =
+    &["contents", "system_instruction", "tools", "tool_config", "generation_config", "service_tier"];
 
-const TIERS: &[&str] = &["unspecified", "standard", "flex"];
+const ALLOWED_TIERS: &[&str] = &["unspecified", "standard", "flex"];
 
-pub(super) fn strip(call: &Call, draft: &mut Draft) -> Result<(), BadRequest> {
-    for name in KNOWN {
-        named(&draft.fields, name)?;
+pub(super) fn strip_cost_fields(call: &ModelCallKind, draft: &mut RequestDraft) -> Result<(), BadRequest> {
+    for name in KNOWN_FIELDS {
+        find_field(&draft.fields, name)?;
     }
-    here(&draft.fields)?;
-    within(call, &draft.fields)?;
+    refuse_cached_content(&draft.fields)?;
+    check_nested_request(call, &draft.fields)?;
     // LiteLLM's name for `generationConfig`, which it would read as well.
     for other in ["model", "config"] {
-        if let Some(name) = named(&draft.fields, other)? {
+        if let Some(name) = find_field(&draft.fields, other)? {
             draft.remove(&name);
         }
     }
-    if let Some(name) = named(&draft.fields, "service_tier")? {
+    if let Some(name) = find_field(&draft.fields, "service_tier")? {
         let tier = draft.fields.get(&name).and_then(Value::as_str).map(str::to_ascii_lowercase);
-        if !tier.is_some_and(|tier| TIERS.contains(&tier.as_str())) {
+        if !tier.is_some_and(|tier| ALLOWED_TIERS.contains(&tier.as_str())) {
             draft.remove(&name);
         }
     }
-    modalities(draft)?;
-    tools(draft)
+    filter_modalities(draft)?;
+    filter_tools(draft)
 }
 
 /// Refuses a prompt that lies at the provider.
-fn here(fields: &Map<String, Value>) -> Result<(), BadRequest> {
-    match named(fields, "cached_content")?.and_then(|name| fields.get(&name)) {
+fn refuse_cached_content(fields: &Map<String, Value>) -> Result<(), BadRequest> {
+    match find_field(fields, "cached_content")?.and_then(|name| fields.get(&name)) {
         None | Some(Value::Null) => Ok(()),
-        Some(_) => Err(BadRequest::Elsewhere { name: "cachedContent" }),
+        Some(_) => Err(BadRequest::StoredAtProvider { name: "cachedContent" }),
     }
 }
 
 /// Holds a request within a request to the same: what is counted may be a whole one, with a model of its own.
-fn within(call: &Call, fields: &Map<String, Value>) -> Result<(), BadRequest> {
-    let inner = match named(fields, "generate_content_request")?.and_then(|name| fields.get(&name)) {
+fn check_nested_request(call: &ModelCallKind, fields: &Map<String, Value>) -> Result<(), BadRequest> {
+    let inner = match find_field(fields, "generate_content_request")?.and_then(|name| fields.get(&name)) {
         None | Some(Value::Null) => return Ok(()),
         Some(Value::Object(inner)) => inner,
         Some(_) => return Err(BadRequest::Field { name: "generateContentRequest", what: "an object" }),
     };
-    dear::plain(inner)?;
-    here(inner)?;
-    let asked = named(inner, "model")?.and_then(|name| inner.get(&name)).unwrap_or(&Value::Null);
-    let same = |asked: &str| matches!(call, Call::Gemini { model, .. } if asked.trim_start_matches("models/") == model);
+    cost_fields::require_ascii_names(inner)?;
+    refuse_cached_content(inner)?;
+    let asked = find_field(inner, "model")?.and_then(|name| inner.get(&name)).unwrap_or(&Value::Null);
+    let same = |asked: &str| matches!(call, ModelCallKind::Gemini { model, .. } if asked.trim_start_matches("models/") == model);
     if !asked.is_null() && !asked.as_str().is_some_and(same) {
         return Err(BadRequest::Field { name: "generateContentRequest.model", what: "the model that is asked" });
     }
-    weigh(call, inner).map(drop)
+    estimate_input_tokens(call, inner).map(drop)
 }
 
 /// Returns how a field is spelled here, if it is here; two spellings of one field are two readings of one request.
-pub(super) fn named(map: &Map<String, Value>, name: &str) -> Result<Option<String>, BadRequest> {
-    let mut found = map.keys().filter(|own| alike(own, name));
+pub(super) fn find_field(map: &Map<String, Value>, name: &str) -> Result<Option<String>, BadRequest> {
+    let mut found = map.keys().filter(|own| is_same_name(own, name));
     match (found.next(), found.next()) {
-        (_, Some(second)) => Err(BadRequest::Twice { name: shown(second) }),
+        (_, Some(second)) => Err(BadRequest::Twice { name: printable(second) }),
         (first, None) => Ok(first.cloned()),
     }
 }
 
 /// Pictures and speech as an answer have other prices than text.
-fn modalities(draft: &mut Draft) -> Result<(), BadRequest> {
-    let Some(config_name) = named(&draft.fields, "generation_config")? else { return Ok(()) };
+fn filter_modalities(draft: &mut RequestDraft) -> Result<(), BadRequest> {
+    let Some(config_name) = find_field(&draft.fields, "generation_config")? else { return Ok(()) };
     let config = match draft.fields.get(&config_name) {
         Some(Value::Object(config)) => config,
         None | Some(Value::Null) => return Ok(()),
         Some(_) => return Err(BadRequest::Field { name: "generationConfig", what: "an object" }),
     };
-    dear::plain(config)?;
-    let Some(name) = named(config, "response_modalities")? else { return Ok(()) };
+    cost_fields::require_ascii_names(config)?;
+    let Some(name) = find_field(config, "response_modalities")? else { return Ok(()) };
     let text = |kind: &Value| kind.as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("text"));
     if config.get(&name).and_then(Value::as_array).is_some_and(|kinds| kinds.iter().all(text)) {
         return Ok(());
@@ -85,13 +86,13 @@ fn modalities(draft: &mut Draft) -> Result<(), BadRequest> {
     let mut config = config.clone();
     config.shift_remove(&name);
     draft.set(&config_name, Value::Object(config));
-    draft.changed.push(format!("`{}` taken out", shown(&name)));
+    draft.changed.push(format!("`{}` taken out", printable(&name)));
     Ok(())
 }
 
 /// Keeps the functions that the client runs, and nothing that the provider runs.
-fn tools(draft: &mut Draft) -> Result<(), BadRequest> {
-    let Some(name) = named(&draft.fields, "tools")? else { return Ok(()) };
+fn filter_tools(draft: &mut RequestDraft) -> Result<(), BadRequest> {
+    let Some(name) = find_field(&draft.fields, "tools")? else { return Ok(()) };
     let tools = match draft.fields.get(&name) {
         Some(Value::Array(tools)) => tools,
         None | Some(Value::Null) => return Ok(()),
@@ -102,10 +103,10 @@ fn tools(draft: &mut Draft) -> Result<(), BadRequest> {
     for tool in tools {
         let mut functions = Map::new();
         for (kind, value) in tool.as_object().into_iter().flatten() {
-            if alike(kind, "functionDeclarations") {
+            if is_same_name(kind, "functionDeclarations") {
                 functions.insert(kind.clone(), value.clone());
             } else {
-                gone.push(format!("tool `{}` taken out", shown(kind)));
+                gone.push(format!("tool `{}` taken out", printable(kind)));
             }
         }
         if !functions.is_empty() {
@@ -118,7 +119,7 @@ fn tools(draft: &mut Draft) -> Result<(), BadRequest> {
     draft.changed.extend(gone);
     if kept.is_empty() {
         draft.fields.shift_remove(&name);
-        if let Some(config) = named(&draft.fields, "tool_config")? {
+        if let Some(config) = find_field(&draft.fields, "tool_config")? {
             draft.fields.shift_remove(&config);
         }
     } else {

@@ -8,23 +8,23 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
-use super::error::{BadRequest, shown};
-use super::weigh::alike;
+use super::error::{BadRequest, printable};
+use super::token_estimate::is_same_name;
 
 /// A body of as many values takes some hundred megabytes of memory; no conversation needs as many.
-const MOST_VALUES: u32 = 1_000_000;
+const MAX_VALUES: u32 = 1_000_000;
 
 /// Reads an object, and refuses a name that stands twice in any object: parsers differ in which one they take.
-pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, BadRequest> {
-    let watch = Watch { left: Cell::new(MOST_VALUES), twice: RefCell::new(None) };
+pub(super) fn parse_strict_object(body: &[u8]) -> Result<Map<String, Value>, BadRequest> {
+    let watch = StrictJsonState { values_left: Cell::new(MAX_VALUES), duplicate: RefCell::new(None) };
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let read = Strict(&watch).deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    let read = StrictJsonSeed(&watch).deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
     match read {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(_) => Err(BadRequest::NotJson { line: 1, column: 1 }),
-        Err(error) => Err(match watch.twice.take() {
-            Some(name) => BadRequest::Twice { name: shown(&name) },
-            None if watch.left.get() == 0 => BadRequest::TooMany { most: MOST_VALUES },
+        Err(error) => Err(match watch.duplicate.take() {
+            Some(name) => BadRequest::Twice { name: printable(&name) },
+            None if watch.values_left.get() == 0 => BadRequest::TooMany { most: MAX_VALUES },
             None => BadRequest::NotJson { line: error.line(), column: error.column() },
         }),
     }
@@ -32,22 +32,22 @@ pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, BadRequest> {
 
 /// What is noticed while reading.
 #[derive(Debug)]
-struct Watch {
-    left: Cell<u32>,
-    twice: RefCell<Option<String>>,
+struct StrictJsonState {
+    values_left: Cell<u32>,
+    duplicate: RefCell<Option<String>>,
 }
 
-impl Watch {
+impl StrictJsonState {
     fn count<E: serde::de::Error>(&self) -> Result<(), E> {
-        self.left.set(self.left.get().saturating_sub(1));
-        if self.left.get() == 0 { Err(E::custom("too many values")) } else { Ok(()) }
+        self.values_left.set(self.values_left.get().saturating_sub(1));
+        if self.values_left.get() == 0 { Err(E::custom("too many values")) } else { Ok(()) }
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Strict<'w>(&'w Watch);
+struct StrictJsonSeed<'w>(&'w StrictJsonState);
 
-impl<'de> DeserializeSeed<'de> for Strict<'_> {
+impl<'de> DeserializeSeed<'de> for StrictJsonSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -56,7 +56,7 @@ impl<'de> DeserializeSeed<'de> for Strict<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Strict<'_> {
+impl<'de> Visitor<'de> for StrictJsonSeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -107,7 +107,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
                     free.insert(map.next_value_seed(self)?);
                 }
                 Entry::Occupied(known) => {
-                    *self.0.twice.borrow_mut() = Some(known.key().clone());
+                    *self.0.duplicate.borrow_mut() = Some(known.key().clone());
                     return Err(A::Error::custom("a name stands twice"));
                 }
             }
@@ -118,35 +118,35 @@ impl<'de> Visitor<'de> for Strict<'_> {
 
 /// The fields of an object: as they were written, or replaced.
 #[derive(Debug)]
-pub(super) struct Body<'t> {
+pub(super) struct EditableJson<'t> {
     text: &'t [u8],
-    fields: Vec<(String, Part)>,
+    fields: Vec<(String, EditableField)>,
 }
 
 #[derive(Debug)]
-enum Part {
-    AsItWas(Range<usize>),
-    New(Value),
+enum EditableField {
+    Original(Range<usize>),
+    Replaced(Value),
 }
 
-impl<'t> Body<'t> {
+impl<'t> EditableJson<'t> {
     /// Takes the text of an object that [`object`] has read.
     pub(super) fn new(text: &'t [u8]) -> Self {
-        Self { text, fields: fields(text) }
+        Self { text, fields: field_spans(text) }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<Value> {
         let (_, part) = self.fields.iter().find(|(own, _)| own == name)?;
         match part {
-            Part::AsItWas(range) => serde_json::from_slice(self.text.get(range.clone())?).ok(),
-            Part::New(value) => Some(value.clone()),
+            EditableField::Original(range) => serde_json::from_slice(self.text.get(range.clone())?).ok(),
+            EditableField::Replaced(value) => Some(value.clone()),
         }
     }
 
     pub(super) fn set(&mut self, name: &str, value: Value) {
         match self.fields.iter_mut().find(|(own, _)| own == name) {
-            Some((_, part)) => *part = Part::New(value),
-            None => self.fields.push((name.to_owned(), Part::New(value))),
+            Some((_, part)) => *part = EditableField::Replaced(value),
+            None => self.fields.push((name.to_owned(), EditableField::Replaced(value))),
         }
     }
 
@@ -159,8 +159,8 @@ impl<'t> Body<'t> {
     }
 
     /// Returns how a field is spelled here whose spelling the provider does not care about.
-    pub(super) fn like(&self, wanted: &str) -> Option<String> {
-        self.fields.iter().find(|(name, _)| alike(name, wanted)).map(|(name, _)| name.clone())
+    pub(super) fn find_spelling(&self, wanted: &str) -> Option<String> {
+        self.fields.iter().find(|(name, _)| is_same_name(name, wanted)).map(|(name, _)| name.clone())
     }
 
     pub(super) fn write(&self) -> Vec<u8> {
@@ -170,11 +170,13 @@ impl<'t> Body<'t> {
             if n > 0 {
                 out.push(b',');
             }
-            put(&mut out, name);
+            write_json(&mut out, name);
             out.push(b':');
             match part {
-                Part::AsItWas(range) => out.extend_from_slice(self.text.get(range.clone()).unwrap_or_default()),
-                Part::New(value) => put(&mut out, value),
+                EditableField::Original(range) => {
+                    out.extend_from_slice(self.text.get(range.clone()).unwrap_or_default())
+                }
+                EditableField::Replaced(value) => write_json(&mut out, value),
             }
         }
         out.push(b'}');
@@ -182,12 +184,12 @@ impl<'t> Body<'t> {
     }
 }
 
-fn put(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+fn write_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
     serde_json::to_writer(out, value).expect("there is room for it in memory, and its names are texts");
 }
 
 /// Finds the fields of an object whose text is known to be JSON.
-fn fields(text: &[u8]) -> Vec<(String, Part)> {
+fn field_spans(text: &[u8]) -> Vec<(String, EditableField)> {
     // As many as most requests have.
     let mut found = Vec::with_capacity(16);
     let mut at = after_space(text, 0) + 1;
@@ -201,7 +203,7 @@ fn fields(text: &[u8]) -> Vec<(String, Part)> {
         at = after_space(text, after_space(text, end) + 1);
         let value = at..after_value(text, at);
         at = after_space(text, value.end) + 1;
-        found.push((name, Part::AsItWas(value)));
+        found.push((name, EditableField::Original(value)));
     }
     found
 }
@@ -257,8 +259,8 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, want: &str) {
-        object(text.as_bytes()).expect("an object");
-        assert_eq!(String::from_utf8(Body::new(text.as_bytes()).write()).expect("text"), want);
+        parse_strict_object(text.as_bytes()).expect("an object");
+        assert_eq!(String::from_utf8(EditableJson::new(text.as_bytes()).write()).expect("text"), want);
     }
 
     #[test]
@@ -269,7 +271,7 @@ mod tests {
             r#" { "b" : 1.00e+2 , "a":[ 1, {"x":"}]\\\"" } ],"\u0041\"":"\u00e9" ,"n":null} "#,
             r#"{"b":1.00e+2,"a":[ 1, {"x":"}]\\\"" } ],"A\"":"\u00e9","n":null}"#,
         );
-        let mut body = Body::new(br#"{"a":1,"b":12345678901234567890123,"c":[]}"#);
+        let mut body = EditableJson::new(br#"{"a":1,"b":12345678901234567890123,"c":[]}"#);
         body.remove("a");
         body.set("c", 3.into());
         body.set("d", "x".into());
@@ -292,12 +294,12 @@ mod tests {
             (r#"{"a":1,"\u0061":1}"#, twice("a")),
             (r#"{"m":[{"x":{"type":1,"type":1}}]}"#, twice("type")),
         ] {
-            assert_eq!(object(text.as_bytes()), Err(want), "{text}");
+            assert_eq!(parse_strict_object(text.as_bytes()), Err(want), "{text}");
         }
         let deep = format!("{{\"a\":{}", "[".repeat(200));
-        assert!(matches!(object(deep.as_bytes()), Err(BadRequest::NotJson { .. })));
+        assert!(matches!(parse_strict_object(deep.as_bytes()), Err(BadRequest::NotJson { .. })));
         let many = format!("{{\"a\":[{}1]}}", "1,".repeat(1_000_000));
-        assert_eq!(object(many.as_bytes()), Err(BadRequest::TooMany { most: MOST_VALUES }));
+        assert_eq!(parse_strict_object(many.as_bytes()), Err(BadRequest::TooMany { most: MAX_VALUES }));
     }
 
     fn value() -> impl Strategy<Value = Value> {
@@ -321,16 +323,16 @@ mod tests {
         fn read_and_written(value in value(), pretty in any::<bool>()) {
             let value = serde_json::json!({"x": value, "\"y": 1});
             let text = if pretty { format!("{value:#}") } else { value.to_string() };
-            let read = object(text.as_bytes()).expect("an object");
+            let read = parse_strict_object(text.as_bytes()).expect("an object");
             prop_assert_eq!(&Value::Object(read), &value);
-            let written = Body::new(text.as_bytes()).write();
+            let written = EditableJson::new(text.as_bytes()).write();
             prop_assert_eq!(serde_json::from_slice::<Value>(&written).expect("JSON"), value);
         }
 
         #[test]
         fn never_panics(text in "\\PC{0,40}|[{}\\[\\]\",:\\\\ a1]{0,30}") {
-            let _ = object(text.as_bytes());
-            let _ = Body::new(text.as_bytes()).write();
+            let _ = parse_strict_object(text.as_bytes());
+            let _ = EditableJson::new(text.as_bytes()).write();
         }
     }
 }

@@ -1,45 +1,45 @@
 //! A request body: read strictly, weighed, and written anew within a limit.
 
-mod dear;
+mod cost_fields;
 mod error;
 mod gemini;
 mod json;
-mod limit;
-mod weigh;
+mod output_limit;
+mod token_estimate;
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use self::dear::Draft;
+use self::cost_fields::RequestDraft;
 pub use self::error::BadRequest;
-use self::json::Body;
-use super::endpoint::Call;
+use self::json::EditableJson;
+use super::endpoint::ModelCallKind;
 
 /// No provider gives more answers to one question.
-const MOST_CHOICES: u64 = 128;
+const MAX_CHOICES: u64 = 128;
 /// No model has a longer name.
-const MOST_NAME: usize = 200;
+const MAX_MODEL_NAME: usize = 200;
 
 /// A request body that was read and understood.
 #[derive(Debug)]
-pub struct Request<'b> {
-    call: Call,
-    body: Body<'b>,
+pub struct MeteredRequest<'b> {
+    call: ModelCallKind,
+    body: EditableJson<'b>,
     model: String,
     input: u64,
     /// What the client wants at most for each choice.
-    each: Option<u64>,
+    output_per_choice: Option<u64>,
     choices: u64,
     long_cache: bool,
     stream: bool,
-    old_limit: bool,
+    legacy_limit: bool,
     changed: Vec<String>,
 }
 
 /// A request as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct RewrittenRequest {
     pub body: Vec<u8>,
     /// Words for the log: what was taken out, lowered or added.
     pub changed: Vec<String>,
@@ -47,32 +47,44 @@ pub struct Written {
     pub usage_added: bool,
 }
 
-impl<'b> Request<'b> {
+impl<'b> MeteredRequest<'b> {
     /// Reads a body. Refuses what is not a JSON object, names no model, or cannot be estimated; takes out what costs
     /// extra.
-    pub fn parse(call: &Call, body: &'b [u8]) -> Result<Self, BadRequest> {
-        let mut draft = Draft { fields: json::object(body)?, touched: BTreeSet::new(), changed: Vec::new() };
-        dear::strip(call, &mut draft)?;
+    pub fn parse(call: &ModelCallKind, body: &'b [u8]) -> Result<Self, BadRequest> {
+        let mut draft =
+            RequestDraft { fields: json::parse_strict_object(body)?, touched: BTreeSet::new(), changed: Vec::new() };
+        cost_fields::strip_cost_fields(call, &mut draft)?;
         let fields = &draft.fields;
-        let (each, choices) = limit::wanted(call, fields)?;
+        let (each, choices) = output_limit::wanted_output(call, fields)?;
         let stream = match fields.get("stream") {
             None | Some(Value::Null) => false,
             Some(Value::Bool(stream)) => *stream,
             Some(_) => return Err(BadRequest::Field { name: "stream", what: "true or false" }),
         };
         let model = model(call, fields)?;
-        let input = weigh::weigh(call, fields)?;
-        let long_cache = fields.values().any(keeps_an_hour) || fields.get("cache_control").is_some_and(long);
-        let mut text = Body::new(body);
+        let input = token_estimate::estimate_input_tokens(call, fields)?;
+        let long_cache = fields.values().any(asks_long_cache) || fields.get("cache_control").is_some_and(is_long_ttl);
+        let mut text = EditableJson::new(body);
         text.retain(|name| fields.contains_key(name));
         for name in &draft.touched {
             if let Some(value) = draft.fields.shift_remove(name) {
                 text.set(name, value);
             }
         }
-        let Draft { changed, .. } = draft;
+        let RequestDraft { changed, .. } = draft;
         let call = call.clone();
-        Ok(Self { call, body: text, model, input, each, choices, long_cache, stream, old_limit: false, changed })
+        Ok(Self {
+            call,
+            body: text,
+            model,
+            input,
+            output_per_choice: each,
+            choices,
+            long_cache,
+            stream,
+            legacy_limit: false,
+            changed,
+        })
     }
 
     pub fn model(&self) -> &str {
@@ -86,7 +98,7 @@ impl<'b> Request<'b> {
 
     /// Returns what the client wants at most, all choices together; `None` if it does not say.
     pub fn wanted_output(&self) -> Option<u64> {
-        self.each.map(|each| each.saturating_mul(self.choices))
+        self.output_per_choice.map(|each| each.saturating_mul(self.choices))
     }
 
     /// Returns how many answers the client wants.
@@ -100,20 +112,20 @@ impl<'b> Request<'b> {
     }
 
     /// Says that the provider of a chat may know `max_tokens` only, the older name of the limit.
-    pub fn with_old_limit(self) -> Self {
-        Self { old_limit: true, ..self }
+    pub fn with_legacy_limit(self) -> Self {
+        Self { legacy_limit: true, ..self }
     }
 
     /// Writes the request anew with the answer limited to so many tokens in all choices together, and with usage asked
     /// for in a chat's stream. What the client wrote otherwise stays as it is, byte for byte and in order.
-    pub fn write(mut self, most_output: u64) -> Written {
-        limit::lower(&mut self, most_output);
-        let usage_added = self.stream && self.call == Call::Chat && self.ask_usage();
-        Written { body: self.body.write(), changed: self.changed, usage_added }
+    pub fn write(mut self, most_output: u64) -> RewrittenRequest {
+        output_limit::lower_limits(&mut self, most_output);
+        let usage_added = self.stream && self.call == ModelCallKind::Chat && self.ask_usage();
+        RewrittenRequest { body: self.body.write(), changed: self.changed, usage_added }
     }
 
     /// Writes the request anew as it is, for a question that is not answered but counted.
-    pub fn write_to_count(self) -> Vec<u8> {
+    pub fn write_for_count(self) -> Vec<u8> {
         self.body.write()
     }
 
@@ -132,26 +144,29 @@ impl<'b> Request<'b> {
     }
 }
 
-fn model(call: &Call, fields: &Map<String, Value>) -> Result<String, BadRequest> {
+fn model(call: &ModelCallKind, fields: &Map<String, Value>) -> Result<String, BadRequest> {
     let model = match call {
-        Call::Gemini { model, .. } => Some(model.as_str()),
-        Call::Messages | Call::Chat | Call::Responses => fields.get("model").and_then(Value::as_str),
+        ModelCallKind::Gemini { model, .. } => Some(model.as_str()),
+        ModelCallKind::Messages | ModelCallKind::Chat | ModelCallKind::Responses => {
+            fields.get("model").and_then(Value::as_str)
+        }
     };
-    let good = |model: &&str| !model.trim().is_empty() && model.len() <= MOST_NAME && !model.contains(char::is_control);
+    let good =
+        |model: &&str| !model.trim().is_empty() && model.len() <= MAX_MODEL_NAME && !model.contains(char::is_control);
     model.filter(good).map(str::to_owned).ok_or(BadRequest::NoModel)
 }
 
 /// Tells whether anything within asks to stay in the cache longer than usual.
-fn keeps_an_hour(value: &Value) -> bool {
+fn asks_long_cache(value: &Value) -> bool {
     match value {
-        Value::Array(list) => list.iter().any(keeps_an_hour),
+        Value::Array(list) => list.iter().any(asks_long_cache),
         Value::Object(map) => {
-            map.iter().any(|(name, value)| (name == "cache_control" && long(value)) || keeps_an_hour(value))
+            map.iter().any(|(name, value)| (name == "cache_control" && is_long_ttl(value)) || asks_long_cache(value))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
-fn long(control: &Value) -> bool {
+fn is_long_ttl(control: &Value) -> bool {
     control.get("ttl").is_some_and(|ttl| !ttl.is_null() && ttl.as_str() != Some("5m"))
 }

@@ -1,6 +1,6 @@
 //! Tables of cases for the meter: answers by wire and in pieces, requests, and how much they weigh.
 
-mod pieces;
 mod requests;
-mod streams;
-mod weights;
+mod split_bodies;
+mod token_estimates;
+mod usage_streams;

@@ -3,20 +3,21 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{BadRequest, Call, Request, Written};
+use super::super::{BadRequest, MeteredRequest, ModelCallKind, RewrittenRequest};
 
-fn gemini() -> Call {
-    Call::Gemini { model: "g".to_owned(), stream: false }
+fn gemini() -> ModelCallKind {
+    ModelCallKind::Gemini { model: "g".to_owned(), stream: false }
 }
 
 #[track_caller]
-fn write(call: &Call, body: &str, most: u64) -> (String, Vec<String>, bool) {
-    let Written { body, changed, usage_added } = Request::parse(call, body.as_bytes()).expect(body).write(most);
+fn write(call: &ModelCallKind, body: &str, most: u64) -> (String, Vec<String>, bool) {
+    let RewrittenRequest { body, changed, usage_added } =
+        MeteredRequest::parse(call, body.as_bytes()).expect(body).write(most);
     (String::from_utf8(body).expect("text"), changed, usage_added)
 }
 
 #[track_caller]
-fn check(call: &Call, body: &str, most: u64, want: &str, changed: &[&str]) {
+fn check(call: &ModelCallKind, body: &str, most: u64, want: &str, changed: &[&str]) {
     let (text, words, _) = write(call, body, most);
     assert_eq!(text, want);
     assert_eq!(words, changed);
@@ -26,23 +27,23 @@ fn check(call: &Call, body: &str, most: u64, want: &str, changed: &[&str]) {
 fn what_fits_is_not_touched() {
     for (call, body) in [
         (
-            Call::Messages,
+            ModelCallKind::Messages,
             r#"{"x":1.50,"model":"m","max_tokens":100,"messages":[ {"role":"user","content":"h\u0069"} ],"y":[{}]}"#,
         ),
         (
-            Call::Messages,
+            ModelCallKind::Messages,
             r#"{"model":"m","max_tokens":0,"messages":[],"stream":true,"thinking":{"type":"enabled","budget_tokens":5000},"service_tier":"standard_only","tools":[{"name":"a"},{"type":"bash_20250124","name":"bash"},{"type":"custom","name":"b"}],"tool_choice":{"type":"tool","name":"a"}}"#,
         ),
         (
-            Call::Chat,
+            ModelCallKind::Chat,
             r#"{"model":"m","messages":[],"max_tokens":9,"max_completion_tokens":9,"service_tier":"flex","n":1,"modalities":["text"],"tools":[{"type":"function","function":{"name":"f"}}]}"#,
         ),
         (
-            Call::Chat,
+            ModelCallKind::Chat,
             r#"{"model":"m","messages":[],"max_tokens":9,"stream":true,"stream_options":{"include_usage":true}}"#,
         ),
         (
-            Call::Responses,
+            ModelCallKind::Responses,
             r#"{"model":"m","input":"hi","max_output_tokens":16,"store":true,"previous_response_id":null,"background":false,"tools":[{"type":"function","name":"f"},{"type":"local_shell"}]}"#,
         ),
         (
@@ -57,21 +58,21 @@ fn what_fits_is_not_touched() {
 #[test]
 fn limits() {
     check(
-        &Call::Messages,
+        &ModelCallKind::Messages,
         r#"{"model":"m","max_tokens":64000,"messages":[]}"#,
         500,
         r#"{"model":"m","max_tokens":500,"messages":[]}"#,
         &["`max_tokens` lowered from 64000 to 500"],
     );
     check(
-        &Call::Responses,
+        &ModelCallKind::Responses,
         r#"{"model":"m","max_output_tokens":null}"#,
         500,
         r#"{"model":"m","max_output_tokens":500}"#,
         &["`max_output_tokens` set to 500"],
     );
     check(
-        &Call::Chat,
+        &ModelCallKind::Chat,
         r#"{"model":"m","max_tokens":900,"max_completion_tokens":800,"n":3}"#,
         500,
         r#"{"model":"m","max_tokens":166,"max_completion_tokens":166,"n":3}"#,
@@ -115,33 +116,33 @@ fn the_limit_of_a_chat_goes_out_once() {
     ] {
         let comma = if sent.is_empty() { "" } else { "," };
         let body = format!(r#"{{"model":"{model}"{comma}{sent}}}"#);
-        let read = || Request::parse(&Call::Chat, body.as_bytes()).expect("a request");
-        for (request, want) in [(read(), openai), (read().with_old_limit(), elsewhere)] {
-            let Written { body: got, .. } = request.write(5);
+        let read = || MeteredRequest::parse(&ModelCallKind::Chat, body.as_bytes()).expect("a request");
+        for (request, want) in [(read(), openai), (read().with_legacy_limit(), elsewhere)] {
+            let RewrittenRequest { body: got, .. } = request.write(5);
             assert_eq!(String::from_utf8_lossy(&got), format!(r#"{{"model":"{model}",{want}}}"#), "{body}");
         }
     }
     // Nothing is as good as not there.
     let null = br#"{"model":"m","max_tokens":null,"max_completion_tokens":9}"#;
-    let written = Request::parse(&Call::Chat, null).expect("a request").with_old_limit().write(5);
+    let written = MeteredRequest::parse(&ModelCallKind::Chat, null).expect("a request").with_legacy_limit().write(5);
     assert_eq!(written.body, br#"{"model":"m","max_tokens":5}"#);
     assert_eq!(written.changed, ["`max_completion_tokens` sent as `max_tokens`", "`max_tokens` lowered from 9 to 5"]);
 }
 
 #[test]
-fn wishes() {
+fn wanted_outputs() {
     #[track_caller]
-    fn check(call: &Call, body: &Value, want: Option<u64>) {
+    fn check(call: &ModelCallKind, body: &Value, want: Option<u64>) {
         let body = body.to_string();
-        let request = Request::parse(call, body.as_bytes()).expect("a request");
+        let request = MeteredRequest::parse(call, body.as_bytes()).expect("a request");
         assert_eq!(request.wanted_output(), want, "{body}");
     }
-    check(&Call::Messages, &json!({"model": "m", "max_tokens": 9}), Some(9));
-    check(&Call::Chat, &json!({"model": "m", "max_tokens": 9, "max_completion_tokens": 7, "n": 2}), Some(18));
-    check(&Call::Chat, &json!({"model": "m", "max_tokens": null, "n": 2}), None);
-    check(&Call::Responses, &json!({"model": "m", "max_output_tokens": u64::MAX}), Some(u64::MAX));
+    check(&ModelCallKind::Messages, &json!({"model": "m", "max_tokens": 9}), Some(9));
+    check(&ModelCallKind::Chat, &json!({"model": "m", "max_tokens": 9, "max_completion_tokens": 7, "n": 2}), Some(18));
+    check(&ModelCallKind::Chat, &json!({"model": "m", "max_tokens": null, "n": 2}), None);
+    check(&ModelCallKind::Responses, &json!({"model": "m", "max_output_tokens": u64::MAX}), Some(u64::MAX));
     check(&gemini(), &json!({"generationConfig": {"maxOutputTokens": 9, "candidate_count": 3}}), Some(27));
-    let request = Request::parse(&gemini(), b"{}").expect("a request");
+    let request = MeteredRequest::parse(&gemini(), b"{}").expect("a request");
     assert_eq!((request.model(), request.wanted_output()), ("g", None));
 }
 
@@ -153,18 +154,18 @@ fn thinking_stays_below_the_answer() {
         )
     };
     let planned = r#"{"type":"enabled","budget_tokens":10000}"#;
-    let (less, words, _) = write(&Call::Messages, &body(32_000, planned), 2000);
+    let (less, words, _) = write(&ModelCallKind::Messages, &body(32_000, planned), 2000);
     assert_eq!(less, body(2000, r#"{"type":"enabled","budget_tokens":1999}"#));
     assert_eq!(
         words,
         ["`max_tokens` lowered from 32000 to 2000", "`thinking.budget_tokens` lowered from 10000 to 1999"]
     );
-    let (off, words, _) = write(&Call::Messages, &body(32_000, planned), 1024);
+    let (off, words, _) = write(&ModelCallKind::Messages, &body(32_000, planned), 1024);
     assert_eq!(off, r#"{"model":"m","max_tokens":1024,"thinking":{"type":"disabled"}}"#);
     assert_eq!(words, ["`max_tokens` lowered from 32000 to 1024", "`thinking` turned off"]);
-    let (same, ..) = write(&Call::Messages, &body(32_000, planned), 10_001);
+    let (same, ..) = write(&ModelCallKind::Messages, &body(32_000, planned), 10_001);
     assert_eq!(same, body(10_001, planned));
-    let (adaptive, ..) = write(&Call::Messages, &body(32_000, r#"{"type":"adaptive"}"#), 5);
+    let (adaptive, ..) = write(&ModelCallKind::Messages, &body(32_000, r#"{"type":"adaptive"}"#), 5);
     assert_eq!(adaptive, body(5, r#"{"type":"adaptive"}"#));
 }
 
@@ -186,17 +187,17 @@ fn usage_is_asked_for() {
         (r#""stream":false"#, r#""stream":false"#, false),
     ] {
         let body = |rest: &str| format!(r#"{{"model":"m","max_tokens":1,{rest}}}"#);
-        let (text, _, usage_added) = write(&Call::Chat, &body(given), 9);
+        let (text, _, usage_added) = write(&ModelCallKind::Chat, &body(given), 9);
         assert_eq!((text, usage_added), (body(want), added));
     }
-    let (text, _, added) = write(&Call::Responses, r#"{"model":"m","stream":true,"max_output_tokens":1}"#, 9);
+    let (text, _, added) = write(&ModelCallKind::Responses, r#"{"model":"m","stream":true,"max_output_tokens":1}"#, 9);
     assert_eq!((text.contains("stream_options"), added), (false, false));
 }
 
 #[test]
 fn what_costs_extra_is_taken_out() {
     check(
-        &Call::Messages,
+        &ModelCallKind::Messages,
         r#"{"model":"m","speed":"fast","inference_geo":"us","service_tier":"priority","mcp_servers":[{}],"container":"c","max_tokens":1,"tools":[{"name":"a","x":1e1},{"type":"web_search_20250305","name":"web_search"},{"type":"code_execution_20250825"},{"type":7},"x"],"tool_choice":{"type":"tool","name":"web_search"},"context_management":{"edits":[{"type":"compact_20260112"},{"type":"clear_tool_uses_20250919"}]}}"#,
         9,
         r#"{"model":"m","max_tokens":1,"tools":[{"name":"a","x":10.0}],"context_management":{"edits":[{"type":"clear_tool_uses_20250919"}]}}"#,
@@ -215,21 +216,21 @@ fn what_costs_extra_is_taken_out() {
         ],
     );
     check(
-        &Call::Messages,
+        &ModelCallKind::Messages,
         r#"{"model":"m","max_tokens":1,"tools":[{"name":"a","Type":"web_search_20250305"},{"name":"b"}]}"#,
         9,
         r#"{"model":"m","max_tokens":1,"tools":[{"name":"b"}]}"#,
         &["tool `?` taken out"],
     );
     check(
-        &Call::Responses,
+        &ModelCallKind::Responses,
         r#"{"model":"m","max_output_tokens":1,"service_tier":"auto","tools":[{"type":"web_search"},{"type":"namespace","tools":[{"type":"function","name":"f"},{"type":"mcp"}]},{"name":"bare"}],"tool_choice":"auto"}"#,
         9,
         r#"{"model":"m","max_output_tokens":1,"service_tier":"auto","tools":[{"type":"namespace","tools":[{"type":"function","name":"f"}]}],"tool_choice":"auto"}"#,
         &["tool `web_search` taken out", "tool `mcp` taken out", "tool `?` taken out"],
     );
     check(
-        &Call::Chat,
+        &ModelCallKind::Chat,
         r#"{"model":"m","max_tokens":1,"prediction":{},"web_search_options":{},"modalities":["text","audio"],"audio":{},"models":["dear"],"tools":[{"type":"web_search"}],"tool_choice":"required","plugins":null}"#,
         9,
         r#"{"model":"m","max_tokens":1}"#,
@@ -244,7 +245,7 @@ fn what_costs_extra_is_taken_out() {
     );
     // What a gateway would make a paid tool of, or answer with a dearer model for.
     check(
-        &Call::Chat,
+        &ModelCallKind::Chat,
         r#"{"model":"m","max_tokens":1,"context_window_fallbacks":[{"m":["dear"]}],"mock_testing_context_fallbacks":true,"tools":[{"googleSearch":{}},{"type":"function","urlContext":{}},{"type":"function","function":{"name":"f"}}]}"#,
         9,
         r#"{"model":"m","max_tokens":1,"tools":[{"type":"function","function":{"name":"f"}}]}"#,
@@ -273,12 +274,12 @@ fn what_costs_extra_is_taken_out() {
 #[test]
 fn refused() {
     #[track_caller]
-    fn check(call: &Call, body: &str, want: &str) {
-        let error = Request::parse(call, body.as_bytes()).expect_err(body);
+    fn check(call: &ModelCallKind, body: &str, want: &str) {
+        let error = MeteredRequest::parse(call, body.as_bytes()).expect_err(body);
         let hint = error.hint().map(|hint| format!(" | {hint}")).unwrap_or_default();
         assert_eq!(format!("{error}{hint}"), want);
     }
-    let chat = Call::Chat;
+    let chat = ModelCallKind::Chat;
     check(&chat, "", "the body is not a JSON object, at line 1, column 0");
     check(&chat, r#"["model"]"#, "the body is not a JSON object, at line 1, column 1");
     check(&chat, r#"{"model":"a","model":"b"}"#, "`model` stands twice in one object");
@@ -308,7 +309,7 @@ fn refused() {
         [("previous_response_id", "\"r\""), ("conversation", "{}"), ("prompt", "{\"id\":1}"), ("background", "true")]
     {
         check(
-            &Call::Responses,
+            &ModelCallKind::Responses,
             &format!(r#"{{"model":"m","{name}":{value}}}"#),
             &format!(
                 "`{name}` asks for what lies at the provider, and what it costs cannot be known beforehand | send the whole \
@@ -344,8 +345,8 @@ fn refused() {
     );
     check(&gemini(), r#"{"generationConfig":[]}"#, "`generationConfig` must be an object");
     assert_eq!(
-        Request::parse(&gemini(), br#"{"cached_content":"c"}"#).err(),
-        Some(BadRequest::Elsewhere { name: "cachedContent" })
+        MeteredRequest::parse(&gemini(), br#"{"cached_content":"c"}"#).err(),
+        Some(BadRequest::StoredAtProvider { name: "cachedContent" })
     );
 }
 
@@ -361,23 +362,23 @@ fn names_are_ascii() {
         ("\u{17f}peed", "\u{17f}peed"),
         ("naïve", "naïve"),
     ] {
-        for call in [Call::Messages, Call::Chat, Call::Responses, gemini()] {
+        for call in [ModelCallKind::Messages, ModelCallKind::Chat, ModelCallKind::Responses, gemini()] {
             let body = format!(r#"{{"model":"m","max_tokens":1,"max_output_tokens":1,"{written}":128000}}"#);
-            let want = BadRequest::Letters { name: name.to_owned() };
-            assert_eq!(Request::parse(&call, body.as_bytes()).err(), Some(want), "{call:?} {body}");
+            let want = BadRequest::NotAscii { name: name.to_owned() };
+            assert_eq!(MeteredRequest::parse(&call, body.as_bytes()).err(), Some(want), "{call:?} {body}");
         }
     }
     let config = "{\"generationConfig\":{\"maxOutputTokens\":1,\"maxOutputToken\u{17f}\":9}}";
-    let want = BadRequest::Letters { name: "maxOutputToken\u{17f}".to_owned() };
-    assert_eq!(Request::parse(&gemini(), config.as_bytes()).err(), Some(want));
+    let want = BadRequest::NotAscii { name: "maxOutputToken\u{17f}".to_owned() };
+    assert_eq!(MeteredRequest::parse(&gemini(), config.as_bytes()).err(), Some(want));
     // What a person says is no name.
     let said = r#"{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"größer"}],"x":{"ſ":1}}"#;
-    check(&Call::Messages, said, 9, said, &[]);
+    check(&ModelCallKind::Messages, said, 9, said, &[]);
 }
 
 /// What has a gateway drop our limit, answer with another model, or use another account, in whatever spelling.
 #[test]
-fn what_steers_a_gateway_is_taken_out() {
+fn gateway_overrides_are_removed() {
     for name in [
         "additional_drop_params",
         "additionalDropParams",
@@ -402,9 +403,9 @@ fn what_steers_a_gateway_is_taken_out() {
         let given = format!(r#""{name}":{{"gateway":{{"models":["dear"]}}}}"#);
         let told = format!("`{name}` taken out");
         for (call, rest) in [
-            (Call::Messages, r#""model":"m","max_tokens":1"#),
-            (Call::Chat, r#""model":"m","max_tokens":1"#),
-            (Call::Responses, r#""model":"m","max_output_tokens":1"#),
+            (ModelCallKind::Messages, r#""model":"m","max_tokens":1"#),
+            (ModelCallKind::Chat, r#""model":"m","max_tokens":1"#),
+            (ModelCallKind::Responses, r#""model":"m","max_output_tokens":1"#),
             (gemini(), r#""generationConfig":{"maxOutputTokens":1}"#),
         ] {
             check(&call, &format!("{{{given},{rest}}}"), 9, &format!("{{{rest}}}"), &[&told]);
@@ -429,14 +430,19 @@ fn an_hour_in_the_cache() {
             format!(r#"{{"model":"m","cache_control":{control}}}"#),
             format!(r#"{{"model":"m","tools":[{{"name":"t","cache_control":{control}}}]}}"#),
         ] {
-            let request = Request::parse(&Call::Messages, body.as_bytes()).expect("a request");
+            let request = MeteredRequest::parse(&ModelCallKind::Messages, body.as_bytes()).expect("a request");
             assert_eq!(request.long_cache(), want, "{body}");
         }
     }
 }
 
-fn calls() -> impl Strategy<Value = Call> {
-    prop_oneof![Just(Call::Messages), Just(Call::Chat), Just(Call::Responses), Just(gemini())]
+fn calls() -> impl Strategy<Value = ModelCallKind> {
+    prop_oneof![
+        Just(ModelCallKind::Messages),
+        Just(ModelCallKind::Chat),
+        Just(ModelCallKind::Responses),
+        Just(gemini())
+    ]
 }
 
 /// Bodies of known and unknown fields with plausible and implausible values.
@@ -502,12 +508,12 @@ proptest! {
     #[test]
     fn written_within_the_limit_and_otherwise_the_same(call in calls(), body in body(), most in 0..6000u64) {
         let text = body.to_string();
-        let Ok(request) = Request::parse(&call, text.as_bytes()) else { return Ok(()) };
+        let Ok(request) = MeteredRequest::parse(&call, text.as_bytes()) else { return Ok(()) };
         prop_assert!(request.input() > 0);
         // A call with less than a token for each answer is refused before it is written.
         prop_assume!(most >= request.choices());
         let written = request.write(most).body;
-        let again = Request::parse(&call, &written).expect("a request");
+        let again = MeteredRequest::parse(&call, &written).expect("a request");
         // What was written has a limit, and it holds for all choices together.
         prop_assert!(again.wanted_output().is_some_and(|wanted| wanted <= most), "{}", String::from_utf8_lossy(&written));
         let names = serde_json::from_slice::<serde_json::Map<String, Value>>(&written).expect("an object");
@@ -518,12 +524,12 @@ proptest! {
         }
         // Written once more it stays as it is.
         let twice = again.write(most);
-        prop_assert_eq!(twice, Written { body: written, changed: Vec::new(), usage_added: false });
+        prop_assert_eq!(twice, RewrittenRequest { body: written, changed: Vec::new(), usage_added: false });
     }
 
     #[test]
     fn never_panics(call in calls(), text in "\\PC{0,60}", bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-        let _ = Request::parse(&call, text.as_bytes());
-        let _ = Request::parse(&call, &bytes);
+        let _ = MeteredRequest::parse(&call, text.as_bytes());
+        let _ = MeteredRequest::parse(&call, &bytes);
     }
 }

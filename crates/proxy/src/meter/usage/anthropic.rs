@@ -1,16 +1,16 @@
 //! Anthropic's Messages: the counts of `message_start` and `message_delta`, field by field.
 
-use ralph_core::price::Usage;
+use ralph_core::price::TokenUsage;
 use serde::Deserialize;
 
-use super::super::tee::Seen;
-use super::{Count, Failure, later, tokens};
+use super::super::tee::MeteredAnswer;
+use super::{UsageFailure, UsageTokenCount, plausible_tokens, replace_if_some};
 
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct AnthropicUsageReader {
     /// Words of the model have come.
     pub(super) begun: bool,
-    counts: Known,
+    counts: AnthropicUsageTotals,
     model: Option<String>,
     stop: Option<String>,
     failed: Option<String>,
@@ -21,7 +21,7 @@ pub(crate) struct Answer {
 
 /// The last that was said of each class.
 #[derive(Debug, Default)]
-struct Known {
+struct AnthropicUsageTotals {
     input: Option<u64>,
     cached: Option<u64>,
     written: Option<u64>,
@@ -31,87 +31,88 @@ struct Known {
 }
 
 #[derive(Debug, Deserialize)]
-struct Event {
+struct AnthropicUsageEvent {
     #[serde(rename = "type")]
     kind: String,
-    message: Option<Message>,
-    delta: Option<Delta>,
-    usage: Option<Counts>,
-    error: Option<Failure>,
+    message: Option<AnthropicUsageMessage>,
+    delta: Option<AnthropicUsageDelta>,
+    usage: Option<AnthropicUsageCounts>,
+    error: Option<UsageFailure>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Message {
+struct AnthropicUsageMessage {
     model: Option<String>,
     stop_reason: Option<String>,
-    usage: Option<Counts>,
+    usage: Option<AnthropicUsageCounts>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Delta {
+struct AnthropicUsageDelta {
     stop_reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Counts {
-    input_tokens: Option<Count>,
-    cache_read_input_tokens: Option<Count>,
-    cache_creation_input_tokens: Option<Count>,
-    cache_creation: Option<Written>,
-    output_tokens: Option<Count>,
+struct AnthropicUsageCounts {
+    input_tokens: Option<UsageTokenCount>,
+    cache_read_input_tokens: Option<UsageTokenCount>,
+    cache_creation_input_tokens: Option<UsageTokenCount>,
+    cache_creation: Option<AnthropicCacheWrites>,
+    output_tokens: Option<UsageTokenCount>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Written {
-    ephemeral_5m_input_tokens: Option<Count>,
-    ephemeral_1h_input_tokens: Option<Count>,
+struct AnthropicCacheWrites {
+    ephemeral_5m_input_tokens: Option<UsageTokenCount>,
+    ephemeral_1h_input_tokens: Option<UsageTokenCount>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Body {
+struct AnthropicUsageBody {
     model: Option<String>,
     stop_reason: Option<String>,
-    usage: Option<Counts>,
-    error: Option<Failure>,
+    usage: Option<AnthropicUsageCounts>,
+    error: Option<UsageFailure>,
 }
 
-impl Answer {
+impl AnthropicUsageReader {
     pub(super) fn event(&mut self, data: &[u8]) {
-        let Ok(event) = serde_json::from_slice::<Event>(data) else { return };
+        let Ok(event) = serde_json::from_slice::<AnthropicUsageEvent>(data) else { return };
         match event.kind.as_str() {
             "message_start" => {
                 if let Some(message) = event.message {
-                    later(&mut self.model, message.model);
-                    later(&mut self.stop, message.stop_reason);
-                    self.counts.learn(message.usage);
+                    replace_if_some(&mut self.model, message.model);
+                    replace_if_some(&mut self.stop, message.stop_reason);
+                    self.counts.update(message.usage);
                 }
             }
             "message_delta" => {
-                later(&mut self.stop, event.delta.and_then(|delta| delta.stop_reason));
-                self.counted |= event.usage.as_ref().is_some_and(|counts| tokens(counts.output_tokens).is_some());
-                self.counts.learn(event.usage);
+                replace_if_some(&mut self.stop, event.delta.and_then(|delta| delta.stop_reason));
+                self.counted |=
+                    event.usage.as_ref().is_some_and(|counts| plausible_tokens(counts.output_tokens).is_some());
+                self.counts.update(event.usage);
             }
             "message_stop" => self.ended = true,
             kind if kind.starts_with("content_block") => self.begun = true,
-            "error" => self.failed = Some(event.error.unwrap_or(Failure::Text("error".to_owned())).words()),
+            "error" => self.failed = Some(event.error.unwrap_or(UsageFailure::Text("error".to_owned())).message()),
             _ => (),
         }
     }
 
     pub(super) fn body(&mut self, body: &[u8]) {
-        let Ok(body) = serde_json::from_slice::<Body>(body) else { return };
-        later(&mut self.model, body.model);
-        later(&mut self.stop, body.stop_reason);
-        self.failed = body.error.map(Failure::words);
-        self.counted = body.usage.as_ref().is_some_and(|counts| tokens(counts.output_tokens).is_some());
+        let Ok(body) = serde_json::from_slice::<AnthropicUsageBody>(body) else { return };
+        replace_if_some(&mut self.model, body.model);
+        replace_if_some(&mut self.stop, body.stop_reason);
+        self.failed = body.error.map(UsageFailure::message);
+        self.counted = body.usage.as_ref().is_some_and(|counts| plausible_tokens(counts.output_tokens).is_some());
         self.ended = true;
         self.begun = self.failed.is_none();
-        self.counts.learn(body.usage);
+        self.counts.update(body.usage);
     }
 
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn snapshot(&self) -> MeteredAnswer {
         let usage = self.counts.usage();
-        Seen {
+        MeteredAnswer {
             complete: self.ended && self.failed.is_none() && self.counted,
             usage,
             model: self.model.clone(),
@@ -121,9 +122,9 @@ impl Answer {
     }
 }
 
-impl Known {
+impl AnthropicUsageTotals {
     /// Counts are cumulative, so the later one wins; but nothing, and a zero, never erase what was counted before.
-    fn learn(&mut self, counts: Option<Counts>) {
+    fn update(&mut self, counts: Option<AnthropicUsageCounts>) {
         let Some(counts) = counts else { return };
         let written = counts.cache_creation;
         let (short, long) =
@@ -136,20 +137,20 @@ impl Known {
             (&mut self.long, long),
             (&mut self.output, counts.output_tokens),
         ] {
-            if let Some(new) = tokens(new).filter(|new| *new > 0 || known.is_none()) {
+            if let Some(new) = plausible_tokens(new).filter(|new| *new > 0 || known.is_none()) {
                 *known = Some(new);
             }
         }
     }
 
-    fn usage(&self) -> Option<Usage> {
+    fn usage(&self) -> Option<TokenUsage> {
         if self.input.is_none() && self.output.is_none() {
             return None;
         }
         let long = self.long.unwrap_or(0);
         // The total and its parts should agree. If not, nothing that was written goes uncounted.
         let written = self.written.unwrap_or(0).max(self.short.unwrap_or(0).saturating_add(long));
-        Some(Usage {
+        Some(TokenUsage {
             input: self.input.unwrap_or(0),
             cached_input: self.cached.unwrap_or(0),
             cache_write: written - long,

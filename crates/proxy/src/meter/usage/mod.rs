@@ -10,30 +10,30 @@ mod responses;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::endpoint::Call;
-use super::tee::Seen;
+use super::endpoint::ModelCallKind;
+use super::tee::MeteredAnswer;
 
 /// No model reads or says as much in one call: a bigger number is a mistake, and the worst case of the call is charged.
-const MOST_TOKENS: u64 = 4_000_000;
+const MAX_TOKENS: u64 = 4_000_000;
 /// Words of a provider that end up in a log are cut here.
-const MOST_WORDS: usize = 500;
+const MAX_ERROR_BYTES: usize = 500;
 
 /// Collects what one answer says, in the words of its wire.
 #[derive(Debug)]
-pub(super) enum Reader {
-    Anthropic(anthropic::Answer),
-    Chat(chat::Answer),
-    Responses(responses::Answer),
-    Gemini(gemini::Answer),
+pub(super) enum UsageReader {
+    Anthropic(anthropic::AnthropicUsageReader),
+    Chat(chat::ChatUsageReader),
+    Responses(responses::ResponsesUsageReader),
+    Gemini(gemini::GeminiUsageReader),
 }
 
-impl Reader {
-    pub(super) fn new(call: &Call) -> Self {
+impl UsageReader {
+    pub(super) fn new(call: &ModelCallKind) -> Self {
         match call {
-            Call::Messages => Self::Anthropic(anthropic::Answer::default()),
-            Call::Chat => Self::Chat(chat::Answer::default()),
-            Call::Responses => Self::Responses(responses::Answer::default()),
-            Call::Gemini { .. } => Self::Gemini(gemini::Answer::default()),
+            ModelCallKind::Messages => Self::Anthropic(anthropic::AnthropicUsageReader::default()),
+            ModelCallKind::Chat => Self::Chat(chat::ChatUsageReader::default()),
+            ModelCallKind::Responses => Self::Responses(responses::ResponsesUsageReader::default()),
+            ModelCallKind::Gemini { .. } => Self::Gemini(gemini::GeminiUsageReader::default()),
         }
     }
 
@@ -59,7 +59,7 @@ impl Reader {
     }
 
     /// Says whether the model has begun to answer.
-    pub(super) fn begun(&self) -> bool {
+    pub(super) fn has_begun(&self) -> bool {
         match self {
             Self::Anthropic(answer) => answer.begun,
             Self::Chat(answer) => answer.begun,
@@ -68,12 +68,12 @@ impl Reader {
         }
     }
 
-    pub(super) fn seen(&self, ended: bool) -> Seen {
+    pub(super) fn snapshot(&self, ended: bool) -> MeteredAnswer {
         match self {
-            Self::Anthropic(answer) => answer.seen(),
-            Self::Chat(answer) => answer.seen(),
-            Self::Responses(answer) => answer.seen(),
-            Self::Gemini(answer) => answer.seen(ended),
+            Self::Anthropic(answer) => answer.snapshot(),
+            Self::Chat(answer) => answer.snapshot(),
+            Self::Responses(answer) => answer.snapshot(),
+            Self::Gemini(answer) => answer.snapshot(ended),
         }
     }
 }
@@ -81,32 +81,32 @@ impl Reader {
 /// A number of tokens, or something else that is not worth losing the rest for.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(untagged)]
-enum Count {
+enum UsageTokenCount {
     Tokens(u64),
     Other(IgnoredAny),
 }
 
 /// Returns a believable number of tokens.
-fn tokens(count: Option<Count>) -> Option<u64> {
+fn plausible_tokens(count: Option<UsageTokenCount>) -> Option<u64> {
     match count? {
-        Count::Tokens(tokens) => Some(tokens).filter(|tokens| *tokens <= MOST_TOKENS),
-        Count::Other(_) => None,
+        UsageTokenCount::Tokens(tokens) => Some(tokens).filter(|tokens| *tokens <= MAX_TOKENS),
+        UsageTokenCount::Other(_) => None,
     }
 }
 
 /// A failure in any provider's shape.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Failure {
+enum UsageFailure {
     Said {
         #[serde(default)]
         message: Option<String>,
         #[serde(default, rename = "type")]
-        kind: Option<Name>,
+        kind: Option<UsageFailureName>,
         #[serde(default)]
-        status: Option<Name>,
+        status: Option<UsageFailureName>,
         #[serde(default)]
-        code: Option<Name>,
+        code: Option<UsageFailureName>,
     },
     Text(String),
     Other(IgnoredAny),
@@ -114,13 +114,13 @@ enum Failure {
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Name {
+enum UsageFailureName {
     Text(String),
     Number(i64),
     Other(IgnoredAny),
 }
 
-impl Name {
+impl UsageFailureName {
     fn text(self) -> Option<String> {
         match self {
             Self::Text(text) => Some(text),
@@ -130,11 +130,11 @@ impl Name {
     }
 }
 
-impl Failure {
-    fn words(self) -> String {
+impl UsageFailure {
+    fn message(self) -> String {
         let words = match self {
             Self::Said { message, kind, status, code } => {
-                let name = [kind, status, code].into_iter().flatten().find_map(Name::text);
+                let name = [kind, status, code].into_iter().flatten().find_map(UsageFailureName::text);
                 match (name, message) {
                     (Some(name), Some(message)) => format!("{name}: {message}"),
                     (Some(only), None) | (None, Some(only)) => only,
@@ -144,19 +144,19 @@ impl Failure {
             Self::Text(text) => text,
             Self::Other(_) => "no reason given".to_owned(),
         };
-        short(words)
+        truncate(words)
     }
 }
 
 /// Cuts words that somebody else chose to a length for a log.
-fn short(mut words: String) -> String {
-    words.truncate(words.floor_char_boundary(MOST_WORDS));
+fn truncate(mut words: String) -> String {
+    words.truncate(words.floor_char_boundary(MAX_ERROR_BYTES));
     words
 }
 
 /// Puts a later word over an earlier one.
-fn later(word: &mut Option<String>, new: Option<String>) {
+fn replace_if_some(word: &mut Option<String>, new: Option<String>) {
     if let Some(new) = new {
-        *word = Some(short(new));
+        *word = Some(truncate(new));
     }
 }

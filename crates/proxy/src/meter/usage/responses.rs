@@ -1,82 +1,82 @@
 //! OpenAI's Responses: the usage within the one event that ends the stream.
 
-use ralph_core::price::Usage;
+use ralph_core::price::TokenUsage;
 use serde::Deserialize;
 
-use super::super::tee::Seen;
-use super::{Count, Failure, Name, later, tokens};
+use super::super::tee::MeteredAnswer;
+use super::{UsageFailure, UsageFailureName, UsageTokenCount, plausible_tokens, replace_if_some};
 
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct ResponsesUsageReader {
     /// Words of the model have come.
     pub(super) begun: bool,
-    usage: Option<Usage>,
+    usage: Option<TokenUsage>,
     model: Option<String>,
     stop: Option<String>,
     failed: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Event {
+struct ResponsesUsageEvent {
     #[serde(rename = "type")]
     kind: String,
-    response: Option<Body>,
-    error: Option<Failure>,
-    code: Option<Name>,
-    message: Option<Name>,
+    response: Option<ResponsesUsageBody>,
+    error: Option<UsageFailure>,
+    code: Option<UsageFailureName>,
+    message: Option<UsageFailureName>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Body {
+struct ResponsesUsageBody {
     model: Option<String>,
     status: Option<String>,
-    usage: Option<Counts>,
-    error: Option<Failure>,
-    incomplete_details: Option<Incomplete>,
+    usage: Option<ResponsesUsageCounts>,
+    error: Option<UsageFailure>,
+    incomplete_details: Option<ResponsesIncompleteDetails>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Incomplete {
+struct ResponsesIncompleteDetails {
     reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Counts {
-    input_tokens: Option<Count>,
-    output_tokens: Option<Count>,
-    input_tokens_details: Option<Input>,
-    output_tokens_details: Option<Output>,
+struct ResponsesUsageCounts {
+    input_tokens: Option<UsageTokenCount>,
+    output_tokens: Option<UsageTokenCount>,
+    input_tokens_details: Option<ResponsesInputDetails>,
+    output_tokens_details: Option<ResponsesOutputDetails>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Input {
-    cached_tokens: Option<Count>,
-    cache_write_tokens: Option<Count>,
+struct ResponsesInputDetails {
+    cached_tokens: Option<UsageTokenCount>,
+    cache_write_tokens: Option<UsageTokenCount>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Output {
-    reasoning_tokens: Option<Count>,
+struct ResponsesOutputDetails {
+    reasoning_tokens: Option<UsageTokenCount>,
 }
 
-impl Answer {
+impl ResponsesUsageReader {
     pub(super) fn event(&mut self, data: &[u8]) {
-        let Ok(event) = serde_json::from_slice::<Event>(data) else { return };
+        let Ok(event) = serde_json::from_slice::<ResponsesUsageEvent>(data) else { return };
         match event.kind.as_str() {
             "response.completed" | "response.incomplete" | "response.failed" => {
                 let failed = event.kind == "response.failed";
                 if let Some(body) = event.response {
-                    self.learn(body);
+                    self.update(body);
                 }
                 if failed && self.failed.is_none() {
                     self.failed = Some("failed".to_owned());
                 }
             }
-            "response.created" => later(&mut self.model, event.response.and_then(|body| body.model)),
+            "response.created" => replace_if_some(&mut self.model, event.response.and_then(|body| body.model)),
             "error" => {
-                let message = event.message.and_then(Name::text);
-                let here = Failure::Said { message, kind: None, status: None, code: event.code };
-                self.failed = Some(event.error.unwrap_or(here).words());
+                let message = event.message.and_then(UsageFailureName::text);
+                let here = UsageFailure::Said { message, kind: None, status: None, code: event.code };
+                self.failed = Some(event.error.unwrap_or(here).message());
             }
             "response.queued" | "response.in_progress" => (),
             // Everything else is about words.
@@ -85,13 +85,13 @@ impl Answer {
     }
 
     pub(super) fn body(&mut self, body: &[u8]) {
-        if let Ok(body) = serde_json::from_slice::<Body>(body) {
-            self.learn(body);
+        if let Ok(body) = serde_json::from_slice::<ResponsesUsageBody>(body) {
+            self.update(body);
         }
     }
 
-    pub(super) fn seen(&self) -> Seen {
-        Seen {
+    pub(super) fn snapshot(&self) -> MeteredAnswer {
+        MeteredAnswer {
             usage: self.usage,
             // Usage only comes with the event that ends the answer.
             complete: self.usage.is_some(),
@@ -101,31 +101,32 @@ impl Answer {
         }
     }
 
-    fn learn(&mut self, body: Body) {
-        later(&mut self.model, body.model);
-        later(&mut self.stop, body.incomplete_details.and_then(|details| details.reason).or(body.status));
+    fn update(&mut self, body: ResponsesUsageBody) {
+        replace_if_some(&mut self.model, body.model);
+        replace_if_some(&mut self.stop, body.incomplete_details.and_then(|details| details.reason).or(body.status));
         if let Some(usage) = body.usage.and_then(usage) {
             self.usage = Some(usage);
         }
-        self.failed = body.error.map(Failure::words).or(self.failed.take());
+        self.failed = body.error.map(UsageFailure::message).or(self.failed.take());
     }
 }
 
-fn usage(counts: Counts) -> Option<Usage> {
-    let prompt = tokens(counts.input_tokens)?;
-    let output = tokens(counts.output_tokens)?;
+fn usage(counts: ResponsesUsageCounts) -> Option<TokenUsage> {
+    let prompt = plausible_tokens(counts.input_tokens)?;
+    let output = plausible_tokens(counts.output_tokens)?;
     let (cached, written) =
         counts.input_tokens_details.map_or((None, None), |details| (details.cached_tokens, details.cache_write_tokens));
-    let cached = tokens(cached).filter(|cached| *cached <= prompt).unwrap_or(0);
+    let cached = plausible_tokens(cached).filter(|cached| *cached <= prompt).unwrap_or(0);
     let rest = prompt - cached;
-    let written = tokens(written).filter(|written| *written <= rest).unwrap_or(0);
-    let reasoning = tokens(counts.output_tokens_details.and_then(|details| details.reasoning_tokens)).unwrap_or(0);
-    Some(Usage {
+    let written = plausible_tokens(written).filter(|written| *written <= rest).unwrap_or(0);
+    let reasoning =
+        plausible_tokens(counts.output_tokens_details.and_then(|details| details.reasoning_tokens)).unwrap_or(0);
+    Some(TokenUsage {
         input: rest - written,
         cached_input: cached,
         cache_write: written,
         output,
         reasoning: reasoning.min(output),
-        ..Usage::default()
+        ..TokenUsage::default()
     })
 }

@@ -10,49 +10,49 @@ use std::os::fd::OwnedFd;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
 
-use super::super::plan::Network;
-use super::super::wire::Socket;
-use super::fault::{At as _, Fault};
+use super::super::launcher_protocol::EgressSocketKind;
+use super::super::plan::CageNetwork;
+use super::step_error::{StepContext as _, StepError};
 
-const DNS: u16 = 53;
+const DNS_PORT: u16 = 53;
 
 /// Brings the loopback up.
-pub(super) fn up() -> Result<(), Fault> {
-    Link::open().at("open netlink")?.loopback_up().at("bring the loopback up")
+pub(super) fn bring_loopback_up() -> Result<(), StepError> {
+    NetlinkSocket::open().at_step("open netlink")?.loopback_up().at_step("bring the loopback up")
 }
 
 /// Opens the doors.
-pub(super) fn open(network: &Network) -> Result<Vec<(Socket, OwnedFd)>, Fault> {
+pub(super) fn open_sockets(network: &CageNetwork) -> Result<Vec<(EgressSocketKind, OwnedFd)>, StepError> {
     let mut sockets = Vec::new();
     if let Some(port) = network.explicit {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).at(format_args!("listen on port {port}"))?;
-        sockets.push((Socket::Explicit, listener.into()));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).at_step(format_args!("listen on port {port}"))?;
+        sockets.push((EgressSocketKind::Explicit, listener.into()));
     }
     if network.transparent.is_empty() && !network.dns {
         return Ok(sockets);
     }
-    let link = Link::open().at("open netlink")?;
-    link.everywhere_is_here(false).at("route every address to the cage")?;
+    let link = NetlinkSocket::open().at_step("open netlink")?;
+    link.route_all_to_loopback(false).at_step("route every address to the cage")?;
     // Hosts without the newer protocol have nothing to route.
-    let newer = link.everywhere_is_here(true).is_ok();
+    let newer = link.route_all_to_loopback(true).is_ok();
     for port in &network.transparent {
         let step = format_args!("listen on port {port}").to_string();
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port));
-        sockets.push((Socket::Transparent, TcpListener::bind(any).at(&step)?.into()));
+        sockets.push((EgressSocketKind::Transparent, TcpListener::bind(any).at_step(&step)?.into()));
         if newer {
-            sockets.push((Socket::Transparent, v6_only(*port).at(&step)?));
+            sockets.push((EgressSocketKind::Transparent, listen_v6_only(*port).at_step(&step)?));
         }
     }
     if network.dns {
-        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, DNS));
-        sockets.push((Socket::DnsUdp, UdpSocket::bind(any).at("answer names")?.into()));
-        sockets.push((Socket::DnsTcp, TcpListener::bind(any).at("answer names")?.into()));
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, DNS_PORT));
+        sockets.push((EgressSocketKind::DnsUdp, UdpSocket::bind(any).at_step("answer names")?.into()));
+        sockets.push((EgressSocketKind::DnsTcp, TcpListener::bind(any).at_step("answer names")?.into()));
     }
     Ok(sockets)
 }
 
 /// Listens on the newer protocol alone, so that the older one's socket can have the same port.
-fn v6_only(port: u16) -> io::Result<OwnedFd> {
+fn listen_v6_only(port: u16) -> io::Result<OwnedFd> {
     use rustix::net::{bind, listen, sockopt};
     let socket = socket_with(AddressFamily::INET6, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_ipv6_v6only(&socket, true)?;
@@ -63,7 +63,7 @@ fn v6_only(port: u16) -> io::Result<OwnedFd> {
 }
 
 /// The two requests we have for the kernel's network configuration.
-struct Link(OwnedFd);
+struct NetlinkSocket(OwnedFd);
 
 const NEWLINK: u16 = 16;
 const NEWROUTE: u16 = 24;
@@ -73,7 +73,7 @@ const CREATE: u16 = 0x400;
 const LOOPBACK: u32 = 1;
 const UP: u32 = 1;
 
-impl Link {
+impl NetlinkSocket {
     fn open() -> io::Result<Self> {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         Ok(Self(socket))
@@ -83,11 +83,11 @@ impl Link {
         // ifinfomsg: family, padding, type, index, flags, which flags change.
         let mut body = vec![0, 0, 0, 0];
         body.extend([LOOPBACK, UP, UP].iter().flat_map(|number| number.to_ne_bytes()));
-        self.ask(NEWLINK, REQUEST_ACK, &body)
+        self.send_request(NEWLINK, REQUEST_ACK, &body)
     }
 
     /// Makes every address of a protocol one of this cage's own.
-    fn everywhere_is_here(&self, newer: bool) -> io::Result<()> {
+    fn route_all_to_loopback(&self, newer: bool) -> io::Result<()> {
         const INET: u8 = 2;
         const INET6: u8 = 10;
         const LOCAL_TABLE: u8 = 255;
@@ -101,10 +101,10 @@ impl Link {
         body.extend(8u16.to_ne_bytes());
         body.extend(OUT_DEVICE.to_ne_bytes());
         body.extend(LOOPBACK.to_ne_bytes());
-        self.ask(NEWROUTE, REQUEST_ACK | CREATE, &body)
+        self.send_request(NEWROUTE, REQUEST_ACK | CREATE, &body)
     }
 
-    fn ask(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+    fn send_request(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         const HEADER: u32 = 16;
         let length = HEADER + u32::try_from(body.len()).map_err(io::Error::other)?;
         let mut message = length.to_ne_bytes().to_vec();

@@ -6,11 +6,11 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::fault::{At as _, Fault, fault};
-use super::root::{Kind, QUIET, Stage};
+use super::root_builder::{FilesystemContext, PROC_RIGHTS, RootBuilder};
+use super::step_error::{StepContext as _, StepError, step_error};
 
 /// What tells about the host or its keys, covered with nothing.
-const COVERED: [&str; 20] = [
+const COVERED_ENTRIES: [&str; 20] = [
     "acpi",
     "asound",
     "interrupts",
@@ -34,46 +34,46 @@ const COVERED: [&str; 20] = [
 ];
 
 /// What can only be read.
-const CLOSED: [&str; 5] = ["sys", "irq", "bus", "fs", "sysrq-trigger"];
+const READ_ONLY_ENTRIES: [&str; 5] = ["sys", "irq", "bus", "fs", "sysrq-trigger"];
 
 /// Namespaces that nobody in the cage needs another one of.
 const NAMESPACES: [&str; 7] = ["mnt", "net", "pid", "ipc", "uts", "cgroup", "time"];
 
 /// Limits on namespaces, held open until every mount is made: taking a mount costs a namespace too.
-pub(super) struct Caps(Vec<(fs::File, &'static str)>);
+pub(super) struct NamespaceLimits(Vec<(fs::File, &'static str)>);
 
-impl Caps {
-    fn open(stage: &Stage) -> Result<Self, Fault> {
-        let root = stage.path("/proc/sys/user");
+impl NamespaceLimits {
+    fn open(stage: &RootBuilder) -> Result<Self, StepError> {
+        let root = stage.staging_path("/proc/sys/user");
         let open = |name: &str| fs::File::options().write(true).open(root.join(format!("max_{name}_namespaces")));
         // One more of users, the inner one, and no other of any kind.
-        let mut caps = vec![(open("user").at("limit user namespaces")?, "1")];
+        let mut caps = vec![(open("user").at_step("limit user namespaces")?, "1")];
         for name in NAMESPACES {
             match open(name) {
                 // Older kernels have fewer kinds.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => (),
-                file => caps.push((file.at(format_args!("limit {name} namespaces"))?, "0")),
+                file => caps.push((file.at_step(format_args!("limit {name} namespaces"))?, "0")),
             }
         }
         Ok(Self(caps))
     }
 
     /// Makes them hold.
-    pub(super) fn close(self) -> Result<(), Fault> {
-        self.0.into_iter().try_for_each(|(mut file, most)| file.write_all(most.as_bytes())).at("limit namespaces")
+    pub(super) fn apply(self) -> Result<(), StepError> {
+        self.0.into_iter().try_for_each(|(mut file, most)| file.write_all(most.as_bytes())).at_step("limit namespaces")
     }
 }
 
-pub(super) fn mount(stage: &mut Stage, masks: bool, limit: bool) -> Result<Option<Caps>, Fault> {
-    let mount = Kind::new("proc", QUIET)?.mount()?;
+pub(super) fn mount(stage: &mut RootBuilder, masks: bool, limit: bool) -> Result<Option<NamespaceLimits>, StepError> {
+    let mount = FilesystemContext::new("proc", PROC_RIGHTS)?.mount()?;
     stage.attach("/proc", mount, true)?;
     // Opened while they can still be written.
-    let caps = if limit { Some(Caps::open(stage)?) } else { None };
+    let caps = if limit { Some(NamespaceLimits::open(stage)?) } else { None };
     if masks {
-        for name in CLOSED {
+        for name in READ_ONLY_ENTRIES {
             stage.read_only(&format!("/proc/{name}"))?;
         }
-        for name in COVERED {
+        for name in COVERED_ENTRIES {
             stage.cover(&format!("/proc/{name}"))?;
         }
     }
@@ -81,27 +81,27 @@ pub(super) fn mount(stage: &mut Stage, masks: bool, limit: bool) -> Result<Optio
 }
 
 /// Reads the table of mounts back: every mount is one we made, or lies below one we bound.
-pub(super) fn check(targets: &BTreeSet<PathBuf>) -> Result<(), Fault> {
+pub(super) fn check_mounts(targets: &BTreeSet<PathBuf>) -> Result<(), StepError> {
     let step = "read the mounts back";
-    let table = fs::read_to_string("/proc/self/mountinfo").at(step)?;
+    let table = fs::read_to_string("/proc/self/mountinfo").at_step(step)?;
     let mut seen = BTreeSet::new();
     for line in table.lines() {
         let mut words = line.split(' ');
         let (Some(target), Some(options)) = (words.nth(4), words.next()) else {
-            return Err(fault(step, "a line of mountinfo is too short"));
+            return Err(step_error(step, "a line of mountinfo is too short"));
         };
         let target = PathBuf::from(target.replace("\\040", " "));
         let known = targets.contains(&target);
         if !known && !targets.iter().any(|ours| ours != Path::new("/") && target.starts_with(ours)) {
-            return Err(fault(step, format!("`{}` is mounted and should not be", target.display())));
+            return Err(step_error(step, format!("`{}` is mounted and should not be", target.display())));
         }
         if !options.split(',').any(|option| option == "nosuid") {
-            return Err(fault(step, format!("`{}` lets programs change their user", target.display())));
+            return Err(step_error(step, format!("`{}` lets programs change their user", target.display())));
         }
         seen.insert(target);
     }
     match targets.iter().find(|target| !seen.contains(*target)) {
-        Some(missing) => Err(fault(step, format!("`{}` is not mounted", missing.display()))),
+        Some(missing) => Err(step_error(step, format!("`{}` is not mounted", missing.display()))),
         None => Ok(()),
     }
 }

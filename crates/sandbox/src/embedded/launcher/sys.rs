@@ -20,7 +20,7 @@ pub(super) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP) as u64;
 
-pub(super) const NETWORK: u64 = libc::CLONE_NEWNET as u64;
+pub(super) const NETWORK_NAMESPACE: u64 = libc::CLONE_NEWNET as u64;
 
 /// Splits the process in two; the new one, which gets `None`, is the first of the given new namespaces.
 pub(super) fn clone(namespaces: u64) -> io::Result<Option<Pid>> {
@@ -40,13 +40,13 @@ pub(super) fn clone(namespaces: u64) -> io::Result<Option<Pid>> {
     // SAFETY: the arguments are a valid `clone_args` that lives through the call; without CLONE_VM the child gets its
     // own copy of memory and, having one thread, goes on as after `fork`.
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) };
-    twin(pid)
+    fork_result(pid)
 }
 
 /// Splits the process in two; the new one gets `None`.
 pub(super) fn fork() -> io::Result<Option<Pid>> {
     // SAFETY: the process has one thread, so the child finds every lock as its parent left it.
-    twin(i64::from(unsafe { libc::fork() }))
+    fork_result(i64::from(unsafe { libc::fork() }))
 }
 
 /// Starts a process that runs `child` and ends with what it returns, most often by becoming another program before that.
@@ -66,10 +66,10 @@ pub(super) fn spawn<F: FnMut() -> i32>(mut child: F) -> io::Result<Pid> {
     // SAFETY: the stack is large enough, aligned, and lives until the child has left this memory, as CLONE_VFORK makes
     // sure; so does the closure. The process has one thread and no signal handlers, so nobody else runs in between.
     let pid = unsafe { libc::clone(run::<F>, top.cast(), flags, (&raw mut child).cast()) };
-    twin(i64::from(pid))?.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
+    fork_result(i64::from(pid))?.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
-fn twin(pid: i64) -> io::Result<Option<Pid>> {
+fn fork_result(pid: i64) -> io::Result<Option<Pid>> {
     if pid < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -94,7 +94,7 @@ pub(super) fn exit(code: i32) -> ! {
 }
 
 /// Takes one of the descriptors the process was started with.
-pub(super) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
+pub(super) fn take_inherited_fd(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: asking for the flags of any number is harmless.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
@@ -110,13 +110,13 @@ pub(super) fn close_from(first: u32) -> io::Result<()> {
 }
 
 /// Lets every descriptor from this number on end with the program that holds it now.
-pub(super) fn end_with_program(first: u32) -> io::Result<()> {
+pub(super) fn set_cloexec_from(first: u32) -> io::Result<()> {
     // SAFETY: plain numbers, and nothing is closed yet.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })
 }
 
 /// Lets descriptors go on into the next program: what a cage without that wall does.
-pub(super) fn stay_with_program(descriptors: std::ops::Range<RawFd>) {
+pub(super) fn clear_cloexec(descriptors: std::ops::Range<RawFd>) {
     for fd in descriptors {
         // SAFETY: plain numbers; one that is not open answers with an error.
         unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
@@ -124,7 +124,7 @@ pub(super) fn stay_with_program(descriptors: std::ops::Range<RawFd>) {
 }
 
 /// Puts a descriptor in the place of a standard one.
-pub(super) fn install(fd: BorrowedFd<'_>, at: RawFd) -> io::Result<()> {
+pub(super) fn install_fd(fd: BorrowedFd<'_>, at: RawFd) -> io::Result<()> {
     // SAFETY: plain numbers; the standard places belong to nobody in a process that is about to become another program.
     check(i64::from(unsafe { libc::dup2(fd.as_raw_fd(), at) }))?;
     // A descriptor that is in its place already keeps its flag otherwise.
@@ -133,7 +133,7 @@ pub(super) fn install(fd: BorrowedFd<'_>, at: RawFd) -> io::Result<()> {
 }
 
 /// Changes what a mount and, if asked, those below it allow.
-pub(super) fn mount_attributes(mount: BorrowedFd<'_>, set: u64, below: bool) -> io::Result<()> {
+pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, set: u64, below: bool) -> io::Result<()> {
     let attributes = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
     let flags = libc::AT_EMPTY_PATH | if below { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: an empty string and a valid `mount_attr` of the told size, both alive through the call.
@@ -150,7 +150,7 @@ pub(super) fn mount_attributes(mount: BorrowedFd<'_>, set: u64, below: bool) -> 
 }
 
 /// Leaves all supplementary groups.
-pub(super) fn leave_groups() -> io::Result<()> {
+pub(super) fn drop_groups() -> io::Result<()> {
     // SAFETY: a list of no elements is never read.
     check(unsafe { libc::syscall(libc::SYS_setgroups, 0, ptr::null::<libc::gid_t>()) })
 }
@@ -188,19 +188,19 @@ pub(super) fn ignore_children() {
 }
 
 /// Gives every signal its usual meaning and lets all of them through.
-pub(super) fn plain_signals() {
+pub(super) fn reset_signals() {
     for signal in 1..=64 {
         // SAFETY: no handler is installed, only a disposition; numbers that cannot be set answer with an error.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-    let mut none = empty_set();
+    let mut none = empty_signal_set();
     // SAFETY: a valid set; the old one is not asked for.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw mut none, ptr::null_mut()) };
 }
 
 /// Returns a descriptor that can be read when a child has ended.
-pub(super) fn child_signals() -> io::Result<OwnedFd> {
-    let mut set = empty_set();
+pub(super) fn child_signal_fd() -> io::Result<OwnedFd> {
+    let mut set = empty_signal_set();
     // SAFETY: a valid set, a valid number, and the old mask is not asked for.
     let fd = unsafe {
         libc::sigaddset(&raw mut set, libc::SIGCHLD);
@@ -215,7 +215,7 @@ pub(super) fn child_signals() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn empty_set() -> libc::sigset_t {
+fn empty_signal_set() -> libc::sigset_t {
     let mut set = std::mem::MaybeUninit::uninit();
     // SAFETY: `sigemptyset` fills the whole set.
     unsafe {

@@ -1,57 +1,65 @@
 //! Images that want out, or too much: refused with one sentence, nothing left, nothing outside touched.
 
 use super::*;
-use crate::image::build::{self, Form, Packing};
+use crate::image::build::{self, DockerSaveFormat, LayerCompression};
 
 /// Writes a layout with `spoil` done to it, and checks what is said about it.
 #[track_caller]
-fn spoilt(limits: Limits, image: &Image, spoil: impl FnOnce(&Path), want: &str) {
-    let place = Place { limits, ..Place::new() };
+fn check_damaged(limits: ImageLimits, image: &ImageBuilder, spoil: impl FnOnce(&Path), want: &str) {
+    let place = ImageFixture { limits, ..ImageFixture::new() };
     let before = place.outside();
-    image.layout(&place.path("image"), None).unwrap();
+    image.write_layout(&place.path("image"), None).unwrap();
     spoil(&place.path("image"));
     let got = match place.store().prepare(&place.oci()) {
         Ok(prepared) => panic!("accepted: {:?}", lines(&prepared.root)),
-        Err(error) => told(&error).replace(&place.oci().to_string(), "IMAGE"),
+        Err(error) => error_chain(&error).replace(&place.oci().to_string(), "IMAGE"),
     };
     let dir = place.path("image").canonicalize().unwrap();
     assert_eq!(got.replace(&dir.display().to_string(), "DIR"), want);
     assert_eq!(place.outside(), before);
-    assert_eq!(place.left(), <[&str; 0]>::default());
+    assert_eq!(place.store_entries(), <[&str; 0]>::default());
 }
 
 #[track_caller]
-fn check(layer: Layer, want: &str) {
-    spoilt(Limits::default(), &Image::new([small(), layer]), |_| (), &format!("layer 2 of the image: refused {want}"));
+fn check(layer: LayerBuilder, want: &str) {
+    check_damaged(
+        ImageLimits::default(),
+        &ImageBuilder::new([small_layer(), layer]),
+        |_| (),
+        &format!("layer 2 of the image: refused {want}"),
+    );
 }
 
 #[test]
 fn names_that_lead_out() {
-    let file = |name: &str| Layer::new().file(name, 0o644, "x");
+    let file = |name: &str| LayerBuilder::new().file(name, 0o644, "x");
     check(file("../outside/canary"), "`../outside/canary`: its path goes up with `..`");
     check(file("a/../../b"), "`a/../../b`: its path goes up with `..`");
     check(file("bin/.."), "`bin/..`: its path goes up with `..`");
     check(file("/../x"), "`/../x`: its path goes up with `..`");
     check(file("//nowhere/x"), "`//nowhere/x`: its path is absolute and not plain");
     check(file("/./nowhere"), "`/./nowhere`: its path is absolute and not plain");
-    check(Layer::new().member(b'0', b"a\0/../b", b"", 0o644, b""), "`a/../b`: its name holds a NUL byte");
+    check(LayerBuilder::new().member(b'0', b"a\0/../b", b"", 0o644, b""), "`a/../b`: its name holds a NUL byte");
     check(file(""), "``: its name is empty");
     check(file("./"), "`./`: it has content although it is not a file");
-    check(Layer::new().symlink(".", "/nowhere"), "`.`: the root of the image can only be a directory");
-    check(Layer::new().symlink("/", "/nowhere"), "`/`: the root of the image can only be a directory");
+    check(LayerBuilder::new().symlink(".", "/nowhere"), "`.`: the root of the image can only be a directory");
+    check(LayerBuilder::new().symlink("/", "/nowhere"), "`/`: the root of the image can only be a directory");
     check(file("\u{1b}[2Jx/../y"), "`x/../y`: its path goes up with `..`");
     check(file(&"x".repeat(256)), &format!("`{}…`: a name in its path is too long", "x".repeat(200)));
     check(file(&"x/".repeat(101)), &format!("`{}…`: it has content although it is not a file", "x/".repeat(100)));
-    check(Layer::new().directory(&"x/".repeat(101), 0o755), &format!("`{}…`: its path is too deep", "x/".repeat(100)));
     check(
-        Layer::new().directory(&"x/".repeat(3000)[1..], 0o755),
+        LayerBuilder::new().directory(&"x/".repeat(101), 0o755),
+        &format!("`{}…`: its path is too deep", "x/".repeat(100)),
+    );
+    check(
+        LayerBuilder::new().directory(&"x/".repeat(3000)[1..], 0o755),
         &format!("`/{}x…`: its path is too long", "x/".repeat(99)),
     );
 }
 
 #[test]
 fn links_that_lead_out() {
-    let link = |target: &str| Layer::new().hardlink("h", target);
+    let link = |target: &str| LayerBuilder::new().hardlink("h", target);
     check(link("../outside/canary"), "`h`: it is a hard link to a path that is not plain");
     check(link("//nowhere/x"), "`h`: it is a hard link to a path that is not plain");
     check(link(""), "`h`: it is a hard link to a path that is not plain");
@@ -59,38 +67,43 @@ fn links_that_lead_out() {
     check(link("bin"), "`h`: it is a hard link to something that is not a file");
     check(link("/"), "`h`: it is a hard link to something that is not a file");
     check(link("bin/sh/x"), "`h`: it is a hard link through something that is not a directory");
-    let through = Layer::new().symlink("l", "bin").hardlink("h", "l/sh");
+    let through = LayerBuilder::new().symlink("l", "bin").hardlink("h", "l/sh");
     check(through, "`h`: it is a hard link through something that is not a directory");
-    let replaced = Layer::new().file("d/f", 0o644, "").hardlink("d", "d/f");
+    let replaced = LayerBuilder::new().file("d/f", 0o644, "").hardlink("d", "d/f");
     check(replaced, "`d`: it is a hard link to something that is not in the image");
-    let loops = Layer::new().symlink("a", "b").symlink("b", "a").file("a/x", 0o644, "");
+    let loops = LayerBuilder::new().symlink("a", "b").symlink("b", "a").file("a/x", 0o644, "");
     check(loops, "`a/x`: its path goes through too many links");
-    let winding = Layer::new().directory("w", 0o755).symlink("l", &"w/../".repeat(300)).file("l/x", 0o644, "");
+    let winding = LayerBuilder::new().directory("w", 0o755).symlink("l", &"w/../".repeat(300)).file("l/x", 0o644, "");
     check(winding, "`l/x`: its path goes through too many links");
-    check(Layer::new().file("bin/sh/x", 0o644, ""), "`bin/sh/x`: a part of its path is not a directory");
-    check(Layer::new().symlink("l", "bin/sh").file("l/x", 0o644, ""), "`l/x`: a part of its path is not a directory");
+    check(LayerBuilder::new().file("bin/sh/x", 0o644, ""), "`bin/sh/x`: a part of its path is not a directory");
     check(
-        Layer::new().member(b'2', b"l", b"a\0b", 0o777, b""),
+        LayerBuilder::new().symlink("l", "bin/sh").file("l/x", 0o644, ""),
+        "`l/x`: a part of its path is not a directory",
+    );
+    check(
+        LayerBuilder::new().member(b'2', b"l", b"a\0b", 0o777, b""),
         "`l`: the target of its link is empty, too long or holds a NUL byte",
     );
-    check(Layer::new().symlink("l", ""), "`l`: the target of its link is empty, too long or holds a NUL byte");
+    check(LayerBuilder::new().symlink("l", ""), "`l`: the target of its link is empty, too long or holds a NUL byte");
     // Short paths through links make a deep tree all the same.
     let x = "x/".repeat(90);
-    let deep = Layer::new().directory(&x, 0o755).symlink("l", &x).directory(&format!("l/{}", "y/".repeat(11)), 0o755);
+    let deep =
+        LayerBuilder::new().directory(&x, 0o755).symlink("l", &x).directory(&format!("l/{}", "y/".repeat(11)), 0o755);
     check(deep, "`l/y/y/y/y/y/y/y/y/y/y/y/`: its path is too deep");
 }
 
 #[test]
 fn a_link_to_the_outside_is_followed_inside_only() {
-    let place = Place::new();
+    let place = ImageFixture::new();
     let before = place.outside();
     let outside = place.path("outside").canonicalize().unwrap();
-    let upper = Layer::new()
+    let upper = LayerBuilder::new()
         .symlink("l", outside.to_str().unwrap())
         .file("l/canary", 0o777, "dead")
         .whiteout("l/inner")
         .opaque("l/inner");
-    let prepared = place.prepare(&Image::new([small(), upper, Layer::new().whiteout("l/canary")])).unwrap();
+    let prepared =
+        place.prepare(&ImageBuilder::new([small_layer(), upper, LayerBuilder::new().whiteout("l/canary")])).unwrap();
     assert_eq!(place.outside(), before);
     let inside = prepared.root.join(outside.strip_prefix("/").unwrap());
     assert_eq!(names(&inside), <[&str; 0]>::default());
@@ -98,7 +111,7 @@ fn a_link_to_the_outside_is_followed_inside_only() {
 
 #[test]
 fn what_is_no_file() {
-    let member = |kind, name: &str| Layer::new().member(kind, name.as_bytes(), b"", 0o666, b"");
+    let member = |kind, name: &str| LayerBuilder::new().member(kind, name.as_bytes(), b"", 0o666, b"");
     check(member(b'3', "null"), "`null`: it is a device");
     check(member(b'3', "dev/sda"), "`dev/sda`: it is a device");
     check(member(b'3', "dev/pts/0"), "`dev/pts/0`: it is a device");
@@ -107,16 +120,19 @@ fn what_is_no_file() {
     check(member(b's', "socket"), "`socket`: it is of an unknown kind");
     check(member(b'V', "label"), "`label`: it is of an unknown kind");
     check(member(b'3', ".wh.bin"), "`.wh.bin`: a whiteout can only be a file");
-    check(Layer::new().file(".wh...", 0o644, ""), "`.wh...`: it is a whiteout of no plain name");
-    check(Layer::new().file("bin/.wh..", 0o644, ""), "`bin/.wh..`: it is a whiteout of no plain name");
-    check(Layer::new().file(".wh.", 0o644, ""), "`.wh.`: it is a whiteout of no plain name");
-    check(Layer::new().file(".wh.bin/x", 0o644, ""), "`.wh.bin/x`: a directory in its path has the name of a whiteout");
+    check(LayerBuilder::new().file(".wh...", 0o644, ""), "`.wh...`: it is a whiteout of no plain name");
+    check(LayerBuilder::new().file("bin/.wh..", 0o644, ""), "`bin/.wh..`: it is a whiteout of no plain name");
+    check(LayerBuilder::new().file(".wh.", 0o644, ""), "`.wh.`: it is a whiteout of no plain name");
+    check(
+        LayerBuilder::new().file(".wh.bin/x", 0o644, ""),
+        "`.wh.bin/x`: a directory in its path has the name of a whiteout",
+    );
 }
 
 #[test]
 fn headers_two_readers_could_read_differently() {
     let record = |key: &str, value: &str| build::record(key, value.as_bytes());
-    let pax = |records: &[u8]| Layer::new().member(b'x', b"pax", b"", 0o644, records);
+    let pax = |records: &[u8]| LayerBuilder::new().member(b'x', b"pax", b"", 0o644, records);
     check(
         pax(&record("path", "a")).member(b'x', b"pax", b"", 0o644, b"").file("b", 0o644, ""),
         "`pax`: two extended headers of one kind describe one entry",
@@ -131,15 +147,21 @@ fn headers_two_readers_could_read_differently() {
     check(pax(&record("size", "18446744073709551615")).file("a", 0o644, ""), "`a`: its size is malformed");
     check(pax(&record("GNU.sparse.major", "1")), "`pax`: it is a sparse file in an unknown format");
     check(
-        Layer::new().member(b'g', b"all", b"", 0o644, &record("path", "a")),
+        LayerBuilder::new().member(b'g', b"all", b"", 0o644, &record("path", "a")),
         "`all`: a global header changes names or sizes",
     );
-    check(Layer::new().member(b'5', b"d", b"", 0o755, b"content"), "`d`: it has content although it is not a file");
-    check(Layer::new().member(b'2', b"l", b"bin", 0o777, b"content"), "`l`: it has content although it is not a file");
-    check(Layer::new().raw(&[0; 512]).file("late", 0o644, ""), "``: something follows the end of the archive");
+    check(
+        LayerBuilder::new().member(b'5', b"d", b"", 0o755, b"content"),
+        "`d`: it has content although it is not a file",
+    );
+    check(
+        LayerBuilder::new().member(b'2', b"l", b"bin", 0o777, b"content"),
+        "`l`: it has content although it is not a file",
+    );
+    check(LayerBuilder::new().raw(&[0; 512]).file("late", 0o644, ""), "``: something follows the end of the archive");
     let large = vec![b'a'; (1 << 20) + 1];
-    check(Layer::new().member(b'x', b"pax", b"", 0o644, &large), "`pax`: its extended header is too large");
-    check(Layer::new().member(b'L', b"long", b"", 0o644, &large), "`long`: its extended header is too large");
+    check(LayerBuilder::new().member(b'x', b"pax", b"", 0o644, &large), "`pax`: its extended header is too large");
+    check(LayerBuilder::new().member(b'L', b"long", b"", 0o644, &large), "`long`: its extended header is too large");
     let sparse = [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "9")]
         .map(|(key, value)| record(key, value))
         .concat();
@@ -154,61 +176,67 @@ fn headers_two_readers_could_read_differently() {
 #[test]
 fn cut_and_damaged_tars() {
     let cut = |tar: &[u8]| {
-        let layer = Layer::new().raw(tar);
+        let layer = LayerBuilder::new().raw(tar);
         let want = |why: &str| format!("could not read layer 1 of the image: {why}");
-        (Image::new([layer]), want)
+        (ImageBuilder::new([layer]), want)
     };
-    let whole = Layer::new().file("f", 0o644, &"x".repeat(5000)).tar();
+    let whole = LayerBuilder::new().file("f", 0o644, &"x".repeat(5000)).tar();
     let mut bad = whole.clone();
     bad[0] = b'g';
     let (image, want) = cut(&bad);
-    spoilt(Limits::default(), &image, |_| (), &want("a tar header has a wrong checksum"));
+    check_damaged(ImageLimits::default(), &image, |_| (), &want("a tar header has a wrong checksum"));
     let mut header = build::header(b'0', b"f", b"", 0o644, 99_999);
     header.push(b'x');
     let (image, want) = cut(&header);
-    spoilt(Limits::default(), &image, |_| (), &want("unexpected end of file"));
+    check_damaged(ImageLimits::default(), &image, |_| (), &want("unexpected end of file"));
 }
 
 #[test]
 fn bombs() {
-    let bomb = |limits: Limits, layers: &[Layer], packing: Packing, want: &str| {
-        let image = Image { packing, ..Image::new(layers.to_vec()) };
+    let bomb = |limits: ImageLimits, layers: &[LayerBuilder], packing: LayerCompression, want: &str| {
+        let image = ImageBuilder { compression: packing, ..ImageBuilder::new(layers.to_vec()) };
         let want = format!("layer {} of the image: refused after {want}", layers.len());
-        spoilt(limits, &image, |_| (), &want);
+        check_damaged(limits, &image, |_| (), &want);
     };
     let zeros = "\0".repeat(1 << 20);
-    let file = || Layer::new().file("zeros", 0o644, &zeros);
-    let limits = || Limits { ratio_from: 1 << 16, ..Limits::default() };
-    bomb(limits(), &[file()], Packing::Gzip, "`zeros`: it unpacks to more than 250 times its size");
-    bomb(limits(), &[file()], Packing::Zstd, "`zeros`: it unpacks to more than 250 times its size");
-    let late = Layer::new().file("a", 0o644, "").raw(&vec![0; 1 << 20]);
-    bomb(limits(), &[late], Packing::Gzip, "``: it unpacks to more than 250 times its size");
-    let limits = Limits { bytes: 1 << 20, ..Limits::default() };
-    bomb(limits.clone(), &[small(), file()], Packing::Gzip, "`zeros`: the image unpacks to more than 1048576 bytes");
-    let half = || Layer::new().file("half", 0o644, &zeros[..600_000]);
-    bomb(limits, &[half(), half()], Packing::Gzip, "`half`: the image unpacks to more than 1048576 bytes");
-    let limits = Limits { file: 100, ..Limits::default() };
-    bomb(limits, &[small(), file()], Packing::Plain, "`zeros`: a file is larger than 100 bytes");
-    let limits = Limits { entries: 3, ..Limits::default() };
-    let many = Layer::new().file("a", 0o644, "").file("b", 0o644, "");
-    bomb(limits, &[small(), many], Packing::Plain, "`b`: the image has more than 3 entries");
-    let limits = Limits { entries: 30, ..Limits::default() };
-    let again = (0..10).fold(Layer::new(), |layer, n| layer.file(&format!("d/{n}"), 0o644, ""));
+    let file = || LayerBuilder::new().file("zeros", 0o644, &zeros);
+    let limits = || ImageLimits { ratio_from: 1 << 16, ..ImageLimits::default() };
+    bomb(limits(), &[file()], LayerCompression::Gzip, "`zeros`: it unpacks to more than 250 times its size");
+    bomb(limits(), &[file()], LayerCompression::Zstd, "`zeros`: it unpacks to more than 250 times its size");
+    let late = LayerBuilder::new().file("a", 0o644, "").raw(&vec![0; 1 << 20]);
+    bomb(limits(), &[late], LayerCompression::Gzip, "``: it unpacks to more than 250 times its size");
+    let limits = ImageLimits { bytes: 1 << 20, ..ImageLimits::default() };
+    bomb(
+        limits.clone(),
+        &[small_layer(), file()],
+        LayerCompression::Gzip,
+        "`zeros`: the image unpacks to more than 1048576 bytes",
+    );
+    let half = || LayerBuilder::new().file("half", 0o644, &zeros[..600_000]);
+    bomb(limits, &[half(), half()], LayerCompression::Gzip, "`half`: the image unpacks to more than 1048576 bytes");
+    let limits = ImageLimits { file: 100, ..ImageLimits::default() };
+    bomb(limits, &[small_layer(), file()], LayerCompression::Plain, "`zeros`: a file is larger than 100 bytes");
+    let limits = ImageLimits { entries: 3, ..ImageLimits::default() };
+    let many = LayerBuilder::new().file("a", 0o644, "").file("b", 0o644, "");
+    bomb(limits, &[small_layer(), many], LayerCompression::Plain, "`b`: the image has more than 3 entries");
+    let limits = ImageLimits { entries: 30, ..ImageLimits::default() };
+    let again = (0..10).fold(LayerBuilder::new(), |layer, n| layer.file(&format!("d/{n}"), 0o644, ""));
     let again = (0..10).fold(again, |layer, _| layer.opaque("d"));
-    bomb(limits, &[again], Packing::Plain, "`d/.wh..wh..opq`: it hides the same things over and over");
+    bomb(limits, &[again], LayerCompression::Plain, "`d/.wh..wh..opq`: it hides the same things over and over");
     let sparse = [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "99999999999")]
         .map(|(key, value)| build::record(key, value.as_bytes()))
         .concat();
     let mut content = b"0\n".to_vec();
     content.resize(512, 0);
-    let holes = Layer::new().member(b'x', b"pax", b"", 0o644, &sparse).member(b'0', b"holes", b"", 0o644, &content);
+    let holes =
+        LayerBuilder::new().member(b'x', b"pax", b"", 0o644, &sparse).member(b'0', b"holes", b"", 0o644, &content);
     let want = "`holes`: a file is larger than 8589934592 bytes";
-    bomb(Limits::default(), std::slice::from_ref(&holes), Packing::Plain, want);
-    let limits = Limits { file: u64::MAX, ..Limits::default() };
-    bomb(limits, &[holes], Packing::Plain, "`holes`: the image unpacks to more than 17179869184 bytes");
-    spoilt(
-        Limits { layers: 1, ..Limits::default() },
-        &Image::new([small(), small()]),
+    bomb(ImageLimits::default(), std::slice::from_ref(&holes), LayerCompression::Plain, want);
+    let limits = ImageLimits { file: u64::MAX, ..ImageLimits::default() };
+    bomb(limits, &[holes], LayerCompression::Plain, "`holes`: the image unpacks to more than 17179869184 bytes");
+    check_damaged(
+        ImageLimits { layers: 1, ..ImageLimits::default() },
+        &ImageBuilder::new([small_layer(), small_layer()]),
         |_| (),
         "`IMAGE` cannot be used: it has more than 1 layers",
     );
@@ -236,22 +264,22 @@ fn replace(dir: &Path, media_type: &str, change: impl FnOnce(&mut serde_json::Va
 #[test]
 fn documents() {
     const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-    let image = Image { packing: Packing::Plain, ..Image::new([small()]) };
+    let image = ImageBuilder { compression: LayerCompression::Plain, ..ImageBuilder::new([small_layer()]) };
     let check = |spoil: &dyn Fn(&Path), want: &str| {
         // Digests and sizes depend on the contents; what is said does not.
-        let place = Place::new();
+        let place = ImageFixture::new();
         let before = place.outside();
-        image.layout(&place.path("image"), None).unwrap();
+        image.write_layout(&place.path("image"), None).unwrap();
         spoil(&place.path("image"));
         let error = place.store().prepare(&place.oci()).unwrap_err();
-        let mut said = told(&error).replace(&place.oci().to_string(), "IMAGE");
+        let mut said = error_chain(&error).replace(&place.oci().to_string(), "IMAGE");
         said.truncate(said.rfind(" at line ").unwrap_or(said.len()));
         while let Some(at) = said.find("sha256:").filter(|at| said[*at + 7..].len() >= 64) {
             said.replace_range(at..at + 71, "DIGEST");
         }
         assert_eq!(said, want);
         assert_eq!(place.outside(), before);
-        assert_eq!(place.left(), <[&str; 0]>::default());
+        assert_eq!(place.store_entries(), <[&str; 0]>::default());
     };
     let index = |text: &'static str| move |dir: &Path| fs::write(dir.join("index.json"), text).unwrap();
     check(
@@ -329,19 +357,19 @@ fn documents() {
 
 #[test]
 fn content_that_is_not_what_its_digest_says() {
-    let image = Image { packing: Packing::Plain, ..Image::new([small()]) };
+    let image = ImageBuilder { compression: LayerCompression::Plain, ..ImageBuilder::new([small_layer()]) };
     let largest = |dir: &Path| {
         let mut blobs: Vec<PathBuf> = names(dir).iter().map(|name| dir.join(name)).collect();
         blobs.sort_by_key(|blob| fs::metadata(blob).unwrap().len());
         blobs.pop().unwrap()
     };
-    let (tar, hash) = (small().tar(), ralph_core::hash::sha256(&small().tar()));
+    let (tar, hash) = (small_layer().tar(), ralph_core::hash::sha256(&small_layer().tar()));
     // One changed byte of a file's content; the tar around it is still a good one.
     let mut changed = tar.clone();
     let at = changed.windows(5).position(|window| window == b"shell").unwrap();
     changed[at] = b'S';
-    spoilt(
-        Limits::default(),
+    check_damaged(
+        ImageLimits::default(),
         &image,
         |dir| fs::write(largest(&dir.join("blobs/sha256")), &changed).unwrap(),
         &format!(
@@ -350,11 +378,11 @@ fn content_that_is_not_what_its_digest_says() {
         ),
     );
     // Damage that also breaks the compression is told as damage.
-    let packed = Packing::Gzip.pack(&tar).unwrap();
+    let packed = LayerCompression::Gzip.compress(&tar).unwrap();
     let broken = vec![b'!'; packed.len()];
-    spoilt(
-        Limits::default(),
-        &Image::new([small()]),
+    check_damaged(
+        ImageLimits::default(),
+        &ImageBuilder::new([small_layer()]),
         |dir| fs::write(dir.join("blobs/sha256").join(ralph_core::hash::sha256(&packed)), &broken).unwrap(),
         &format!(
             "layer 1 of `IMAGE` is not what it should be: expected sha256:{}, found sha256:{}",
@@ -363,8 +391,9 @@ fn content_that_is_not_what_its_digest_says() {
         ),
     );
     // A layer that is what the manifest says, and not what the configuration says.
-    let place = Place::new();
-    let mut archive = Image { packing: Packing::Plain, ..image }.archive(Form::Classic).unwrap();
+    let place = ImageFixture::new();
+    let mut archive =
+        ImageBuilder { compression: LayerCompression::Plain, ..image }.archive(DockerSaveFormat::Classic).unwrap();
     let at = archive.windows(5).position(|window| window == b"shell").unwrap();
     archive[at] = b'S';
     let reference = place.archive(&archive);
@@ -380,14 +409,14 @@ fn content_that_is_not_what_its_digest_says() {
         refused.hint().as_deref(),
         Some("the image is damaged or was changed: save it again from where it came from")
     );
-    assert_eq!(place.left(), <[&str; 0]>::default());
+    assert_eq!(place.store_entries(), <[&str; 0]>::default());
 }
 
 #[test]
 fn blobs_that_are_links_are_not_read() {
-    let image = Image::new([small()]);
-    spoilt(
-        Limits::default(),
+    let image = ImageBuilder::new([small_layer()]);
+    check_damaged(
+        ImageLimits::default(),
         &image,
         |dir| {
             fs::rename(dir.join("index.json"), dir.join("other.json")).unwrap();
@@ -400,33 +429,37 @@ fn blobs_that_are_links_are_not_read() {
 #[test]
 fn archives() {
     let check = |bytes: &[u8], want: &str| {
-        let place = Place::new();
+        let place = ImageFixture::new();
         let before = place.outside();
         let reference = place.archive(bytes);
-        let refused = told(&place.store().prepare(&reference).unwrap_err());
+        let refused = error_chain(&place.store().prepare(&reference).unwrap_err());
         assert_eq!(refused.replace(&reference.to_string(), "IMAGE"), format!("`IMAGE` {want}"));
-        assert_eq!((place.outside(), place.left()), (before, Vec::new()));
+        assert_eq!((place.outside(), place.store_entries()), (before, Vec::new()));
     };
-    let image = Image::new([small()]).archive(Form::Classic).unwrap();
+    let image = ImageBuilder::new([small_layer()]).archive(DockerSaveFormat::Classic).unwrap();
     let twice = [&image[..image.len() - 1024], &image[..]].concat();
     check(&twice, "cannot be used: `layer-0/layer.tar` in it: it is there twice");
     check(&[b'x'; 2000], "cannot be used: it is not a tar archive");
     check(b"", "cannot be used: it has no `index.json`, so it is no image layout");
-    check(&Layer::new().file("../x", 0o644, "").tar(), "cannot be used: `../x` in it: its path goes up with `..`");
-    check(&Layer::new().symlink("l", "../../x").tar(), "cannot be used: `l` in it: its link leads out");
-    check(&Layer::new().member(b'3', b"d", b"", 0, b"").tar(), "cannot be used: `d` in it: it is not a plain file");
-    let saved = |manifest: &str| Layer::new().file("manifest.json", 0o644, manifest).tar();
+    check(
+        &LayerBuilder::new().file("../x", 0o644, "").tar(),
+        "cannot be used: `../x` in it: its path goes up with `..`",
+    );
+    check(&LayerBuilder::new().symlink("l", "../../x").tar(), "cannot be used: `l` in it: its link leads out");
+    check(
+        &LayerBuilder::new().member(b'3', b"d", b"", 0, b"").tar(),
+        "cannot be used: `d` in it: it is not a plain file",
+    );
+    let saved = |manifest: &str| LayerBuilder::new().file("manifest.json", 0o644, manifest).tar();
     check(&saved(r#"[{"Config":"/etc/passwd"}]"#), "cannot be used: its file `/etc/passwd` is missing");
     check(&saved(r#"[{"Config":"../../etc/passwd"}]"#), "cannot be used: its file `../../etc/passwd` is missing");
     let two = r#"[{"Config":"a","RepoTags":["a:1"]},{"Config":"b","RepoTags":["b:1"]}]"#;
     check(&saved(two), "holds more than one image");
     let hex = "0".repeat(64);
-    let named = Layer::new().file("manifest.json", 0o644, &format!(r#"[{{"Config":"{hex}.json","Layers":[]}}]"#)).file(
-        &format!("{hex}.json"),
-        0o644,
-        "{}",
-    );
-    let place = Place::new();
+    let named = LayerBuilder::new()
+        .file("manifest.json", 0o644, &format!(r#"[{{"Config":"{hex}.json","Layers":[]}}]"#))
+        .file(&format!("{hex}.json"), 0o644, "{}");
+    let place = ImageFixture::new();
     let refused = place.store().prepare(&place.archive(&named.tar())).unwrap_err();
     assert!(refused.to_string().starts_with("the configuration of `docker-archive:"), "{refused}");
     assert!(refused.to_string().contains(&format!("expected sha256:{hex}, found sha256:")), "{refused}");
@@ -434,11 +467,11 @@ fn archives() {
 
 #[test]
 fn a_compressed_archive_that_is_a_bomb() {
-    let limits = Limits { ratio_from: 1 << 16, ..Limits::default() };
-    let place = Place { limits, ..Place::new() };
-    let reference = place.archive(&Packing::Gzip.pack(&vec![0; 1 << 20]).unwrap());
+    let limits = ImageLimits { ratio_from: 1 << 16, ..ImageLimits::default() };
+    let place = ImageFixture { limits, ..ImageFixture::new() };
+    let reference = place.archive(&LayerCompression::Gzip.compress(&vec![0; 1 << 20]).unwrap());
     let refused = place.store().prepare(&reference).unwrap_err();
     let want = format!("`{reference}` cannot be used: it unpacks to more than 250 times its size");
     assert_eq!(refused.to_string(), want);
-    assert_eq!(place.left(), <[&str; 0]>::default());
+    assert_eq!(place.store_entries(), <[&str; 0]>::default());
 }

@@ -4,57 +4,66 @@ use super::*;
 use crate::image::build::{self, MTIME};
 
 #[track_caller]
-fn check(layers: impl IntoIterator<Item = Layer>, want: &[&str]) {
-    let place = Place::new();
-    let prepared = place.prepare(&Image::new(layers)).unwrap_or_else(|error| panic!("{}", told(&error)));
+fn check(layers: impl IntoIterator<Item = LayerBuilder>, want: &[&str]) {
+    let place = ImageFixture::new();
+    let prepared = place.prepare(&ImageBuilder::new(layers)).unwrap_or_else(|error| panic!("{}", error_chain(&error)));
     assert_eq!(lines(&prepared.root), want);
 }
 
-fn tree() -> Layer {
-    let layer = Layer::new().directory("d/", 0o755).file("d/f", 0o644, "lower").directory("d/e/", 0o755);
+fn tree() -> LayerBuilder {
+    let layer = LayerBuilder::new().directory("d/", 0o755).file("d/f", 0o644, "lower").directory("d/e/", 0o755);
     layer.file("d/e/g", 0o644, "lower").file("k", 0o644, "kept")
 }
 
 #[test]
 fn whiteouts() {
-    check([tree(), Layer::new().whiteout("d/f")], &["d755 d", "d755 d/e", "f644 d/e/g lower", "f644 k kept"]);
-    check([tree(), Layer::new().whiteout("d")], &["f644 k kept"]);
+    check([tree(), LayerBuilder::new().whiteout("d/f")], &["d755 d", "d755 d/e", "f644 d/e/g lower", "f644 k kept"]);
+    check([tree(), LayerBuilder::new().whiteout("d")], &["f644 k kept"]);
     check(
-        [tree(), Layer::new().whiteout("k").whiteout("nothing").whiteout("no/such")],
+        [tree(), LayerBuilder::new().whiteout("k").whiteout("nothing").whiteout("no/such")],
         &["d755 d", "d755 d/e", "f644 d/e/g lower", "f644 d/f lower"],
     );
-    check([tree(), Layer::new().whiteout("d"), Layer::new().file("d", 0o600, "new")], &["f600 d new", "f644 k kept"]);
+    check(
+        [tree(), LayerBuilder::new().whiteout("d"), LayerBuilder::new().file("d", 0o600, "new")],
+        &["f600 d new", "f644 k kept"],
+    );
     // A link is hidden, not what it leads to.
-    let linked = Layer::new().symlink("l", "d");
-    check([tree(), linked, Layer::new().whiteout("l").whiteout("d/e")], &["d755 d", "f644 d/f lower", "f644 k kept"]);
+    let linked = LayerBuilder::new().symlink("l", "d");
+    check(
+        [tree(), linked, LayerBuilder::new().whiteout("l").whiteout("d/e")],
+        &["d755 d", "f644 d/f lower", "f644 k kept"],
+    );
 }
 
 #[test]
 fn a_whiteout_does_not_hide_its_own_layer() {
     let want = ["d755 d", "f644 d/f upper", "f644 k kept"];
-    let upper = || Layer::new().directory("d/", 0o755);
+    let upper = || LayerBuilder::new().directory("d/", 0o755);
     check([tree(), upper().whiteout("d").file("d/f", 0o644, "upper")], &want);
     check([tree(), upper().file("d/f", 0o644, "upper").whiteout("d")], &want);
     check([tree(), upper().opaque("d").file("d/f", 0o644, "upper")], &want);
     check([tree(), upper().file("d/f", 0o644, "upper").opaque("d")], &want);
     // Not even where only the things inside were named.
-    check([tree(), Layer::new().file("d/f", 0o644, "upper").whiteout("d")], &want);
+    check([tree(), LayerBuilder::new().file("d/f", 0o644, "upper").whiteout("d")], &want);
     check(
-        [tree(), Layer::new().file("d/e/h", 0o644, "upper").opaque("d")],
+        [tree(), LayerBuilder::new().file("d/e/h", 0o644, "upper").opaque("d")],
         &["d755 d", "d755 d/e", "f644 d/e/h upper", "f644 k kept"],
     );
     // The layer after it is another one.
-    check([tree(), Layer::new().file("d/f", 0o644, "upper"), Layer::new().opaque("d")], &["d755 d", "f644 k kept"]);
+    check(
+        [tree(), LayerBuilder::new().file("d/f", 0o644, "upper"), LayerBuilder::new().opaque("d")],
+        &["d755 d", "f644 k kept"],
+    );
 }
 
 #[test]
 fn opaque_directories() {
-    check([tree(), Layer::new().opaque("d")], &["d755 d", "f644 k kept"]);
-    check([tree(), Layer::new().opaque("d/e")], &["d755 d", "d755 d/e", "f644 d/f lower", "f644 k kept"]);
-    check([tree(), Layer::new().file(".wh..wh..opq", 0o644, "").file("n", 0o644, "new")], &["f644 n new"]);
-    check([tree(), Layer::new().opaque("none")], &lines_of_tree());
+    check([tree(), LayerBuilder::new().opaque("d")], &["d755 d", "f644 k kept"]);
+    check([tree(), LayerBuilder::new().opaque("d/e")], &["d755 d", "d755 d/e", "f644 d/f lower", "f644 k kept"]);
+    check([tree(), LayerBuilder::new().file(".wh..wh..opq", 0o644, "").file("n", 0o644, "new")], &["f644 n new"]);
+    check([tree(), LayerBuilder::new().opaque("none")], &lines_of_tree());
     // Old bookkeeping is passed over.
-    check([tree(), Layer::new().file(".wh..wh.aufs", 0o644, "x")], &lines_of_tree());
+    check([tree(), LayerBuilder::new().file(".wh..wh.aufs", 0o644, "x")], &lines_of_tree());
 }
 
 fn lines_of_tree() -> [&'static str; 5] {
@@ -63,22 +72,22 @@ fn lines_of_tree() -> [&'static str; 5] {
 
 #[test]
 fn one_kind_replaces_another() {
-    check([tree(), Layer::new().file("d", 0o644, "file")], &["f644 d file", "f644 k kept"]);
+    check([tree(), LayerBuilder::new().file("d", 0o644, "file")], &["f644 d file", "f644 k kept"]);
     check(
-        [tree(), Layer::new().directory("k/", 0o700)],
+        [tree(), LayerBuilder::new().directory("k/", 0o700)],
         &["d755 d", "d755 d/e", "f644 d/e/g lower", "f644 d/f lower", "d700 k"],
     );
-    check([tree(), Layer::new().symlink("d", "k")], &["l d -> k", "f644 k kept"]);
-    let linked = || Layer::new().directory("d/", 0o755).file("d/f", 0o644, "x").symlink("l", "d");
-    check([linked(), Layer::new().directory("l/", 0o755)], &["d755 d", "f644 d/f x", "d755 l"]);
-    check([linked(), Layer::new().file("l", 0o644, "y")], &["d755 d", "f644 d/f x", "f644 l y"]);
+    check([tree(), LayerBuilder::new().symlink("d", "k")], &["l d -> k", "f644 k kept"]);
+    let linked = || LayerBuilder::new().directory("d/", 0o755).file("d/f", 0o644, "x").symlink("l", "d");
+    check([linked(), LayerBuilder::new().directory("l/", 0o755)], &["d755 d", "f644 d/f x", "d755 l"]);
+    check([linked(), LayerBuilder::new().file("l", 0o644, "y")], &["d755 d", "f644 d/f x", "f644 l y"]);
     // Written anew, never in place: the other name keeps its content.
     check(
-        [Layer::new().file("a", 0o644, "one").hardlink("b", "a"), Layer::new().file("a", 0o644, "two")],
+        [LayerBuilder::new().file("a", 0o644, "one").hardlink("b", "a"), LayerBuilder::new().file("a", 0o644, "two")],
         &["f644 a two", "f644 b one"],
     );
     check(
-        [tree(), Layer::new().directory("d/", 0o500).directory("./", 0o700)],
+        [tree(), LayerBuilder::new().directory("d/", 0o500).directory("./", 0o700)],
         &["d700 d", "d755 d/e", "f644 d/e/g lower", "f644 d/f lower", "f644 k kept"],
     );
 }
@@ -86,47 +95,53 @@ fn one_kind_replaces_another() {
 #[test]
 fn hard_links() {
     check(
-        [tree(), Layer::new().hardlink("h", "k").hardlink("d/h", "/d/e/g")],
+        [tree(), LayerBuilder::new().hardlink("h", "k").hardlink("d/h", "/d/e/g")],
         &["d755 d", "d755 d/e", "f644 d/e/g lower", "f644 d/f lower", "f644 d/h lower", "f644 h kept", "f644 k kept"],
     );
-    check([Layer::new().file("a", 0o644, "x").hardlink("a", "a")], &["f644 a x"]);
-    check([Layer::new().symlink("a", "/nowhere").hardlink("b", "a")], &["l a -> /nowhere", "l b -> /nowhere"]);
-    check([Layer::new().file("a", 0o644, "x").directory("b/", 0o755).hardlink("b", "a")], &["f644 a x", "f644 b x"]);
-    let place = Place::new();
-    let layers = [Layer::new().file("a", 0o644, "x"), Layer::new().hardlink("b", "a")];
-    let prepared = place.prepare(&Image::new(layers)).unwrap();
+    check([LayerBuilder::new().file("a", 0o644, "x").hardlink("a", "a")], &["f644 a x"]);
+    check([LayerBuilder::new().symlink("a", "/nowhere").hardlink("b", "a")], &["l a -> /nowhere", "l b -> /nowhere"]);
+    check(
+        [LayerBuilder::new().file("a", 0o644, "x").directory("b/", 0o755).hardlink("b", "a")],
+        &["f644 a x", "f644 b x"],
+    );
+    let place = ImageFixture::new();
+    let layers = [LayerBuilder::new().file("a", 0o644, "x"), LayerBuilder::new().hardlink("b", "a")];
+    let prepared = place.prepare(&ImageBuilder::new(layers)).unwrap();
     assert_eq!(fs::metadata(prepared.root.join("a")).unwrap().nlink(), 2);
 }
 
 #[test]
 fn links_on_the_way_are_followed_inside() {
-    let merged = || Layer::new().directory("usr/lib/", 0o755).symlink("lib", "usr/lib");
+    let merged = || LayerBuilder::new().directory("usr/lib/", 0o755).symlink("lib", "usr/lib");
     check(
-        [merged(), Layer::new().file("lib/x", 0o644, "x")],
+        [merged(), LayerBuilder::new().file("lib/x", 0o644, "x")],
         &["l lib -> usr/lib", "d755 usr", "d755 usr/lib", "f644 usr/lib/x x"],
     );
     check(
-        [merged(), Layer::new().file("usr/lib/x", 0o644, "x"), Layer::new().whiteout("lib/x")],
+        [merged(), LayerBuilder::new().file("usr/lib/x", 0o644, "x"), LayerBuilder::new().whiteout("lib/x")],
         &["l lib -> usr/lib", "d755 usr", "d755 usr/lib"],
     );
     // However far up or out they point, they end at the root of the image.
     check(
-        [Layer::new().symlink("l", "../../../a"), Layer::new().file("l/x", 0o644, "x")],
+        [LayerBuilder::new().symlink("l", "../../../a"), LayerBuilder::new().file("l/x", 0o644, "x")],
         &["d755 a", "f644 a/x x", "l l -> ../../../a"],
     );
     check(
-        [Layer::new().symlink("l", "/outside"), Layer::new().file("l/x", 0o644, "x")],
+        [LayerBuilder::new().symlink("l", "/outside"), LayerBuilder::new().file("l/x", 0o644, "x")],
         &["l l -> /outside", "d755 outside", "f644 outside/x x"],
     );
     check(
-        [Layer::new().directory("a/b/", 0o755).symlink("l", "a/b/.."), Layer::new().file("l/x", 0o644, "x")],
+        [
+            LayerBuilder::new().directory("a/b/", 0o755).symlink("l", "a/b/.."),
+            LayerBuilder::new().file("l/x", 0o644, "x"),
+        ],
         &["d755 a", "d755 a/b", "f644 a/x x", "l l -> a/b/.."],
     );
 }
 
 #[test]
 fn permissions_and_times() {
-    let layer = Layer::new()
+    let layer = LayerBuilder::new()
         .directory("tmp/", 0o1777)
         .directory("group/", 0o2755)
         .directory("locked/", 0o000)
@@ -134,9 +149,9 @@ fn permissions_and_times() {
         .file("su", 0o6755, "")
         .file("sticky", 0o1644, "")
         .symlink("l", "nowhere");
-    let upper = Layer::new().file("tmp/x", 0o644, "").whiteout("locked/f");
-    let place = Place::new();
-    let prepared = place.prepare(&Image::new([layer, upper])).unwrap();
+    let upper = LayerBuilder::new().file("tmp/x", 0o644, "").whiteout("locked/f");
+    let place = ImageFixture::new();
+    let prepared = place.prepare(&ImageBuilder::new([layer, upper])).unwrap();
     assert_eq!(
         lines(&prepared.root),
         ["d755 group", "l l -> nowhere", "d700 locked", "f644 sticky ", "f755 su ", "d1777 tmp", "f644 tmp/x "],
@@ -151,7 +166,7 @@ fn permissions_and_times() {
 
 #[test]
 fn well_known_devices_are_left_out() {
-    let layer = Layer::new()
+    let layer = LayerBuilder::new()
         .directory("dev/", 0o755)
         .member(b'3', b"dev/null", b"", 0o666, b"")
         .member(b'3', b"./dev/console", b"", 0o600, b"")
@@ -163,7 +178,7 @@ fn well_known_devices_are_left_out() {
 fn names_of_every_length() {
     let long = format!("{}/{}", "d".repeat(200), "f".repeat(250));
     let target = "t/".repeat(1000);
-    let layer = Layer::new().file(&long, 0o644, "long").symlink("l", &target);
+    let layer = LayerBuilder::new().file(&long, 0o644, "long").symlink("l", &target);
     let dir = "d".repeat(200);
     check([layer], &[&format!("d755 {dir}"), &format!("f644 {long} long"), &format!("l l -> {target}")]);
     // The other way to write long names, by another writer.
@@ -176,15 +191,21 @@ fn names_of_every_length() {
     header.set_entry_type(tar::EntryType::Symlink);
     tar.append_link(&mut header, "l", "t".repeat(150)).unwrap();
     let bytes = tar.into_inner().unwrap();
-    let layer = Layer::new().raw(&bytes[..bytes.len() - 1024]);
+    let layer = LayerBuilder::new().raw(&bytes[..bytes.len() - 1024]);
     let link = format!("l l -> {}", "t".repeat(150));
     check([layer], &[&format!("d755 {dir}"), &format!("f644 {long} gnu"), &link]);
-    check([Layer::new().file("a b\n\u{1b}[1mü", 0o644, "x")], &["f644 a b\n\u{1b}[1mü x"]);
+    check([LayerBuilder::new().file("a b\n\u{1b}[1mü", 0o644, "x")], &["f644 a b\n\u{1b}[1mü x"]);
 }
 
 /// Puts an extended header in front of a file.
-fn extended(records: &[Vec<u8>], name: &str, content: &[u8]) -> Layer {
-    Layer::new().member(b'x', b"pax", b"", 0o644, &records.concat()).member(b'0', name.as_bytes(), b"", 0o644, content)
+fn extended(records: &[Vec<u8>], name: &str, content: &[u8]) -> LayerBuilder {
+    LayerBuilder::new().member(b'x', b"pax", b"", 0o644, &records.concat()).member(
+        b'0',
+        name.as_bytes(),
+        b"",
+        0o644,
+        content,
+    )
 }
 
 #[test]
@@ -194,8 +215,8 @@ fn extended_headers() {
         build::record("path", b"new\nline"),
         build::record("mtime", b"-5.5"),
     ];
-    let place = Place::new();
-    let prepared = place.prepare(&Image::new([extended(&records, "old", b"x")])).unwrap();
+    let place = ImageFixture::new();
+    let prepared = place.prepare(&ImageBuilder::new([extended(&records, "old", b"x")])).unwrap();
     assert_eq!(lines(&prepared.root), ["f644 new\nline x"]);
     let meta = fs::metadata(prepared.root.join("new\nline")).unwrap();
     assert_eq!((meta.mtime(), meta.mtime_nsec()), (-6, 500_000_000));
@@ -204,11 +225,11 @@ fn extended_headers() {
     header.extend([b'x'; 512]);
     let records = build::record("size", b"512");
     check(
-        [Layer::new().member(b'x', b"pax", b"", 0o644, &records).raw(&header)],
+        [LayerBuilder::new().member(b'x', b"pax", b"", 0o644, &records).raw(&header)],
         &[&format!("f644 big {}", "x".repeat(512))],
     );
     check(
-        [Layer::new().member(b'g', b"pax", b"", 0o644, &build::record("comment", b"c")).file("a", 0o644, "")],
+        [LayerBuilder::new().member(b'g', b"pax", b"", 0o644, &build::record("comment", b"c")).file("a", 0o644, "")],
         &["f644 a "],
     );
 }
@@ -240,5 +261,5 @@ fn sparse_files() {
     let mut bytes = header.as_bytes().to_vec();
     bytes.extend(b"abc");
     bytes.resize(1024, 0);
-    check([Layer::new().raw(&bytes)], &[&want]);
+    check([LayerBuilder::new().raw(&bytes)], &[&want]);
 }

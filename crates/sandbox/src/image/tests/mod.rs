@@ -1,6 +1,6 @@
 //! Images of every form, honest and hostile, through the door everybody uses.
 
-mod forms;
+mod formats;
 mod hostile;
 mod layers;
 mod property;
@@ -14,45 +14,45 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::build::{Image, Layer};
-use super::{Error, Limits, Prepared, Reference, Store};
+use super::build::{ImageBuilder, LayerBuilder};
+use super::{ImageError, ImageLimits, ImageReference, ImageRootfs, ImageStore};
 
 /// A folder with a place for an image, a store, and things outside that nobody may touch.
-struct Place {
+struct ImageFixture {
     folder: TempDir,
-    limits: Limits,
+    limits: ImageLimits,
 }
 
-impl Place {
+impl ImageFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("outside/inner")).unwrap();
         fs::write(folder.path().join("outside/canary"), "alive").unwrap();
         fs::set_permissions(folder.path().join("outside/canary"), fs::Permissions::from_mode(0o640)).unwrap();
-        Self { folder, limits: Limits::default() }
+        Self { folder, limits: ImageLimits::default() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn store(&self) -> Store {
-        Store::with_limits(self.path("store"), self.limits.clone())
+    fn store(&self) -> ImageStore {
+        ImageStore::with_limits(self.path("store"), self.limits.clone())
     }
 
-    fn oci(&self) -> Reference {
-        Reference::Oci { dir: self.path("image"), tag: None }
+    fn oci(&self) -> ImageReference {
+        ImageReference::Oci { dir: self.path("image"), tag: None }
     }
 
-    fn archive(&self, bytes: &[u8]) -> Reference {
+    fn archive(&self, bytes: &[u8]) -> ImageReference {
         let file = self.path("image.tar");
         fs::write(&file, bytes).unwrap();
-        Reference::DockerArchive { file }
+        ImageReference::DockerArchive { file }
     }
 
     /// Writes an image as a layout and unpacks it.
-    fn prepare(&self, image: &Image) -> Result<Prepared, Error> {
-        image.layout(&self.path("image"), None).unwrap();
+    fn prepare(&self, image: &ImageBuilder) -> Result<ImageRootfs, ImageError> {
+        image.write_layout(&self.path("image"), None).unwrap();
         self.store().prepare(&self.oci())
     }
 
@@ -69,7 +69,7 @@ impl Place {
         found
     }
 
-    fn left(&self) -> Vec<String> {
+    fn store_entries(&self) -> Vec<String> {
         names(&self.path("store"))
     }
 }
@@ -112,7 +112,7 @@ fn walk(root: &Path, prefix: &str, see: &mut dyn FnMut(&str, &Path)) {
 }
 
 /// Returns an error with everything behind it.
-fn told(error: &Error) -> String {
+fn error_chain(error: &ImageError) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
@@ -122,6 +122,6 @@ fn told(error: &Error) -> String {
     text
 }
 
-fn small() -> Layer {
-    Layer::new().directory("bin/", 0o755).file("bin/sh", 0o755, "shell")
+fn small_layer() -> LayerBuilder {
+    LayerBuilder::new().directory("bin/", 0o755).file("bin/sh", 0o755, "shell")
 }

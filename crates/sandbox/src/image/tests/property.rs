@@ -20,9 +20,9 @@ fn name() -> impl Strategy<Value = String> {
     prop_oneof![20 => tame, 1 => wild]
 }
 
-type Entry = (u8, String, String, u32, String);
+type RandomTarEntry = (u8, String, String, u32, String);
 
-fn entry() -> impl Strategy<Value = Entry> {
+fn entry() -> impl Strategy<Value = RandomTarEntry> {
     let kind = prop_oneof![30 => prop::sample::select(b"000552221".to_vec()), 1 => prop::sample::select(b"3467LKxgSs".to_vec())];
     let out = prop::sample::select(vec!["..", "../..", "../../..", "../../../outside", "OUTSIDE", "OUTSIDE/canary"]);
     let link = prop_oneof![2 => name(), 1 => out.prop_map(str::to_owned)];
@@ -34,8 +34,8 @@ fn entry() -> impl Strategy<Value = Entry> {
 }
 
 /// Links and directories may have no content; most entries should get past that.
-fn layer(entries: &[Entry], outside: &str) -> Layer {
-    entries.iter().fold(Layer::new(), |layer, (kind, name, link, mode, content)| {
+fn layer(entries: &[RandomTarEntry], outside: &str) -> LayerBuilder {
+    entries.iter().fold(LayerBuilder::new(), |layer, (kind, name, link, mode, content)| {
         let place = |text: &str| text.replace("OUTSIDE", outside);
         let content = if matches!(kind, b'1' | b'2' | b'5') { "" } else { content };
         layer.member(*kind, place(name).as_bytes(), place(link).as_bytes(), *mode, content.as_bytes())
@@ -50,16 +50,16 @@ proptest! {
         lower in prop::collection::vec(entry(), 0..8),
         upper in prop::collection::vec(entry(), 0..8),
     ) {
-        let place = Place::new();
+        let place = ImageFixture::new();
         let outside = place.path("outside").canonicalize().unwrap();
         let before = place.outside();
-        let layers = [small(), layer(&lower, outside.to_str().unwrap()), layer(&upper, outside.to_str().unwrap())];
-        let prepared = place.prepare(&Image::new(layers));
+        let layers = [small_layer(), layer(&lower, outside.to_str().unwrap()), layer(&upper, outside.to_str().unwrap())];
+        let prepared = place.prepare(&ImageBuilder::new(layers));
         prop_assert_eq!(place.outside(), before);
         prop_assert_eq!(names(place.folder.path()), ["image", "outside", "store"]);
         match prepared {
             Ok(prepared) => {
-                prop_assert_eq!(place.left(), [&prepared.digest.unwrap()[7..]]);
+                prop_assert_eq!(place.store_entries(), [&prepared.digest.unwrap()[7..]]);
                 walk(&prepared.root, "", &mut |name, path| {
                     let meta = fs::symlink_metadata(path).unwrap();
                     assert!(meta.is_dir() || meta.is_file() || meta.is_symlink(), "{name}");
@@ -67,7 +67,7 @@ proptest! {
                     assert!(!meta.is_dir() || meta.mode() & 0o700 == 0o700, "{name}");
                 });
             }
-            Err(_) => prop_assert_eq!(place.left(), Vec::<String>::new()),
+            Err(_) => prop_assert_eq!(place.store_entries(), Vec::<String>::new()),
         }
     }
 
@@ -76,12 +76,12 @@ proptest! {
         entries in prop::collection::vec((prop::sample::select(b"05".to_vec()), "[ab](/[ab]){0,2}"), 0..8),
     ) {
         // Each below directories only: every other name is a file's, with a letter of its own.
-        let layer = entries.iter().fold(small(), |layer, (kind, name)| match kind {
+        let layer = entries.iter().fold(small_layer(), |layer, (kind, name)| match kind {
             b'5' => layer.directory(name, 0o755),
             _ => layer.file(&format!("{name}/f"), 0o644, name),
         });
-        let place = Place::new();
-        prop_assert!(place.prepare(&Image::new([layer.clone(), layer])).is_ok());
+        let place = ImageFixture::new();
+        prop_assert!(place.prepare(&ImageBuilder::new([layer.clone(), layer])).is_ok());
     }
 
     #[test]
@@ -104,11 +104,11 @@ proptest! {
             }
             tar.extend(bytes);
         }
-        let place = Place::new();
+        let place = ImageFixture::new();
         let before = place.outside();
         let into = place.path("far/down/into");
         fs::create_dir_all(&into).unwrap();
-        let _ = unpack_layer(&tar[..], &into, &Limits { bytes: 1 << 20, ..Limits::default() });
+        let _ = unpack_layer(&tar[..], &into, &ImageLimits { bytes: 1 << 20, ..ImageLimits::default() });
         prop_assert_eq!(place.outside(), before);
         prop_assert_eq!(names(place.folder.path()), ["far", "outside"]);
     }

@@ -3,13 +3,13 @@
 use std::sync::Barrier;
 
 use super::*;
-use crate::image::Stored;
+use crate::image::StoredImage;
 
 #[test]
 fn many_at_once_unpack_once() {
-    let place = Place::new();
-    let layer = (0..200).fold(small(), |layer, n| layer.file(&format!("f{n}"), 0o644, "x"));
-    Image::new([layer]).layout(&place.path("image"), None).unwrap();
+    let place = ImageFixture::new();
+    let layer = (0..200).fold(small_layer(), |layer, n| layer.file(&format!("f{n}"), 0o644, "x"));
+    ImageBuilder::new([layer]).write_layout(&place.path("image"), None).unwrap();
     let barrier = Barrier::new(6);
     let seen: Vec<u64> = std::thread::scope(|scope| {
         let prepare = || {
@@ -22,11 +22,11 @@ fn many_at_once_unpack_once() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert!(seen.iter().all(|inode| *inode == seen[0]), "{seen:?}");
-    assert_eq!(place.left().len(), 1);
+    assert_eq!(place.store_entries().len(), 1);
 }
 
 /// Leaves what a process killed while unpacking leaves.
-fn killed(place: &Place, hex: &str) {
+fn leave_killed_unpack(place: &ImageFixture, hex: &str) {
     let part = place.path("store").join(format!("{hex}.part"));
     fs::create_dir_all(part.join("rootfs/locked")).unwrap();
     fs::write(part.join("rootfs/half"), "half").unwrap();
@@ -36,50 +36,50 @@ fn killed(place: &Place, hex: &str) {
 
 #[test]
 fn the_next_one_removes_what_a_killed_one_left() {
-    let place = Place::new();
-    let digest = Image::new([small()]).layout(&place.path("image"), None).unwrap();
+    let place = ImageFixture::new();
+    let digest = ImageBuilder::new([small_layer()]).write_layout(&place.path("image"), None).unwrap();
     let (hex, other) = (&digest[7..], "f".repeat(64));
-    killed(&place, hex);
-    killed(&place, &other);
+    leave_killed_unpack(&place, hex);
+    leave_killed_unpack(&place, &other);
     fs::write(place.path("store/0123456789abcdef.tmp"), "").unwrap();
     let prepared = place.store().prepare(&place.oci()).unwrap();
     assert_eq!(lines(&prepared.root), ["d755 bin", "f755 bin/sh shell"]);
-    assert_eq!(place.left(), [hex]);
+    assert_eq!(place.store_entries(), [hex]);
 }
 
 #[test]
 fn sweeping_leaves_what_is_whole_or_worked_on() {
-    let place = Place::new();
-    place.prepare(&Image::new([small()])).unwrap();
+    let place = ImageFixture::new();
+    place.prepare(&ImageBuilder::new([small_layer()])).unwrap();
     let (dead, busy) = ("e".repeat(64), "f".repeat(64));
-    killed(&place, &dead);
-    killed(&place, &busy);
+    leave_killed_unpack(&place, &dead);
+    leave_killed_unpack(&place, &busy);
     fs::write(place.path("store/notes.txt"), "mine").unwrap();
     let file = fs::File::open(place.path("store").join(format!("{busy}.lock"))).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    let mut want = place.left();
+    let mut want = place.store_entries();
     want.retain(|name| !name.starts_with(&dead));
     assert_eq!(place.store().sweep().unwrap(), 1);
-    assert_eq!(place.left(), want);
+    assert_eq!(place.store_entries(), want);
     drop(file);
     assert_eq!(place.store().sweep().unwrap(), 1);
     assert_eq!(place.store().sweep().unwrap(), 0);
     want.retain(|name| !name.starts_with(&busy));
-    assert_eq!(place.left(), want);
+    assert_eq!(place.store_entries(), want);
 }
 
 #[test]
 fn listing_measuring_and_removing() {
-    let place = Place::new();
+    let place = ImageFixture::new();
     assert_eq!(place.store().list().unwrap(), []);
     assert_eq!(place.store().sweep().unwrap(), 0);
-    let layer = small().file("big", 0o644, &"x".repeat(1 << 20)).hardlink("again", "big");
-    let prepared = place.prepare(&Image::new([layer])).unwrap();
+    let layer = small_layer().file("big", 0o644, &"x".repeat(1 << 20)).hardlink("again", "big");
+    let prepared = place.prepare(&ImageBuilder::new([layer])).unwrap();
     let digest = prepared.digest.unwrap();
     let list = place.store().list().unwrap();
     let bytes = list[0].bytes;
     let root = place.path("store").join(&digest[7..]).join("rootfs");
-    let want = Stored { digest: digest.clone(), from: place.oci().to_string(), root, bytes, entries: 4 };
+    let want = StoredImage { digest: digest.clone(), from: place.oci().to_string(), root, bytes, entries: 4 };
     assert_eq!(list, [want]);
     assert!((1 << 20..1 << 21).contains(&bytes), "{bytes}");
     assert_eq!(place.store().bytes().unwrap(), bytes);
@@ -88,13 +88,13 @@ fn listing_measuring_and_removing() {
     }
     assert!(place.store().remove(&digest).unwrap());
     assert!(!place.store().remove(&digest).unwrap());
-    assert_eq!(place.left(), <[&str; 0]>::default());
+    assert_eq!(place.store_entries(), <[&str; 0]>::default());
 }
 
 #[test]
 fn what_is_damaged_is_made_anew_and_what_is_newer_is_left() {
-    let place = Place::new();
-    let prepared = place.prepare(&Image::new([small()])).unwrap();
+    let place = ImageFixture::new();
+    let prepared = place.prepare(&ImageBuilder::new([small_layer()])).unwrap();
     let meta = prepared.root.parent().unwrap().join("image.json");
     fs::write(&meta, "{").unwrap();
     fs::write(prepared.root.join("spoilt"), "").unwrap();
@@ -107,13 +107,13 @@ fn what_is_damaged_is_made_anew_and_what_is_newer_is_left() {
         refused.to_string(),
         format!("`{}` is written in format 2; this ralph knows formats up to 1", path.display())
     );
-    assert_eq!(place.left().len(), 1);
+    assert_eq!(place.store_entries().len(), 1);
 }
 
 #[test]
 fn a_store_in_the_first_format_is_read() {
-    let place = Place::new();
-    let prepared = place.prepare(&Image::new([small()])).unwrap();
+    let place = ImageFixture::new();
+    let prepared = place.prepare(&ImageBuilder::new([small_layer()])).unwrap();
     let digest = prepared.digest.clone().unwrap();
     let old = format!(
         r#"{{"format":1,"digest":"{digest}","from":"oci:x","bytes":5,"entries":2,"new":true,
@@ -122,5 +122,5 @@ fn a_store_in_the_first_format_is_read() {
     fs::write(prepared.root.parent().unwrap().join("image.json"), old).unwrap();
     let config =
         crate::image::ImageConfig { env: vec!["A=b".to_owned()], user: Some("u".to_owned()), ..Default::default() };
-    assert_eq!(place.store().prepare(&place.oci()).unwrap(), Prepared { config, ..prepared });
+    assert_eq!(place.store().prepare(&place.oci()).unwrap(), ImageRootfs { config, ..prepared });
 }

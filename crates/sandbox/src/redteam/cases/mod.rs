@@ -1,25 +1,25 @@
 //! The attacks by what they go for, each file a table.
 
-mod calls;
-mod collect;
+mod command_supervisor;
+mod file_traps;
 mod files;
-mod keepers;
-mod kernel;
 mod leftovers;
 mod network;
+mod proc_sys_dev;
 mod processes;
 mod resources;
 mod sockets;
+mod syscalls;
 
-use super::case::Case;
+use super::case::SandboxAttack;
 
-pub(super) const ALL: [&[Case]; 10] = [
+pub(super) const ALL: [&[SandboxAttack]; 10] = [
     files::CASES,
-    collect::CASES,
+    file_traps::CASES,
     processes::CASES,
-    keepers::CASES,
-    calls::CASES,
-    kernel::CASES,
+    command_supervisor::CASES,
+    syscalls::CASES,
+    proc_sys_dev::CASES,
     sockets::CASES,
     network::CASES,
     resources::CASES,

@@ -3,18 +3,18 @@
 //! Most are asked for with a type that does not exist: the filter refuses the family all the same, and without it the
 //! kernel says so before it would load anything for such a socket.
 
-use super::super::case::Case;
-use super::super::case::Control::{self, Without};
-use crate::embedded::Wall::{Capabilities, InnerUser, Seccomp};
+use super::super::case::PayloadControl::{self, Without};
+use super::super::case::SandboxAttack;
+use crate::embedded::IsolationMechanism::{Capabilities, InnerUser, Seccomp};
 
-const FILTER: Control = Without(&[Seccomp]);
-const MIGHT: Control = Without(&[Seccomp, Capabilities, InnerUser]);
+const FILTER: PayloadControl = Without(&[Seccomp]);
+const FILTER_AND_CAPABILITIES: PayloadControl = Without(&[Seccomp, Capabilities, InnerUser]);
 
-const fn family(id: &'static str, words: &'static str, control: Control) -> Case {
-    Case::call(id, "a kind of socket that nobody inside needs", words, "EPERM", control)
+const fn family(id: &'static str, words: &'static str, control: PayloadControl) -> SandboxAttack {
+    SandboxAttack::call(id, "a kind of socket that nobody inside needs", words, "EPERM", control)
 }
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[SandboxAttack] = &[
     family("KS-12.packet", "call socket 17 15 0", FILTER),
     family("KS-12.key", "call socket 15 15 2", FILTER),
     family("KS-12.rds", "call socket 21 15 0", FILTER),
@@ -30,10 +30,10 @@ pub(super) const CASES: &[Case] = &[
     family("KS-12.xdp", "call socket 44 15 0", FILTER),
     family("KS-12.mctp", "call socket 45 15 0", FILTER),
     family("KS-12.unknown", "call socket 63 15 0", FILTER),
-    family("KS-12.raw", "call socket 2 3 255", MIGHT),
-    family("KS-12.raw-flags", "call socket 2 0x80803 255", MIGHT),
-    family("KS-12.raw6", "call socket 10 3 255", MIGHT),
-    family("KS-12.inet-packet", "call socket 2 10 0x300", MIGHT),
+    family("KS-12.raw", "call socket 2 3 255", FILTER_AND_CAPABILITIES),
+    family("KS-12.raw-flags", "call socket 2 0x80803 255", FILTER_AND_CAPABILITIES),
+    family("KS-12.raw6", "call socket 10 3 255", FILTER_AND_CAPABILITIES),
+    family("KS-12.inet-packet", "call socket 2 10 0x300", FILTER_AND_CAPABILITIES),
     family("KS-12.netlink-diag", "call socket 16 15 4", FILTER),
     family("KS-12.netlink-xfrm", "call socket 16 15 6", FILTER),
     family("KS-12.netlink-audit", "call socket 16 15 9", FILTER),
@@ -49,7 +49,7 @@ pub(super) const CASES: &[Case] = &[
     family("KS-12.pair-tipc", "call socketpair 30 15 0 buf", FILTER),
     family("KS-12.pair-inet", "call socketpair 2 15 0 buf", FILTER),
     family("KS-12.pair-vsock", "call socketpair 40 15 0 buf", FILTER),
-    Case::call(
+    SandboxAttack::call(
         "KS-16.loopback",
         "taking the loopback down",
         "loopback-down",

@@ -1,29 +1,29 @@
 //! One host per toolchain, and what becomes of it.
 
-use ralph_core::config::Toolchains;
+use ralph_core::config::ToolchainSelection;
 
-use super::fake::Fake;
-use crate::toolchain::Error;
+use super::fake_host::FakeToolchainHost;
+use crate::toolchain::ToolchainError;
 
 #[track_caller]
-fn check(fake: &Fake, path: &[&str], want: &[&str]) {
-    let found = fake.find(&Toolchains::Auto, path).expect("auto never fails");
+fn check(fake: &FakeToolchainHost, path: &[&str], want: &[&str]) {
+    let found = fake.find(&ToolchainSelection::Auto, path).expect("auto never fails");
     assert_eq!(fake.lines(&found), want);
 }
 
-fn only(names: &[&str]) -> Toolchains {
-    Toolchains::Only(names.iter().map(|name| (*name).to_owned()).collect())
+fn only(names: &[&str]) -> ToolchainSelection {
+    ToolchainSelection::Only(names.iter().map(|name| (*name).to_owned()).collect())
 }
 
 #[track_caller]
-fn check_only(fake: &Fake, names: &[&str], path: &[&str], want: Result<&[&str], &Error>) {
+fn check_only(fake: &FakeToolchainHost, names: &[&str], path: &[&str], want: Result<&[&str], &ToolchainError>) {
     let got = fake.find(&only(names), path).map(|found| fake.lines(&found));
     let got = got.as_ref().map(|lines| lines.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(got, want.map(<[&str]>::to_vec), "{names:?}");
 }
 
-fn rust() -> Fake {
-    Fake::new()
+fn rust() -> FakeToolchainHost {
+    FakeToolchainHost::new()
         .exes(&["~/.cargo/bin/rustup", "~/.cargo/bin/cargo-nextest"])
         .link("~/.cargo/bin/cargo", "rustup")
         .file("~/.cargo/credentials.toml", "token")
@@ -65,7 +65,7 @@ fn rust_comes_with_its_toolchains_and_a_home_of_its_own() {
 
 #[test]
 fn a_linked_home_is_shown_under_both_names() {
-    let fake = Fake::new().exe("/opt/data/cargo/bin/tool").link("~/.cargo", "/opt/data/cargo");
+    let fake = FakeToolchainHost::new().exe("/opt/data/cargo/bin/tool").link("~/.cargo", "/opt/data/cargo");
     check(
         &fake,
         &["~/.cargo/bin", "/usr/bin"],
@@ -76,7 +76,7 @@ fn a_linked_home_is_shown_under_both_names() {
             "env CARGO_HOME=/home/agent/.cargo",
         ],
     );
-    let fake = Fake::new().exe("~/.ssh/bin/tool").link("~/.cargo", "~/.ssh");
+    let fake = FakeToolchainHost::new().exe("~/.ssh/bin/tool").link("~/.cargo", "~/.ssh");
     check(
         &fake,
         &["~/.cargo/bin", "/usr/bin"],
@@ -86,7 +86,7 @@ fn a_linked_home_is_shown_under_both_names() {
 
 #[test]
 fn of_cargos_config_only_plain_registries_come_along() {
-    let fake = Fake::new().exe("~/.cargo/bin/cargo").file(
+    let fake = FakeToolchainHost::new().exe("~/.cargo/bin/cargo").file(
         "~/.cargo/config.toml",
         "[registry]\ntoken = \"secret\"\n[source.crates-io]\nreplace-with = \"near\"\n\
          [source.near]\nregistry = \"sparse+https://near.example/\"\n",
@@ -107,7 +107,7 @@ fn of_cargos_config_only_plain_registries_come_along() {
 
 #[test]
 fn node_comes_as_one_version() {
-    let nvm = Fake::new()
+    let nvm = FakeToolchainHost::new()
         .exes(&["~/.nvm/versions/node/v20.1.0/bin/node", "~/.nvm/versions/node/v9.0.0/bin/node"])
         .file("~/.nvm/versions/node/v20.1.0/etc/npmrc", "//x/:_authToken=secret")
         .file("~/.npmrc", "registry=https://near.example/npm/\n//near.example/:_authToken=secret");
@@ -129,7 +129,7 @@ fn node_comes_as_one_version() {
         }),
     );
 
-    let fnm = Fake::new()
+    let fnm = FakeToolchainHost::new()
         .exe("~/.local/share/fnm/node-versions/v20.1.0/installation/bin/node")
         .link("/run/fnm_multishells/1", "~/.local/share/fnm/node-versions/v20.1.0/installation");
     check(
@@ -141,7 +141,7 @@ fn node_comes_as_one_version() {
         ],
     );
 
-    let volta = Fake::new()
+    let volta = FakeToolchainHost::new()
         .exes(&["~/.volta/bin/node", "~/.volta/tools/image/node/20.1.0/bin/node"])
         .exe("~/.volta/tools/image/yarn/1.22.0/bin/yarn")
         .file("~/.volta/tools/user/platform.json", r#"{"node":{"runtime":"20.1.0","npm":null},"yarn":"1.22.0"}"#);
@@ -155,20 +155,22 @@ fn node_comes_as_one_version() {
             "note the shims of volta are replaced by yarn 1.22.0, node 20.1.0",
         ],
     );
-    let empty = Fake::new().exe("~/.volta/bin/node").file("~/.volta/tools/user/platform.json", "[");
+    let empty = FakeToolchainHost::new().exe("~/.volta/bin/node").file("~/.volta/tools/user/platform.json", "[");
     check(
         &empty,
         &["~/.volta/bin", "/usr/bin"],
         &["path /usr/bin", "note volta has no default version of node; `volta install node` sets one"],
     );
 
-    let n = Fake::new().exes(&["~/n/bin/node", "~/n/lib/node_modules/npm/cli.js", "~/n/.npmrc"]).env("N_PREFIX", "~/n");
+    let n = FakeToolchainHost::new()
+        .exes(&["~/n/bin/node", "~/n/lib/node_modules/npm/cli.js", "~/n/.npmrc"])
+        .env("N_PREFIX", "~/n");
     check(&n, &["~/n/bin", "/usr/bin"], &["bind ~/n/bin", "bind ~/n/lib/node_modules", "path ~/n/bin:/usr/bin"]);
 }
 
 #[test]
 fn shims_are_replaced_by_the_versions_they_choose() {
-    let pyenv = Fake::new()
+    let pyenv = FakeToolchainHost::new()
         .exes(&["~/.pyenv/shims/python", "~/.pyenv/bin/pyenv", "~/.pyenv/plugins/virtualenv/shims/x"])
         .exes(&["~/.pyenv/versions/3.11.7/bin/python", "~/.pyenv/versions/3.12.1/bin/python"])
         .file("~/.pyenv/version", "3.11\nsystem\n3.9\n")
@@ -194,7 +196,7 @@ fn shims_are_replaced_by_the_versions_they_choose() {
         ],
     );
 
-    let rbenv = Fake::new()
+    let rbenv = FakeToolchainHost::new()
         .exes(&["/opt/rbenv/shims/ruby", "/opt/rbenv/versions/3.3.0/bin/ruby"])
         .file("/opt/rbenv/version", "3.3.0")
         .env("RBENV_ROOT", "/opt/rbenv");
@@ -209,7 +211,7 @@ fn shims_are_replaced_by_the_versions_they_choose() {
         ],
     );
 
-    let asdf = Fake::new()
+    let asdf = FakeToolchainHost::new()
         .exes(&["~/.asdf/shims/node", "~/.asdf/installs/nodejs/20.1.0/bin/node"])
         .exes(&["~/.asdf/installs/nodejs/18.0.0/bin/node", "~/.asdf/installs/golang/1.22/bin/go"])
         .file("~/.tool-versions", "nodejs 18.0.0 # old\n");
@@ -235,7 +237,7 @@ fn shims_are_replaced_by_the_versions_they_choose() {
         ]),
     );
 
-    let mise = Fake::new()
+    let mise = FakeToolchainHost::new()
         .exes(&["~/.local/share/mise/shims/node", "~/.local/share/mise/installs/node/20.1.0/bin/node"])
         .exes(&["~/.local/share/mise/installs/node/22.0.0/bin/node", "~/.local/share/mise/installs/jq/1.7/jq"])
         .link("~/.local/share/mise/installs/node/latest", "22.0.0")
@@ -263,7 +265,7 @@ fn shims_are_replaced_by_the_versions_they_choose() {
 
 #[test]
 fn programs_bring_what_they_link_to() {
-    let fake = Fake::new()
+    let fake = FakeToolchainHost::new()
         .exe("~/.local/bin/uv")
         .exe("~/.local/share/uv/python/cpython-3.12/bin/python3.12")
         .link("~/.local/bin/python3.12", "~/.local/share/uv/python/cpython-3.12/bin/python3.12")
@@ -296,7 +298,7 @@ fn programs_bring_what_they_link_to() {
 
 #[test]
 fn the_others_come_with_what_they_need() {
-    let conda = Fake::new()
+    let conda = FakeToolchainHost::new()
         .exes(&["/opt/conda/bin/python", "/opt/conda/conda-meta/history"])
         .file("/opt/conda/.condarc", "channels: [https://x/t/secret]");
     check(
@@ -305,7 +307,7 @@ fn the_others_come_with_what_they_need() {
         &["bind /opt/conda without .condarc", "path /opt/conda/bin:/usr/bin"],
     );
 
-    let go = Fake::new()
+    let go = FakeToolchainHost::new()
         .exes(&["~/sdk/go1.22/bin/go", "~/sdk/go1.22/VERSION", "~/go/bin/gopls", "~/go/pkg/mod/x/y"])
         .env("GOROOT", "~/sdk/go1.22")
         .env("GOPROXY", "https://near.example/go,direct");
@@ -324,14 +326,19 @@ fn the_others_come_with_what_they_need() {
         ],
     );
 
-    let bun = Fake::new().exes(&["~/.bun/bin/bun", "~/.bun/install/cache/x", "~/.deno/bin/deno", "~/.deno/.npmrc"]);
+    let bun = FakeToolchainHost::new().exes(&[
+        "~/.bun/bin/bun",
+        "~/.bun/install/cache/x",
+        "~/.deno/bin/deno",
+        "~/.deno/.npmrc",
+    ]);
     check(
         &bun,
         &["~/.bun/bin", "~/.deno/bin", "/usr/bin"],
         &["bind ~/.bun/bin", "bind ~/.deno/bin", "path ~/.bun/bin:~/.deno/bin:/usr/bin"],
     );
 
-    let java = Fake::new()
+    let java = FakeToolchainHost::new()
         .exe("~/.sdkman/candidates/java/21/bin/java")
         .link("~/.sdkman/candidates/java/current", "~/.sdkman/candidates/java/21");
     check(
@@ -343,10 +350,10 @@ fn the_others_come_with_what_they_need() {
             "env JAVA_HOME=~/.sdkman/candidates/java/current",
         ],
     );
-    let jdk = Fake::new().exe("/opt/jdk-21/bin/java").env("JAVA_HOME", "/opt/jdk-21");
+    let jdk = FakeToolchainHost::new().exe("/opt/jdk-21/bin/java").env("JAVA_HOME", "/opt/jdk-21");
     check(&jdk, &["/usr/bin"], &["bind /opt/jdk-21", "path /usr/bin", "env JAVA_HOME=/opt/jdk-21"]);
 
-    let haskell = Fake::new()
+    let haskell = FakeToolchainHost::new()
         .exes(&["~/.ghcup/ghc/9.4/bin/ghc", "~/.ghcup/cache/x", "~/.cabal/bin/hlint", "~/.cabal/config"])
         .link("~/.ghcup/bin/ghc", "../ghc/9.4/bin/ghc");
     check(
@@ -355,7 +362,7 @@ fn the_others_come_with_what_they_need() {
         &["bind ~/.cabal/bin", "bind ~/.ghcup/bin", "bind ~/.ghcup/ghc", "path ~/.ghcup/bin:~/.cabal/bin:/usr/bin"],
     );
 
-    let brew = Fake::new()
+    let brew = FakeToolchainHost::new()
         .exes(&["/home/linuxbrew/.linuxbrew/Cellar/jq/1/bin/jq", "/home/linuxbrew/.linuxbrew/var/postgres/x"])
         .link("/home/linuxbrew/.linuxbrew/bin/jq", "../Cellar/jq/1/bin/jq");
     check(
@@ -368,12 +375,12 @@ fn the_others_come_with_what_they_need() {
         ],
     );
 
-    let nix = Fake::new()
+    let nix = FakeToolchainHost::new()
         .exes(&["/nix/store/abc-profile/bin/jq", "/nix/var/nix/daemon-socket/socket"])
         .link("~/.nix-profile", "/nix/store/abc-profile");
     check(&nix, &["~/.nix-profile/bin", "/usr/bin"], &["bind /nix/store", "path /nix/store/abc-profile/bin:/usr/bin"]);
 
-    let dotnet = Fake::new().exes(&["~/.dotnet/dotnet", "~/.dotnet/corefx/cryptography/x509stores/my/x"]);
+    let dotnet = FakeToolchainHost::new().exes(&["~/.dotnet/dotnet", "~/.dotnet/corefx/cryptography/x509stores/my/x"]);
     check(
         &dotnet,
         &["~/.dotnet", "/usr/bin"],
@@ -383,7 +390,7 @@ fn the_others_come_with_what_they_need() {
 
 #[test]
 fn a_loose_directory_comes_alone_or_not_at_all() {
-    let fake = Fake::new()
+    let fake = FakeToolchainHost::new()
         .exes(&["~/bin/x", "~/tools/y/bin/y", "~/tools/y/lib/y.so", "~/.ssh/x", "~/keys/id_rsa"])
         .file("~/bin/.git/config", "url = https://u:secret@x")
         .exes(&["/opt/z/bin/z", "/opt/z/auth.json", "/opt/bin/w", "/srv/v/bin/v", "/home/other/bin/u"])
@@ -425,7 +432,7 @@ fn a_loose_directory_comes_alone_or_not_at_all() {
         ],
     );
     check(
-        &Fake::new(),
+        &FakeToolchainHost::new(),
         &["~", "/", "/usr/bin"],
         &[
             "path /usr/bin",
@@ -437,7 +444,15 @@ fn a_loose_directory_comes_alone_or_not_at_all() {
 
 #[test]
 fn what_is_named_is_shown_or_an_error() {
-    let fake = || Fake::new().exes(&["~/tools/y/bin/y", "~/tools/.env", "~/.bun/bin/bun", "/usr/bin/node", "~/.ssh/x"]);
+    let fake = || {
+        FakeToolchainHost::new().exes(&[
+            "~/tools/y/bin/y",
+            "~/tools/.env",
+            "~/.bun/bin/bun",
+            "/usr/bin/node",
+            "~/.ssh/x",
+        ])
+    };
     check_only(
         &fake(),
         &["bun", "node", "~/tools"],
@@ -450,14 +465,19 @@ fn what_is_named_is_shown_or_an_error() {
         &["/usr/bin", "~/.bun/bin"],
         Ok(&["bind ~/tools/y", "path ~/tools/y/bin:/usr/bin"]),
     );
-    check_only(&fake(), &["deno"], &["/usr/bin"], Err(&Error::Missing { name: "deno".to_owned() }));
-    check_only(&fake(), &["rst"], &[], Err(&Error::Unknown { name: "rst".to_owned(), meant: Some("rust") }));
+    check_only(&fake(), &["deno"], &["/usr/bin"], Err(&ToolchainError::Missing { name: "deno".to_owned() }));
+    check_only(&fake(), &["rst"], &[], Err(&ToolchainError::Unknown { name: "rst".to_owned(), meant: Some("rust") }));
     let host = fake();
-    let ssh = Error::Refused { path: host.at("~/.ssh"), why: "keys and settings are kept there" };
+    let ssh = ToolchainError::Refused { path: host.at("~/.ssh"), why: "keys and settings are kept there" };
     check_only(&host, &["~/.ssh"], &[], Err(&ssh));
-    check_only(&host, &["~"], &[], Err(&Error::Refused { path: host.home(), why: "the home folder is in it" }));
-    check_only(&host, &["~/x"], &[], Err(&Error::NoDirectory { path: host.at("~/x") }));
-    let found = rust().env("JAVA_HOME", "/opt/x").find(&Toolchains::None, &["~/.cargo/bin", "/usr/bin"]);
+    check_only(
+        &host,
+        &["~"],
+        &[],
+        Err(&ToolchainError::Refused { path: host.home(), why: "the home folder is in it" }),
+    );
+    check_only(&host, &["~/x"], &[], Err(&ToolchainError::NoDirectory { path: host.at("~/x") }));
+    let found = rust().env("JAVA_HOME", "/opt/x").find(&ToolchainSelection::None, &["~/.cargo/bin", "/usr/bin"]);
     let found = found.expect("none never fails");
     assert_eq!((found.binds.len(), found.path.len(), found.env.len(), found.notes.len()), (0, 1, 0, 0));
 }
@@ -469,7 +489,7 @@ fn caches_are_the_sandboxs_own_over_the_hosts() {
         .file("~/.cargo/git/db/x-1/FETCH_HEAD", "https://u:secret@x")
         .file("~/.npm/_cacache/index/x", "x")
         .file("~/.npm/_logs/x", "secret");
-    let found = fake.find(&Toolchains::Auto, &["~/.cargo/bin", "/usr/bin"]).expect("auto never fails");
+    let found = fake.find(&ToolchainSelection::Auto, &["~/.cargo/bin", "/usr/bin"]).expect("auto never fails");
     assert_eq!(
         fake.caches(&found),
         [
@@ -478,14 +498,17 @@ fn caches_are_the_sandboxs_own_over_the_hosts() {
             "npm ~/.npm/_cacache => /home/agent/.npm/_cacache",
         ]
     );
-    let fake = Fake::new().exe("~/.cargo/bin/cargo");
+    let fake = FakeToolchainHost::new().exe("~/.cargo/bin/cargo");
     let found = fake.find(&only(&["rust"]), &["/usr/bin"]).expect("it is there");
     assert_eq!(fake.caches(&found), ["cargo-registry /home/agent/.cargo/registry", "cargo-git /home/agent/.cargo/git"]);
 }
 
 #[test]
 fn hints_name_what_helps() {
-    let check = |error: &Error, want: &str| assert_eq!(error.hint().as_deref(), Some(want), "{error}");
-    check(&Error::Unknown { name: "rst".to_owned(), meant: Some("rust") }, "did you mean `rust`?");
-    check(&Error::Missing { name: "deno".to_owned() }, "install `deno`, or take it out of `sandbox.toolchains`");
+    let check = |error: &ToolchainError, want: &str| assert_eq!(error.hint().as_deref(), Some(want), "{error}");
+    check(&ToolchainError::Unknown { name: "rst".to_owned(), meant: Some("rust") }, "did you mean `rust`?");
+    check(
+        &ToolchainError::Missing { name: "deno".to_owned() },
+        "install `deno`, or take it out of `sandbox.toolchains`",
+    );
 }

@@ -1,6 +1,6 @@
 //! Whole hosts, laid out in a temporary directory.
 
 mod cases;
-mod fake;
-pub(super) mod random;
-mod real;
+mod fake_host;
+pub(super) mod random_homes;
+mod this_host;

@@ -2,61 +2,61 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Content, Stop, named};
-use crate::llm::script::Tokens;
+use super::{FakeModelAnswer, FakeModelContent, FakeStopReason, named_event};
+use crate::llm::script::BilledTokens;
 
-pub(super) fn whole(answer: &Answer) -> Value {
+pub(super) fn complete_body(answer: &FakeModelAnswer) -> Value {
     let block = match &answer.content {
-        Content::Text(text) => json!({"type": "text", "text": text}),
-        Content::Tool { name, input } => {
+        FakeModelContent::Text(text) => json!({"type": "text", "text": text}),
+        FakeModelContent::Tool { name, input } => {
             json!({"type": "tool_use", "id": answer.id("toolu_"), "name": name, "input": input})
         }
     };
-    message(answer, &json!([block]), &json!(stop(answer.stop)), answer.usage.map(usage))
+    message(answer, &json!([block]), &json!(stop_reason(answer.stop)), answer.usage.map(usage))
 }
 
-pub(super) fn events(answer: &Answer) -> Vec<String> {
+pub(super) fn events(answer: &FakeModelAnswer) -> Vec<String> {
     // At the beginning one token is there already; the end tells the true count of all.
-    let begun = answer.usage.map(|tokens| usage(Tokens { output: 1, ..tokens }));
+    let begun = answer.usage.map(|tokens| usage(BilledTokens { output: 1, ..tokens }));
     let start = message(answer, &json!([]), &Value::Null, begun);
     let mut events = vec![
-        named("message_start", &json!({"type": "message_start", "message": start})),
-        named("ping", &json!({"type": "ping"})),
+        named_event("message_start", &json!({"type": "message_start", "message": start})),
+        named_event("ping", &json!({"type": "ping"})),
     ];
     let mut put = |kind: &str, field: &str, value: Value| {
         let mut event = json!({"type": kind, "index": 0});
         if let (Some(event), false) = (event.as_object_mut(), field.is_empty()) {
             event.insert(field.to_owned(), value);
         }
-        events.push(named(kind, &event));
+        events.push(named_event(kind, &event));
     };
     match &answer.content {
-        Content::Text(text) => {
+        FakeModelContent::Text(text) => {
             put("content_block_start", "content_block", json!({"type": "text", "text": ""}));
-            for piece in Answer::pieces(text) {
+            for piece in FakeModelAnswer::pieces(text) {
                 put("content_block_delta", "delta", json!({"type": "text_delta", "text": piece}));
             }
         }
-        Content::Tool { name, input } => {
+        FakeModelContent::Tool { name, input } => {
             let block = json!({"type": "tool_use", "id": answer.id("toolu_"), "name": name, "input": {}});
             put("content_block_start", "content_block", block);
-            for piece in Answer::pieces(&input.to_string()) {
+            for piece in FakeModelAnswer::pieces(&input.to_string()) {
                 put("content_block_delta", "delta", json!({"type": "input_json_delta", "partial_json": piece}));
             }
         }
     }
     put("content_block_stop", "", Value::Null);
     let mut delta = json!({"type": "message_delta",
-        "delta": {"stop_reason": stop(answer.stop), "stop_sequence": null}});
+        "delta": {"stop_reason": stop_reason(answer.stop), "stop_sequence": null}});
     if let (Some(delta), Some(tokens)) = (delta.as_object_mut(), answer.usage) {
         delta.insert("usage".to_owned(), json!({"output_tokens": tokens.output}));
     }
-    events.push(named("message_delta", &delta));
-    events.push(named("message_stop", &json!({"type": "message_stop"})));
+    events.push(named_event("message_delta", &delta));
+    events.push(named_event("message_stop", &json!({"type": "message_stop"})));
     events
 }
 
-fn message(answer: &Answer, content: &Value, stop: &Value, usage: Option<Value>) -> Value {
+fn message(answer: &FakeModelAnswer, content: &Value, stop: &Value, usage: Option<Value>) -> Value {
     let mut message = json!({
         "id": answer.id("msg_"),
         "type": "message",
@@ -72,7 +72,7 @@ fn message(answer: &Answer, content: &Value, stop: &Value, usage: Option<Value>)
     message
 }
 
-fn usage(tokens: Tokens) -> Value {
+fn usage(tokens: BilledTokens) -> Value {
     json!({
         "input_tokens": tokens.input,
         "cache_creation_input_tokens": tokens.cache_write + tokens.cache_write_long,
@@ -87,10 +87,10 @@ fn usage(tokens: Tokens) -> Value {
     })
 }
 
-fn stop(stop: Stop) -> &'static str {
+fn stop_reason(stop: FakeStopReason) -> &'static str {
     match stop {
-        Stop::End => "end_turn",
-        Stop::Tool => "tool_use",
-        Stop::Length => "max_tokens",
+        FakeStopReason::End => "end_turn",
+        FakeStopReason::Tool => "tool_use",
+        FakeStopReason::Length => "max_tokens",
     }
 }

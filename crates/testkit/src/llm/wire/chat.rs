@@ -2,51 +2,51 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Content, Stop, data};
-use crate::llm::script::Tokens;
+use super::{FakeModelAnswer, FakeModelContent, FakeStopReason, data_event};
+use crate::llm::script::BilledTokens;
 
-pub(super) fn whole(answer: &Answer) -> Value {
+pub(super) fn complete_body(answer: &FakeModelAnswer) -> Value {
     let message = match &answer.content {
-        Content::Text(text) => json!({"role": "assistant", "content": text, "refusal": null}),
-        Content::Tool { name, input } => {
+        FakeModelContent::Text(text) => json!({"role": "assistant", "content": text, "refusal": null}),
+        FakeModelContent::Tool { name, input } => {
             let function = json!({"name": name, "arguments": input.to_string()});
             let call = json!({"id": answer.id("call_"), "type": "function", "function": function});
             json!({"role": "assistant", "content": null, "tool_calls": [call]})
         }
     };
-    let choice = json!({"index": 0, "message": message, "logprobs": null, "finish_reason": stop(answer.stop)});
-    with_usage(answer, head(answer, "chat.completion", &json!([choice])))
+    let choice = json!({"index": 0, "message": message, "logprobs": null, "finish_reason": stop_reason(answer.stop)});
+    with_usage(answer, response_head(answer, "chat.completion", &json!([choice])))
 }
 
-pub(super) fn events(answer: &Answer) -> Vec<String> {
+pub(super) fn events(answer: &FakeModelAnswer) -> Vec<String> {
     let chunk = |delta: Value, stop: Option<&str>| {
         let choice = json!({"index": 0, "delta": delta, "logprobs": null, "finish_reason": stop});
-        data(&head(answer, "chat.completion.chunk", &json!([choice])))
+        data_event(&response_head(answer, "chat.completion.chunk", &json!([choice])))
     };
     let mut events = vec![chunk(json!({"role": "assistant", "content": ""}), None)];
     match &answer.content {
-        Content::Text(text) => {
-            events.extend(Answer::pieces(text).map(|piece| chunk(json!({"content": piece}), None)));
+        FakeModelContent::Text(text) => {
+            events.extend(FakeModelAnswer::pieces(text).map(|piece| chunk(json!({"content": piece}), None)));
         }
-        Content::Tool { name, input } => {
+        FakeModelContent::Tool { name, input } => {
             let function = json!({"name": name, "arguments": ""});
             let call = json!({"index": 0, "id": answer.id("call_"), "type": "function", "function": function});
             events.push(chunk(json!({"tool_calls": [call]}), None));
-            for piece in Answer::pieces(&input.to_string()) {
+            for piece in FakeModelAnswer::pieces(&input.to_string()) {
                 let call = json!({"index": 0, "function": {"arguments": piece}});
                 events.push(chunk(json!({"tool_calls": [call]}), None));
             }
         }
     }
-    events.push(chunk(json!({}), Some(stop(answer.stop))));
+    events.push(chunk(json!({}), Some(stop_reason(answer.stop))));
     if answer.usage.is_some() {
-        events.push(data(&with_usage(answer, head(answer, "chat.completion.chunk", &json!([])))));
+        events.push(data_event(&with_usage(answer, response_head(answer, "chat.completion.chunk", &json!([])))));
     }
     events.push("data: [DONE]\n\n".to_owned());
     events
 }
 
-fn head(answer: &Answer, object: &str, choices: &Value) -> Value {
+fn response_head(answer: &FakeModelAnswer, object: &str, choices: &Value) -> Value {
     json!({
         "id": answer.id("chatcmpl-"),
         "object": object,
@@ -56,14 +56,14 @@ fn head(answer: &Answer, object: &str, choices: &Value) -> Value {
     })
 }
 
-fn with_usage(answer: &Answer, mut value: Value) -> Value {
+fn with_usage(answer: &FakeModelAnswer, mut value: Value) -> Value {
     if let (Some(object), Some(tokens)) = (value.as_object_mut(), answer.usage) {
         object.insert("usage".to_owned(), usage(tokens));
     }
     value
 }
 
-fn usage(tokens: Tokens) -> Value {
+fn usage(tokens: BilledTokens) -> Value {
     let (prompt, output) = (tokens.prompt(), tokens.output);
     json!({
         "prompt_tokens": prompt,
@@ -77,10 +77,10 @@ fn usage(tokens: Tokens) -> Value {
     })
 }
 
-fn stop(stop: Stop) -> &'static str {
+fn stop_reason(stop: FakeStopReason) -> &'static str {
     match stop {
-        Stop::End => "stop",
-        Stop::Tool => "tool_calls",
-        Stop::Length => "length",
+        FakeStopReason::End => "stop",
+        FakeStopReason::Tool => "tool_calls",
+        FakeStopReason::Length => "length",
     }
 }

@@ -3,28 +3,30 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Content, Stop, Stream};
-use crate::llm::script::Tokens;
+use super::{FakeModelAnswer, FakeModelContent, FakeStopReason, StreamFormat};
+use crate::llm::script::BilledTokens;
 
-pub(super) fn whole(answer: &Answer) -> Value {
+pub(super) fn complete_body(answer: &FakeModelAnswer) -> Value {
     let part = match &answer.content {
-        Content::Text(text) => json!({"text": text}),
-        Content::Tool { .. } => call(answer),
+        FakeModelContent::Text(text) => json!({"text": text}),
+        FakeModelContent::Tool { .. } => function_call(answer),
     };
-    with_usage(answer, object(answer, &part, Some(stop(answer.stop))))
+    with_usage(answer, candidate_object(answer, &part, Some(stop_reason(answer.stop))))
 }
 
-pub(super) fn events(answer: &Answer, stream: Stream) -> Vec<String> {
+pub(super) fn events(answer: &FakeModelAnswer, stream: StreamFormat) -> Vec<String> {
     let mut objects: Vec<Value> = match &answer.content {
-        Content::Text(text) => {
-            Answer::pieces(text).map(|piece| object(answer, &json!({"text": piece}), None)).collect()
+        FakeModelContent::Text(text) => {
+            FakeModelAnswer::pieces(text).map(|piece| candidate_object(answer, &json!({"text": piece}), None)).collect()
         }
-        Content::Tool { .. } => vec![object(answer, &call(answer), None)],
+        FakeModelContent::Tool { .. } => vec![candidate_object(answer, &function_call(answer), None)],
     };
-    objects.push(with_usage(answer, object(answer, &json!({"text": ""}), Some(stop(answer.stop)))));
+    objects.push(with_usage(answer, candidate_object(answer, &json!({"text": ""}), Some(stop_reason(answer.stop)))));
     match stream {
-        Stream::No | Stream::Events => objects.iter().map(|object| format!("data: {object}\r\n\r\n")).collect(),
-        Stream::Array => {
+        StreamFormat::No | StreamFormat::Events => {
+            objects.iter().map(|object| format!("data: {object}\r\n\r\n")).collect()
+        }
+        StreamFormat::Array => {
             let mut pieces: Vec<String> = objects.iter().map(|object| format!(",\r\n{object}")).collect();
             if let Some(first) = pieces.first_mut() {
                 first.replace_range(..3, "[");
@@ -35,14 +37,14 @@ pub(super) fn events(answer: &Answer, stream: Stream) -> Vec<String> {
     }
 }
 
-fn call(answer: &Answer) -> Value {
+fn function_call(answer: &FakeModelAnswer) -> Value {
     match &answer.content {
-        Content::Text(_) => Value::Null,
-        Content::Tool { name, input } => json!({"functionCall": {"name": name, "args": input}}),
+        FakeModelContent::Text(_) => Value::Null,
+        FakeModelContent::Tool { name, input } => json!({"functionCall": {"name": name, "args": input}}),
     }
 }
 
-fn object(answer: &Answer, part: &Value, stop: Option<&str>) -> Value {
+fn candidate_object(answer: &FakeModelAnswer, part: &Value, stop: Option<&str>) -> Value {
     let mut candidate = json!({"content": {"role": "model", "parts": [part]}, "index": 0});
     if let (Some(candidate), Some(stop)) = (candidate.as_object_mut(), stop) {
         candidate.insert("finishReason".to_owned(), json!(stop));
@@ -50,15 +52,15 @@ fn object(answer: &Answer, part: &Value, stop: Option<&str>) -> Value {
     json!({"candidates": [candidate], "modelVersion": answer.model, "responseId": answer.id("")})
 }
 
-fn with_usage(answer: &Answer, mut value: Value) -> Value {
+fn with_usage(answer: &FakeModelAnswer, mut value: Value) -> Value {
     if let (Some(object), Some(tokens)) = (value.as_object_mut(), answer.usage) {
         object.insert("usageMetadata".to_owned(), usage(tokens));
     }
     value
 }
 
-fn usage(tokens: Tokens) -> Value {
-    let Tokens { output, reasoning, .. } = tokens;
+fn usage(tokens: BilledTokens) -> Value {
+    let BilledTokens { output, reasoning, .. } = tokens;
     json!({
         "promptTokenCount": tokens.prompt(),
         "cachedContentTokenCount": tokens.cached,
@@ -68,9 +70,9 @@ fn usage(tokens: Tokens) -> Value {
     })
 }
 
-fn stop(stop: Stop) -> &'static str {
+fn stop_reason(stop: FakeStopReason) -> &'static str {
     match stop {
-        Stop::End | Stop::Tool => "STOP",
-        Stop::Length => "MAX_TOKENS",
+        FakeStopReason::End | FakeStopReason::Tool => "STOP",
+        FakeStopReason::Length => "MAX_TOKENS",
     }
 }

@@ -8,11 +8,11 @@ mod responses;
 use hyper::{HeaderMap, Method, Uri};
 use serde_json::{Value, json};
 
-use super::script::Tokens;
-use super::tally;
+use super::billing;
+use super::script::BilledTokens;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wire {
+pub(super) enum FakeModelWire {
     Anthropic,
     Chat,
     Responses,
@@ -21,30 +21,30 @@ pub(super) enum Wire {
 
 /// What a request asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    Call(Call),
-    Count(Wire, u64),
-    Models(Wire),
+pub(super) enum ParsedModelRequest {
+    Call(FakeModelCall),
+    Count(FakeModelWire, u64),
+    Models(FakeModelWire),
     /// A websocket, which is politely refused.
-    Upgrade(Wire),
-    Greeting,
-    Nothing(Wire),
+    WebsocketUpgrade(FakeModelWire),
+    HealthProbe,
+    NotFound(FakeModelWire),
 }
 
 /// A call of the model, as far as the answer depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Call {
-    pub(super) wire: Wire,
+pub(super) struct FakeModelCall {
+    pub(super) wire: FakeModelWire,
     pub(super) model: String,
-    pub(super) stream: Stream,
-    pub(super) tells_usage: bool,
+    pub(super) stream: StreamFormat,
+    pub(super) reports_usage: bool,
     pub(super) offers_tools: bool,
-    pub(super) most_tokens: Option<u64>,
+    pub(super) max_tokens: Option<u64>,
     pub(super) prompt_tokens: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stream {
+pub(super) enum StreamFormat {
     No,
     Events,
     /// Gemini without `alt=sse`: one array, object by object.
@@ -53,30 +53,30 @@ pub(super) enum Stream {
 
 /// What is written, whatever the wire.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct FakeModelAnswer {
     /// Makes names that differ from answer to answer.
     pub(super) number: usize,
     pub(super) model: String,
-    pub(super) content: Content,
-    pub(super) stop: Stop,
+    pub(super) content: FakeModelContent,
+    pub(super) stop: FakeStopReason,
     /// Nothing where the server keeps it to itself.
-    pub(super) usage: Option<Tokens>,
+    pub(super) usage: Option<BilledTokens>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Content {
+pub(super) enum FakeModelContent {
     Text(String),
     Tool { name: String, input: Value },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum FakeStopReason {
     End,
     Tool,
     Length,
 }
 
-impl Answer {
+impl FakeModelAnswer {
     /// The text word by word, each with the space behind it.
     fn pieces(text: &str) -> impl Iterator<Item = &str> {
         text.split_inclusive(' ')
@@ -88,20 +88,20 @@ impl Answer {
 }
 
 /// Reads what is asked for from a request as it arrived.
-pub(super) fn asked(method: &Method, uri: &Uri, headers: &HeaderMap, body: &Value) -> Asked {
+pub(super) fn parse_request(method: &Method, uri: &Uri, headers: &HeaderMap, body: &Value) -> ParsedModelRequest {
     let path = uri.path();
-    let wire = guess(path, headers);
+    let wire = guess_wire(path, headers);
     if headers.contains_key("upgrade") {
-        return Asked::Upgrade(wire);
+        return ParsedModelRequest::WebsocketUpgrade(wire);
     }
     match *method {
-        Method::HEAD => Asked::Greeting,
-        Method::GET if path.ends_with("/models") => Asked::Models(wire),
+        Method::HEAD => ParsedModelRequest::HealthProbe,
+        Method::GET if path.ends_with("/models") => ParsedModelRequest::Models(wire),
         Method::POST if path.ends_with("/messages/count_tokens") || path.ends_with(":countTokens") => {
-            Asked::Count(wire, prompt(wire, body))
+            ParsedModelRequest::Count(wire, prompt_tokens(wire, body))
         }
-        Method::POST if is_call(path) => Asked::Call(call(wire, uri, body)),
-        _ => Asked::Nothing(wire),
+        Method::POST if is_call(path) => ParsedModelRequest::Call(parse_call(wire, uri, body)),
+        _ => ParsedModelRequest::NotFound(wire),
     }
 }
 
@@ -111,76 +111,76 @@ fn is_call(path: &str) -> bool {
         .any(|end| path.ends_with(end))
 }
 
-fn guess(path: &str, headers: &HeaderMap) -> Wire {
+fn guess_wire(path: &str, headers: &HeaderMap) -> FakeModelWire {
     if path.contains("/v1beta") || path.contains(":generateContent") || path.contains(":streamGenerateContent") {
-        Wire::Gemini
+        FakeModelWire::Gemini
     } else if path.contains("/messages") || headers.contains_key("anthropic-version") {
-        Wire::Anthropic
+        FakeModelWire::Anthropic
     } else if path.ends_with("/responses") {
-        Wire::Responses
+        FakeModelWire::Responses
     } else {
-        Wire::Chat
+        FakeModelWire::Chat
     }
 }
 
-fn call(wire: Wire, uri: &Uri, body: &Value) -> Call {
+fn parse_call(wire: FakeModelWire, uri: &Uri, body: &Value) -> FakeModelCall {
     let number = |path: &str| body.pointer(path).and_then(Value::as_u64);
     let flag = |path: &str| body.pointer(path).and_then(Value::as_bool).unwrap_or(false);
-    let sse = if flag("/stream") { Stream::Events } else { Stream::No };
+    let sse = if flag("/stream") { StreamFormat::Events } else { StreamFormat::No };
     let (model, stream, tells_usage, most_tokens) = match wire {
-        Wire::Anthropic => (None, sse, true, number("/max_tokens")),
-        Wire::Chat => {
-            let told = sse == Stream::No || flag("/stream_options/include_usage");
+        FakeModelWire::Anthropic => (None, sse, true, number("/max_tokens")),
+        FakeModelWire::Chat => {
+            let told = sse == StreamFormat::No || flag("/stream_options/include_usage");
             (None, sse, told, number("/max_completion_tokens").or_else(|| number("/max_tokens")))
         }
-        Wire::Responses => (None, sse, true, number("/max_output_tokens")),
-        Wire::Gemini => {
+        FakeModelWire::Responses => (None, sse, true, number("/max_output_tokens")),
+        FakeModelWire::Gemini => {
             let last = uri.path().rsplit('/').next().unwrap_or_default();
             let (model, verb) = last.split_once(':').unwrap_or((last, ""));
             let events = uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "alt=sse"));
             let stream = match (verb == "streamGenerateContent", events) {
-                (false, _) => Stream::No,
-                (true, true) => Stream::Events,
-                (true, false) => Stream::Array,
+                (false, _) => StreamFormat::No,
+                (true, true) => StreamFormat::Events,
+                (true, false) => StreamFormat::Array,
             };
             (Some(model.to_owned()), stream, true, number("/generationConfig/maxOutputTokens"))
         }
     };
     let named = || body.get("model").and_then(Value::as_str).unwrap_or_default().to_owned();
-    Call {
+    FakeModelCall {
         wire,
         model: model.unwrap_or_else(named),
         stream,
-        tells_usage,
+        reports_usage: tells_usage,
         offers_tools: body.get("tools").and_then(Value::as_array).is_some_and(|tools| !tools.is_empty()),
-        most_tokens,
-        prompt_tokens: prompt(wire, body),
+        max_tokens: most_tokens,
+        prompt_tokens: prompt_tokens(wire, body),
     }
 }
 
-fn prompt(wire: Wire, body: &Value) -> u64 {
+fn prompt_tokens(wire: FakeModelWire, body: &Value) -> u64 {
     let fields: &[&str] = match wire {
-        Wire::Anthropic => &["system", "messages", "tools"],
-        Wire::Chat => &["messages", "tools"],
-        Wire::Responses => &["instructions", "input", "tools"],
-        Wire::Gemini => &["systemInstruction", "contents", "tools"],
+        FakeModelWire::Anthropic => &["system", "messages", "tools"],
+        FakeModelWire::Chat => &["messages", "tools"],
+        FakeModelWire::Responses => &["instructions", "input", "tools"],
+        FakeModelWire::Gemini => &["systemInstruction", "contents", "tools"],
     };
-    tally::of_bytes(fields.iter().filter_map(|field| body.get(field)).map(tally::text_bytes).sum())
+    billing::tokens_of_bytes(fields.iter().filter_map(|field| body.get(field)).map(billing::text_bytes).sum())
 }
 
-impl Wire {
+impl FakeModelWire {
     /// The answer as one object.
-    pub(super) fn whole(self, answer: &Answer) -> Value {
+    pub(super) fn complete_body(self, answer: &FakeModelAnswer) -> Value {
         match self {
-            Self::Anthropic => anthropic::whole(answer),
-            Self::Chat => chat::whole(answer),
-            Self::Responses => responses::whole(answer),
-            Self::Gemini => gemini::whole(answer),
+            Self::Anthropic => anthropic::complete_body(answer),
+            Self::Chat => chat::complete_body(answer),
+            Self::Responses => responses::complete_body(answer),
+            Self::Gemini => gemini::complete_body(answer),
         }
     }
 
     /// The answer as the pieces of a stream.
-    pub(super) fn events(self, answer: &Answer, stream: Stream) -> Vec<String> {
+    pub(super) fn events(self, answer: &FakeModelAnswer, stream: StreamFormat) -> Vec<String> {
         match self {
             Self::Anthropic => anthropic::events(answer),
             Self::Chat => chat::events(answer),
@@ -202,14 +202,16 @@ impl Wire {
     }
 
     /// An error in the middle of a stream.
-    pub(super) fn failure(self, kind: &str, message: &str) -> String {
+    pub(super) fn stream_error(self, kind: &str, message: &str) -> String {
         match self {
-            Self::Anthropic => named("error", &json!({"type": "error", "error": {"type": kind, "message": message}})),
-            Self::Chat => data(&self.error(500, kind, message)),
+            Self::Anthropic => {
+                named_event("error", &json!({"type": "error", "error": {"type": kind, "message": message}}))
+            }
+            Self::Chat => data_event(&self.error(500, kind, message)),
             Self::Responses => {
                 let error = json!({"code": kind, "message": message});
                 let response = json!({"object": "response", "status": "failed", "output": [], "error": error});
-                named("response.failed", &json!({"type": "response.failed", "response": response}))
+                named_event("response.failed", &json!({"type": "response.failed", "response": response}))
             }
             Self::Gemini => format!("data: {}\r\n\r\n", self.error(500, kind, message)),
         }
@@ -256,10 +258,10 @@ impl Wire {
 /// The one model of the server, if somebody asks; calls may name any.
 const MODEL: &str = "scripted";
 
-fn named(event: &str, value: &Value) -> String {
+fn named_event(event: &str, value: &Value) -> String {
     format!("event: {event}\ndata: {value}\n\n")
 }
 
-fn data(value: &Value) -> String {
+fn data_event(value: &Value) -> String {
     format!("data: {value}\n\n")
 }

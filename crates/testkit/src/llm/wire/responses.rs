@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Content, Stop, named};
-use crate::llm::script::Tokens;
+use super::{FakeModelAnswer, FakeModelContent, FakeStopReason, named_event};
+use crate::llm::script::BilledTokens;
 
-pub(super) fn whole(answer: &Answer) -> Value {
+pub(super) fn complete_body(answer: &FakeModelAnswer) -> Value {
     let (status, details) = match answer.stop {
-        Stop::End | Stop::Tool => ("completed", Value::Null),
-        Stop::Length => ("incomplete", json!({"reason": "max_output_tokens"})),
+        FakeStopReason::End | FakeStopReason::Tool => ("completed", Value::Null),
+        FakeStopReason::Length => ("incomplete", json!({"reason": "max_output_tokens"})),
     };
-    let mut response = head(answer, status, &json!([item(answer)]));
+    let mut response = response_head(answer, status, &json!([output_item(answer)]));
     if let Some(object) = response.as_object_mut() {
         object.insert("incomplete_details".to_owned(), details);
         match answer.usage {
@@ -21,56 +21,56 @@ pub(super) fn whole(answer: &Answer) -> Value {
     response
 }
 
-pub(super) fn events(answer: &Answer) -> Vec<String> {
+pub(super) fn events(answer: &FakeModelAnswer) -> Vec<String> {
     let mut events = Vec::new();
     let mut put = |kind: &str, fields: Value| {
         let mut event = json!({"type": kind, "sequence_number": events.len()});
         if let (Some(event), Value::Object(fields)) = (event.as_object_mut(), fields) {
             event.extend(fields);
         }
-        events.push(named(kind, &event));
+        events.push(named_event(kind, &event));
     };
-    let begun = head(answer, "in_progress", &json!([]));
+    let begun = response_head(answer, "in_progress", &json!([]));
     put("response.created", json!({"response": begun}));
     put("response.in_progress", json!({"response": begun}));
-    let done = item(answer);
+    let done = output_item(answer);
     let id = done.get("id").cloned().unwrap_or_default();
     let mut added = done.clone();
     if let Some(added) = added.as_object_mut() {
         added.insert("status".to_owned(), json!("in_progress"));
     }
     match &answer.content {
-        Content::Text(text) => {
+        FakeModelContent::Text(text) => {
             let at =
                 |field: &str, value: Value| json!({"item_id": id, "output_index": 0, "content_index": 0, field: value});
             let part = |text: &str| json!({"type": "output_text", "text": text, "annotations": []});
             added["content"] = json!([]);
             put("response.output_item.added", json!({"output_index": 0, "item": added}));
             put("response.content_part.added", at("part", part("")));
-            for piece in Answer::pieces(text) {
+            for piece in FakeModelAnswer::pieces(text) {
                 put("response.output_text.delta", at("delta", json!(piece)));
             }
             put("response.output_text.done", at("text", json!(text)));
             put("response.content_part.done", at("part", part(text)));
         }
-        Content::Tool { input, .. } => {
+        FakeModelContent::Tool { input, .. } => {
             let at = |field: &str, value: Value| json!({"item_id": id, "output_index": 0, field: value});
             let arguments = input.to_string();
             added["arguments"] = json!("");
             put("response.output_item.added", json!({"output_index": 0, "item": added}));
-            for piece in Answer::pieces(&arguments) {
+            for piece in FakeModelAnswer::pieces(&arguments) {
                 put("response.function_call_arguments.delta", at("delta", json!(piece)));
             }
             put("response.function_call_arguments.done", at("arguments", json!(arguments)));
         }
     }
     put("response.output_item.done", json!({"output_index": 0, "item": done}));
-    let last = if answer.stop == Stop::Length { "response.incomplete" } else { "response.completed" };
-    put(last, json!({"response": whole(answer)}));
+    let last = if answer.stop == FakeStopReason::Length { "response.incomplete" } else { "response.completed" };
+    put(last, json!({"response": complete_body(answer)}));
     events
 }
 
-fn head(answer: &Answer, status: &str, output: &Value) -> Value {
+fn response_head(answer: &FakeModelAnswer, status: &str, output: &Value) -> Value {
     json!({
         "id": answer.id("resp_"),
         "object": "response",
@@ -84,16 +84,16 @@ fn head(answer: &Answer, status: &str, output: &Value) -> Value {
     })
 }
 
-fn item(answer: &Answer) -> Value {
+fn output_item(answer: &FakeModelAnswer) -> Value {
     match &answer.content {
-        Content::Text(text) => json!({
+        FakeModelContent::Text(text) => json!({
             "type": "message",
             "id": answer.id("msg_"),
             "role": "assistant",
             "status": "completed",
             "content": [{"type": "output_text", "text": text, "annotations": []}],
         }),
-        Content::Tool { name, input } => json!({
+        FakeModelContent::Tool { name, input } => json!({
             "type": "function_call",
             "id": answer.id("fc_"),
             "call_id": answer.id("call_"),
@@ -104,7 +104,7 @@ fn item(answer: &Answer) -> Value {
     }
 }
 
-fn usage(tokens: Tokens) -> Value {
+fn usage(tokens: BilledTokens) -> Value {
     let (prompt, output) = (tokens.prompt(), tokens.output);
     json!({
         "input_tokens": prompt,

@@ -1,0 +1,83 @@
+//! What the person has set up: the config, the default profile and its key, and files of strangers.
+
+use std::path::Path;
+
+use super::super::profile::{ProfileKeyStatus, profile_key_status};
+use super::{DoctorFinding, DoctorStatus, finding};
+use crate::error::CliError;
+use crate::setup::{CliSetup, RunOverrides};
+
+pub(super) async fn check_setup(setup: &CliSetup) -> Vec<DoctorFinding> {
+    let top = setup.repo_top().await;
+    let mut findings = vec![state_dir_finding(setup.host.home.state_dir())];
+    let config = match setup.resolve(top.as_deref(), &RunOverrides::default(), None) {
+        Ok(config) => {
+            let file = setup.config_file();
+            let there = if file.exists() { "" } else { " is not there: what is built in counts" };
+            findings.push(finding("config", DoctorStatus::Good, format!("`{}`{there}", file.display()), None));
+            config
+        }
+        Err(failure) => {
+            findings.push(error_finding("config", failure));
+            return findings;
+        }
+    };
+    let here = top.unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
+    let profiles = match setup.profiles(&here) {
+        Ok(profiles) => profiles,
+        Err(failure) => {
+            findings.push(error_finding("profiles", failure));
+            return findings;
+        }
+    };
+    let name = &config.model.default.value;
+    findings.push(match profiles.iter().find(|(known, _)| known == name) {
+        Some((_, entry)) => profile_finding(name, &entry.profile.litellm_model, &profile_key_status(setup, entry)),
+        None => finding(
+            "profile",
+            DoctorStatus::Missing,
+            format!("there is no profile `{name}`"),
+            Some("choose one of `ralph profile ls`, with `model.default` in the config"),
+        ),
+    });
+    for (name, entry) in profiles.iter().filter(|(_, entry)| entry.needs_trust()) {
+        let found = format!("`{name}` of {} sets {}", entry.origin.location(), entry.untrusted.join(", "));
+        findings.push(finding("trust", DoctorStatus::Weak, found, Some("read it, then run `ralph trust`")));
+    }
+    findings
+}
+
+/// Says whether runs have a place to be written down in.
+fn state_dir_finding(dir: &Path) -> DoctorFinding {
+    let there = dir.ancestors().find(|path| path.exists()).unwrap_or(dir);
+    let may = rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
+    match may {
+        Ok(()) => finding("state", DoctorStatus::Good, dir.display().to_string(), None),
+        Err(why) => finding(
+            "state",
+            DoctorStatus::Missing,
+            format!("`{}` cannot be written: {why}", there.display()),
+            Some("name another folder with RALPH_STATE_DIR, or make this one yours"),
+        ),
+    }
+}
+
+/// A key that is not there is no fault of the machine's: another profile may be meant.
+fn profile_finding(profile: &str, model: &str, key: &ProfileKeyStatus) -> DoctorFinding {
+    let (state, next) = match key {
+        ProfileKeyStatus::Missing { name } | ProfileKeyStatus::Expired { name } => {
+            (DoctorStatus::Weak, Some(format!("ralph secret set {name}")))
+        }
+        ProfileKeyStatus::Failed(why) => (DoctorStatus::Weak, Some(why.clone())),
+        ProfileKeyStatus::Untrusted => (DoctorStatus::Weak, Some("ralph trust".to_owned())),
+        ProfileKeyStatus::NotNeeded | ProfileKeyStatus::Found { .. } => (DoctorStatus::Good, None),
+    };
+    let found = format!("`{profile}` is {model}, key: {}", key.text());
+    finding("profile", state, found, next.as_deref())
+}
+
+fn error_finding(what: &'static str, failure: CliError) -> DoctorFinding {
+    let CliError { message, causes, hint, .. } = failure;
+    let found = [vec![message], causes].concat().join(": ");
+    finding(what, DoctorStatus::Missing, found, hint.as_deref())
+}

@@ -1,0 +1,252 @@
+//! A run on the terminal while it is under way: events above, one pinned line below.
+//!
+//! It reads the run's event file like every other reader does; the run only wakes it. A slow terminal slows nothing.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ralph_core::event::{Event, EventLine, ModelCallOutcome};
+use ralph_core::exit::RalphExitCode;
+use ralph_core::run::RunState;
+use ralph_core::text::first_line;
+use ralph_engine::run::{Runner, StopSignals};
+use ralph_engine::store::{AnnouncePhase, EventLogReader, EventObserver};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
+
+use crate::error::CliError;
+use crate::render::{events, sparkline, waiting};
+use crate::ui::Ui;
+
+/// Wakes the reader when there is something new.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DisplayNotifier(Arc<Notify>);
+
+impl EventObserver for DisplayNotifier {
+    fn on_event(&self, moment: AnnouncePhase, _: &EventLine) {
+        if moment == AnnouncePhase::After {
+            self.0.notify_one();
+        }
+    }
+}
+
+/// How often the pinned line is drawn anew while nothing happens.
+const STATUS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Whoever asks a program to end waits about ten seconds before ending it by force.
+const TERMINATE_GRACE: Duration = Duration::from_secs(5);
+
+/// The signals by which a system or a terminal that goes away asks a program to end.
+struct TerminationSignals {
+    terminate: Signal,
+    /// Not heard where whoever started us wants us to stay, as `nohup` does.
+    hangup: Option<Signal>,
+}
+
+impl TerminationSignals {
+    fn new() -> std::io::Result<Self> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let hangup =
+            (!is_signal_ignored(&status, SignalKind::hangup())).then(|| signal(SignalKind::hangup())).transpose()?;
+        Ok(Self { terminate: signal(SignalKind::terminate())?, hangup })
+    }
+
+    async fn recv(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => drop(hangup.recv().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.terminate.recv() => (),
+            () = hangup => (),
+        }
+    }
+}
+
+/// Reads from what the kernel says of a process whether it was started with a signal ignored.
+fn is_signal_ignored(status: &str, signal: SignalKind) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let bit = u32::try_from(signal.as_raw_value() - 1).unwrap_or(u32::MAX);
+    mask.checked_shr(bit).is_some_and(|mask| mask & 1 == 1)
+}
+
+/// Drives a run to where it rests, showing it meanwhile; the first Ctrl-C rests it after the action, the second at once.
+pub(crate) async fn drive(
+    mut runner: Runner,
+    wake: &DisplayNotifier,
+    stops: StopSignals,
+    after: u64,
+    ui: &mut Ui,
+) -> Result<RunState, CliError> {
+    let folder = runner.folder().clone();
+    let mut view = ForegroundView {
+        follow: EventLogReader::new(&folder.events_path(), &folder.id()),
+        state: None,
+        activity: None,
+        after,
+    };
+    // On the heap: a run's whole state is in it.
+    let mut driving = Box::pin(async move {
+        let outcome = runner.drive().await.cloned();
+        // Dropping the runner here gives up the lock before the last words are printed.
+        drop(runner);
+        outcome
+    });
+    ui.tolerate_broken_pipe();
+    // Listening all the time: one that is asked for anew in every round misses what comes in between.
+    let mut pressed =
+        signal(SignalKind::interrupt()).map_err(|error| CliError::from_error(RalphExitCode::NotReady, &error))?;
+    let mut leave = TerminationSignals::new().map_err(|error| CliError::from_error(RalphExitCode::NotReady, &error))?;
+    let mut interrupts = 0_u32;
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut driving => break outcome,
+            () = wake.0.notified() => {
+                view.show(ui)?;
+                if ui.is_output_closed() && !stops.soon.is_cancelled() {
+                    ui.print_message("nobody reads the output any more: finishing the action under way, then saving");
+                    stops.soon.cancel();
+                }
+            }
+            () = tokio::time::sleep(STATUS_INTERVAL) => view.draw_status(ui),
+            () = leave.recv() => {
+                if stops.soon.is_cancelled() {
+                    stops.now.cancel();
+                } else {
+                    ui.print_message("asked to end: finishing the action under way if that is soon, then saving");
+                    stops.soon.cancel();
+                    let now = stops.now.clone();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(TERMINATE_GRACE).await;
+                        now.cancel();
+                    });
+                }
+            }
+            _ = pressed.recv() => {
+                interrupts += 1;
+                if interrupts == 1 {
+                    ui.print_message("finishing the action under way, then saving; Ctrl-C again stops it now");
+                    stops.soon.cancel();
+                } else {
+                    stops.now.cancel();
+                }
+            }
+        }
+    };
+    view.show(ui)?;
+    ui.clear_status();
+    outcome.map_err(|error| {
+        let mut failure = CliError::from(error);
+        failure.log = Some(folder.events_path().display().to_string());
+        if failure.hint.is_none() {
+            failure.hint = Some(format!("ralph resume {}", folder.id()));
+        }
+        failure
+    })
+}
+
+struct ForegroundView {
+    follow: EventLogReader,
+    state: Option<RunState>,
+    activity: Option<(String, Instant)>,
+    after: u64,
+}
+
+impl ForegroundView {
+    fn show(&mut self, ui: &mut Ui) -> Result<(), CliError> {
+        while let Some(line) = self.follow.next()? {
+            match &mut self.state {
+                // A line that does not fit the history was written by the run itself; it is shown all the same.
+                Some(state) => drop(state.apply(&line)),
+                None => self.state = RunState::begin(line.clone()).ok(),
+            }
+            self.update_activity(&line.event);
+            if line.seq <= self.after {
+                continue;
+            }
+            if ui.json() {
+                ui.print_data(&line.to_json());
+            } else if let Some(text) = events::event_line(&line, self.state.as_ref()) {
+                ui.print_message(&text);
+            }
+        }
+        self.draw_status(ui);
+        Ok(())
+    }
+
+    fn update_activity(&mut self, event: &Event) {
+        if let Some(what) = self.state.as_ref().and_then(|state| waiting::waiting_for_diagnosis(state, event)) {
+            self.activity = Some((what, Instant::now()));
+            return;
+        }
+        let what = match event {
+            Event::RunStarted(_) => Some("preparing the sandbox".to_owned()),
+            Event::SandboxReady { .. } => Some("checking the proofs on the base commit".to_owned()),
+            Event::IterationStarted { profile, .. } => Some(format!("waiting for {profile}")),
+            Event::ActionStarted { brief, .. } => Some(first_line(brief, 60).to_owned()),
+            // An agent goes on after each of its calls.
+            Event::ModelCalled { answer: ModelCallOutcome::Through { .. }, .. } => return,
+            Event::ActionFinished { .. } | Event::ModelCalled { .. } => Some("checking".to_owned()),
+            Event::Pushed { .. } => Some("proving in a fresh sandbox".to_owned()),
+            Event::Paused { .. } | Event::RunFinished { .. } => None,
+            _ => return,
+        };
+        self.activity = what.map(|what| (what, Instant::now()));
+    }
+
+    fn draw_status(&self, ui: &mut Ui) {
+        if !ui.shows_status_line() {
+            return;
+        }
+        if let (Some(state), Some((what, since))) = (&self.state, &self.activity) {
+            ui.set_status(&status_line(state, what, since.elapsed()));
+        }
+    }
+}
+
+/// Writes the pinned line: iteration, cost, time, loop score, what is awaited.
+pub(crate) fn status_line(state: &RunState, what: &str, since: Duration) -> String {
+    let cost = match state.budget.cost {
+        Some(cap) => format!("${:.2}/{}", state.spent.cost.as_usd(), cap.as_usd()),
+        None => format!("${:.2}", state.spent.cost.as_usd()),
+    };
+    let scores: Vec<f64> = state.scores.iter().rev().take(8).rev().copied().collect();
+    format!(
+        "#{}/{}  {cost}  {}/{}  loop {:.1} {}  ▸ {} {}s",
+        state.spent.iterations,
+        state.budget.iterations,
+        // Events carry the time; between two of them it still passes.
+        format_duration(state.spent.wall_ms.saturating_add(u64::try_from(since.as_millis()).unwrap_or(0))),
+        format_duration(state.budget.wall_ms),
+        scores.last().copied().unwrap_or(0.0),
+        sparkline(&scores),
+        crate::ui::one_line(what, 60),
+        since.as_secs(),
+    )
+}
+
+/// Writes a duration as people say it.
+pub(crate) fn format_duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..7200 => format!("{}m", seconds / 60),
+        _ => format!("{}h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_were_ignored_before() {
+        let status = "Name:\tx\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t1\n";
+        assert!(is_signal_ignored(status, SignalKind::hangup()));
+        assert!(!is_signal_ignored(status, SignalKind::terminate()));
+        assert!(!is_signal_ignored("", SignalKind::hangup()));
+    }
+}

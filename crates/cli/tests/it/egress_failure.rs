@@ -1,0 +1,317 @@
+//! A way out that goes away under an agent, with its cage, by itself, or by a person's word: what was lent is still lent
+//! where it should be, nobody is blamed for it, and the record is whole.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use ralph_core::env::Env;
+use ralph_core::event::{ActionOutcome, Event};
+use ralph_core::money::MicroUsd;
+use ralph_core::price::TokenUsage;
+use ralph_core::redact::Redactor;
+use ralph_core::run::RunStatus;
+use ralph_engine::audit::AuditLog;
+use ralph_engine::host::HostContext;
+use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, StopSignals, resume};
+use ralph_engine::store::{RalphHome, SilentObserver};
+use ralph_proxy::observer::{ChargeBasis, ChargedCall, EgressEntry, EgressEvent, EgressExchange};
+use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions, HostUser};
+use ralph_testkit::llm::ScriptedTurn;
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::agent_key_isolation::{API_KEY, CLAUDE};
+use crate::agent_runs::{AgentRunFixture, RESULT, WORK, fake_agent, fixture_with};
+use crate::cli_harness::{TIMEOUT, wait_until};
+
+/// Asks the model as an agent does, and says what it was answered.
+const ASK: &str = r#"ask() { python3 -c '
+import json, os, sys, urllib.error, urllib.request as u
+env = os.environ
+words = {"model": env["ANTHROPIC_MODEL"], "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}],
+         "tools": [{"name": "look", "input_schema": {"type": "object"}}]}
+headers = {"x-api-key": env["ANTHROPIC_API_KEY"], "content-type": "application/json"}
+try:
+    print(u.urlopen(u.Request(env["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(words).encode(), headers)).status)
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+    sys.exit(1)
+'; }"#;
+
+/// An agent that does this after it has asked its model; then the work is done.
+fn fixture(folder: &Path, then: &str, turns: Vec<ScriptedTurn>) -> AgentRunFixture {
+    let script = format!("{ASK}\nask || exit 1\n{then}\n{WORK}\nprintf '%s\\n' '{RESULT}'");
+    fixture_with(&fake_agent(folder, &script), CLAUDE, API_KEY, turns)
+}
+
+fn answers() -> Vec<ScriptedTurn> {
+    vec![ScriptedTurn::text("ok"); 6]
+}
+
+/// The lines of the audit file.
+fn audit(world: &AgentRunFixture) -> Vec<Value> {
+    let run = world.stage.runs().pop().unwrap();
+    let text = std::fs::read_to_string(world.stage.state().join("runs").join(run).join("audit.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The home of the agent, as the host sees it.
+fn agent_home(world: &AgentRunFixture) -> Option<PathBuf> {
+    let boxes = std::fs::read_dir(world.stage.state().join("embedded/boxes")).ok()?;
+    let homes = boxes.flatten().map(|entry| entry.path().join("home"));
+    homes.filter(|home| home.is_dir()).find(|home| home.join("begun").exists())
+}
+
+/// Its first session ends with its cage. The next one has another cage, and asks its model as if nothing had happened.
+#[track_caller]
+fn check_cage_lost(how: &str, config: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let then = format!("if ! test -e ~/fallen; then : > ~/fallen; {how}; sleep 60; fi");
+    let world = fixture(folder.path(), &then, answers());
+    world.stage.config("config.toml", config);
+    let said = world.ralph(&["run"]);
+    assert_eq!(said.code, 0, "{said}");
+    let ended: Vec<ActionOutcome> = world
+        .events()
+        .iter()
+        .filter_map(|event| match event {
+            Event::ActionFinished { outcome, .. } => Some(*outcome),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ended, [ActionOutcome::Failed, ActionOutcome::Ok], "{said}");
+    assert_eq!(world.calls().len(), 2, "{said}");
+    let told = audit(&world);
+    let wrong: Vec<&Value> =
+        told.iter().filter(|line| ["alarm", "restarted"].contains(&line["kind"].as_str().unwrap())).collect();
+    assert_eq!(wrong, Vec::<&Value>::new(), "{said}");
+    // Both cages had doors of their own, and they were closed.
+    assert_eq!(told.iter().filter(|line| line["kind"] == "closed").count(), 2, "{told:?}");
+    let verified = world.ralph(&["audit", "verify", "@"]);
+    assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified}");
+}
+
+#[test]
+fn command_supervisor_is_killed() {
+    check_cage_lost("kill -KILL $PPID", "");
+}
+
+#[test]
+fn its_disk_is_full() {
+    // Files that are gone with whoever holds them: the next cage has room again.
+    let fill = "python3 -c '\nimport os, tempfile, time\nkept = []\nfor n in range(4):\n    \
+                file = tempfile.TemporaryFile(dir = os.environ[\"HOME\"])\n    file.write(bytes(40 << 20))\n    \
+                file.flush()\n    kept.append(file)\ntime.sleep(60)\n'";
+    check_cage_lost(fill, "[sandbox.resources]\ndisk = \"64m\"\n");
+}
+
+/// A person denies the host of the model while the agent works: its next call is refused, with the rule, and told.
+#[test]
+fn a_person_denies_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let then = ": > ~/begun; while ! test -e ~/go; do sleep 0.05; done; ask > ~/second";
+    let world = fixture(folder.path(), then, answers());
+    let mut command = world.stage.command(&["run"]);
+    command.envs([("PATH", world.path.as_str()), (world.key.variable, world.key.value)]);
+    let live = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("the agent has asked", || agent_home(&world).is_some());
+    let home = agent_home(&world).unwrap();
+    let said = world.ralph(&["policy", "deny", "127.0.0.1", "--run", "@"]);
+    assert_eq!(said.code, 0, "{said}");
+    assert_eq!(world.ralph(&["policy", "test", "127.0.0.1:443", "--run", "@"]).code, 1);
+    std::fs::write(home.join("go"), "").unwrap();
+    wait_until("the agent has asked again", || {
+        std::fs::read_to_string(home.join("second")).is_ok_and(|said| !said.is_empty())
+    });
+    let answer = std::fs::read_to_string(home.join("second")).unwrap();
+    let said = world.stage.output_of(&live.wait_with_output().unwrap());
+    assert_eq!(said.code, 0, "{said}");
+    assert!(answer.starts_with("403 {\"type\":\"error\",\"error\":{\"type\":\"permission_error\""), "{answer}");
+    assert!(answer.contains("is denied by rule `127.0.0.1` of the network policy"), "{answer}");
+    assert_eq!(world.calls().len(), 1, "{said}");
+    let denied = |event: &Event| matches!(event, Event::PolicyDenied { host, .. } if host == "127.0.0.1");
+    assert!(world.events().iter().any(denied), "{said}");
+    let log = world.ralph(&["policy", "log", "@", "--denied"]);
+    assert!(log.stdout.contains("rule `127.0.0.1`"), "{log}");
+}
+
+/// Whoever serves the doors dies under a call, and the session fails at once: it is cut short, uses nothing up, and another
+/// session of the same iteration goes on from there. The call that was cut costs what the provider asks for it.
+#[test]
+fn egress_proxy_dies() {
+    let folder = tempfile::tempdir().unwrap();
+    let then = "if ! test -e ~/begun; then : > ~/begun; ask || exit 1; fi";
+    let refused = ScriptedTurn::error(401, "authentication_error", "invalid x-api-key");
+    let slow = ScriptedTurn::text("late").slow(Duration::from_secs(1), Duration::ZERO);
+    let world = fixture(folder.path(), then, [vec![refused, ScriptedTurn::text("ok"), slow], answers()].concat());
+    // It rests before anything is done, to be gone on with in this process, where the doors can be got at.
+    let said = world.ralph(&["run"]);
+    assert_eq!(said.code, 4, "{said}");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let host = open_host(&world).await;
+        let run = host.home.run_folder(&world.stage.runs().pop().unwrap());
+        let sandbox = run.state().unwrap().workplace.unwrap().sandbox;
+        let (announce, stops) = (Box::new(SilentObserver), StopSignals::default());
+        let taken =
+            resume(&host, run, BudgetRaise::default(), RecreateSandbox::No, announce, stops, KeepSandbox::Always).await;
+        let mut runner = taken.unwrap();
+        let cut = async {
+            let begun = Instant::now();
+            while world.calls().len() < 3 {
+                assert!(begun.elapsed() < TIMEOUT, "no session came so far");
+                sleep(Duration::from_millis(5)).await;
+            }
+            assert_eq!(host.egress().restarts(&sandbox), 0);
+            host.egress().kill_proxy(&sandbox);
+        };
+        let (ended, ()) = tokio::join!(timeout(TIMEOUT, runner.drive()), cut);
+        let ended = ended.expect("the run ends").unwrap();
+        assert_eq!(ended.status, RunStatus::Succeeded, "{:?}", world.events());
+        let bill = world.bill();
+        assert_eq!((ended.spent.tokens, bill.calls), (bill.input + bill.output, 3), "{:?}", world.events());
+    });
+    let events = world.events();
+    let (mut cut, mut iterations) = (Vec::new(), 0);
+    for event in &events {
+        match event {
+            Event::ActionFinished { outcome: ActionOutcome::Cut, detail, .. } => cut.push(detail.as_str()),
+            Event::IterationStarted { .. } => iterations += 1,
+            _ => (),
+        }
+    }
+    assert_eq!(cut, ["the provider does not take the key", "the way out was served anew meanwhile"]);
+    assert_eq!((iterations, world.calls().len()), (1, 4), "{events:?}");
+    assert_eq!(audit(&world).iter().filter(|line| line["kind"] == "restarted").count(), 1);
+    let verified = world.ralph(&["audit", "verify", "@"]);
+    assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified}");
+}
+
+/// Tells of calls that come to nothing, as the doors do of a client that hangs up again and again, until it is cancelled.
+/// Returns how many there were.
+fn flood_failed_calls(book: &AuditLog, enough: &CancellationToken) -> u64 {
+    let mut ids = (1_u64 << 40)..;
+    while !enough.is_cancelled() {
+        for id in ids.by_ref().take(50) {
+            let (route, model) = ("own".to_owned(), "m".to_owned());
+            let (cost, usage) = (MicroUsd::ZERO, TokenUsage::default());
+            let calling = EgressEvent::CallReserved {
+                id,
+                route: route.clone(),
+                model: model.clone(),
+                cost: MicroUsd(9),
+                tokens: 9,
+            };
+            book.write("box", &calling);
+            let (answered_by, limits, charge) = (None, Vec::new(), ChargeBasis::Nothing);
+            let call = ChargedCall { id, route, model, answered_by, usage, cost, charge, limits };
+            book.write(
+                "box",
+                &EgressEvent::Exchange(EgressExchange {
+                    entry: EgressEntry::Route,
+                    host: "x.io".to_owned(),
+                    port: 443,
+                    method: "POST".to_owned(),
+                    path: "/v1/messages".to_owned(),
+                    status: None,
+                    refused: None,
+                    sent: 0,
+                    received: 0,
+                    credential: Some("KEY".to_owned()),
+                    call: Some(call),
+                }),
+            );
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    ids.start - (1 << 40)
+}
+
+/// An agent whose calls all come to nothing leaves no event for each of them, and the run hears who wants to stop it.
+#[test]
+fn an_agent_that_hangs_up_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let then = ": > ~/begun; sleep 600";
+    let refused = ScriptedTurn::error(401, "authentication_error", "invalid x-api-key");
+    let world = fixture(folder.path(), then, [vec![refused], answers()].concat());
+    // It rests before anything is done, to be gone on with in this process, where its book is.
+    let said = world.ralph(&["run"]);
+    assert_eq!(said.code, 4, "{said}");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let made = runtime.block_on(async {
+        let host = open_host(&world).await;
+        let run = host.home.run_folder(&world.stage.runs().pop().unwrap());
+        let (announce, stops) = (Box::new(SilentObserver), StopSignals::default());
+        let taken = resume(
+            &host,
+            run.clone(),
+            BudgetRaise::default(),
+            RecreateSandbox::No,
+            announce,
+            stops,
+            KeepSandbox::Always,
+        )
+        .await;
+        let mut runner = taken.unwrap();
+        let book = AuditLog::open(&run, Redactor::new([])).unwrap();
+        let enough = CancellationToken::new();
+        let flood = async {
+            let begun = Instant::now();
+            while agent_home(&world).is_none() {
+                assert!(begun.elapsed() < TIMEOUT, "no session began");
+                sleep(Duration::from_millis(20)).await;
+            }
+            let (book, until) = (book.clone(), enough.clone());
+            let flooding = tokio::task::spawn_blocking(move || flood_failed_calls(&book, &until));
+            sleep(Duration::from_secs(2)).await;
+            let asked = Instant::now();
+            let mut stop = world.stage.command(&["stop", "@"]);
+            // It waits until this process lets go of the run, so it is not waited for.
+            let stop = stop.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            (flooding, asked, stop)
+        };
+        let drive = async {
+            let ended = timeout(TIMEOUT, runner.drive()).await.map(|ended| ended.unwrap().status.clone());
+            enough.cancel();
+            (ended, Instant::now())
+        };
+        let ((ended, at), (flooding, asked, mut stop)) = tokio::join!(drive, flood);
+        stop.kill().unwrap();
+        stop.wait().unwrap();
+        let took = at.duration_since(asked);
+        assert!(ended.is_ok() && took < Duration::from_secs(5), "{ended:?} after {took:?}");
+        flooding.await.unwrap()
+    });
+    let (mut events, mut told) = (0, 0);
+    for event in world.events() {
+        if let Event::ModelCalled { answer, .. } = event {
+            (events, told) = (events + 1, told + answer.times());
+        }
+    }
+    // Those that came after the end are told by nobody: they cost nothing.
+    assert!(told > 1000 && told <= made + 10 && events * 10 < told, "{events} events for {told} of {made} calls");
+}
+
+/// The machine of a world, for this process.
+async fn open_host(world: &AgentRunFixture) -> HostContext {
+    let user = world.stage.repo.home();
+    let variables = [
+        ("PATH", world.path.clone()),
+        ("HOME", user.display().to_string()),
+        (world.key.variable, world.key.value.to_owned()),
+    ];
+    let env = Env::new(variables.map(|(name, value)| (name.to_owned(), value)));
+    let home = RalphHome::new(world.stage.state(), user.join(".config/ralph"));
+    let host = HostContext::open(home, env).await.unwrap();
+    let door = std::sync::Arc::clone(host.egress());
+    let embedded = EmbeddedBackend::new(EmbeddedOptions {
+        dir: world.stage.state().join("embedded"),
+        program: Some(env!("CARGO_BIN_EXE_ralph").into()),
+        user: Some(HostUser { home: user, path: world.path.clone().into(), env: std::collections::BTreeMap::new() }),
+        egress_server: Some(door),
+        ..EmbeddedOptions::default()
+    });
+    host.with_embedded(embedded)
+}

@@ -1,0 +1,756 @@
+//! Mistakes and bad situations: one line, one next step, the right exit code, nothing left behind.
+
+use insta::assert_snapshot;
+
+use crate::repo_fixture::{CliOutput, RepoFixture};
+
+/// The shape of every error: `ralph:`, causes, a blank line, `hint:`.
+#[track_caller]
+fn assert_error_shape(said: &CliOutput) {
+    let from = said.stderr.find("ralph: ").unwrap_or_else(|| panic!("no `ralph:` line in\n{said}"));
+    let mut lines = said.stderr[from..].lines().skip(1).skip_while(|line| line.starts_with("  caused by: "));
+    assert_eq!(lines.next(), Some(""), "no blank line in\n{said}");
+    assert!(lines.next().is_some_and(|line| line.starts_with("hint: ")), "no hint in\n{said}");
+    assert!(lines.all(|line| line.starts_with("log: ")), "more after the hint in\n{said}");
+    assert!(!said.stderr.contains("rror: "), "two ways to say error in\n{said}");
+    assert_eq!(said.stdout, "", "data beside an error");
+}
+
+#[track_caller]
+fn check_refused(stage: &RepoFixture, args: &[&str]) -> String {
+    let said = stage.ralph(args);
+    assert_error_shape(&said);
+    said.to_string()
+}
+
+#[test]
+fn command_lines() {
+    let stage = RepoFixture::new();
+    assert_snapshot!(check_refused(&stage, &["rnu"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no command `ralph rnu`
+
+    hint: did you mean `ralph run`?
+    ");
+    assert_snapshot!(check_refused(&stage, &["frobnicate"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no command `ralph frobnicate`
+
+    hint: ralph --help
+    ");
+    assert_snapshot!(check_refused(&stage, &["config", "shw"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no command `ralph config shw`
+
+    hint: did you mean `ralph config show`?
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--max-cst", "3"]), @"
+    exit 2
+    --- stderr
+    ralph: `ralph run` takes no flag `--max-cst`
+
+    hint: did you mean `--max-cost`?
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--max-cost", "-3"]), @"
+    exit 2
+    --- stderr
+    ralph: `-3` is no value of `--max-cost <USD>`: it takes dollars, zero or more, like 2.50
+
+    hint: ralph run --help
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--max-cost", "nan"]), @"
+    exit 2
+    --- stderr
+    ralph: `nan` is no value of `--max-cost <USD>`: it takes dollars, zero or more, like 2.50
+
+    hint: ralph run --help
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--max-iterations", "0"]), @"
+    exit 2
+    --- stderr
+    ralph: `0` is no value of `--max-iterations <N>`: it takes a whole number, 1 or more
+
+    hint: ralph run --help
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--network", "wide"]), @"
+    exit 2
+    --- stderr
+    ralph: `wide` is no value of `--network <POLICY>`: it is one of deny, allowlist, open
+
+    hint: ralph run --help
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--profile"]), @"
+    exit 2
+    --- stderr
+    ralph: `--profile <NAME>` needs a value
+
+    hint: ralph run --help
+    ");
+    assert_snapshot!(check_refused(&stage, &["logs", "@", "--iteration", "x"]), @"
+    exit 2
+    --- stderr
+    ralph: `x` is no value of `--iteration <N>`: it takes a whole number, 1 or more
+
+    hint: ralph logs --help
+    ");
+    assert_snapshot!(check_refused(&stage, &["completions", "tcsh"]), @"
+    exit 2
+    --- stderr
+    ralph: `tcsh` is no value of `<SHELL>`
+
+    hint: it is one of bash, elvish, fish, powershell, zsh
+    ");
+    assert_snapshot!(check_refused(&stage, &["--color", "sometimes", "ls"]), @"
+    exit 2
+    --- stderr
+    ralph: `sometimes` is no value of `--color <WHEN>`
+
+    hint: it is one of auto, always, never
+    ");
+    assert_snapshot!(check_refused(&stage, &["show"]), @"
+    exit 2
+    --- stderr
+    ralph: `ralph show` needs <RUN>
+
+    hint: ralph show --help
+    ");
+    assert_snapshot!(check_refused(&stage, &["note", "@"]), @"
+    exit 2
+    --- stderr
+    ralph: `ralph note` needs <TEXT>...
+
+    hint: ralph note --help
+    ");
+    assert_snapshot!(check_refused(&stage, &["ls", "extra"]), @"
+    exit 2
+    --- stderr
+    ralph: `ralph ls` takes no argument `extra`
+
+    hint: ralph ls --help
+    ");
+    assert_snapshot!(check_refused(&stage, &["help", "exit-code"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no topic `exit-code`
+
+    hint: ralph help exit-codes
+    ");
+    assert_snapshot!(check_refused(&stage, &["man", "shwo"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no command `ralph shwo`
+
+    hint: did you mean `ralph show`?
+    ");
+    assert_snapshot!(stage.ralph(&["--json", "shwo"]), @r#"
+    exit 2
+    --- stdout
+    {"error":{"kind":"usage","message":"there is no command `ralph shwo`","causes":[],"hint":"did you mean `ralph show`?","log":null}}
+    "#);
+}
+
+#[test]
+fn places() {
+    let stage = RepoFixture::new();
+    let said = stage.ralph_in("nowhere", &["run"]);
+    assert_error_shape(&said);
+    assert_snapshot!(said, @r#"
+    exit 2
+    --- stderr
+    ralph: `HOME/nowhere` is not in a git work tree
+
+    hint: go to a checkout, or make one: git init && git commit --allow-empty -m "first commit"
+    "#);
+    for command in ["init", "lint", "trust"] {
+        assert_eq!(stage.ralph_in("nowhere", &[command]), said, "{command}");
+    }
+    stage.repo.git(["init", "--quiet", "--bare", "../home/bare"]);
+    let said = stage.ralph_in("bare", &["run"]);
+    assert_error_shape(&said);
+    assert_snapshot!(said, @r#"
+    exit 2
+    --- stderr
+    ralph: `HOME/bare` is not in a git work tree
+
+    hint: go to a checkout, or make one: git init && git commit --allow-empty -m "first commit"
+    "#);
+    stage.repo.git(["init", "--quiet", "../home/empty"]);
+    let said = stage.ralph_in("empty", &["run"]);
+    assert_error_shape(&said);
+    assert_snapshot!(said, @"
+    exit 2
+    --- stderr
+    ralph: there is no task file `ralph_task.md`
+
+    hint: `ralph init` writes one; or name another: ralph run PATH
+    ");
+}
+
+#[test]
+fn homes() {
+    let stage = RepoFixture::with_task();
+    let unset = stage.output_of(&stage.command(&["ls"]).env_remove("HOME").output().unwrap());
+    assert_error_shape(&unset);
+    assert_snapshot!(unset, @"
+    exit 6
+    --- stderr
+    ralph: neither `HOME` nor the XDG folders are absolute paths, so there is no place for runs
+
+    hint: export HOME=/path/to/your/home
+    ");
+    assert_eq!(stage.ralph_with(&[("HOME", "relative")], &["ls"]), unset);
+    assert!(!stage.repo.path().join("relative").exists());
+    let odd = stage.ralph_with(&[("RALPH_STATE_DIR", "relative")], &["ls"]);
+    assert_error_shape(&odd);
+    assert_snapshot!(odd, @r#"
+    exit 2
+    --- stderr
+    ralph: `RALPH_STATE_DIR` is `relative`, which is not an absolute path
+
+    hint: export RALPH_STATE_DIR="$PWD/relative"
+    "#);
+    let closed = stage.ralph_with(&[("XDG_STATE_HOME", "/dev/null")], &["run"]);
+    assert_snapshot!(closed, @"
+    exit 1
+    --- stderr
+    ralph: could not make the folder `/dev/null/ralph/runs`
+      caused by: Not a directory (os error 20)
+
+    hint: check that the folder is there and yours to write; `ralph config path` lists ralph's own
+    ");
+    let demo = stage.repo.home().join("demo");
+    let closed = stage.ralph_with(&[("RALPH_STATE_DIR", "/dev/null/x")], &["demo", "--dir", demo.to_str().unwrap()]);
+    assert_eq!(closed.code, 1, "{closed}");
+    assert!(!demo.exists(), "a demo that could not begin stays behind");
+    let elsewhere = stage.repo.home().join("elsewhere");
+    let ran = stage.ralph_with(&[("RALPH_STATE_DIR", elsewhere.to_str().unwrap())], &["run"]);
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(elsewhere.join("runs").is_dir() && stage.runs().is_empty());
+}
+
+#[test]
+fn programs() {
+    let stage = RepoFixture::new();
+    let said = stage.ralph_with(&[("PATH", "/nonexistent")], &["ls"]);
+    assert_error_shape(&said);
+    assert_snapshot!(said, @"
+    exit 6
+    --- stderr
+    ralph: `git` is not installed
+
+    hint: install git 2.34 or newer, then try again
+    ");
+}
+
+#[test]
+fn task_files() {
+    let stage = RepoFixture::new();
+    assert_snapshot!(check_refused(&stage, &["run"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no task file `ralph_task.md`
+
+    hint: `ralph init` writes one; or name another: ralph run PATH
+    ");
+    assert_snapshot!(check_refused(&stage, &["lint"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no task file `ralph_task.md`
+
+    hint: `ralph init` writes one; or name another: ralph run PATH
+    ");
+    assert_snapshot!(check_refused(&stage, &["lint", "tasks/nope.md"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no task file `tasks/nope.md`
+
+    hint: ralph init
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "src"]), @"
+    exit 2
+    --- stderr
+    ralph: could not read the task file `src`
+      caused by: Is a directory (os error 21)
+
+    hint: name a Markdown file in UTF-8: ralph run PATH
+    ");
+    stage.repo.write("bin.md", [0xff, 0xfe, 0]);
+    assert_snapshot!(check_refused(&stage, &["run", "bin.md"]), @"
+    exit 2
+    --- stderr
+    ralph: could not read the task file `bin.md`
+      caused by: stream did not contain valid UTF-8
+
+    hint: name a Markdown file in UTF-8: ralph run PATH
+    ");
+    std::fs::write(stage.repo.home().join("out side.md"), "x").unwrap();
+    assert_snapshot!(check_refused(&stage, &["run", "../home/out side.md"]), @"
+    exit 2
+    --- stderr
+    ralph: the task file `../home/out side.md` is outside the repository `REPO`
+
+    hint: cp '../home/out side.md' REPO
+    ");
+    std::os::unix::fs::symlink("../home/out side.md", stage.repo.path().join("link.md")).unwrap();
+    assert_snapshot!(check_refused(&stage, &["run", "link.md"]), @"
+    exit 2
+    --- stderr
+    ralph: the task file `HOME/out side.md` is outside the repository `REPO`
+
+    hint: cp 'HOME/out side.md' REPO
+    ");
+    stage.repo.write("broken.md", "---\ntask_id: t1\n test_command: [\n---\n# X\n- [ ] a\n");
+    assert_snapshot!(stage.ralph(&["run", "broken.md"]), @"
+    exit 2
+    --- stderr
+    error[front-matter]: front matter is not YAML: mapping values are not allowed in this context
+     --> broken.md:3:14
+      |
+    3 |  test_command: [
+      |              ^
+      |
+    help: correct it; `ralph help task-file` shows the format
+    ralph: `broken.md` cannot be run as it is: 1 error
+
+    hint: mend the file as told above; `ralph help task-file` shows the format
+    ");
+    assert_snapshot!(stage.ralph(&["run", "broken.md", "--json"]), @r#"
+    exit 2
+    --- stdout
+    {"error":{"kind":"usage","message":"`broken.md` cannot be run as it is: 1 error","causes":["front matter is not YAML: mapping values are not allowed in this context"],"hint":"mend the file as told above; `ralph help task-file` shows the format","log":null}}
+    "#);
+    assert_snapshot!(stage.ralph(&["lint", "broken.md", "--json"]), @r#"
+    exit 2
+    --- stdout
+    {"format":1,"file":"broken.md","findings":[{"rule":"front-matter","severity":"error","span":{"start":29,"end":29},"line":3,"column":14,"message":"front matter is not YAML: mapping values are not allowed in this context","fix":"correct it; `ralph help task-file` shows the format"}]}
+    "#);
+    stage.repo.write("text.md", "just text\n");
+    assert_snapshot!(stage.ralph(&["lint", "text.md"]), @"
+    exit 2
+    --- stderr
+    error[front-matter]: the task has no front matter
+     --> text.md:1:1
+      |
+    1 | just text
+      | ^^^^^^^^^
+      |
+    help: start the file with a `---` line, the keys, and another `---` line; `ralph init` writes one
+    ralph: `text.md` cannot be run as it is: 1 error
+
+    hint: mend the file as told above; `ralph help task-file` shows the format
+    ");
+    assert_eq!(stage.runs(), Vec::<String>::new());
+}
+
+#[test]
+fn crlf_and_unicode() {
+    let stage = RepoFixture::with_task();
+    let task = stage.repo.read("ralph_task.md").unwrap();
+    stage.repo.write("tâche été.md", task.replace('\n', "\r\n"));
+    assert_snapshot!(stage.ralph(&["lint", "tâche été.md"]), @"
+    exit 0
+    --- stderr
+    ✓ tâche été.md is ready to run
+    ");
+    let said = stage.ralph(&["run", "tâche été.md"]);
+    assert_eq!(said.code, 0, "{said}");
+}
+
+#[test]
+fn models() {
+    let stage = RepoFixture::with_task();
+    std::fs::remove_file(stage.repo.home().join(".config/ralph/models.yaml")).unwrap();
+    assert_snapshot!(check_refused(&stage, &["run"]), @"
+    exit 4
+    --- stderr
+    ralph: `ZAI_API_KEY` is not set, and profile `default-cheap` needs it
+
+    hint: ralph secret set ZAI_API_KEY, or export it, or put it into `.env`
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--profile", "nope"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no model profile `nope`
+
+    hint: the profiles are claude, codex-like, default-cheap, gemini, local, strong-doctor
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--profile", "default-chep"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no model profile `default-chep`
+
+    hint: did you mean `default-cheap`?
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--profile", "claude"]), @"
+    exit 4
+    --- stderr
+    ralph: `ANTHROPIC_API_KEY` is not set, and profile `claude` needs it
+
+    hint: ralph secret set ANTHROPIC_API_KEY, or export it, or put it into `.env`
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--engine", "agent"]), @"
+    exit 2
+    --- stderr
+    ralph: profile `default-cheap` cannot be used: its provider speaks OpenAI's chat completions, and the agent `claude` speaks Anthropic's messages; choose a profile of such a provider
+
+    hint: choose another with `--profile NAME`, or correct it in `models.yaml`
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--agent", "claude", "--profile", "claude"]), @"
+    exit 4
+    --- stderr
+    ralph: `ANTHROPIC_API_KEY` is not set, and profile `claude` needs it
+
+    hint: ralph secret set ANTHROPIC_API_KEY, or export it, or put it into `.env`
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--engine", "magic"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no engine `magic`
+
+    hint: use `--engine actions` or `--engine agent`
+    ");
+    let key = [("ZAI_API_KEY", "sk-not-a-real-key")];
+    let docker = stage.ralph_with(&key, &["run", "--backend", "docker"]);
+    assert_error_shape(&docker);
+    assert_snapshot!(docker, @"
+    exit 6
+    --- stderr
+    ralph: backend `docker` is not part of this ralph
+
+    hint: use the default, `--backend embedded`; `ralph doctor` says what this machine can do
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--backend", "dokcer"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no sandbox backend `dokcer`
+
+    hint: did you mean `docker`?
+    ");
+    stage.repo.write("config/models.yaml", "profiles: [\n");
+    assert_snapshot!(check_refused(&stage, &["run"]), @"
+    exit 2
+    --- stderr
+    ralph: model profiles could not be read
+      caused by: config/models.yaml:1:11: expected mapping start
+
+    hint: correct it in config/models.yaml
+    ");
+    stage.repo.write(
+        "config/models.yaml",
+        "profiles:\n  far: {litellm_model: openai/x, base_url: 'https://far.example/v1'}\n",
+    );
+    assert_snapshot!(check_refused(&stage, &["run", "--profile", "far"]), @"
+    exit 2
+    --- stderr
+    ralph: model profile `far` of config/models.yaml sets base_url, and that file is not trusted
+
+    hint: read config/models.yaml, then run `ralph trust`
+    ");
+    let asked = stage.ralph(&["trust"]);
+    assert_snapshot!(asked, @"
+    exit 2
+    --- stderr
+    config/models.yaml can send your keys to:
+      far: the provider's usual key to https://far.example/v1
+    ralph: nobody is there to say yes
+
+    hint: ralph trust --yes
+    ");
+    assert_snapshot!(stage.ralph(&["trust", "--yes", "--json"]), @r#"
+    exit 0
+    --- stdout
+    {"format":1,"trusted":["config/models.yaml"]}
+    --- stderr
+    config/models.yaml can send your keys to:
+      far: the provider's usual key to https://far.example/v1
+    config/models.yaml is trusted until it changes
+    "#);
+    assert_snapshot!(stage.ralph(&["trust"]), @"
+    exit 0
+    --- stderr
+    nothing here asks for trust
+    ");
+    assert_eq!(stage.runs(), Vec::<String>::new(), "something half-made stays behind");
+}
+
+#[test]
+fn configs() {
+    let stage = RepoFixture::with_task();
+    stage.config("config.toml", "[budget]\nmax_cost_usd = \"x");
+    assert_snapshot!(check_refused(&stage, &["run"]), @r#"
+    exit 2
+    --- stderr
+    ralph: HOME/.config/ralph/config.toml:2:18: invalid basic string, expected `"`
+
+    hint: `ralph config schema` lists every key and what it takes
+    "#);
+    stage.config("config.toml", "[budgett]\nmax_cost_usd = 1\n");
+    assert_snapshot!(check_refused(&stage, &["config", "show"]), @"
+    exit 2
+    --- stderr
+    ralph: HOME/.config/ralph/config.toml:1:2: unknown key `budgett`
+
+    hint: did you mean `budget`?
+    ");
+    stage.config("config.toml", "[budget]\nmax_cost_usd = -1\n");
+    assert_snapshot!(check_refused(&stage, &["config", "show"]), @"
+    exit 2
+    --- stderr
+    ralph: HOME/.config/ralph/config.toml:2:16: dollars are a number, zero or more
+
+    hint: `ralph config schema` lists every key and what it takes
+    ");
+    stage.config("config.toml", "");
+    let said = stage.ralph_with(&[("RALPH_MAX_COST", "much")], &["run"]);
+    assert_error_shape(&said);
+    assert_snapshot!(said, @"
+    exit 2
+    --- stderr
+    ralph: the environment variable `RALPH_MAX_COST` is not an amount of dollars
+
+    hint: RALPH_MAX_COST=2.50
+    ");
+    let said = stage.ralph_with(&[("RALPH_BACKEND", "dokcer")], &["run"]);
+    assert_error_shape(&said);
+    assert_snapshot!(said, @"
+    exit 2
+    --- stderr
+    ralph: the environment variable `RALPH_BACKEND` is not a backend: there is no sandbox backend `dokcer`
+
+    hint: did you mean `docker`?
+    ");
+}
+
+/// What a task asks for beyond the user's word is refused with a flag, and that flag works.
+#[test]
+fn task_cannot_widen_limits() {
+    #[track_caller]
+    fn check(stage: &RepoFixture, keys: &str, config: &str, want: &str, flags: &[&str], pinned: &str) {
+        let task = stage.repo.read("ralph_task.md").unwrap();
+        let task = task.replacen("test_command", &format!("{keys}test_command"), 1);
+        stage.repo.write("wide.md", task);
+        stage.config("config.toml", config);
+        let said = stage.ralph(&["run", "wide.md"]);
+        assert_error_shape(&said);
+        assert_eq!((said.code, said.stderr.as_str()), (2, want));
+        assert!(want.contains(&flags.join(" ")), "the flag is not the one of the hint");
+        let mut args = vec!["run", "wide.md", "--json"];
+        args.extend(flags);
+        let output = stage.command(&args).output().unwrap();
+        let first = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned();
+        assert!(first.contains(pinned), "{pinned} is not in {first}");
+    }
+    let stage = RepoFixture::with_task();
+    check(
+        &stage,
+        "sandbox_provider: local\n",
+        "[sandbox]\nbackend = 'docker'\n",
+        "ralph: task wide.md asks for `sandbox.backend = local`, but user HOME/.config/ralph/config.toml allows nothing weaker than docker\n\nhint: to allow it for this run, add `--backend local`\n",
+        &["--backend", "local"],
+        r#""backend":"local""#,
+    );
+    check(
+        &stage,
+        "sandbox_network: {policy: open}\n",
+        "",
+        "ralph: task wide.md asks for `sandbox.network.policy = open`, but built-in allows only deny\n\nhint: to allow it for this run, add `--network open`\n",
+        &["--network", "open"],
+        r#""policy":{"mode":"open","allow":[],"deny":[]}"#,
+    );
+    check(
+        &stage,
+        "sandbox_network: {policy: allowlist, allow: [a.example.com]}\n",
+        "",
+        "ralph: task wide.md asks for `sandbox.network.allowed = a.example.com`, but built-in allows no such host\n\nhint: to allow it for this run, add `--allow-host a.example.com`\n",
+        &["--allow-host", "a.example.com"],
+        r#""policy":{"mode":"allowlist","allow":["a.example.com"],"deny":[]}"#,
+    );
+    check(
+        &stage,
+        "",
+        "[budget]\nmax_cost_usd = 0.5\n",
+        "ralph: task wide.md asks for `budget.max_cost_usd = 1`, but user HOME/.config/ralph/config.toml allows at most 0.5\n\nhint: to allow it for this run, add `--max-cost 1`\n",
+        &["--max-cost", "1"],
+        r#""cost":1000000"#,
+    );
+    check(
+        &stage,
+        "",
+        "[budget]\nmax_iterations = 2\n",
+        "ralph: task wide.md asks for `budget.max_iterations = 5`, but user HOME/.config/ralph/config.toml allows at most 2\n\nhint: to allow it for this run, add `--max-iterations 5`\n",
+        &["--max-iterations", "5"],
+        r#""iterations":5"#,
+    );
+    check(
+        &stage,
+        "",
+        "[budget]\nmax_wall_time_minutes = 3\n",
+        "ralph: task wide.md asks for `budget.max_wall_time_minutes = 10`, but user HOME/.config/ralph/config.toml allows at most 3\n\nhint: to allow it for this run, add `--max-wall-time-minutes 10`\n",
+        &["--max-wall-time-minutes", "10"],
+        r#""wall_ms":600000"#,
+    );
+    check(
+        &stage,
+        "max_tokens_total: 900000\n",
+        "[budget]\nmax_tokens = 800000\n",
+        "ralph: task wide.md asks for `budget.max_tokens = 900000`, but user HOME/.config/ralph/config.toml allows at most 800000\n\nhint: to allow it for this run, add `--max-tokens 900000`\n",
+        &["--max-tokens", "900000"],
+        r#""tokens":900000"#,
+    );
+    stage.config("config.toml", "");
+    assert_snapshot!(check_refused(&stage, &["run", "--network", "deny", "--allow-host", "a.example.com"]), @"
+    exit 2
+    --- stderr
+    ralph: `--allow-host` adds to a network that `--network deny` takes away
+
+    hint: use `--network allowlist`, or leave `--network` out
+    ");
+    assert_snapshot!(check_refused(&stage, &["run", "--allow-host", "*"]), @"
+    exit 2
+    --- stderr
+    ralph: rule `*` would match every host
+
+    hint: name the hosts, or ask for the policy `open` by name
+    ");
+}
+
+#[test]
+fn runs_that_are_not_there() {
+    let stage = RepoFixture::new();
+    for command in ["show", "logs", "diff", "pause", "resume", "rotate", "stop", "verify"] {
+        assert_eq!(
+            check_refused(&stage, &[command, "@"]),
+            "exit 2\n--- stderr\nralph: there are no runs yet\n\nhint: `ralph run` starts one, `ralph demo` shows one\n",
+            "{command}"
+        );
+    }
+    assert_snapshot!(check_refused(&stage, &["show", "zzz"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no run `zzz`
+
+    hint: ralph ls
+    ");
+    assert_snapshot!(stage.ralph(&["show", "@", "--json"]), @r#"
+    exit 2
+    --- stdout
+    {"error":{"kind":"usage","message":"there are no runs yet","causes":[],"hint":"`ralph run` starts one, `ralph demo` shows one","log":null}}
+    "#);
+    assert_snapshot!(check_refused(&stage, &["adopt", "nothing"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no sandbox `nothing`
+
+    hint: ralph sandbox ls
+    ");
+    assert_snapshot!(check_refused(&stage, &["sandbox", "rm", "nothing"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no sandbox `nothing`
+
+    hint: ralph sandbox ls
+    ");
+    assert_snapshot!(check_refused(&stage, &["verify", "nothing"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no receipt: `nothing` is no receipt file, no run and no commit that carries one
+
+    hint: `ralph ls` lists the runs
+    ");
+    assert_snapshot!(check_refused(&stage, &["verify", "https://example.com/pull/1"]), @"
+    exit 2
+    --- stderr
+    ralph: there is no receipt: this version cannot read pull requests of a forge
+
+    hint: fetch the branch, then name it instead of the address
+    ");
+}
+
+#[test]
+fn histories_that_cannot_be_read() {
+    let stage = RepoFixture::with_task();
+    stage.ralph(&["run", "--max-iterations", "1"]);
+    let run = stage.runs().remove(0);
+    let events = stage.state().join("runs").join(&run).join("events.jsonl");
+    let good = std::fs::read_to_string(&events).unwrap();
+    std::fs::write(&events, format!("{good}garbage\n")).unwrap();
+    let number = good.lines().count() + 1;
+    let told = |args: &[&str]| check_refused(&stage, args).replace(&format!("event {number} "), "event N ");
+    assert_snapshot!(told(&["show", &run]), @"
+    exit 1
+    --- stderr
+    ralph: event N of run `RUN1` cannot be read
+      caused by: the line is not a known event
+      caused by: expected value at line 1 column 1
+
+    hint: `ralph logs RUN1` shows what can still be read
+    ");
+    assert_snapshot!(stage.ralph(&["ls"]).to_string().replace(&format!("event {number} "), "event N "), @"
+    exit 0
+    --- stderr
+    ! event N of run `RUN1` cannot be read: the line is not a known event
+    ");
+    let logs = stage.ralph(&["logs", &run]);
+    assert_eq!(logs.stdout.lines().last().map(str::trim_start), Some("next: ralph resume RUN1 --add-iterations 10"));
+    assert_snapshot!(logs.stderr.replace(&format!("event {number} "), "event N "), @"
+    ralph: event N of run `RUN1` cannot be read
+      caused by: the line is not a known event
+      caused by: expected value at line 1 column 1
+
+    hint: look at the file itself: HOME/.local/state/ralph/runs/RUN1/events.jsonl
+    ");
+    std::fs::write(&events, good.replacen("\"format\":1", "\"format\":99", 1)).unwrap();
+    let newer = check_refused(&stage, &["show", &run]);
+    assert_snapshot!(newer, @"
+    exit 1
+    --- stderr
+    ralph: event 1 of run `RUN1` cannot be read
+      caused by: the run was written in format 99, and this ralph reads up to 1
+
+    hint: upgrade ralph, or look at the run with the version that made it
+    ");
+    for command in ["logs", "resume", "stop"] {
+        assert_eq!(check_refused(&stage, &[command, &run]), newer, "{command}");
+    }
+    std::fs::write(&events, "").unwrap();
+    assert_snapshot!(check_refused(&stage, &["show", &run]), @"
+    exit 2
+    --- stderr
+    ralph: there is no run `RUN1`
+
+    hint: ralph ls
+    ");
+}
+
+/// `@` is the latest run of the repository one is in; nobody stops another repository's by it.
+#[test]
+fn the_latest_run_is_the_repository_s() {
+    let stage = RepoFixture::with_task();
+    stage.ralph(&["run"]);
+    let other = "elsewhere";
+    std::fs::create_dir_all(stage.repo.home().join(other).join(".git")).unwrap();
+    assert!(stage.ralph_in(other, &["show", "@"]).to_string().starts_with("exit 0"));
+    for args in [["stop", "@"], ["resume", "@"], ["pause", "@"]] {
+        let said = stage.ralph_in(other, &args).to_string();
+        assert!(said.starts_with("exit 2") && said.contains("no run of this repository yet"), "{args:?}: {said}");
+    }
+    let inner = stage.repo.path().join("inner");
+    assert!(stage.ralph_in(inner.to_str().unwrap(), &["stop", "@"]).to_string().contains("it has succeeded"));
+}
+
+/// Output that cannot be written is lost, and that is no success.
+#[test]
+fn a_full_disk_is_told() {
+    let stage = RepoFixture::with_task();
+    stage.ralph(&["run"]);
+    for args in [["diff", "@"], ["logs", "@"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = stage.command(&args).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("the output could not be written"), "{args:?}: {said}");
+    }
+}

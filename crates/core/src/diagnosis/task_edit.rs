@@ -1,0 +1,56 @@
+//! What a new task revision and open proposals mean for the state of a run.
+
+use std::collections::BTreeSet;
+
+use crate::control::TaskEdit;
+use crate::event::{PinnedBox, RunStopReason};
+use crate::hash::sha256;
+use crate::run::RunState;
+use crate::run::baseline::proof_commands;
+use crate::task;
+
+impl RunState {
+    /// Takes another text as the task. Boxes whose proofs are not what they were are proved again.
+    pub(crate) fn apply_task_edit(&mut self, edit: &TaskEdit) {
+        // Only texts that are tasks are ever applied; one that is none changes nothing.
+        let Ok(task) = task::parse(&edit.text) else { return };
+        let before = proof_commands(&self.started);
+        let boxes = PinnedBox::from_task(&task);
+        let same = |id: &str| {
+            let proofs = |boxes: &[PinnedBox]| boxes.iter().find(|one| one.id == id).map(|one| one.proofs.clone());
+            proofs(&boxes) == proofs(&self.started.boxes)
+        };
+        let changed: BTreeSet<String> = self.verified.iter().filter(|id| !same(id)).cloned().collect();
+        self.verified.retain(|id| !changed.contains(id));
+        self.reclaim.extend(changed);
+        self.reclaim.retain(|id| boxes.iter().any(|one| one.id == *id));
+        let test_command = task.front.test_command.clone().unwrap_or_default();
+        if test_command != self.started.test_command {
+            self.gate = None;
+        }
+        self.started.boxes = boxes;
+        self.started.title.clone_from(&task.title);
+        self.started.test_command = test_command;
+        self.started.protected_paths =
+            task.front.protected_paths.iter().filter(|path| !path.starts_with('!')).cloned().collect();
+        self.started.proof_files.clone_from(&edit.proof_files);
+        self.started.pinned_parts.clone_from(&edit.pinned_parts);
+        self.started.task_sha256 = sha256(edit.text.as_bytes());
+        self.task_revision = self.task_revision.saturating_add(1);
+        self.recheck_after_edit(&before);
+        if let Some(number) = edit.proposal {
+            self.diagnoses.record_applied(number);
+        }
+    }
+
+    /// Returns what a person can do about a run that rests for this reason, given what is on the table.
+    pub fn next_for(&self, reason: &RunStopReason) -> String {
+        let run = self.id();
+        match (reason, self.diagnoses.open_proposals().next()) {
+            (RunStopReason::Gutter, Some(number)) => format!(
+                "ralph apply {run} {number} (what the diagnosis proposes; ralph apply {run} lists all), then ralph resume {run}"
+            ),
+            _ => reason.next_step(run),
+        }
+    }
+}

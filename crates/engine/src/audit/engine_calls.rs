@@ -1,0 +1,90 @@
+//! Calls of models that the engine makes itself: they pass no door, and a real credential goes out with them all the same.
+//!
+//! What they cost is in the run's events and stands here only to be read: nothing is charged by these records.
+
+use ralph_core::audit::{AuditRecord, AuditRecordKind};
+use ralph_core::money::MicroUsd;
+use ralph_core::price::TokenUsage;
+use ralph_core::redact::Redactor;
+use ralph_proxy::observer::ChargeBasis;
+use serde::{Deserialize, Serialize};
+
+use super::convert::{now, redact_and_truncate};
+
+/// The way by which such a call leaves.
+const ENGINE_ENTRY: &str = "engine";
+/// The longest of every text.
+const MAX_TEXT_BYTES: usize = 300;
+
+/// Where a call of the engine's own goes, and with what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineCallTarget {
+    pub host: String,
+    pub port: u16,
+    /// Without the query.
+    pub path: String,
+    /// The credential's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
+}
+
+/// How such a call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineCallResult<'a> {
+    pub model: &'a str,
+    pub status: Option<u16>,
+    /// What went wrong.
+    pub why: Option<&'a str>,
+    pub usage: TokenUsage,
+    pub cost: MicroUsd,
+    pub charge: ChargeBasis,
+}
+
+impl EngineCallTarget {
+    /// Tells that a call is about to be made and may cost so much.
+    pub(super) fn start_record(
+        &self,
+        model: &str,
+        usage: TokenUsage,
+        cost: MicroUsd,
+        redactor: &Redactor,
+    ) -> AuditRecord {
+        AuditRecord {
+            kind: AuditRecordKind::Calling,
+            model: Some(redact_and_truncate(model, MAX_TEXT_BYTES, redactor)),
+            tokens: Some(usage),
+            cost: Some(cost),
+            charge: Some(ChargeBasis::Worst.as_str().to_owned()),
+            ..self.base_record(redactor)
+        }
+    }
+
+    /// Tells how it ended.
+    pub(super) fn end_record(&self, ended: &EngineCallResult<'_>, redactor: &Redactor) -> AuditRecord {
+        let EngineCallResult { model, status, why, usage, cost, charge } = ended;
+        AuditRecord {
+            kind: AuditRecordKind::Exchange,
+            decision: Some("allowed".to_owned()),
+            reason: why.map(|why| redact_and_truncate(why, MAX_TEXT_BYTES, redactor)),
+            method: Some("POST".to_owned()),
+            path: Some(redact_and_truncate(&self.path, MAX_TEXT_BYTES, redactor)),
+            status: *status,
+            tokens: Some(*usage),
+            cost: Some(*cost),
+            charge: Some(charge.as_str().to_owned()),
+            model: Some(redact_and_truncate(model, MAX_TEXT_BYTES, redactor)),
+            ..self.base_record(redactor)
+        }
+    }
+
+    fn base_record(&self, redactor: &Redactor) -> AuditRecord {
+        AuditRecord {
+            at: now(),
+            entry: Some(ENGINE_ENTRY.to_owned()),
+            host: Some(redact_and_truncate(&self.host, MAX_TEXT_BYTES, redactor)),
+            port: Some(self.port),
+            credential: self.credential.clone(),
+            ..AuditRecord::default()
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A sandbox whose commands are told what they were lent.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ralph_sandbox::{DirectoryEntry, Error, ExecExit, ExecRequest, OutputSink, Sandbox};
+
+/// Adds variables to every command. They are kept here and nowhere on disk.
+#[derive(Debug)]
+pub(super) struct EnvSandbox {
+    pub(super) inner: Arc<dyn Sandbox>,
+    pub(super) env: Vec<(String, String)>,
+    /// What was agreed on for it, where nobody else keeps that.
+    #[cfg(target_os = "linux")]
+    pub(super) _lease: Option<super::EgressLease>,
+}
+
+#[async_trait]
+impl Sandbox for EnvSandbox {
+    fn id(&self) -> &str {
+        self.inner.id()
+    }
+
+    fn workspace(&self) -> &Path {
+        self.inner.workspace()
+    }
+
+    async fn exec(&self, exec: &ExecRequest, sink: &mut dyn OutputSink) -> Result<ExecExit, Error> {
+        let mut exec = exec.clone();
+        // What the caller says counts more.
+        exec.env = self.env.iter().cloned().chain(exec.env).collect();
+        self.inner.exec(&exec, sink).await
+    }
+
+    async fn read(&self, path: &Path, cap: u64) -> Result<Vec<u8>, Error> {
+        self.inner.read(path, cap).await
+    }
+
+    async fn write(&self, path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), Error> {
+        self.inner.write(path, bytes, mode).await
+    }
+
+    async fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+        self.inner.append(path, bytes).await
+    }
+
+    async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {
+        self.inner.list(path).await
+    }
+
+    async fn mkdirs(&self, path: &Path) -> Result<(), Error> {
+        self.inner.mkdirs(path).await
+    }
+
+    async fn start(&self) -> Result<(), Error> {
+        self.inner.start().await
+    }
+
+    async fn stop(&self) -> Result<(), Error> {
+        self.inner.stop().await
+    }
+
+    async fn destroy(&self) -> Result<(), Error> {
+        self.inner.destroy().await
+    }
+
+    async fn copy_in(&self, host: &Path, path: &Path) -> Result<(), Error> {
+        self.inner.copy_in(host, path).await
+    }
+
+    async fn copy_out(&self, path: &Path, host: &Path, cap: u64) -> Result<u64, Error> {
+        self.inner.copy_out(path, host, cap).await
+    }
+
+    fn exchange(&self) -> PathBuf {
+        self.inner.exchange()
+    }
+
+    async fn snapshot(&self) -> Result<String, Error> {
+        self.inner.snapshot().await
+    }
+}

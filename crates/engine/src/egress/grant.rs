@@ -1,0 +1,476 @@
+//! From profiles and secrets of the host to what a sandbox is lent: routes, stand-ins, and the variables that name them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ralph_core::egress::EgressEndpoint;
+use ralph_core::env::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
+use ralph_core::event::PinnedProfile;
+use ralph_core::policy::{Policy, PolicyMode};
+use ralph_core::price::MAX_OUTPUT_TOKENS;
+use ralph_core::profile::{ANTHROPIC, ProfileEndpoint, ProviderProtocol};
+use ralph_core::redact::is_too_short;
+use ralph_core::secret::SecretKind;
+use ralph_proxy::credential::{CredentialPlacement, ProxyCredential};
+use ralph_proxy::grant::ProxyGrant;
+use ralph_proxy::ledger::Ledger;
+use ralph_proxy::meter;
+use ralph_proxy::mitm_ca::MitmCa;
+use ralph_proxy::outflow::OutflowMeter;
+use ralph_proxy::route::{ModelRoute, RouteModel};
+use ralph_sandbox::{BackendCapabilities, Sandbox};
+
+use super::env_sandbox::EnvSandbox;
+use super::{PROXY_URL, ca_bundle};
+use crate::error::Error;
+use crate::host::HostContext;
+use crate::secret::ResolvedSecret;
+
+/// Where the bundle of certificates lies in the exchange.
+const CA_BUNDLE_FILE: &str = "ca-certificates.crt";
+
+/// A secret that a person lends to requests to a host: `GITHUB_PAT=github.com`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretGrant {
+    pub secret: String,
+    pub host: String,
+}
+
+/// A text that names no loan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` does not say which secret is lent to which host")]
+pub struct SecretGrantError {
+    text: String,
+}
+
+impl SecretGrantError {
+    pub fn hint(&self) -> Option<String> {
+        Some("write NAME=HOST, for example `--lend GITHUB_PAT=github.com`".to_owned())
+    }
+}
+
+impl std::str::FromStr for SecretGrant {
+    type Err = SecretGrantError;
+
+    fn from_str(text: &str) -> Result<Self, SecretGrantError> {
+        let bad = || SecretGrantError { text: ralph_core::text::strip_control(ralph_core::text::first_line(text, 80)) };
+        let (secret, host) = text.split_once('=').ok_or_else(bad)?;
+        let name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let host = ralph_core::policy::canonical_host(host).map_err(|_| bad())?;
+        if secret.is_empty() || !secret.chars().all(name) {
+            return Err(bad());
+        }
+        Ok(Self { secret: secret.to_owned(), host })
+    }
+}
+
+/// When a sandbox has doors to the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EgressAvailability {
+    /// When its policy allows anything at all.
+    AsNeeded,
+    /// From its start, since its policy may change.
+    Always,
+}
+
+/// What a sandbox is lent.
+#[derive(Debug)]
+pub struct SandboxGrant {
+    pub terms: ProxyGrant,
+    /// Variables for the commands inside; the door's own are not among them.
+    env: BTreeMap<String, String>,
+    /// The way to each profile's model.
+    model_access: Vec<ModelAccess>,
+    authority: Option<Arc<MitmCa>>,
+}
+
+/// The way to the model of a profile, as a program inside is told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelAccess {
+    pub profile: String,
+    pub base_url: String,
+    /// The stand-in.
+    pub phantom_key: String,
+    /// The name of the secret that it stands in for.
+    pub key_name: String,
+    pub model: String,
+    pub wire: ProviderProtocol,
+}
+
+/// Gathers what a sandbox is lent: the models of profiles by routes, secrets by host.
+pub fn build_grant(
+    host: &HostContext,
+    sandbox: &str,
+    policy: Policy,
+    profiles: &[&PinnedProfile],
+    loans: &[SecretGrant],
+    ledger: Ledger,
+    doors: EgressAvailability,
+) -> Result<SandboxGrant, Error> {
+    let (mut routes, mut env, mut ways) = (Vec::new(), BTreeMap::new(), Vec::new());
+    for profile in profiles {
+        ways.extend(add_profile_routes(host, profile, &mut routes, &mut env)?);
+    }
+    let mut credentials = Vec::new();
+    let mut names: Vec<&str> = loans.iter().map(|loan| loan.secret.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        let hosts: Vec<&str> = loans.iter().filter(|loan| loan.secret == name).map(|loan| loan.host.as_str()).collect();
+        let other = |loan: &&SecretGrant| loan.secret != name && hosts.contains(&loan.host.as_str());
+        if let Some(loan) = loans.iter().find(other) {
+            let why = format!("`{}` is lent to {} already, and a request carries one", loan.secret, loan.host);
+            return Err(Error::Grant { what: name.to_owned(), why });
+        }
+        credentials.push(Arc::new(host_credential(host, name, &hosts, &mut env)?));
+    }
+    // Wherever hosts may be reached, a rule about single requests may be among the rules, or join them later.
+    let authority = (!credentials.is_empty() || policy.mode != PolicyMode::Deny || doors == EgressAvailability::Always)
+        .then(|| MitmCa::new(sandbox).map(Arc::new))
+        .transpose()
+        .map_err(|error| Error::Grant { what: sandbox.to_owned(), why: error.to_string() })?;
+    let terms = ProxyGrant { routes, credentials, authority: authority.clone(), ledger, ..ProxyGrant::from(policy) };
+    Ok(SandboxGrant { terms, env, model_access: ways, authority })
+}
+
+impl SandboxGrant {
+    /// Has an alarm raised when the run has sent out more than so many bytes.
+    #[must_use]
+    pub fn with_outflow_alarm(mut self, after: Option<u64>) -> Self {
+        self.terms.outflow = OutflowMeter::new(after, 0);
+        self
+    }
+
+    /// Returns the ways to the models of profiles.
+    pub fn model_access(&self) -> &[ModelAccess] {
+        &self.model_access
+    }
+
+    /// Says whether there is anything to be told to the commands inside.
+    pub fn is_empty(&self) -> bool {
+        self.env.is_empty() && self.authority.is_none()
+    }
+
+    /// Puts in what the sandbox has to have, and returns it with commands that are told of it. Where a backend has no
+    /// doors there is nothing to tell, and nothing can be lent.
+    pub async fn install(
+        &self,
+        backend: &BackendCapabilities,
+        sandbox: Arc<dyn Sandbox>,
+    ) -> Result<Arc<dyn Sandbox>, Error> {
+        if !backend.network_policy && !self.env.is_empty() {
+            let why = format!("backend `{}` has no door at which anything could be lent", backend.name);
+            return Err(Error::Grant { what: sandbox.id().to_owned(), why });
+        }
+        if !backend.network_policy || self.is_empty() {
+            return Ok(sandbox);
+        }
+        let trusted = match &self.authority {
+            Some(authority) => {
+                let file = sandbox.exchange().join(CA_BUNDLE_FILE);
+                sandbox.write(&file, ca_bundle::bundle(authority.certificate()).as_bytes(), Some(0o644)).await?;
+                Some(file.to_string_lossy().into_owned())
+            }
+            None => None,
+        };
+        let mut env = EgressEndpoint { url: PROXY_URL.to_owned(), ca_bundle: trusted }.env_vars();
+        env.extend(self.env.clone());
+        Ok(Arc::new(EnvSandbox {
+            inner: sandbox,
+            env,
+            #[cfg(target_os = "linux")]
+            _lease: None,
+        }))
+    }
+
+    /// As [`Self::install`], for a sandbox whose agreement ends with it.
+    #[cfg(target_os = "linux")]
+    pub(crate) async fn install_with_lease(
+        &self,
+        backend: &BackendCapabilities,
+        sandbox: Arc<dyn Sandbox>,
+        pass: super::EgressLease,
+    ) -> Result<Arc<dyn Sandbox>, Error> {
+        let inner = self.install(backend, sandbox).await?;
+        Ok(Arc::new(EnvSandbox { inner, env: Vec::new(), _lease: Some(pass) }))
+    }
+}
+
+/// Adds the routes of a profile: one under its own name, one under its provider's, which all its profiles share.
+fn add_profile_routes(
+    host: &HostContext,
+    profile: &PinnedProfile,
+    routes: &mut Vec<ModelRoute>,
+    env: &mut BTreeMap<String, String>,
+) -> Result<Option<ModelAccess>, Error> {
+    let refuse = |why: String| Error::Profile { profile: profile.name.clone(), why };
+    let endpoint = host.endpoint(profile)?;
+    let wire = match endpoint.wire {
+        ProviderProtocol::Anthropic => meter::RouteApi::Anthropic,
+        ProviderProtocol::Chat | ProviderProtocol::Responses => meter::RouteApi::OpenAi,
+        ProviderProtocol::Gemini => meter::RouteApi::Gemini,
+        other => return Err(refuse(format!("a provider that speaks {other} cannot be reached from a sandbox"))),
+    };
+    let provider = profile.model.split('/').next().unwrap_or(&profile.model).to_owned();
+    let known =
+        routes.iter().find(|route: &&ModelRoute| route.name() == provider).and_then(ModelRoute::credential).cloned();
+    let credential = match (known, host.credential(profile, &endpoint)?) {
+        (Some(known), Some(found)) if known.name() == found.name => Some(known),
+        (_, Some(found)) => Some(Arc::new(route_credential(&found, wire, &endpoint)?)),
+        (_, None) => None,
+    };
+    let model = route_model(profile);
+    let key = credential.as_ref().map(|credential| credential.name().to_owned());
+    for name in [profile.name.as_str(), provider.as_str()] {
+        let mut route = ModelRoute::new(name, wire, &endpoint.base_url).map_err(|error| refuse(error.to_string()))?;
+        if let Some(known) = routes.iter_mut().find(|known| known.name() == name) {
+            let same = known.has_same_upstream(&route) && known.credential().map(|one| one.name()) == key.as_deref();
+            if same && known.accepts_model(&endpoint.model, model) {
+                // Under the provider's name the first profile counts, which is the one that programs are told of.
+                if name == profile.name || !known.has_model(&endpoint.model) {
+                    *known = known.clone().with_model(&endpoint.model, model);
+                }
+            } else if name == profile.name {
+                return Err(refuse(format!("another profile has the route `{name}`; use one of them at a time")));
+            }
+            // Its provider's route leads elsewhere already; the one under its own name is enough.
+            continue;
+        }
+        route = route.with_model(&endpoint.model, model);
+        if provider != "openai" || profile.base_url.is_some() {
+            route = route.with_legacy_limit();
+        }
+        if let Some(credential) = &credential {
+            route = route.with_credential(Arc::clone(credential));
+        }
+        routes.push(route);
+    }
+    let way = routes.iter().find(|route| route.name() == profile.name).map(|route| {
+        let base_url = route.base_url(PROXY_URL);
+        // A route that is there already has a stand-in of its own.
+        let credential = route.credential();
+        ModelAccess {
+            profile: profile.name.clone(),
+            base_url,
+            phantom_key: credential.map_or("none", |credential| credential.phantom()).to_owned(),
+            key_name: credential.map_or("", |credential| credential.name()).to_owned(),
+            model: endpoint.model.clone(),
+            wire: endpoint.wire,
+        }
+    });
+    if let Some(ModelAccess { base_url: url, phantom_key: phantom, key_name: key, .. }) = &way {
+        // The first profile is the one that programs are told of; the others are reached by the names of their routes.
+        for (name, value) in provider_env(wire, key, url, phantom, &endpoint.model) {
+            env.entry(name.to_owned()).or_insert(value);
+        }
+    }
+    Ok(way)
+}
+
+/// What a call may come to. A wish is lowered to what the model can give where that is known; a call without one gets
+/// what the profile says.
+fn route_model(profile: &PinnedProfile) -> RouteModel {
+    let most_output = profile.most_output.unwrap_or(MAX_OUTPUT_TOKENS);
+    let usual_output = u64::from(profile.max_output_tokens).min(most_output);
+    RouteModel { price: profile.price, max_output: most_output, default_output: usual_output }
+}
+
+fn route_credential(
+    found: &ResolvedSecret,
+    wire: meter::RouteApi,
+    endpoint: &ProfileEndpoint,
+) -> Result<ProxyCredential, Error> {
+    let bearer = matches!(found.kind, SecretKind::Oauth | SecretKind::Gateway) || found.name == ANTHROPIC_AUTH_TOKEN;
+    let place = match wire {
+        meter::RouteApi::Anthropic if !bearer => CredentialPlacement::header("x-api-key"),
+        meter::RouteApi::Gemini => CredentialPlacement::header("x-goog-api-key"),
+        meter::RouteApi::Anthropic | meter::RouteApi::OpenAi => CredentialPlacement::Bearer,
+    };
+    let made = ProxyCredential::new(&found.name, &found.secret, place)
+        .map_err(|error| Error::Grant { what: found.name.clone(), why: error.to_string() })?;
+    let subscription = endpoint.wire == ProviderProtocol::Anthropic && found.kind == SecretKind::Oauth;
+    Ok(if subscription { made.for_subscription() } else { made })
+}
+
+/// Returns the variables by which programs find a route: those of the providers' own libraries and of known agents.
+fn provider_env(
+    wire: meter::RouteApi,
+    key: &str,
+    url: &str,
+    phantom: &str,
+    model: &str,
+) -> Vec<(&'static str, String)> {
+    let (url, phantom, model) = (url.to_owned(), phantom.to_owned(), model.to_owned());
+    match wire {
+        meter::RouteApi::Anthropic => {
+            let key = match key {
+                CLAUDE_CODE_OAUTH_TOKEN => CLAUDE_CODE_OAUTH_TOKEN,
+                ANTHROPIC_AUTH_TOKEN => ANTHROPIC_AUTH_TOKEN,
+                _ => "ANTHROPIC_API_KEY",
+            };
+            let models = [
+                "ANTHROPIC_MODEL",
+                "ANTHROPIC_SMALL_FAST_MODEL",
+                "ANTHROPIC_DEFAULT_OPUS_MODEL",
+                "ANTHROPIC_DEFAULT_SONNET_MODEL",
+                "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+                "CLAUDE_CODE_SUBAGENT_MODEL",
+            ];
+            let mut all = vec![
+                ("ANTHROPIC_BASE_URL", url),
+                (key, phantom),
+                // It has no other way out, and must not wait for one.
+                ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".to_owned()),
+                ("DISABLE_AUTOUPDATER", "1".to_owned()),
+            ];
+            all.extend(models.map(|name| (name, model.clone())));
+            all
+        }
+        meter::RouteApi::OpenAi => {
+            vec![
+                ("OPENAI_BASE_URL", url.clone()),
+                ("OPENAI_API_BASE", url),
+                ("OPENAI_API_KEY", phantom),
+                ("OPENAI_MODEL", model),
+            ]
+        }
+        meter::RouteApi::Gemini => {
+            vec![("GOOGLE_GEMINI_BASE_URL", url), ("GEMINI_API_KEY", phantom), ("GEMINI_MODEL", model)]
+        }
+    }
+}
+
+/// Refuses what must not be lent to hosts: a secret that could not be told from other text, and a subscription that is
+/// nobody else's to see.
+pub fn check_grantable(found: &ResolvedSecret, hosts: &[&str]) -> Result<(), Error> {
+    let name = found.name.clone();
+    if is_too_short(found.secret.expose()) {
+        return Err(Error::ShortSecret { name });
+    }
+    match hosts.iter().find(|host| found.kind == SecretKind::Oauth && **host != ANTHROPIC) {
+        Some(host) => {
+            let why = format!("it is a subscription of Claude, which only {ANTHROPIC} may see, and not {host}");
+            Err(Error::Grant { what: name, why })
+        }
+        None => Ok(()),
+    }
+}
+
+fn host_credential(
+    host: &HostContext,
+    name: &str,
+    hosts: &[&str],
+    env: &mut BTreeMap<String, String>,
+) -> Result<ProxyCredential, Error> {
+    let Some(found) = host.secrets().find(name)? else {
+        return Err(Error::NoSecret { name: name.to_owned() });
+    };
+    check_grantable(&found, hosts)?;
+    let made = ProxyCredential::new(&found.name, &found.secret, CredentialPlacement::AsSent)
+        .and_then(|credential| credential.for_hosts(hosts))
+        .map_err(|error| Error::Grant { what: name.to_owned(), why: error.to_string() })?;
+    host.record_secret_use(&found.name);
+    env.insert(found.name.clone(), made.phantom().to_owned());
+    // git asks for a password only after it was refused once, and there is nobody to ask: it is told beforehand.
+    let git = |host: &&&str| found.kind == SecretKind::GithubPat && !host.starts_with("api.");
+    for host in hosts.iter().filter(git) {
+        let n: usize = env.get("GIT_CONFIG_COUNT").and_then(|n| n.parse().ok()).unwrap_or(0);
+        let pair = BASE64.encode(format!("x-access-token:{}", made.phantom()));
+        env.insert(format!("GIT_CONFIG_KEY_{n}"), format!("http.https://{host}/.extraHeader"));
+        env.insert(format!("GIT_CONFIG_VALUE_{n}"), format!("Authorization: Basic {pair}"));
+        env.insert("GIT_CONFIG_COUNT".to_owned(), (n + 1).to_string());
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secret_grants_are_parsed() {
+        for (text, want) in [
+            ("GITHUB_PAT=github.com", Some(("GITHUB_PAT", "github.com"))),
+            ("A=X.io.", Some(("A", "x.io"))),
+            ("github.com", None),
+            ("=x.io", None),
+            ("A=", None),
+            ("A=a b", None),
+            ("A B=x.io", None),
+        ] {
+            let got = text.parse::<SecretGrant>().ok();
+            assert_eq!(got.as_ref().map(|loan| (loan.secret.as_str(), loan.host.as_str())), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn refused_grants() {
+        let found = |kind, value: &str| ResolvedSecret {
+            name: "K".to_owned(),
+            secret: ralph_core::secret::Secret::new(value),
+            kind,
+            source: crate::secret::SecretSource::Environment,
+            expires: None,
+        };
+        for (kind, value, hosts, want) in [
+            (SecretKind::ApiKey, "sk-12345", &["x.io"][..], None),
+            (SecretKind::ApiKey, "sk-1234\n", &["x.io"], Some("`K` is shorter than 8 characters")),
+            (SecretKind::Oauth, "sk-ant-oat01-x", &[ANTHROPIC], None),
+            (
+                SecretKind::Oauth,
+                "sk-ant-oat01-x",
+                &[ANTHROPIC, "x.io"],
+                Some("`K` cannot be lent to a sandbox: it is a sub"),
+            ),
+        ] {
+            let told = check_grantable(&found(kind, value), hosts).err().map(|error| error.to_string());
+            assert_eq!(told.is_some(), want.is_some(), "{told:?}");
+            assert!(told.unwrap_or_default().starts_with(want.unwrap_or_default()));
+        }
+    }
+
+    #[test]
+    fn longest_model_output() {
+        for (own, known, most_output, usual_output) in [
+            (2048, Some(128_000), 128_000, 2048),
+            // Nobody knows: a wish stands, unless it is none.
+            (2048, None, MAX_OUTPUT_TOKENS, 2048),
+            (128_000, Some(8192), 8192, 8192),
+        ] {
+            let profile = PinnedProfile {
+                name: "p".to_owned(),
+                model: "deepseek/deepseek-chat".to_owned(),
+                base_url: None,
+                api_key_env: None,
+                max_output_tokens: own,
+                temperature: None,
+                timeout_s: 1,
+                price: None,
+                most_output: known,
+                extra: BTreeMap::new(),
+            };
+            assert_eq!(
+                route_model(&profile),
+                RouteModel { price: None, max_output: most_output, default_output: usual_output },
+                "{own} {known:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn provider_variables() {
+        for (wire, key, want) in [
+            (meter::RouteApi::Anthropic, "ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY"),
+            (meter::RouteApi::Anthropic, "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+            (meter::RouteApi::Anthropic, "MY_KEY", "ANTHROPIC_API_KEY"),
+            (meter::RouteApi::OpenAi, "ZAI_API_KEY", "OPENAI_API_KEY"),
+            (meter::RouteApi::Gemini, "GOOGLE_API_KEY", "GEMINI_API_KEY"),
+        ] {
+            let all = provider_env(wire, key, "url", "phantom", "m");
+            assert!(all.iter().any(|(name, value)| *name == want && value == "phantom"), "{key}");
+            assert!(all.iter().any(|(_, value)| value == "url"), "{key}");
+        }
+    }
+}

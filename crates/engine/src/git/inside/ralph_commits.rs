@@ -1,0 +1,136 @@
+//! The commits ralph itself makes in the clone, and what it must know to make them only once.
+
+use std::time::Duration;
+
+use ralph_sandbox::{ExecRequest, Sandbox, capture};
+
+use super::super::validated_names::tree_path;
+use super::super::{CommitStamp, Error, Sha};
+use super::script::{GitScript, with_safe_config};
+
+const FIND_CHILD: &str = r#"set -e
+if [ "$(git rev-parse -q --verify 'HEAD^' || :)" = "$1" ]; then git rev-parse HEAD; git log -1 --format=%B; fi"#;
+
+/// Returns HEAD when it is the commit with exactly this message on top of `parent`.
+pub async fn head_if_child_of(sandbox: &dyn Sandbox, parent: &str, message: &str) -> Result<Option<String>, Error> {
+    let text = GitScript::new("look for a commit", FIND_CHILD, vec![parent]).run(sandbox).await?.text();
+    let found = text.split_once('\n').filter(|(_, body)| body.trim() == message.trim());
+    Ok(found.map(|(sha, _)| sha.to_owned()))
+}
+
+// Plumbing on an index of its own: what the checks left behind in the work tree does not become part of the commit.
+const COMMIT_VERIFIED: &str = r#"set -e
+tree=$1 path=$2 message=$3
+export GIT_INDEX_FILE=.git/ralph-tick
+rm -f "$GIT_INDEX_FILE" "$GIT_INDEX_FILE.lock" .git/index.lock .git/HEAD.lock
+git read-tree "${tree:-HEAD}"
+blob=$(git hash-object -w --no-filters --stdin)
+git update-index --add --cacheinfo "100644,$blob,$path"
+new=$(git write-tree)
+rm -f "$GIT_INDEX_FILE"
+unset GIT_INDEX_FILE
+if [ "$new" != "$(git rev-parse 'HEAD^{tree}')" ]; then
+  git update-ref HEAD "$(printf %s "$message" | git commit-tree -p HEAD -F - "$new")"
+fi
+git reset -q || { rm -rf .git/index; git reset -q; }"#;
+
+/// Commits a tree as it was checked, with the task file as given; nothing happens when HEAD holds that already.
+pub async fn commit_verified(
+    sandbox: &dyn Sandbox,
+    tree: Option<&str>,
+    task: (&str, &[u8]),
+    message: &str,
+    stamp: &CommitStamp,
+) -> Result<(), Error> {
+    let mut script = GitScript::new(
+        "commit what was verified",
+        COMMIT_VERIFIED,
+        vec![tree.unwrap_or(""), tree_path(task.0)?, message],
+    );
+    script.stdin = task.1.to_vec();
+    script.env = stamp.env();
+    script.run(sandbox).await?;
+    Ok(())
+}
+
+// Like above: the index and the work tree hold the old paths already, and the agent's other changes stay out of it.
+const COMMIT_REVERTED: &str = r#"set -e
+base=$1 message=$2
+shift 2
+export GIT_INDEX_FILE=.git/ralph-tick
+rm -f "$GIT_INDEX_FILE" "$GIT_INDEX_FILE.lock"
+git read-tree HEAD
+for path; do
+  git rm -rfq --cached --ignore-unmatch -- "$path"
+  git ls-tree -r -z "$base" -- "$path" | git update-index -z --index-info
+done
+new=$(git write-tree)
+rm -f "$GIT_INDEX_FILE"
+unset GIT_INDEX_FILE
+if [ "$new" != "$(git rev-parse 'HEAD^{tree}')" ]; then
+  git update-ref HEAD "$(printf %s "$message" | git commit-tree -p HEAD -F - "$new")"
+fi"#;
+
+/// Commits that paths are as they were in `base`; nothing happens when they are so in HEAD already.
+pub async fn commit_reverted(
+    sandbox: &dyn Sandbox,
+    base: &Sha,
+    paths: &[&str],
+    message: &str,
+    stamp: &CommitStamp,
+) -> Result<(), Error> {
+    let paths = paths.iter().map(|path| tree_path(path)).collect::<Result<Vec<_>, _>>()?;
+    let args = [base.as_str(), message].into_iter().chain(paths).collect();
+    let mut script = GitScript::new("commit what was put back", COMMIT_REVERTED, args);
+    script.env = stamp.env();
+    script.run(sandbox).await?;
+    Ok(())
+}
+
+const ATTACH_TO_BRANCH: &str = r#"set -e
+git update-ref "refs/heads/$1" HEAD
+git symbolic-ref HEAD "refs/heads/$1""#;
+
+/// Makes the commit that is checked out the tip of a branch, and that branch the current one.
+pub async fn attach_to_branch(sandbox: &dyn Sandbox, branch: &str) -> Result<(), Error> {
+    GitScript::new("go back to the branch", ATTACH_TO_BRANCH, vec![branch]).run(sandbox).await?;
+    Ok(())
+}
+
+/// Throws our own index of the clone away: the next look reads every file, whatever the agent told that index.
+pub async fn discard_status_index(sandbox: &dyn Sandbox) -> Result<(), Error> {
+    GitScript::new("forget an index", "rm -rf .git/ralph-index .git/ralph-index.lock .git/ralph-head", vec![])
+        .run(sandbox)
+        .await?;
+    Ok(())
+}
+
+const CLEAR: &str = r#"if [ -L "$1" ] || [ ! -f "$1" ]; then rm -rf -- "./$1"; fi"#;
+
+/// Removes whatever stands at a path and is not a plain file.
+pub async fn remove_non_file(sandbox: &dyn Sandbox, path: &str) -> Result<(), Error> {
+    GitScript::new("clear a path", CLEAR, vec![tree_path(path)?]).run(sandbox).await?;
+    Ok(())
+}
+
+const UNLOCK: &str = r"[ -d .git ] || exit 0
+find .git -maxdepth 1 -name '*.lock' -exec rm -f {} +
+if [ -d .git/refs ]; then find .git/refs -name '*.lock' -exec rm -f {} + ; fi
+find . -name .git -prune -o -type f -name '.ralph-*.tmp' -exec rm -f {} +";
+
+/// Removes what a dead owner left behind: locks of its git processes and files it had not given their name yet. Nothing
+/// else runs in the sandbox then.
+pub async fn remove_stale_locks(sandbox: &dyn Sandbox) -> Result<(), Error> {
+    GitScript::new("remove old locks", UNLOCK, vec![]).run(sandbox).await?;
+    Ok(())
+}
+
+/// Prints the difference of two trees, cut in the middle when it is longer than `cap`.
+pub async fn diff(sandbox: &dyn Sandbox, from: &str, to: &str, cap: usize) -> Result<String, Error> {
+    const DOING: &str = "compare two trees";
+    let argv =
+        ["git", "diff-tree", "-r", "-p", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", from, to];
+    let exec = with_safe_config(ExecRequest::new(argv, Duration::from_mins(1)));
+    let out = capture(sandbox, &exec, cap).await.map_err(|source| Error::Sandbox { doing: DOING, source })?;
+    Ok(out.stdout_text())
+}

@@ -1,0 +1,354 @@
+//! The user's own repository, read only: which commit to start from, what is not committed, where it is pushed to.
+//!
+//! Its config is the user's, but reading must still start no hook, monitor, filter or text converter. The one thing that
+//! writes here is `publish_into`, beside the push.
+
+use std::path::{Path, PathBuf};
+
+use ralph_core::secret::Secret;
+use serde::{Deserialize, Serialize};
+
+use super::raw_diff::lossy;
+use super::subprocess::{GitCommand, GitOverflow, GitProgram};
+use super::validated_names::tree_path;
+use super::{Error, ObjectDb, ObjectFormat, Sha};
+
+/// A work tree of the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserRepo {
+    pub(crate) odb: ObjectDb,
+    pub(crate) top: PathBuf,
+    pub(crate) common: PathBuf,
+    pub(crate) format: ObjectFormat,
+    pub(crate) shallow: bool,
+    config: Vec<(String, String)>,
+}
+
+/// The commit a run starts from and the branch its pull request targets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseCommit {
+    /// `None` when the checkout is on no branch.
+    pub branch: Option<String>,
+    pub sha: Sha,
+    pub from: BaseSource,
+}
+
+/// Why this commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BaseSource {
+    /// The default branch of the remote, as last fetched.
+    RemoteHead,
+    /// The named branch of the remote, as last fetched.
+    Remote,
+    /// The named branch or commit of the user's repository.
+    Local,
+    /// What is checked out: there is no remote to ask.
+    Current,
+}
+
+/// How the task file stands in the user's checkout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TaskFileStatus {
+    Committed,
+    Changed,
+    Untracked,
+    Missing,
+}
+
+/// What is not committed in the user's checkout.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckoutStatus {
+    pub task: TaskFileStatus,
+    /// Tracked files, other than the task, that differ from the last commit.
+    pub dirty: Vec<String>,
+    /// Files git does not know, other than the task; ignored ones do not count.
+    pub untracked: u32,
+    /// There were more than could be listed.
+    pub cut: bool,
+}
+
+/// Where the user's repository is pushed to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteUrl {
+    pub name: String,
+    /// May hold a credential: for git only.
+    pub url: Secret,
+    /// For people: without user names and passwords.
+    pub display_url: String,
+}
+
+impl UserRepo {
+    /// Finds the repository a directory belongs to.
+    pub async fn find(tool: &GitProgram, folder: &Path) -> Result<Self, Error> {
+        let call = tool.command("look for a repository").current_dir(folder).arg("rev-parse");
+        let call = call.args(["--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir"]);
+        let done = call.args(["--show-object-format", "--is-shallow-repository"]).run().await?;
+        let text = done.text();
+        let lines: Vec<&str> = text.lines().collect();
+        let (0, [top, git_dir, common, format, shallow]) = (done.code, lines.as_slice()) else {
+            return Err(Error::NotARepository { path: folder.to_owned() });
+        };
+        let odb = ObjectDb { tool: tool.clone(), git_dir: PathBuf::from(git_dir) };
+        let format = ObjectFormat::parse(format).ok_or(Error::UnexpectedOutput { doing: "name its object format" })?;
+        let config = read_config(&odb).await?;
+        let (top, common) = (PathBuf::from(top), PathBuf::from(common));
+        Ok(Self { odb, top, common, format, shallow: *shallow == "true", config })
+    }
+
+    pub fn top(&self) -> &Path {
+        &self.top
+    }
+
+    /// False for a clone whose files were never written out.
+    pub fn is_checked_out(&self) -> bool {
+        self.odb.git_dir.join("index").exists()
+    }
+
+    pub fn odb(&self) -> &ObjectDb {
+        &self.odb
+    }
+
+    pub fn format(&self) -> ObjectFormat {
+        self.format
+    }
+
+    /// Resolves the base: a name as the task gives it, else the remote's default branch, else what is checked out.
+    ///
+    /// A branch of the remote goes before a local one of the same name, because the pull request is compared with it.
+    pub async fn base(&self, wanted: Option<&str>) -> Result<BaseCommit, Error> {
+        let remote = self.remote_name().await?;
+        if let Some(name) = wanted {
+            if let Some(remote) = &remote
+                && let Some(sha) = self.odb.resolve_commit(&format!("refs/remotes/{remote}/{name}")).await?
+            {
+                return Ok(BaseCommit { branch: Some(name.to_owned()), sha, from: BaseSource::Remote });
+            }
+            for full in [format!("refs/heads/{name}"), format!("refs/tags/{name}"), name.to_owned()] {
+                if let Some(sha) = self.odb.resolve_commit(&full).await? {
+                    return Ok(BaseCommit { branch: Some(name.to_owned()), sha, from: BaseSource::Local });
+                }
+            }
+            return Err(Error::NoCommit { name: name.to_owned() });
+        }
+        if let Some(remote) = &remote {
+            let head = format!("refs/remotes/{remote}/HEAD");
+            if let (Some(target), Some(sha)) =
+                (self.symbolic_ref_target(&head).await?, self.odb.resolve_commit(&head).await?)
+            {
+                let branch = target.strip_prefix(&format!("refs/remotes/{remote}/")).map(str::to_owned);
+                return Ok(BaseCommit { branch, sha, from: BaseSource::RemoteHead });
+            }
+        }
+        let sha = self.odb.resolve_commit("HEAD").await?.ok_or_else(|| Error::NoCommit { name: "HEAD".to_owned() })?;
+        Ok(BaseCommit { branch: self.current_branch().await?, sha, from: BaseSource::Current })
+    }
+
+    /// Returns the branch that is checked out.
+    pub async fn current_branch(&self) -> Result<Option<String>, Error> {
+        let target = self.symbolic_ref_target("HEAD").await?;
+        Ok(target.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned)))
+    }
+
+    async fn symbolic_ref_target(&self, name: &str) -> Result<Option<String>, Error> {
+        let done = self.odb.command("read a symbolic ref").args(["symbolic-ref", "--quiet", name]).run().await?;
+        Ok((done.code == 0).then(|| done.text()))
+    }
+
+    /// Says how the task file stands and how much else is not committed.
+    pub async fn checkout(&self, task: &str) -> Result<CheckoutStatus, Error> {
+        let task_path = tree_path(task)?;
+        let status = self.status().await?;
+        let mut checkout =
+            CheckoutStatus { task: TaskFileStatus::Committed, dirty: Vec::new(), untracked: 0, cut: status.cut };
+        for entry in status.entries {
+            match entry.kind {
+                StatusEntryKind::Untracked if entry.path == task_path => checkout.task = TaskFileStatus::Untracked,
+                StatusEntryKind::Tracked { .. } if entry.path == task_path => checkout.task = TaskFileStatus::Changed,
+                StatusEntryKind::Untracked => checkout.untracked = checkout.untracked.saturating_add(1),
+                StatusEntryKind::Tracked { .. } => checkout.dirty.push(entry.path),
+            }
+        }
+        if std::fs::symlink_metadata(self.top.join(task_path)).is_err() {
+            checkout.task = TaskFileStatus::Missing;
+        } else if checkout.task == TaskFileStatus::Committed && !self.is_tracked(task_path).await? {
+            // Ignored files are in no listing, and are still not committed.
+            checkout.task = TaskFileStatus::Untracked;
+        }
+        Ok(checkout)
+    }
+
+    async fn is_tracked(&self, path: &str) -> Result<bool, Error> {
+        let call = self.odb.command("look into the index").env("GIT_WORK_TREE", &self.top).current_dir(&self.top);
+        Ok(!call.args(["ls-files", "-z", "--", path]).run_checked().await?.stdout.is_empty())
+    }
+
+    /// Lists what differs from the last commit, without running the filters that attributes ask for.
+    pub(crate) async fn status(&self) -> Result<GitStatus, Error> {
+        const DOING: &str = "list uncommitted files";
+        let call = self.without_filters(self.odb.command(DOING)).current_dir(&self.top).env("GIT_WORK_TREE", &self.top);
+        let call = call.args(["status", "--porcelain=v2", "-z", "--untracked-files=all", "--no-renames"]);
+        // Submodules would be read by other git processes, which do not inherit our settings.
+        let done = call
+            .args(["--ignore-submodules=all", "--no-ahead-behind"])
+            .cap(8 << 20, GitOverflow::Cut)
+            .run_checked()
+            .await?;
+        let mut bytes = done.stdout;
+        if done.cut {
+            let end = bytes.iter().rposition(|byte| *byte == 0).unwrap_or(0);
+            bytes.truncate(end);
+        }
+        let entries = status_entries(&bytes).ok_or(Error::UnexpectedOutput { doing: DOING })?;
+        Ok(GitStatus { entries, cut: done.cut })
+    }
+
+    /// Empties the command of every filter the config names; git then takes files as they are.
+    pub(crate) fn without_filters<'a>(&self, call: GitCommand<'a>) -> GitCommand<'a> {
+        let mut drivers: Vec<&str> = self
+            .config
+            .iter()
+            .filter_map(|(key, _)| key.strip_prefix("filter.")?.rsplit_once('.').map(|(driver, _)| driver))
+            .collect();
+        drivers.sort_unstable();
+        drivers.dedup();
+        drivers.into_iter().fold(call, |call, driver| {
+            ["clean", "smudge", "process"]
+                .into_iter()
+                .fold(call, |call, part| call.config(format!("filter.{driver}.{part}"), ""))
+                .config(format!("filter.{driver}.required"), "false")
+        })
+    }
+
+    /// Returns the remote of the current branch, else `origin`, else the only one.
+    pub async fn remote(&self) -> Result<Option<RemoteUrl>, Error> {
+        let Some(name) = self.remote_name().await? else { return Ok(None) };
+        let url = self
+            .config_value(&format!("remote.{name}.pushurl"))
+            .or_else(|| self.config_value(&format!("remote.{name}.url")));
+        Ok(url.map(|url| RemoteUrl { display_url: without_credentials(url), url: Secret::new(url), name }))
+    }
+
+    async fn remote_name(&self) -> Result<Option<String>, Error> {
+        let mut names: Vec<&str> =
+            self.config.iter().filter_map(|(key, _)| key.strip_prefix("remote.")?.strip_suffix(".url")).collect();
+        names.dedup();
+        if let Some(branch) = self.current_branch().await?
+            && let Some(name) =
+                self.config_value(&format!("branch.{branch}.remote")).filter(|name| names.contains(name))
+        {
+            return Ok(Some(name.to_owned()));
+        }
+        Ok(match names.as_slice() {
+            names if names.contains(&"origin") => Some("origin".to_owned()),
+            [only] => Some((*only).to_owned()),
+            _ => None,
+        })
+    }
+
+    fn config_value(&self, key: &str) -> Option<&str> {
+        self.config.iter().rfind(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+}
+
+/// What `status` listed.
+#[derive(Debug)]
+pub(crate) struct GitStatus {
+    pub(crate) entries: Vec<StatusEntry>,
+    pub(crate) cut: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct StatusEntry {
+    pub(crate) kind: StatusEntryKind,
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StatusEntryKind {
+    Tracked { submodule: bool, conflict: bool },
+    Untracked,
+}
+
+fn status_entries(bytes: &[u8]) -> Option<Vec<StatusEntry>> {
+    let records = bytes.split(|byte| *byte == 0).filter(|record| !record.is_empty());
+    records
+        .filter(|record| !record.starts_with(b"# ") && !record.starts_with(b"! "))
+        .map(|record| {
+            // Fields before the path: `1 XY sub mH mI mW hH hI` and `u XY sub m1 m2 m3 mW h1 h2 h3`.
+            let (fields, conflict) = match record.first()? {
+                b'?' => return Some(StatusEntry { kind: StatusEntryKind::Untracked, path: lossy(record.get(2..)?) }),
+                b'1' => (8, false),
+                b'u' => (10, true),
+                _ => return None,
+            };
+            let mut parts = record.splitn(fields + 1, |byte| *byte == b' ');
+            let submodule = parts.nth(2)?.starts_with(b"S");
+            let path = lossy(parts.nth(fields - 3)?);
+            Some(StatusEntry { kind: StatusEntryKind::Tracked { submodule, conflict }, path })
+        })
+        .collect()
+}
+
+async fn read_config(odb: &ObjectDb) -> Result<Vec<(String, String)>, Error> {
+    let done = odb.command("read its config").args(["config", "--list", "-z"]).run_checked().await?;
+    let records = done.stdout.split(|byte| *byte == 0).filter(|record| !record.is_empty());
+    Ok(records
+        .map(|record| {
+            let text = lossy(record);
+            match text.split_once('\n') {
+                Some((key, value)) => (key.to_owned(), value.to_owned()),
+                None => (text, String::new()),
+            }
+        })
+        .collect())
+}
+
+/// Removes user name and password from a URL, for people to read.
+pub(crate) fn without_credentials(url: &str) -> String {
+    let url = ralph_core::text::strip_control(url);
+    let Some((scheme, rest)) = url.split_once("://") else { return url };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://{host}{path}"),
+        None => url,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_not_shown() {
+        for (url, want) in [
+            ("https://me:ghp_x@github.com/o/r.git", "https://github.com/o/r.git"),
+            ("https://ghp_x@github.com/o/r", "https://github.com/o/r"),
+            ("https://a:b@c@host/x@y", "https://host/x@y"),
+            ("ssh://git@github.com:22/o/r", "ssh://github.com:22/o/r"),
+            ("git@github.com:o/r.git", "git@github.com:o/r.git"),
+            ("/srv/r.git", "/srv/r.git"),
+        ] {
+            assert_eq!(without_credentials(url), want);
+        }
+    }
+
+    #[test]
+    fn status_lines() {
+        let text = "# branch.oid x\x001 .M N... 100644 100644 100644 a b a file\0? new one\0! ign\0\
+                    1 .M SC.. 160000 160000 160000 a b sub\0u UU N... 1 2 3 4 a b c both\0";
+        let entry = |kind, path: &str| StatusEntry { kind, path: path.to_owned() };
+        let tracked = |submodule, conflict| StatusEntryKind::Tracked { submodule, conflict };
+        let want = vec![
+            entry(tracked(false, false), "a file"),
+            entry(StatusEntryKind::Untracked, "new one"),
+            entry(tracked(true, false), "sub"),
+            entry(tracked(false, true), "both"),
+        ];
+        assert_eq!(status_entries(text.as_bytes()), Some(want));
+        assert_eq!(status_entries(b"1 .M N...\0"), None);
+        assert_eq!(status_entries(b"9 x\0"), None);
+    }
+}

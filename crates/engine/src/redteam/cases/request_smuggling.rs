@@ -1,0 +1,292 @@
+//! Requests that name two hosts, or that two programs would read as two different requests.
+
+use super::super::case::EgressCase;
+use super::super::case::EgressControl::{Other, Same};
+use super::super::policies::PolicyPreset::{Open, Strict};
+
+const INSIDE: &[&str] = &[
+    "connect:api.test:443",
+    "tls:api.test",
+    r"say:GET /inside HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
+    "hear",
+];
+const PLAIN: &[&str] = &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n\r\n", "hear"];
+
+/// A head that must be refused, in plain text and behind TLS that is looked into.
+macro_rules! smuggled {
+    ($($id:literal $name:literal $line:literal $rest:literal,)*) => {
+        &[$(
+            EgressCase::blocked(concat!("PC-08.plain-", $id), concat!($name, ", in plain text"),
+                &["door", concat!("say:", $line, r" http://plain.test/smuggled HTTP/1.1\r\nHost: plain.test\r\n", $rest), "hear"],
+                "HTTP/1.1 400", Other(Strict, PLAIN)),
+            EgressCase::blocked(concat!("PC-08.inside-", $id), concat!($name, ", behind TLS"),
+                &["connect:api.test:443", "tls:api.test",
+                    concat!("say:", $line, r" /smuggled HTTP/1.1\r\nHost: api.test\r\n", $rest), "hear"],
+                "HTTP/1.1 400", Other(Strict, INSIDE)),
+            EgressCase::blocked(concat!("PC-08.route-", $id), concat!($name, ", to a route"),
+                &["door", concat!("say:", $line, r" /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\n", $rest), "hear"],
+                "HTTP/1.1 400", Other(Strict, ROUTE)),
+        )*]
+    };
+}
+
+const ROUTE: &[&str] =
+    &["door", r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\n\r\n", "hear"];
+
+pub(super) const SMUGGLED: &[EgressCase] = smuggled![
+    "both" "a length beside chunks" "POST"
+        r"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n",
+    "both-turned" "chunks beside a length" "POST"
+        r"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n",
+    "lengths" "two lengths" "POST" r"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+    "equal-lengths" "the same length twice" "POST" r"Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+    "list" "two lengths in one" "POST" r"Content-Length: 5, 6\r\n\r\nhello!",
+    "plus" "a length with a sign" "POST" r"Content-Length: +5\r\n\r\nhello",
+    "hex" "a length in hexadecimal" "POST" r"Content-Length: 0x5\r\n\r\nhello",
+    "huge" "a length that is no number any more" "POST" r"Content-Length: 99999999999999999999\r\n\r\nhello",
+    "codings" "two codings" "POST" r"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    "coding-twice" "a coding twice" "POST" r"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "coding-odd" "a coding nobody knows" "POST" r"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "coding-tab" "a coding behind a control character" "POST" r"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+    "space" "a space before a colon" "POST" r"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    "fold" "a header over two lines" "GET" r"X-A: b\r\n c\r\n\r\n",
+    "fold-first" "a first header over two lines" "GET" r" X-A: b\r\n\r\n",
+    "bare-lf" "a bare line feed" "GET" r"X-A: b\nX-B: c\r\n\r\n",
+    "bare-cr" "a bare carriage return" "GET" r"X-A: b\rX-B: c\r\n\r\n",
+    "nul" "a NUL in a header" "GET" r"X-A: b\x00c\r\n\r\n",
+    "name" "a space in a header's name" "GET" r"X A: b\r\n\r\n",
+    "nameless" "a header without a name" "GET" r": b\r\n\r\n",
+    "colonless" "a header without a colon" "GET" r"X-A\r\n\r\n",
+    "hosts" "a second host" "GET" r"Host: evil.test\r\n\r\n",
+    "lower" "a method in small letters" "gET" r"\r\n",
+];
+
+pub(super) const CASES: &[EgressCase] = &[
+    EgressCase::blocked(
+        "PC-04.other",
+        "a tunnel to one host with a request for another",
+        &["connect:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-04.lent",
+        "the same with another host that is lent something",
+        &["connect:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\nHost: git.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-04.port",
+        "the same with another port",
+        &["connect:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\nHost: api.test:8443\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-04.absolute",
+        "the same with an absolute address inside",
+        &["connect:api.test:443", "tls:api.test", r"say:GET https://evil.test/ HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-04.socks",
+        "the same by SOCKS",
+        &["socks:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-04.named",
+        "the same, as if there were no proxy",
+        &["name:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-04.second",
+        "a second request for another host",
+        &[
+            "connect:api.test:443",
+            "tls:api.test",
+            r"say:TRACE / HTTP/1.1\r\nHost: api.test\r\n\r\n",
+            "hear",
+            r"say:GET / HTTP/1.1\r\nHost: evil.test\r\nAuthorization: Bearer {api}\r\n\r\n",
+            "hear",
+        ],
+        "HTTP/1.1 400",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-05.sni",
+        "a tunnel to a host that is lent something, with TLS to another",
+        &["connect:api.test:443", "tls:evil.test", "hear"],
+        "failed at tls",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-05.lent",
+        "a tunnel to an allowed host, with TLS to one that is lent something",
+        &["connect:allowed.test:443", "tls:api.test", "hear"],
+        "failed at tls",
+        Other(Strict, INSIDE),
+    )
+    .silent(),
+    EgressCase::blocked(
+        "PC-05.nameless",
+        "a tunnel to a host that is lent something, with TLS to nobody",
+        &["connect:api.test:443", "tls:-", "hear"],
+        "failed at tls",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-06.host",
+        "an absolute address with another host",
+        &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Strict, PLAIN),
+    ),
+    EgressCase::blocked(
+        "PC-06.turned",
+        "an absolute address of another host",
+        &["door", r"say:GET http://evil.test/ HTTP/1.1\r\nHost: plain.test\r\n\r\n", "hear"],
+        "HTTP/1.1 40",
+        Other(Strict, PLAIN),
+    ),
+    EgressCase::blocked(
+        "PC-06.port",
+        "an absolute address with another port",
+        &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test:8080\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Strict, PLAIN),
+    ),
+    EgressCase::blocked(
+        "PC-06.forwarded",
+        "no host at all, but a forwarded one",
+        &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nX-Forwarded-Host: plain.test\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Strict, PLAIN),
+    ),
+    EgressCase::blocked(
+        "PC-07.twice",
+        "two hosts behind TLS",
+        &["connect:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\nHost: api.test\r\nhost: api.test\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-07.none",
+        "no host behind TLS",
+        &["connect:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-07.old",
+        "a request of the oldest kind",
+        &["connect:api.test:443", "tls:api.test", r"say:GET /\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-07.h2",
+        "HTTP/2 behind TLS, unasked",
+        &["connect:api.test:443", "tls:api.test", r"say:PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "hear"],
+        "HTTP/1.1 400|HTTP/1.1 505",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-07.h2-door",
+        "HTTP/2 at the door",
+        &["door", r"say:PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "hear"],
+        "HTTP/1.1 400|HTTP/1.1 505",
+        Other(Strict, PLAIN),
+    ),
+    EgressCase::blocked(
+        "PC-07.empty",
+        "an empty host",
+        &["connect:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\nHost: \r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-08.trailer",
+        "a header behind the last chunk",
+        &["connect:api.test:443", "tls:api.test", r"say:POST /smuggled HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
+        "HTTP/1.1 400|HTTP/1.1 502|failed at hear|heard \n",
+        Other(Strict, INSIDE),
+    )
+    .silent(),
+    EgressCase::blocked(
+        "PC-17.websocket",
+        "a request for another protocol",
+        &["connect:api.test:443", "tls:api.test", r"say:GET /ws HTTP/1.1\r\nHost: api.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
+        "HTTP/1.1 501",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-17.h2c",
+        "a request for HTTP/2 in plain text",
+        &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n", "hear"],
+        "HTTP/1.1 501",
+        Other(Strict, PLAIN),
+    ),
+    EgressCase::blocked(
+        "PC-17.open",
+        "a request for another protocol where all is open",
+        &["door", r"say:GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "hear"],
+        "HTTP/1.1 501",
+        Other(Open, &["door", r"say:GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"]),
+    )
+    .under(Open),
+    EgressCase::blocked(
+        "PC-13.trace",
+        "a request that comes back whole",
+        &["connect:api.test:443", "tls:api.test", r"say:TRACE / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
+        "HTTP/1.1 405",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-13.track",
+        "the same by its other name",
+        &["connect:api.test:443", "tls:api.test", r"say:TRACK / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
+        "HTTP/1.1 405",
+        Other(Strict, INSIDE),
+    ),
+    EgressCase::blocked(
+        "PC-34.method",
+        "a method that its rule does not name",
+        &["connect:look.test:443", "tls:look.test", r"say:POST /public/x HTTP/1.1\r\nHost: look.test\r\nContent-Length: 0\r\n\r\n", "hear"],
+        "HTTP/1.1 403",
+        Same(Open),
+    ),
+    EgressCase::blocked(
+        "PC-34.path",
+        "a path that its rule does not name",
+        &["connect:look.test:443", "tls:look.test", r"say:GET /private HTTP/1.1\r\nHost: look.test\r\n\r\n", "hear"],
+        "HTTP/1.1 403",
+        Same(Open),
+    ),
+    EgressCase::blocked(
+        "PC-34.dots",
+        "a path that leaves the one its rule names",
+        &["connect:look.test:443", "tls:look.test", r"say:GET /public/../private HTTP/1.1\r\nHost: look.test\r\n\r\n", "hear"],
+        "HTTP/1.1 403",
+        Same(Open),
+    ),
+    EgressCase::blocked(
+        "PC-34.escaped",
+        "the same, escaped",
+        &["connect:look.test:443", "tls:look.test", r"say:GET /public/%2e%2e/private HTTP/1.1\r\nHost: look.test\r\n\r\n", "hear"],
+        "HTTP/1.1 403",
+        Same(Open),
+    ),
+    EgressCase::blocked(
+        "PC-34.override",
+        "a method in a header instead",
+        &["connect:look.test:443", "tls:look.test", r"say:POST /public/x HTTP/1.1\r\nHost: look.test\r\nX-HTTP-Method-Override: GET\r\nContent-Length: 0\r\n\r\n", "hear"],
+        "HTTP/1.1 403",
+        Same(Open),
+    ),
+];

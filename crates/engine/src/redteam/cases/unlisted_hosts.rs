@@ -1,0 +1,281 @@
+//! A name that the list does not have, by every way in; and an allowed name on a port or in a protocol it is not
+//! allowed on.
+
+use super::super::case::EgressCase;
+use super::super::case::EgressControl::{Host, Other, Same};
+use super::super::policies::PolicyPreset::{Denying, Listing, Open, Strict};
+
+/// Words that reach a recorder under the strict rules: the door is there and works.
+const ALLOWED: &[&str] =
+    &["connect:allowed.test:443", "tls:allowed.test", r"say:GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "hear"];
+const PLAIN: &[&str] = &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n\r\n", "hear"];
+const CONNECT: &[&str] =
+    &["connect:evil.test:443", "tls:evil.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"];
+const SOCKS: &[&str] =
+    &["socks:evil.test:443", "tls:evil.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"];
+const ABSOLUTE: &[&str] = &["door", r"say:GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"];
+const NAMED: &[&str] =
+    &["name:evil.test:443", "tls:evil.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"];
+const NAMED_PLAIN: &[&str] = &["name:evil.test:80", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"];
+const HOST: &[&str] = &["tcp:{plain}", r"say:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "hear"];
+const DATAGRAM: &[&str] = &["udp:{udp}", "say:hello", "hear"];
+
+pub(super) const CASES: &[EgressCase] = &[
+    EgressCase::blocked("NE-02.connect", "an unlisted name by `CONNECT`", CONNECT, "HTTP/1.1 403", Same(Open)),
+    EgressCase::blocked(
+        "NE-02.absolute",
+        "an unlisted name in an absolute address",
+        ABSOLUTE,
+        "HTTP/1.1 403",
+        Same(Open),
+    ),
+    EgressCase::blocked("NE-02.socks", "an unlisted name by SOCKS", SOCKS, "socks 2", Same(Open)),
+    EgressCase::blocked(
+        "NE-02.named",
+        "an unlisted name, as if there were no proxy",
+        NAMED,
+        "failed at name",
+        Same(Open),
+    ),
+    EgressCase::blocked("NE-02.named-plain", "the same without TLS", NAMED_PLAIN, "failed at name", Same(Open)),
+    EgressCase::blocked("NE-02.deny-connect", "a denied name by `CONNECT`", CONNECT, "HTTP/1.1 403", Same(Open))
+        .under(Denying),
+    EgressCase::blocked(
+        "NE-02.deny-absolute",
+        "a denied name in an absolute address",
+        ABSOLUTE,
+        "HTTP/1.1 403",
+        Same(Open),
+    )
+    .under(Denying),
+    EgressCase::blocked("NE-02.deny-socks", "a denied name by SOCKS", SOCKS, "socks 2", Same(Open)).under(Denying),
+    EgressCase::blocked(
+        "NE-02.deny-named",
+        "a denied name, as if there were no proxy",
+        NAMED,
+        "failed at name",
+        Same(Open),
+    )
+    .under(Denying),
+    EgressCase::blocked(
+        "NE-02.https",
+        "an absolute address that is not plain HTTP",
+        &["door", r"say:GET https://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Open, ABSOLUTE),
+    ),
+    EgressCase::blocked(
+        "NE-02.origin",
+        "an unlisted name in `Host` alone",
+        &["door", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
+        "HTTP/1.1 400",
+        Other(Open, ABSOLUTE),
+    ),
+    EgressCase::blocked(
+        "NE-02.route",
+        "a route that nobody made",
+        &["door", r"say:GET /r/evil.test/v1/models HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
+        "HTTP/1.1 404",
+        Other(Open, ABSOLUTE),
+    ),
+    EgressCase::blocked(
+        "NE-02.socks4",
+        "an unlisted name by the older SOCKS",
+        &["door", r"say:\x04\x01\x01\xbb\x00\x00\x00\x01x\x00evil.test\x00", "hear"],
+        "neither HTTP nor SOCKS5",
+        Other(Open, SOCKS),
+    ),
+    EgressCase::blocked("NE-02.bind", "asking SOCKS to listen", &["socksbind:4444"], "socks 7", Other(Strict, ALLOWED)),
+    EgressCase::blocked(
+        "NE-02.associate",
+        "asking SOCKS for datagrams",
+        &["socksudp:53"],
+        "socks 7",
+        Other(Strict, ALLOWED),
+    ),
+    EgressCase::blocked(
+        "NE-02.nested",
+        "a tunnel within a tunnel",
+        &[
+            "connect:api.test:443",
+            "tls:api.test",
+            r"say:CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n",
+            "hear",
+        ],
+        "HTTP/1.1 40",
+        Other(Open, CONNECT),
+    ),
+    EgressCase::blocked(
+        "NE-02.second",
+        "a second request for an unlisted name on the same connection",
+        &[
+            "door",
+            r"say:GET /health HTTP/1.1\r\nHost: x\r\n\r\n",
+            "hear",
+            r"say:GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+            "hear",
+        ],
+        "HTTP/1.1 403",
+        Same(Open),
+    ),
+    EgressCase::blocked(
+        "NE-01.tls",
+        "TLS straight to an address of the world",
+        &["tcp:1.1.1.1:443", "tls:allowed.test", "hear"],
+        "failed at tls",
+        Host(HOST),
+    ),
+    EgressCase::blocked(
+        "NE-01.plain",
+        "HTTP straight to an address of the world",
+        &["tcp:1.1.1.1:80", r"say:GET / HTTP/1.1\r\nHost: plain.test\r\n\r\n", "hear"],
+        r"heard|failed at hear",
+        Host(HOST),
+    ),
+    EgressCase::blocked("NE-01.other", "another port of it", &["tcp:1.1.1.1:22", "hear"], "failed at tcp", Host(HOST)),
+    EgressCase::blocked(
+        "NE-01.pool",
+        "an address that was given out for no name",
+        &["tcp:198.18.77.77:443", "tls:allowed.test", "hear"],
+        "failed at tls",
+        Host(HOST),
+    ),
+    EgressCase::blocked(
+        "NE-03.quic",
+        "a datagram to the world",
+        &["udp:1.1.1.1:443", "say:hello", "hear"],
+        "failed at",
+        Host(DATAGRAM),
+    ),
+    EgressCase::blocked(
+        "NE-03.loopback",
+        "a datagram to the host",
+        &["udp:{udp}", "say:hello", "hear"],
+        "failed at",
+        Host(DATAGRAM),
+    ),
+    EgressCase::blocked(
+        "NE-14.tls",
+        "TLS straight to an address of the world over IPv6",
+        &["tcp:[2606:4700::1111]:443", "tls:allowed.test", "hear"],
+        "failed at",
+        Host(HOST),
+    ),
+    EgressCase::blocked(
+        "NE-14.connect",
+        "the same by `CONNECT`",
+        &["connect:[2606:4700::1111]:443", "tls:-", r"say:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "hear"],
+        "HTTP/1.1 403",
+        Same(Open),
+    ),
+    EgressCase::blocked(
+        "NE-14.socks",
+        "the same by SOCKS",
+        &["socksip:[2606:4700::1111]:443", "tls:-", r"say:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "hear"],
+        "socks 2",
+        Same(Open),
+    ),
+    EgressCase::blocked(
+        "NE-18.smtp",
+        "an allowed name on the port of mail",
+        &["connect:allowed.test:25", "say:hello", "hear"],
+        "HTTP/1.1 403",
+        Same(Listing("allowed.test:25")),
+    ),
+    EgressCase::blocked(
+        "NE-18.ssh",
+        "an allowed name on the port of SSH, by SOCKS",
+        &["socks:allowed.test:22", r"say:SSH-2.0-x\r\n", "hear"],
+        "socks 2",
+        Same(Listing("allowed.test:22")),
+    ),
+    EgressCase::blocked(
+        "NE-18.plain",
+        "an allowed name without TLS",
+        &["door", r"say:GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "hear"],
+        "HTTP/1.1 403",
+        Same(Listing("allowed.test:80")),
+    ),
+    EgressCase::blocked(
+        "NE-18.named",
+        "an allowed name on another port, as if there were no proxy",
+        &["name:allowed.test:22", r"say:SSH-2.0-x\r\n", "hear"],
+        "failed at name",
+        Other(Strict, ALLOWED),
+    ),
+    EgressCase::blocked(
+        "NE-18.zero",
+        "port 0 of an allowed name",
+        &["connect:allowed.test:0", "hear"],
+        "HTTP/1.1 403",
+        Other(Strict, ALLOWED),
+    ),
+    EgressCase::blocked(
+        "NE-18.wrapped",
+        "a port that is 443 once it is cut to 16 bits",
+        &["connect:evil.test:65979", "hear"],
+        "HTTP/1.1 403",
+        Other(Open, CONNECT),
+    ),
+    EgressCase::blocked(
+        "NE-19.ssh",
+        "SSH in a tunnel for TLS",
+        &["connect:allowed.test:443", r"say:SSH-2.0-x\r\n", "hear"],
+        "heard|failed at hear",
+        Other(Strict, ALLOWED),
+    )
+    .silent(),
+    EgressCase::blocked(
+        "NE-19.http",
+        "plain HTTP in a tunnel for TLS",
+        &["connect:allowed.test:443", r"say:GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "hear"],
+        "heard|failed at hear",
+        Other(Strict, ALLOWED),
+    )
+    .silent(),
+    EgressCase::blocked(
+        "NE-19.inside",
+        "SSH to a host whose requests are looked into",
+        &["connect:api.test:443", r"say:SSH-2.0-x\r\n", "hear"],
+        "heard|failed at hear",
+        Other(Strict, ALLOWED),
+    ),
+    EgressCase::blocked(
+        "NE-19.server",
+        "waiting for a server that speaks first",
+        &["connect:allowed.test:443", "hear"],
+        "heard|failed at hear",
+        Other(Strict, ALLOWED),
+    )
+    .silent(),
+    EgressCase::blocked(
+        "NE-19.absolute",
+        "plain HTTP to the port of TLS",
+        &["door", r"say:GET http://allowed.test:443/ HTTP/1.1\r\nHost: allowed.test:443\r\n\r\n", "hear"],
+        "HTTP/1.1 403",
+        Other(Strict, PLAIN),
+    ),
+    EgressCase::blocked(
+        "NE-19.sni",
+        "a tunnel to an allowed name, with TLS to another",
+        &["connect:allowed.test:443", "tls:evil.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
+        "failed at tls",
+        Other(Strict, ALLOWED),
+    )
+    .silent(),
+    EgressCase::blocked(
+        "NE-19.sni-named",
+        "the same, as if there were no proxy",
+        &["name:allowed.test:443", "tls:evil.test", "hear"],
+        "failed at tls",
+        Other(Strict, ALLOWED),
+    ),
+    EgressCase::blocked(
+        "NE-19.nameless",
+        "a tunnel to an allowed name, with TLS to nobody",
+        &["connect:allowed.test:443", "tls:-", "hear"],
+        "failed at tls",
+        Other(Strict, ALLOWED),
+    )
+    .silent(),
+];

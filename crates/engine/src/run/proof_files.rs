@@ -1,0 +1,37 @@
+//! What judges a task besides its command lines, found in the commit the run starts from.
+
+use ralph_core::event::PinnedBox;
+use ralph_core::proof::{self, ProofFiles, StartCommitFiles};
+use ralph_core::task::Task;
+
+use crate::error::Error;
+use crate::git::{BareRepo, Sha};
+
+/// So much of a script is looked at; a larger one is protected, but not read.
+const SCRIPT_CAP: usize = 256 << 10;
+
+/// How often a script may lead to another.
+const MAX_SCRIPT_DEPTH: usize = 16;
+
+/// Finds what judges a task.
+pub(super) async fn find_proof_files(bare: &BareRepo, start: &Sha, task: &Task) -> Result<ProofFiles, Error> {
+    let front = &task.front;
+    let gates: Vec<&String> = front.test_command.iter().chain(&front.verify_commands).collect();
+    let boxes = PinnedBox::from_task(task);
+    let proofs: Vec<&String> =
+        boxes.iter().flat_map(|pinned| &pinned.proofs).filter(|proof| !gates.contains(proof)).collect();
+    let mut base = StartCommitFiles::default();
+    base.files.extend(bare.odb().files_at(start).await?.into_iter().map(|entry| entry.path));
+    let mut found = ProofFiles::default();
+    for _ in 0..MAX_SCRIPT_DEPTH {
+        found = proof::find_proof_files(gates.iter().copied(), proofs.iter().copied(), &base, &front.protected_paths);
+        if found.unread.is_empty() {
+            break;
+        }
+        for path in &found.unread {
+            let bytes = bare.odb().file_at(start, path, SCRIPT_CAP).await.ok();
+            base.read.insert(path.clone(), bytes.and_then(|bytes| String::from_utf8(bytes).ok()));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,106 @@
+//! A work sandbox that was spoilt or removed from inside: the iteration has failed, the run has not.
+
+use std::collections::BTreeMap;
+
+use ralph_core::event::{Event, EventLogLevel, IterationOutcome, RunStopReason};
+use ralph_core::gutter::{FailureSignature, IterationSample};
+use ralph_core::text;
+use ralph_sandbox::Error as SandboxError;
+
+use super::runner::Runner;
+use crate::error::Error;
+use crate::git;
+
+/// What an error of a step says about the sandbox it worked in.
+enum SandboxDamage {
+    /// Its clone or its files can no longer be worked with.
+    Unusable {
+        why: String,
+    },
+    Gone,
+}
+
+fn classify_damage(error: &Error) -> Option<SandboxDamage> {
+    let inside = |error: &SandboxError, why: String| match error {
+        SandboxError::Gone { .. } => Some(SandboxDamage::Gone),
+        SandboxError::File { .. }
+        | SandboxError::Refused { .. }
+        | SandboxError::TooLarge { .. }
+        | SandboxError::TooMany { .. } => Some(SandboxDamage::Unusable { why }),
+        _ => None,
+    };
+    match error {
+        Error::CloneUnusable { why } => Some(SandboxDamage::Unusable { why: why.clone() }),
+        Error::Sandbox(error) => inside(error, error.to_string()),
+        Error::Git(git::Error::Sandbox { source, .. }) => inside(source, source.to_string()),
+        Error::Git(error @ (git::Error::SandboxScript { .. } | git::Error::UnexpectedOutput { .. })) => {
+            Some(SandboxDamage::Unusable { why: error.to_string() })
+        }
+        _ => None,
+    }
+}
+
+impl Runner {
+    /// Goes on after a step that failed by the state of the work sandbox; any other error is passed on.
+    pub(super) async fn recover_sandbox(&mut self, error: Error) -> Result<(), Error> {
+        match classify_damage(&error) {
+            // Made anew and spoilt again before anything was done in it: that is not the model.
+            Some(SandboxDamage::Unusable { .. }) if self.recreated => Err(error),
+            Some(SandboxDamage::Unusable { why }) => self.restart_in_new_sandbox(&why).await,
+            Some(SandboxDamage::Gone) => {
+                self.fail_iteration("the sandbox is gone; it was removed during this iteration")?;
+                self.pause(RunStopReason::SandboxLost)
+            }
+            None => Err(error),
+        }
+    }
+
+    /// Ends the iteration as failed and makes the sandbox anew from the last commit that was handed over.
+    async fn restart_in_new_sandbox(&mut self, why: &str) -> Result<(), Error> {
+        // Masked before it is cut, or half a secret could be left.
+        let why = text::first_line(&self.redactor.redact(&text::strip_control(why)), 300).to_owned();
+        let told = format!("the sandbox was made anew from the last commit that was handed over: {why}");
+        // Before the iteration ends, and with it what it was to prove again.
+        let reclaim = self.state().boxes_to_reprove();
+        self.fail_iteration(&told)?;
+        let state = self.state();
+        let started = state.started.clone();
+        let start = state.workplace.as_ref().map_or_else(|| started.start_commit.clone(), |place| place.start.clone());
+        let head = state.imported.clone().unwrap_or_else(|| start.clone());
+        self.recreated = true;
+        self.create_work_sandbox(&started, &start, &head, reclaim).await?;
+        self.log(EventLogLevel::Warn, told)
+    }
+
+    /// Ends the open iteration as failed, without another look into the sandbox.
+    fn fail_iteration(&mut self, why: &str) -> Result<(), Error> {
+        self.tree_status = None;
+        self.record_unread_answer()?;
+        let state = self.state();
+        let Some(open) = state.open.clone() else { return Ok(()) };
+        let n = open.n;
+        let head = state.imported.clone().unwrap_or_else(|| state.started.start_commit.clone());
+        let verified = state.verified.iter().cloned().collect();
+        let why = self.redactor.redact(why).into_owned();
+        self.files.append_to_mirror("errors.log", &format!("== iteration {n} ==\n{why}\n"))?;
+        self.files
+            .append_to_mirror("activity.log", &format!("iteration {n}: profile {}, given up: {why}\n", open.profile))?;
+        let sample = IterationSample {
+            n,
+            failures: vec![FailureSignature::of("sandbox", 1, &why)],
+            changed_lines: 0,
+            files: BTreeMap::new(),
+            newly_verified: 0,
+            tests: None,
+            waiting: false,
+        };
+        self.events.append(Event::IterationFinished {
+            n,
+            outcome: IterationOutcome::ActionFailed,
+            head,
+            summary: why,
+            sample,
+            verified,
+        })
+    }
+}

@@ -1,0 +1,213 @@
+//! Makes the sandbox of a run and puts the branch into it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use std::path::Path;
+
+use ralph_core::event::{Event, EventLogLevel, RunStart};
+use ralph_core::lint::Severity;
+use ralph_core::money::MicroUsd;
+use ralph_core::name;
+use ralph_proxy::ledger::{Ledger, LedgerCaps};
+use ralph_sandbox::{
+    Backend, Error as SandboxError, IsolationLevel, Sandbox, SandboxLabel, SandboxLimits, SandboxNetwork, SandboxSpec,
+};
+
+use super::runner::Runner;
+use crate::egress::{self, EgressAvailability};
+use crate::error::Error;
+use crate::git::inside::StateFiles;
+use crate::git::{self, BareRepo};
+use crate::host::HostContext;
+
+/// What a sandbox is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SandboxRole {
+    Work,
+    Proof,
+    /// A proof that is not expected to pass yet: what it cannot reach is worth knowing.
+    Baseline,
+}
+
+impl SandboxRole {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Work => "work",
+            Self::Proof | Self::Baseline => "proof",
+        }
+    }
+}
+
+impl Runner {
+    pub(super) async fn prepare_sandbox(&mut self) -> Result<(), Error> {
+        let started = self.state().started.clone();
+        let start = started.start_commit.clone();
+        self.create_work_sandbox(&started, &start, &start, Vec::new()).await
+    }
+
+    /// Makes the sandbox anew with the branch at `head`.
+    pub(super) async fn create_work_sandbox(
+        &mut self,
+        started: &RunStart,
+        start: &str,
+        head: &str,
+        reclaim: Vec<String>,
+    ) -> Result<(), Error> {
+        let backend = self.host.backend(&started.backend)?;
+        let name = sandbox_name(&*backend, started, SandboxRole::Work).await?;
+        let lent = self.lease_egress(&name)?;
+        let made = create_sandbox(&self.host, &*backend, started, name, SandboxRole::Work).await?;
+        let sandbox = lent.install(&backend.capabilities(), made).await?;
+        seed_commit(&*sandbox, &self.bare, self.folder.path(), started, head).await?;
+        self.files.write_initial(&*sandbox).await?;
+        self.tree_status = None;
+        self.sandbox = Some(sandbox.clone());
+        self.events.append(Event::SandboxReady {
+            sandbox: sandbox.id().to_owned(),
+            backend: started.backend.clone(),
+            isolated: backend.capabilities().isolation != IsolationLevel::None,
+            start: start.to_owned(),
+            head: head.to_owned(),
+            reclaim,
+        })
+    }
+
+    pub(super) async fn check_baseline(&mut self) -> Result<(), Error> {
+        let mut started = self.state().started.clone();
+        started.policy = self.state().policy().clone();
+        let sha = started.start_commit.clone();
+        let report = crate::baseline::check(&self.host, &self.bare, self.folder.path(), &started, &sha).await?;
+        let refused = report.findings.iter().find(|finding| finding.severity == Severity::Error);
+        let refused = refused.map(|error| error.message.clone());
+        self.alarm_on_leaks(report.leaked_secrets.clone())?;
+        self.events.append(Event::BaselineChecked { checks: report.lines(), refused })?;
+        for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
+            self.log(EventLogLevel::Warn, finding.message.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Removes sandboxes for proofs that a dead process left behind; this run has none under way. What stays is removed
+    /// when the next one of its name is made.
+    pub(super) async fn discard_proof_sandboxes(&self) {
+        let Ok(backend) = self.host.backend(&self.state().started.backend) else { return };
+        for other in backend.list().await.unwrap_or_default() {
+            let of = |label: &str, value: &str| other.labels.get(label).is_some_and(|found| found == value);
+            if of(SandboxLabel::RUN, self.state().id())
+                && of(SandboxLabel::ROLE, SandboxRole::Proof.as_str())
+                && let Ok(sandbox) = backend.open(&other.id).await
+            {
+                discard_sandbox(&*sandbox).await;
+            }
+        }
+    }
+}
+
+/// Returns the name of a run's sandbox; one of that name that a dead process left behind is removed.
+async fn sandbox_name(backend: &dyn Backend, started: &RunStart, role: SandboxRole) -> Result<String, Error> {
+    let listed = backend.list().await?;
+    let foreign = |wanted: &str| {
+        listed.iter().any(|other| other.id == wanted && other.labels.get(SandboxLabel::RUN) != Some(&started.run))
+    };
+    let agent = match role {
+        SandboxRole::Work => started.engine.clone(),
+        SandboxRole::Proof | SandboxRole::Baseline => format!("{}-proof", started.engine),
+    };
+    let name = name::sandbox_name(&agent, &started.branch, &foreign);
+    if listed.iter().any(|other| other.id == name) {
+        backend.open(&name).await?.destroy().await?;
+    }
+    Ok(name)
+}
+
+/// Makes a sandbox for a run.
+async fn create_sandbox(
+    host: &HostContext,
+    backend: &dyn Backend,
+    started: &RunStart,
+    name: String,
+    role: SandboxRole,
+) -> Result<Arc<dyn Sandbox>, Error> {
+    let mut labels = BTreeMap::from([
+        (SandboxLabel::RUN.to_owned(), started.run.clone()),
+        (SandboxLabel::ROLE.to_owned(), role.as_str().to_owned()),
+        (SandboxLabel::REPO.to_owned(), started.repo.clone()),
+        ("ralph.branch".to_owned(), started.branch.clone()),
+        ("ralph.base".to_owned(), started.base_commit.clone()),
+        ("ralph.base-branch".to_owned(), started.base_branch.clone()),
+        ("ralph.task".to_owned(), started.task_path.clone()),
+    ]);
+    let network = match egress::network_for_policy(&started.policy, &mut labels) {
+        // A person may allow something later, and until then the refusals are worth knowing. A proof needs no such door.
+        SandboxNetwork::None if role != SandboxRole::Proof && backend.capabilities().network_policy => {
+            SandboxNetwork::Transparent
+        }
+        network => network,
+    };
+    let asked = started.resources;
+    let resources = SandboxLimits { memory: asked.memory, cpus: asked.cpus, disk: asked.disk, pids: asked.pids };
+    let (image, toolchains) = (started.image.clone(), started.toolchains.clone());
+    let layers = match (&started.agent, role) {
+        (Some(agent), SandboxRole::Work) => host.agent(agent, &started.backend)?.layer.into_iter().collect(),
+        _ => Vec::new(),
+    };
+    let spec = SandboxSpec { name, labels, env: BTreeMap::new(), image, resources, network, toolchains, layers };
+    Ok(backend.create(&spec).await?)
+}
+
+/// Makes a fresh sandbox that holds exactly one commit.
+pub(crate) async fn fresh_sandbox(
+    host: &HostContext,
+    bare: &BareRepo,
+    scratch: &Path,
+    started: &RunStart,
+    sha: &str,
+    role: SandboxRole,
+) -> Result<Arc<dyn Sandbox>, Error> {
+    let backend = host.backend(&started.backend)?;
+    let name = sandbox_name(&*backend, started, role).await?;
+    // A proof is lent nothing, but held to the same rules, those about single requests among them.
+    let nothing = Ledger::new(LedgerCaps::default(), MicroUsd::ZERO, 0);
+    let doors = if role == SandboxRole::Baseline { EgressAvailability::Always } else { EgressAvailability::AsNeeded };
+    let lent = egress::build_grant(host, &name, started.policy.clone(), &[], &[], nothing, doors)?
+        .with_outflow_alarm(started.alarm_after);
+    #[cfg(target_os = "linux")]
+    let pass = host.egress().lease(&name, lent.terms.clone());
+    let made = create_sandbox(host, &*backend, started, name, role).await?;
+    #[cfg(target_os = "linux")]
+    let put_in = lent.install_with_lease(&backend.capabilities(), Arc::clone(&made), pass).await;
+    #[cfg(not(target_os = "linux"))]
+    let put_in = lent.put_in(&backend.capabilities(), Arc::clone(&made)).await;
+    let sandbox = match put_in {
+        Ok(sandbox) => sandbox,
+        Err(error) => {
+            discard_sandbox(&*made).await;
+            return Err(error);
+        }
+    };
+    if let Err(error) = seed_commit(&*sandbox, bare, scratch, started, sha).await {
+        discard_sandbox(&*sandbox).await;
+        return Err(error);
+    }
+    Ok(sandbox)
+}
+
+async fn seed_commit(
+    sandbox: &dyn Sandbox,
+    bare: &BareRepo,
+    scratch: &Path,
+    started: &RunStart,
+    sha: &str,
+) -> Result<(), Error> {
+    let keep = if started.commit_state { StateFiles::Committed } else { StateFiles::Excluded };
+    Ok(git::seed_sandbox(sandbox, bare, scratch, &started.branch, sha, &started.identity, keep).await?)
+}
+
+/// Removes a sandbox that served its purpose; what stays is removed when the next one of its name is made.
+pub(crate) async fn discard_sandbox(sandbox: &dyn Sandbox) {
+    match sandbox.destroy().await {
+        Ok(()) | Err(SandboxError::Gone { .. }) => (),
+        Err(error) => tracing::warn!(%error, sandbox = sandbox.id(), "a sandbox could not be removed"),
+    }
+}

@@ -1,0 +1,50 @@
+//! A clock on the wall that is set while a run works neither gives it time nor takes it.
+
+use std::time::Duration;
+
+use jiff::{Span, Timestamp};
+use ralph_core::control::Control;
+use ralph_core::event::RunStopReason;
+use ralph_core::run::RunStatus;
+use ralph_engine::run::{RecreateSandbox, apply_at_rest};
+use ralph_engine::store::SilentObserver;
+use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
+
+use super::run_fixture::{RunFixture, final_answer, profile};
+
+/// Begins a run whose first event is dated this many hours from now.
+async fn fixture_started_at(hours: i64, server: &FaultyModelServer) -> RunFixture {
+    let lab = RunFixture::new().await;
+    drop(lab.begin(&profile("own", "openai/lab", Some(server.url())), None).await);
+    let path = lab.case.folder().unwrap().events_path();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once("\"at\":\"").unwrap();
+    let (_, after) = rest.split_once('"').unwrap();
+    let at = Timestamp::now() + Span::new().hours(hours);
+    std::fs::write(&path, format!("{before}\"at\":\"{at}\"{after}")).unwrap();
+    lab
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_was_set_back_gives_no_time() {
+    let slow = ModelBehaviour::PacedChunks { content: final_answer(), pieces: 10, pause: Duration::from_millis(200) };
+    let server = FaultyModelServer::start([slow]).await.unwrap();
+    let lab = fixture_started_at(24, &server).await;
+    let mut runner = lab.resume(&lab.case.folder().unwrap(), RecreateSandbox::No).await;
+    let state = runner.drive().await.unwrap();
+    assert!(
+        matches!(state.status, RunStatus::Failed { reason: RunStopReason::GaveUp { .. }, .. }),
+        "{:?}",
+        state.status
+    );
+    assert!((1000..600_000).contains(&state.spent.wall_ms), "{}", state.spent.wall_ms);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lies_between_two_processes_takes_no_time() {
+    let server = FaultyModelServer::start([ModelBehaviour::ok(final_answer())]).await.unwrap();
+    let lab = fixture_started_at(-24, &server).await;
+    let raise = Control::RaiseBudget { iterations: 1, minutes: 0, cost_usd: 0.0, tokens: 0 };
+    apply_at_rest(&lab.host, lab.case.folder().unwrap(), raise, "a test", Box::new(SilentObserver)).await.unwrap();
+    assert!(lab.case.state().unwrap().spent.wall_ms < 600_000, "{}", lab.case.event_text());
+}

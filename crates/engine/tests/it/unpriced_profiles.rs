@@ -1,0 +1,133 @@
+//! Profiles of which nobody knows what they cost, in runs that cap no tokens: no way leads to a call of theirs.
+
+use std::fs;
+
+use ralph_core::control::Control;
+use ralph_core::env::Env;
+use ralph_core::event::{Event, PinnedProfile};
+use ralph_core::run::RunStatus;
+use ralph_engine::Error;
+use ralph_engine::host::HostContext;
+use ralph_engine::run::{
+    BudgetRaise, KeepSandbox, RecreateSandbox, RunSpec, Runner, StopSignals, apply_at_rest, begin, resume,
+};
+use ralph_engine::store::SilentObserver;
+use serde_json::{Value, json};
+
+use super::killable_run::{KillableRun, PushTarget};
+
+const TASK: &str = "---\ntask_id: free-001\ntest_command: \"true\"\n---\n\n# Go on\n\n\
+                    - [ ] M1.1 There is an out\n  - verify: `grep -q done out.txt`\n";
+
+const WHY: &str = "is not known and the run has no cap of tokens, so nothing would hold its cost";
+
+/// A model that asks a person before anything else.
+fn script() -> String {
+    let pause = json!({"usage": {"input": 9, "output": 9}, "repeat": true,
+        "json": {"summary": "Wait.", "actions": [{"type": "pause", "reason": "a question"}]}});
+    format!("{}\n{pause}", json!({"format": 1}))
+}
+
+async fn host(case: &KillableRun) -> HostContext {
+    let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", case.home().state_dir().display().to_string())];
+    HostContext::open(case.home(), Env::new(env.map(|(name, value)| (name.to_owned(), value)))).await.unwrap()
+}
+
+fn case() -> KillableRun {
+    let case = KillableRun::with(&[], TASK, &script(), PushTarget::Here);
+    case.helper("fallback", &script());
+    case.helper("doctor", &script());
+    case
+}
+
+fn uncapped(case: &KillableRun) -> RunSpec {
+    let mut wish = case.run_request();
+    wish.budget.tokens = None;
+    wish
+}
+
+fn profiles(wish: &mut RunSpec) -> [&mut PinnedProfile; 3] {
+    let profiles = &mut wish.profiles;
+    [&mut profiles.default, profiles.fallback.as_mut().unwrap(), profiles.doctor.as_mut().unwrap()]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_run_begins_with_one() {
+    let case = case();
+    let host = host(&case).await;
+    for (at, name) in ["scripted", "fallback", "doctor"].into_iter().enumerate() {
+        let mut wish = uncapped(&case);
+        profiles(&mut wish)[at].price = None;
+        let refused = begin(&host, wish, Box::new(SilentObserver), StopSignals::default(), KeepSandbox::Always).await;
+        assert!(matches!(&refused, Err(Error::Unpriced { profile }) if profile == name), "{refused:?}");
+        assert!(case.folder().is_none(), "nothing was made");
+    }
+    let mut wish = case.run_request();
+    for profile in profiles(&mut wish) {
+        profile.price = None;
+    }
+    assert!(
+        begin(&host, wish, Box::new(SilentObserver), StopSignals::default(), KeepSandbox::Always).await.is_ok(),
+        "tokens are capped"
+    );
+}
+
+/// Takes the prices of profiles out of a run's first event, as an earlier version would have written it.
+fn forget_prices(case: &KillableRun, names: &[&str]) {
+    let path = case.folder().unwrap().events_path();
+    let text = fs::read_to_string(&path).unwrap();
+    let (first, rest) = text.split_once('\n').unwrap();
+    let mut first: Value = serde_json::from_str(first).unwrap();
+    for name in names {
+        first["profiles"][name]["price"] = Value::Null;
+    }
+    fs::write(&path, format!("{first}\n{rest}")).unwrap();
+}
+
+async fn go_on(case: &KillableRun) -> Result<Runner, Error> {
+    let (folder, raise) = (case.folder().unwrap(), BudgetRaise { cost_usd: 5.0, ..BudgetRaise::default() });
+    resume(
+        &host(case).await,
+        folder,
+        raise,
+        RecreateSandbox::No,
+        Box::new(SilentObserver),
+        StopSignals::default(),
+        KeepSandbox::Always,
+    )
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_run_of_an_earlier_version_goes_on_with_one() {
+    let case = case();
+    let host = host(&case).await;
+    let begun = begin(&host, uncapped(&case), Box::new(SilentObserver), StopSignals::default(), KeepSandbox::Always)
+        .await
+        .unwrap();
+    let mut runner = begun.runner;
+    assert!(matches!(runner.drive().await.unwrap().status, RunStatus::Paused { .. }), "{}", case.event_text());
+    drop(runner);
+    forget_prices(&case, &["fallback", "doctor"]);
+    let spent = case.state().unwrap().spent;
+
+    let ask =
+        |control: Control| apply_at_rest(&host, case.folder().unwrap(), control, "a person", Box::new(SilentObserver));
+    let told = ask(Control::SetProfile { name: "fallback".to_owned() }).await;
+    let why = format!("the price of profile `fallback` {WHY}");
+    assert!(matches!(&told, Err(Error::ControlRefused { why: told, .. }) if *told == why), "{told:?}");
+    // The doctor is asked only where its calls are held.
+    ask(Control::Diagnose).await.unwrap();
+    let failed = case.lines().into_iter().rev().find_map(|line| match line.event {
+        Event::DiagnosisWritten { failed, .. } => failed,
+        _ => None,
+    });
+    assert_eq!(failed, Some(format!("the price of profile `doctor` {WHY}")), "{}", case.event_text());
+    assert_eq!(case.state().unwrap().spent.tokens, spent.tokens);
+
+    forget_prices(&case, &["default"]);
+    let refused = go_on(&case).await;
+    let Err(Error::CannotResume { why, hint, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(why, format!("the price of profile `scripted` {WHY}"));
+    assert_eq!(hint, "begin anew with a cap of tokens: ralph run --max-tokens 2000000");
+}

@@ -1,0 +1,147 @@
+//! The bench as a whole: what is measured, against which targets, and where the result goes.
+
+use std::error::Error;
+use std::fs;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::options::{self, ProxyBenchOptions, USAGE};
+use crate::other_proxies::{LITELLM, MITMPROXY, NGINX};
+use crate::report::ProxyBenchReport;
+use crate::setup::ProxyBenchSetup;
+use crate::{call_rate, chart, event_delay, latency, machine, markdown, memory, ralph_proxy_process, throughput};
+
+/// What every part of the bench fails with; it only ever goes to a terminal.
+pub(crate) type ProxyBenchResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// What a call may take longer than without us, in ms: by a base URL, and in a tunnel that is looked into.
+const REVERSE_ADDS: f64 = 0.5;
+const INTERCEPT_ADDS: f64 = 1.5;
+/// What an event may arrive later, in ms.
+const EVENT_ADDS: f64 = 1.0;
+/// Calls per second, in those of others.
+const OF_MITMPROXY: f64 = 10.0;
+const OF_LITELLM: f64 = 10.0;
+const OF_NGINX: f64 = 0.5;
+/// Both ends of very many connections lie in this process.
+const MAX_OPEN_FILES: u64 = 16_384;
+
+pub(crate) fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    raise_file_limit();
+    if let [word, world] = words.as_slice()
+        && word == ralph_proxy_process::SERVE_COMMAND
+    {
+        return ralph_proxy_process::serve_until_stdin_closes(world)
+            .map_or_else(|error| failed(&*error), |()| ExitCode::SUCCESS);
+    }
+    let Some(options) = options::parse(words.into_iter()) else {
+        let _ = std::io::stderr().write_all(USAGE.as_bytes());
+        return ExitCode::from(2);
+    };
+    print_progress("everybody is started");
+    let measured = ProxyBenchSetup::new(&options)
+        .and_then(|stage| {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+            Ok(runtime.block_on(measure(&options, &stage)))
+        })
+        .and_then(|table| write(&options, &table).map(|()| table));
+    match measured {
+        Ok(table) => {
+            let text = if options.json { table.json() } else { table.text() };
+            // When nobody reads the figures, the exit code still tells.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            let lacks = options.strict && table.unmeasured() > 0;
+            if table.passed() && !lacks { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => failed(&*error),
+    }
+}
+
+async fn measure(options: &ProxyBenchOptions, stage: &ProxyBenchSetup) -> ProxyBenchReport {
+    let mut table = ProxyBenchReport {
+        format: 1,
+        // Without the names of folders, which are this machine's alone.
+        command: format!("cargo xtask bench proxy --rounds {} --seconds {}", options.rounds, options.seconds),
+        machine: machine::describe_machine(),
+        peers: stage.peers.clone(),
+        series: Vec::new(),
+        figures: Vec::new(),
+    };
+    let wanted = |group: &str| {
+        let wanted = options.only.as_deref().is_none_or(|only| group.contains(only));
+        if wanted {
+            print_progress(group);
+        }
+        wanted
+    };
+    let (rounds, length) = (options.rounds, Duration::from_secs(options.seconds));
+    for (group, ways) in [
+        (latency::REVERSE, &stage.reverse),
+        (latency::SPLICE, &stage.splice),
+        (latency::INTERCEPT, &stage.intercept),
+        (latency::PLAIN, &stage.plain),
+    ] {
+        if wanted(group) {
+            latency::measure(&mut table, group, ways, rounds).await;
+        }
+    }
+    for (group, ways) in [(event_delay::REVERSE, &stage.reverse), (event_delay::INTERCEPT, &stage.intercept)] {
+        if wanted(group) {
+            event_delay::measure(&mut table, group, ways, stage.upstream.epoch).await;
+        }
+    }
+    for (group, ways) in [(call_rate::REVERSE, &stage.reverse), (call_rate::PLAIN, &stage.plain)] {
+        if wanted(group) {
+            call_rate::measure(&mut table, group, ways, length).await;
+        }
+    }
+    if wanted(throughput::GROUP) {
+        throughput::measure(&mut table, &stage.throughput).await;
+    }
+    if wanted(memory::GROUP) {
+        memory::measure(&mut table, stage).await;
+    }
+    table.check_added_delay(latency::REVERSE, ralph_proxy_process::NAME, REVERSE_ADDS);
+    table.check_added_delay(latency::INTERCEPT, ralph_proxy_process::NAME, INTERCEPT_ADDS);
+    table.check_added_delay(event_delay::REVERSE, ralph_proxy_process::NAME, EVENT_ADDS);
+    table.check_ratio(call_rate::REVERSE, ralph_proxy_process::NAME, MITMPROXY, OF_MITMPROXY);
+    table.check_ratio(call_rate::REVERSE, ralph_proxy_process::NAME, LITELLM, OF_LITELLM);
+    table.check_ratio(call_rate::REVERSE, ralph_proxy_process::NAME, NGINX, OF_NGINX);
+    table
+}
+
+/// Tells the person at the terminal what takes so long.
+fn print_progress(what: &str) {
+    let _ = writeln!(std::io::stderr(), "measuring: {what}");
+}
+
+/// Asks for as many open files as the bench may need; with fewer, the part with very many connections fails and says so.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let most = now.maximum.map_or(MAX_OPEN_FILES, |most| most.min(MAX_OPEN_FILES));
+    if now.current.is_some_and(|current| current < most) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: now.maximum });
+    }
+}
+
+fn failed(error: &(dyn Error + 'static)) -> ExitCode {
+    let mut text = format!("error: {error}");
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    let _ = writeln!(std::io::stderr(), "{text}");
+    ExitCode::from(2)
+}
+
+fn write(options: &ProxyBenchOptions, table: &ProxyBenchReport) -> ProxyBenchResult<()> {
+    let Some(dir) = &options.write else { return Ok(()) };
+    fs::create_dir_all(dir)?;
+    fs::write(dir.join("proxy.md"), markdown::markdown(table))?;
+    fs::write(dir.join("proxy.svg"), chart::svg(table))?;
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! A connection to a host outside, used for one request after the other of the same client.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::client::conn::http1;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::decision::AccessRequest;
+use crate::endpoint_pool::connect_tls;
+use crate::leak_scan::{ForbiddenMatch, LeakScanner};
+use crate::observer::{AlarmKind, DecisionReason, EgressEntry};
+use crate::pipeline::{PermittedStream, Pipeline, TargetRefusal, raise_alarm};
+use crate::target::EgressTarget;
+
+/// The most that waits on one side of an exchange for the other.
+pub(crate) const BUFFER_SIZE: usize = 64 * 1024;
+
+/// An open connection.
+#[derive(Debug)]
+pub(crate) struct HostConnection {
+    target: EgressTarget,
+    tls: bool,
+    sender: http1::SendRequest<OutboundBody>,
+    ask: Arc<Mutex<AccessRequest>>,
+    running: Arc<AbortOnDropHandle<()>>,
+}
+
+impl HostConnection {
+    /// Opens a connection for a request, all the way through the pipeline.
+    pub(crate) async fn open(
+        pipeline: &Arc<Pipeline>,
+        entry: EgressEntry,
+        target: &EgressTarget,
+        tls: bool,
+        ask: AccessRequest,
+    ) -> Result<Self, TargetRefusal> {
+        let PermittedStream { stream, mut permit } = pipeline.open(entry, target, ask).await?;
+        let ask = permit.access();
+        let asked = |ask: &Mutex<AccessRequest>| ask.lock().unwrap_or_else(PoisonError::into_inner).request_summary();
+        let refused = |why: DecisionReason| {
+            pipeline.report_refused_request(entry, target, asked(&ask), &why);
+            TargetRefusal { why, address: None }
+        };
+        let stream: Box<dyn DuplexIo> = if tls {
+            let config = pipeline.resolver.tls_config().map_err(|_| refused(DecisionReason::Untrusted))?;
+            let mut config = ClientConfig::clone(&config);
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            match timeout(pipeline.limits.dial_time, connect_tls(Arc::new(config), target, stream)).await {
+                Ok(Ok(stream)) => Box::new(stream),
+                Ok(Err(error)) => {
+                    tracing::debug!(%target, %error, "TLS to a host failed");
+                    return Err(refused(DecisionReason::Untrusted));
+                }
+                Err(_) => return Err(refused(DecisionReason::Unreachable)),
+            }
+        } else {
+            Box::new(stream)
+        };
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(BUFFER_SIZE)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|_| refused(DecisionReason::Unreachable))?;
+        let (owner, told, last) = (Arc::clone(pipeline), target.clone(), Arc::clone(&ask));
+        let running = AbortOnDropHandle::new(tokio::spawn(async move {
+            tokio::select! {
+                // Both ends of the exchange see a failure themselves.
+                _ = connection => (),
+                () = permit.wait_revoked() => owner.report_refused_request(entry, &told, asked(&last), &DecisionReason::PolicyChanged),
+            }
+        }));
+        Ok(Self { target: target.clone(), tls, sender, ask, running: Arc::new(running) })
+    }
+
+    /// Takes the connection for another request, if it leads there and still stands.
+    pub(crate) fn reuse_for(mut self, target: &EgressTarget, tls: bool, ask: &AccessRequest) -> Option<Self> {
+        let fits = self.target == *target && self.tls == tls && !self.sender.is_closed();
+        // Without waiting: a connection that is not free at once is one that has to be made.
+        let ready = fits && is_ready_now(&mut self.sender);
+        if ready {
+            *self.ask.lock().unwrap_or_else(PoisonError::into_inner) = ask.clone();
+        }
+        ready.then_some(self)
+    }
+
+    /// Sends a request; it comes back whole when the host had closed the connection before any of it was sent.
+    pub(crate) async fn send(
+        &mut self,
+        request: Request<OutboundBody>,
+    ) -> Result<Response<Incoming>, Option<Request<OutboundBody>>> {
+        self.sender.try_send_request(request).await.map_err(|mut failed| failed.take_message())
+    }
+
+    /// Returns what keeps the connection alive.
+    pub(crate) fn connection_task(&self) -> Arc<AbortOnDropHandle<()>> {
+        Arc::clone(&self.running)
+    }
+}
+
+fn is_ready_now(sender: &mut http1::SendRequest<OutboundBody>) -> bool {
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    matches!(sender.poll_ready(&mut cx), Poll::Ready(Ok(())))
+}
+
+trait DuplexIo: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> DuplexIo for S {}
+
+/// A body on its way out: counted, and looked through for stand-ins.
+#[derive(Debug)]
+pub(crate) struct OutboundBody {
+    body: Incoming,
+    scan: Option<LeakScanner>,
+    count: Arc<AtomicU64>,
+    pipeline: Arc<Pipeline>,
+    /// Where it goes, for an alarm.
+    target: EgressTarget,
+}
+
+impl OutboundBody {
+    pub(crate) fn new(body: Incoming, pipeline: Arc<Pipeline>, target: EgressTarget) -> Self {
+        let phantoms = &pipeline.phantoms;
+        let scan = (!phantoms.is_empty()).then(|| LeakScanner::new(phantoms.clone()));
+        Self { body, scan, count: Arc::default(), pipeline, target }
+    }
+
+    /// Shares how many bytes were sent.
+    pub(crate) fn sent_bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.count)
+    }
+
+    fn scan_piece(&mut self, piece: Bytes) -> io::Result<Bytes> {
+        self.count.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        self.pipeline.count_outflow(piece.len(), &self.target);
+        let Some(scan) = &mut self.scan else { return Ok(piece) };
+        // A body that held a stand-in is cut before its end: nothing is held back and lost, since a text that is only
+        // begun is passed on as soon as it turns out to be another.
+        scan.pass(piece).map_err(|ForbiddenMatch(credential)| {
+            raise_alarm(&*self.pipeline.observer, AlarmKind::PhantomMisdirected, credential, &self.target);
+            io::Error::other("the request held a stand-in for a credential and was cut")
+        })
+    }
+}
+
+impl Body for OutboundBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        loop {
+            return match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => match self.scan_piece(data) {
+                        Ok(piece) if piece.is_empty() => continue,
+                        Ok(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+                        Err(error) => Poll::Ready(Some(Err(error))),
+                    },
+                    Err(_) => continue,
+                },
+                Some(Err(error)) => Poll::Ready(Some(Err(io::Error::other(error)))),
+                None => {
+                    let rest = self.scan.take().map(|mut scan| scan.finish()).unwrap_or_default();
+                    if rest.is_empty() { Poll::Ready(None) } else { Poll::Ready(Some(Ok(Frame::data(rest)))) }
+                }
+            };
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream() && self.scan.as_ref().is_none_or(LeakScanner::is_idle)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,563 @@
+//! Requests to reverse routes: a fixed list of endpoints, the credential put in, and every call paid for in advance.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, UPGRADE};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use ralph_core::policy::PolicyRule;
+use ralph_core::price::CacheLifetime;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use crate::call_charge::{self, PendingCharge};
+use crate::credential::{self, ProxyCredential};
+use crate::drain::InFlightRequest;
+use crate::endpoint_pool::{ConnectionLease, EndpointError};
+use crate::header_filter;
+use crate::leak_scan::LeakScanner;
+use crate::ledger::LedgerRate;
+use crate::meter::{self, GatewayRefusal, RefusalResponse, RouteApi, RouteEndpoint, UsageTee, classify_endpoint};
+use crate::observer::{AlarmKind, ChargedCall as Charged, EgressEntry, EgressEvent, EgressExchange};
+use crate::pipeline::{Pipeline, raise_alarm, release_unused_buffer};
+use crate::response_body::{CallMeter, ExchangeReport, MeteredBody, ResponseConnection, RoutePermit};
+use crate::route::{self, ModelRoute, RouteModel};
+
+/// A body that takes noticeably long to read.
+const LONG_BODY: usize = 256 * 1024;
+
+/// What the client gets back.
+pub(crate) type GatewayResponse = Response<Either<Full<Bytes>, MeteredBody>>;
+
+/// Says what serves here, and nothing else.
+pub(crate) fn health(pipeline: &Pipeline) -> GatewayResponse {
+    let mode = pipeline.mode();
+    let body = format!("{{\"ralph\":\"{}\",\"mode\":\"{mode}\"}}\n", env!("CARGO_PKG_VERSION"));
+    let mut response = Response::new(Either::Left(Full::new(Bytes::from(body))));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Serves a request to a route.
+pub(crate) async fn serve(
+    pipeline: &Arc<Pipeline>,
+    route: &ModelRoute,
+    rest: &str,
+    request: Request<Incoming>,
+) -> GatewayResponse {
+    let path = route.upstream_path(rest);
+    let told = EgressExchange {
+        entry: EgressEntry::Route,
+        host: route.upstream.target.host().to_owned(),
+        port: route.upstream.target.port(),
+        method: request.method().as_str().to_owned(),
+        path: path.clone(),
+        status: None,
+        refused: None,
+        sent: 0,
+        received: 0,
+        credential: None,
+        call: None,
+    };
+    let mut visit =
+        GatewayRequest { pipeline, route, exchange: Some(told), pending: None, in_flight: None, answered: false };
+    match visit.forward(rest, path, request).await {
+        Ok(answer) => answer,
+        Err(refusal) => visit.refusal_response(&refusal),
+    }
+}
+
+/// One request on its way through a route. Dropped on the way, it is told as one whose client hung up.
+struct GatewayRequest<'a> {
+    pipeline: &'a Arc<Pipeline>,
+    route: &'a ModelRoute,
+    /// What is told at its end, which is told once.
+    exchange: Option<EgressExchange>,
+    /// The call that was let through, until it is charged.
+    pending: Option<PendingCharge>,
+    /// The request under way, until its answer begins.
+    in_flight: Option<InFlightRequest>,
+    answered: bool,
+}
+
+/// A call that is paid for in advance.
+struct PreparedCall {
+    body: Bytes,
+    /// The provider was asked for a count that the client did not ask for.
+    usage_added: bool,
+    /// What is written down before it is dialled.
+    calling: EgressEvent,
+}
+
+impl Drop for GatewayRequest<'_> {
+    fn drop(&mut self) {
+        let Some(mut told) = self.exchange.take() else { return };
+        match (self.pending.take(), self.in_flight.take()) {
+            (Some(pending), Some(asking)) => {
+                let metered = asking.tee(None);
+                let drains = self.pipeline.drains.clone();
+                let metered = metered.map(|tee| CallMeter { pending, tee, drains });
+                asking.drain_after_hangup(ExchangeReport::new(
+                    Arc::clone(&self.pipeline.observer),
+                    Some(told),
+                    metered,
+                ));
+                return;
+            }
+            // Nobody is left to read what it cost.
+            (Some(pending), None) if self.answered => told.call = Some(pending.charge_worst_case()),
+            (Some(pending), None) => told.call = Some(pending.charge_nothing()),
+            (None, _) => (),
+        }
+        self.pipeline.observer.observe(EgressEvent::Exchange(told));
+    }
+}
+
+impl GatewayRequest<'_> {
+    fn update_exchange(&mut self, what: impl FnOnce(&mut EgressExchange)) {
+        if let Some(told) = &mut self.exchange {
+            what(told);
+        }
+    }
+
+    /// Charges the call that was let through, if there is one.
+    fn charge(&mut self, how: impl FnOnce(PendingCharge) -> Charged) {
+        if let Some(pending) = self.pending.take() {
+            let call = how(pending);
+            self.update_exchange(|told| told.call = Some(call));
+        }
+    }
+
+    /// Carries a request whose path is `rest` here and `path` at the endpoint.
+    async fn forward(
+        &mut self,
+        rest: &str,
+        path: String,
+        request: Request<Incoming>,
+    ) -> Result<GatewayResponse, GatewayRefusal> {
+        // Its host stands in the host's own configuration and needs no rule. A rule against it counts all the same.
+        let mut asked = self.pipeline.route_policy_check(&self.route.upstream, request.method(), &path);
+        if let Some(rule) = asked.denying_rule() {
+            return Err(self.policy_refusal(&rule));
+        }
+        if request.method() == Method::GET && is_websocket_upgrade(request.headers()) {
+            let text = format!("route `{}` speaks HTTP, and no other protocol over it", self.route.name());
+            return Err(GatewayRefusal::Upgrade(text));
+        }
+        let Some(endpoint) = classify_endpoint(self.route.api(), request.method().as_str(), rest) else {
+            let text = format!("`{} {rest}` is not an endpoint of route `{}`", request.method(), self.route.name());
+            return Err(GatewayRefusal::Endpoint(text));
+        };
+        let query = request.uri().query().and_then(|query| filter_query(self.route, query));
+        let (mut parts, body) = request.into_parts();
+        self.inject_credential(&mut parts.headers, rest, parts.uri.query())?;
+        let (body, room) = self.read_body(body).await?;
+        let long = body.len() > LONG_BODY;
+        let turn = if long { self.pipeline.acquire_body_parser().await } else { None };
+        // That took a while, and nothing has been paid for yet.
+        if let Some(rule) = asked.newly_denying_rule() {
+            return Err(self.policy_refusal(&rule));
+        }
+        let path = match query {
+            Some(query) => format!("{path}?{query}"),
+            None => path,
+        };
+        // A long body takes a while to read and write anew, and others are served by the same thread.
+        let prepare = || {
+            self.check_body_phantoms(&body)?;
+            match endpoint {
+                RouteEndpoint::Free => Ok((body, None, None)),
+                RouteEndpoint::Count(call) => Ok((self.rewrite_count_request(&call, &body)?, None, None)),
+                RouteEndpoint::Call(call) => {
+                    let PreparedCall { body, usage_added, calling } = self.reserve(&call, &body)?;
+                    Ok((body, Some((call, usage_added)), Some(calling)))
+                }
+            }
+        };
+        let (body, call, calling) = if long { run_blocking(prepare) } else { prepare() }?;
+        drop(turn);
+        if let Some(calling) = calling {
+            self.persist_call(calling).await?;
+        }
+        self.update_exchange(|told| told.sent = body.len() as u64);
+        if call.is_none() {
+            // Nobody pays for it, so no budget bounds it.
+            self.pipeline.count_outflow(body.len(), &self.route.upstream.target);
+        }
+        let request = self.build_request(parts.method, &path, parts.headers, body)?;
+        let asking = InFlightRequest::new(self.pipeline, &self.route.upstream, request, room, call.clone());
+        let mut leave = RoutePermit::new(self.pipeline, &self.route.upstream, asked);
+        let sent = tokio::select! {
+            sent = self.in_flight.insert(asking).response() => sent,
+            rule = leave.wait_revoked() => {
+                let dialled = self.in_flight.take().is_some_and(|asking| asking.is_dialled());
+                self.charge(if dialled { PendingCharge::charge_worst_case } else { PendingCharge::charge_nothing });
+                return Err(self.policy_refusal(&rule));
+            }
+        };
+        self.in_flight = None;
+        self.answered = true;
+        let (response, lease) = match sent {
+            Ok(answered) => answered,
+            Err(failed) => {
+                // The provider may have worked on what it was asked, and charge for that.
+                self.charge(if matches!(failed, EndpointError::Lost(_)) {
+                    PendingCharge::charge_worst_case
+                } else {
+                    PendingCharge::charge_nothing
+                });
+                if let EndpointError::NotPermitted(why) = &failed {
+                    let host = self.route.upstream.target.host();
+                    return Err(GatewayRefusal::Barred(format!("`{host}` cannot be asked: {why}")));
+                }
+                let (host, why) = (self.route.upstream.target.host(), printable(&failed.to_string()));
+                tracing::debug!(route = self.route.name(), why, "an endpoint could not be asked");
+                return Err(GatewayRefusal::Upstream(format!("`{host}` does not answer: {why}")));
+            }
+        };
+        self.build_response(response, lease, call, leave)
+    }
+
+    /// Tells of a rule that is against the request.
+    fn policy_refusal(&self, rule: &PolicyRule) -> GatewayRefusal {
+        let target = &self.route.upstream.target;
+        let text =
+            format!("`{target}` is denied by rule `{rule}` of the network policy, which only a person can change");
+        GatewayRefusal::Policy(text)
+    }
+
+    fn inject_credential(
+        &mut self,
+        headers: &mut HeaderMap,
+        rest: &str,
+        query: Option<&str>,
+    ) -> Result<(), GatewayRefusal> {
+        let by_query = |phantom: &str| {
+            query.is_some_and(|query| query.split('&').any(|pair| pair.strip_prefix("key=") == Some(phantom)))
+        };
+        // A stand-in of another credential has no business here.
+        let asked = format!("{rest}?{}", query.unwrap_or(""));
+        if let Some(other) = self.pipeline.find_misdirected_phantom(headers, &asked, self.route.credential()) {
+            raise_alarm(&*self.pipeline.observer, AlarmKind::PhantomMisdirected, other, &self.route.upstream.target);
+            return Err(GatewayRefusal::Credential("this stand-in is for another host".to_owned()));
+        }
+        let Some(credential) = self.route.credential() else {
+            credential::strip_credentials(headers);
+            return Ok(());
+        };
+        if !credential.phantom_in_headers(headers) && !by_query(credential.phantom()) {
+            let text = format!(
+                "route `{}` takes the stand-in that the sandbox was given, and no other key",
+                self.route.name()
+            );
+            return Err(GatewayRefusal::Credential(text));
+        }
+        if credential.is_revoked() {
+            raise_alarm(
+                &*self.pipeline.observer,
+                AlarmKind::PhantomRevoked,
+                credential.name().to_owned(),
+                &self.route.upstream.target,
+            );
+            return Err(GatewayRefusal::Credential("this stand-in was revoked".to_owned()));
+        }
+        if credential.phantom_in_text(rest) {
+            self.alarm_phantom_in_prompt(credential);
+            return Err(GatewayRefusal::Credential("a stand-in has no place in an address".to_owned()));
+        }
+        credential.inject(headers);
+        if credential.remove_phantom(headers) {
+            self.alarm_phantom_in_prompt(credential);
+        }
+        self.update_exchange(|told| told.credential = Some(credential.name().to_owned()));
+        Ok(())
+    }
+
+    /// Looks for stand-ins in a body, before anything is set aside or dialled for it.
+    fn check_body_phantoms(&self, body: &[u8]) -> Result<(), GatewayRefusal> {
+        let own = self.route.credential();
+        for held in self.pipeline.credentials_with_phantom_in(body) {
+            if own.is_some_and(|own| Arc::ptr_eq(own, held)) {
+                self.alarm_phantom_in_prompt(held);
+            } else {
+                raise_alarm(
+                    &*self.pipeline.observer,
+                    AlarmKind::PhantomMisdirected,
+                    held.name().to_owned(),
+                    &self.route.upstream.target,
+                );
+                let text = format!("the request holds the stand-in for `{}`, which is for another host", held.name());
+                return Err(GatewayRefusal::Credential(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Raises the alarm about a stand-in that its own model is told, the first time: a conversation repeats itself with
+    /// every call.
+    fn alarm_phantom_in_prompt(&self, credential: &ProxyCredential) {
+        if credential.is_first_misuse() {
+            raise_alarm(
+                &*self.pipeline.observer,
+                AlarmKind::PhantomInPrompt,
+                credential.name().to_owned(),
+                &self.route.upstream.target,
+            );
+        }
+    }
+
+    /// Reads a body as a whole, in the room that all bodies of the sandbox have together.
+    async fn read_body(&mut self, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), GatewayRefusal> {
+        let limits = &self.pipeline.limits;
+        let length = hyper::body::Body::size_hint(&body).exact();
+        let Ok(room) = timeout(limits.buffer_wait_time, self.pipeline.reserve_body_buffer(length)).await else {
+            let text = "the other calls of this sandbox take all the room there is; ask again later";
+            return Err(GatewayRefusal::Unavailable(text.to_owned()));
+        };
+        let mut room = room.ok_or_else(|| GatewayRefusal::Unavailable("the sandbox is being closed".to_owned()))?;
+        match timeout(limits.body_time, Limited::new(body, limits.body_bytes).collect()).await {
+            Ok(Ok(body)) => {
+                let body = body.to_bytes();
+                release_unused_buffer(&mut room, body.len());
+                Ok((body, room))
+            }
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                Err(GatewayRefusal::TooLarge(format!("a request has at most {} MiB", limits.body_bytes >> 20)))
+            }
+            Ok(Err(_)) => Err(GatewayRefusal::BadRequest("the request was cut short".to_owned())),
+            Err(_) => Err(GatewayRefusal::BadRequest("the request took too long to arrive".to_owned())),
+        }
+    }
+
+    /// Writes a question anew that is only counted. Nobody pays for it; it is held to the same models and fields.
+    fn rewrite_count_request(&self, call: &meter::ModelCallKind, body: &[u8]) -> Result<Bytes, GatewayRefusal> {
+        let asked =
+            meter::MeteredRequest::parse(call, body).map_err(|bad| GatewayRefusal::BadRequest(bad.to_string()))?;
+        self.allowed_model(asked.model())?;
+        Ok(asked.write_for_count().into())
+    }
+
+    /// Returns what is known about a model that may be called.
+    fn allowed_model(&self, name: &str) -> Result<RouteModel, GatewayRefusal> {
+        self.route.model(name).ok_or_else(|| {
+            let known: Vec<&str> = self.route.models().keys().map(String::as_str).collect();
+            GatewayRefusal::Model(format!(
+                "model `{}` may not be called here, only {}",
+                printable(name),
+                known.join(", ")
+            ))
+        })
+    }
+
+    /// Sets the worst case of a call aside and writes the request so that it cannot become worse.
+    fn reserve(&mut self, call: &meter::ModelCallKind, body: &[u8]) -> Result<PreparedCall, GatewayRefusal> {
+        let asked =
+            meter::MeteredRequest::parse(call, body).map_err(|bad| GatewayRefusal::BadRequest(bad.to_string()))?;
+        let asked = if self.route.legacy_limit { asked.with_legacy_limit() } else { asked };
+        let name = asked.model().to_owned();
+        let model = self.allowed_model(&name)?;
+        let room = self.pipeline.ledger.balance();
+        if model.price.is_none() && room.tokens.is_none() {
+            return Err(GatewayRefusal::Model(format!(
+                "nobody knows what `{}` costs, and the run has no cap of tokens",
+                printable(&name)
+            )));
+        }
+        let input = asked.input();
+        let choices = asked.choices();
+        // The limits of a model and of a profile are those of one answer.
+        let each = asked.wanted_output().map_or(model.default_output, |all| all / choices).min(model.max_output);
+        let wanted = each.saturating_mul(choices).max(choices);
+        let writes = if asked.long_cache() { CacheLifetime::Long } else { CacheLifetime::Short };
+        let rate = model.price.map_or(LedgerRate::default(), |price| LedgerRate::worst_case(&price, input, writes));
+        let spent = |why: String| {
+            let (route, model) = (self.route.name().to_owned(), name.clone());
+            self.pipeline.observer.observe(EgressEvent::BudgetSpent { route, model, why: why.clone() });
+            GatewayRefusal::Budget(why)
+        };
+        let reserved = self.pipeline.ledger.reserve_call(rate, input, wanted);
+        let (reservation, output) = reserved.map_err(|refused| spent(refused.to_string()))?;
+        if output < choices {
+            // A limit of nothing for each would be no limit at all.
+            reservation.release();
+            return Err(spent(format!("budget spent: {output} tokens are left for {choices} answers")));
+        }
+        let written = asked.write(output);
+        for change in &written.changed {
+            tracing::debug!(route = self.route.name(), change, "a request was changed");
+        }
+        let worst = reservation.worst_case();
+        let route = self.route.name().to_owned();
+        let (cost, tokens) = (worst.cost, worst.tokens);
+        let id = reservation.id();
+        let calling = EgressEvent::CallReserved { id, route: route.clone(), model: name.clone(), cost, tokens };
+        self.pending = Some(PendingCharge {
+            id,
+            reservation,
+            price: model.price,
+            route,
+            model: name,
+            models: Arc::clone(self.route.models()),
+            answered_by: None,
+            input,
+            output,
+            writes,
+            limits: Vec::new(),
+            refused: false,
+        });
+        Ok(PreparedCall { body: written.body.into(), usage_added: written.usage_added, calling })
+    }
+
+    /// Has the call written down before it is dialled: what nobody would know of after a crash is not made.
+    async fn persist_call(&mut self, calling: EgressEvent) -> Result<(), GatewayRefusal> {
+        let notice = Arc::clone(&self.pipeline.observer);
+        let kept = notice.persist_call(calling).await;
+        kept.map_err(|why| {
+            self.charge(PendingCharge::charge_nothing);
+            tracing::warn!(route = self.route.name(), %why, "a call could not be written down");
+            GatewayRefusal::Unavailable(format!("the call could not be written down, so it was not made: {why}"))
+        })
+    }
+
+    fn build_request(
+        &self,
+        method: Method,
+        path: &str,
+        mut headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, GatewayRefusal> {
+        let wrong = || GatewayRefusal::BadRequest("the request cannot be written anew".to_owned());
+        let upstream = &self.route.upstream;
+        let uri: Uri = path.parse().map_err(|_| wrong())?;
+        let host = HeaderValue::from_str(&upstream.target.host_header(upstream.https)).map_err(|_| wrong())?;
+        header_filter::remove_hop_by_hop(&mut headers);
+        header_filter::retain_call_headers(&mut headers);
+        headers.insert(HOST, host);
+        // An answer in another encoding could be neither metered nor looked through.
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+
+    fn build_response(
+        &mut self,
+        response: Response<Incoming>,
+        lease: ConnectionLease,
+        call: Option<(meter::ModelCallKind, bool)>,
+        leave: RoutePermit,
+    ) -> Result<GatewayResponse, GatewayRefusal> {
+        let (mut parts, body) = response.into_parts();
+        self.update_exchange(|told| told.status = Some(parts.status.as_u16()));
+        if let Some(pending) = &mut self.pending {
+            pending.limits = call_charge::rate_limit_headers(&parts.headers);
+        }
+        let status = parts.status.as_u16();
+        if meter::is_timeout_status(status) {
+            self.charge(PendingCharge::charge_worst_case);
+        }
+        if let Some(pending) = &mut self.pending {
+            pending.record_status(status);
+        }
+        if header_filter::is_encoded(&parts.headers) {
+            self.charge(PendingCharge::charge_unreadable);
+            return Err(GatewayRefusal::Upstream(
+                "the answer came in an encoding that cannot be looked through".to_owned(),
+            ));
+        }
+        if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+            self.charge(PendingCharge::charge_worst_case);
+            return Err(GatewayRefusal::Upstream("the endpoint wants to speak another protocol".to_owned()));
+        }
+        if let Some(name) = header_filter::find_leak(&parts.headers, &self.pipeline.forbidden) {
+            raise_alarm(
+                &*self.pipeline.observer,
+                AlarmKind::SecretReturned,
+                name.to_owned(),
+                &self.route.upstream.target,
+            );
+            self.charge(PendingCharge::charge_unreadable);
+            return Err(GatewayRefusal::Upstream("the answer held a real credential and was cut".to_owned()));
+        }
+        let metered = self.pending.take().zip(call).map(|(pending, (call, usage_added))| {
+            let kind = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let usage_added = usage_added && !pending.refused;
+            let tee = UsageTee::new(&call, kind, usage_added);
+            if usage_added {
+                // A chunk may be left out, and a length that is not true would be worse than none.
+                parts.headers.remove(CONTENT_LENGTH);
+            }
+            CallMeter { pending, tee, drains: self.pipeline.drains.clone() }
+        });
+        header_filter::filter_credentialed_response(&mut parts.headers, parts.version);
+        parts.version = hyper::Version::HTTP_11;
+        // Such as the words beside a status, which nobody looked through.
+        parts.extensions.clear();
+        // From here on whoever carries the body tells of it.
+        let ending = ExchangeReport::new(Arc::clone(&self.pipeline.observer), self.exchange.take(), metered);
+        let scan = LeakScanner::new(self.pipeline.forbidden.clone());
+        let passing = MeteredBody::new(body, ResponseConnection::Lease(lease), scan, ending).with_permit(leave);
+        Ok(Response::from_parts(parts, Either::Right(passing)))
+    }
+
+    fn refusal_response(&mut self, refusal: &GatewayRefusal) -> GatewayResponse {
+        let RefusalResponse { status, body, headers } = meter::refusal_response(self.route.api(), refusal);
+        self.update_exchange(|told| {
+            told.status = Some(status);
+            told.refused = Some(Box::new(refusal.clone()));
+        });
+        let mut response = Response::new(Either::Left(Full::new(Bytes::from(body))));
+        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for (name, value) in headers {
+            response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        response
+    }
+}
+
+/// Says whether a request asks to go on in the protocol of web sockets, which nobody could look into.
+fn is_websocket_upgrade(headers: &HeaderMap) -> bool {
+    let offers = headers.get_all(UPGRADE).iter().filter_map(|offer| offer.to_str().ok());
+    offers.flat_map(|offer| offer.split(',')).any(|offer| offer.trim().eq_ignore_ascii_case("websocket"))
+}
+
+/// Keeps of a query what is known to be harmless. Others bring keys of their own, or have the provider leave its count
+/// out of the answer.
+fn filter_query(route: &ModelRoute, query: &str) -> Option<String> {
+    let known: &[&str] = match route.api() {
+        RouteApi::Anthropic => &["beta", "limit", "after_id", "before_id"],
+        RouteApi::OpenAi => &["api-version"],
+        RouteApi::Gemini => &["alt", "pageSize", "pageToken"],
+    };
+    let name = |pair: &str| pair.split_once('=').map_or(pair, |(name, _)| name).to_owned();
+    let holds = |pair: &str| route.credential().is_some_and(|credential| credential.phantom_in_text(pair));
+    let kept: Vec<&str> =
+        query.split('&').filter(|pair| known.contains(&name(pair).as_str()) && !holds(pair)).collect();
+    (!kept.is_empty()).then(|| kept.join("&"))
+}
+
+/// Does something that takes a while, where others are let onto another thread meanwhile if there can be one.
+fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
+    match tokio::runtime::Handle::current().runtime_flavor() {
+        tokio::runtime::RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
+fn printable(text: &str) -> String {
+    ralph_core::text::strip_control(ralph_core::text::first_line(text, 80))
+}
+
+/// Finds the route a path names.
+pub(crate) fn find_route<'a, 'p>(
+    pipeline: &'a Pipeline,
+    path: &'p str,
+) -> Option<(Option<&'a ModelRoute>, &'p str, &'p str)> {
+    let (name, rest) = route::split_route_path(path)?;
+    Some((pipeline.routes.iter().find(|route| route.name() == name), name, rest))
+}

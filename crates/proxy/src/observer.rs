@@ -1,0 +1,394 @@
+//! What the way out decided, told to whoever writes it down.
+//!
+//! Nothing is written here: the engine turns what it is [`EgressEvent`] into events and lines of the audit file.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use ralph_core::money::MicroUsd;
+use ralph_core::policy::{PolicyMode, PolicyRule, rule_for_request};
+use ralph_core::price::TokenUsage;
+
+use crate::address::IpAddressKind;
+use crate::meter::GatewayRefusal;
+use crate::target::{BadTarget, EgressTarget};
+
+/// The way by which a connection asked to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EgressEntry {
+    /// A tunnel asked for by `CONNECT`.
+    Connect,
+    /// A plain HTTP request in absolute form.
+    Http,
+    /// A request to one of the sandbox's reverse routes.
+    Route,
+    Socks,
+    /// A connection to a synthetic address.
+    Transparent,
+    /// A question for a name.
+    Dns,
+    /// The client was turned away before it said what it wanted.
+    Unknown,
+}
+
+impl EgressEntry {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Http => "http",
+            Self::Route => "route",
+            Self::Socks => "socks",
+            Self::Transparent => "transparent",
+            Self::Dns => "dns",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for EgressEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The request that a decision was about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestSummary {
+    pub method: String,
+    /// Without the query.
+    pub path: String,
+}
+
+impl RequestSummary {
+    pub fn new(method: &str, path: &str) -> Self {
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        Self { method: method.to_owned(), path: path.to_owned() }
+    }
+}
+
+/// One decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressDecision {
+    pub entry: EgressEntry,
+    /// The canonical host; where it has none, what the client wrote, made safe to print; empty where it wrote nothing.
+    pub host: String,
+    /// 0 where no port was asked for.
+    pub port: u16,
+    /// The request that was refused; `None` where a connection or a name was judged.
+    pub request: Option<RequestSummary>,
+    pub allowed: bool,
+    pub why: DecisionReason,
+    /// The address that was judged last: dialled, refused, or given out by DNS.
+    pub address: Option<IpAddr>,
+}
+
+impl EgressDecision {
+    /// Returns the rule that would allow what was refused, where one can.
+    pub fn suggested_rule(&self) -> Option<String> {
+        let target = EgressTarget::new(&self.host, if self.port == 0 { 443 } else { self.port }).ok()?;
+        if self.allowed { None } else { self.why.suggested_rule(&target, self.request.as_ref(), self.address) }
+    }
+}
+
+/// One request that was looked into, at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressExchange {
+    pub entry: EgressEntry,
+    pub host: String,
+    pub port: u16,
+    pub method: String,
+    /// Without the query.
+    pub path: String,
+    /// What the client was answered with; `None` when it hung up before.
+    pub status: Option<u16>,
+    /// Why it was answered here and not by the host: a refusal of our own, or a host that failed.
+    pub refused: Option<Box<GatewayRefusal>>,
+    /// Bytes of the bodies, towards the world and back.
+    pub sent: u64,
+    pub received: u64,
+    /// The name of the credential that was put in.
+    pub credential: Option<String>,
+    pub call: Option<ChargedCall>,
+}
+
+/// A call of a model, as it was charged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChargedCall {
+    /// The same as when it was about to be dialled.
+    pub id: u64,
+    pub route: String,
+    pub model: String,
+    /// The model that says it answered, if it is another than was asked.
+    pub answered_by: Option<String>,
+    pub usage: TokenUsage,
+    pub cost: MicroUsd,
+    pub charge: ChargeBasis,
+    /// What the provider says about its rate limits, header by header.
+    pub limits: Vec<(String, String)>,
+}
+
+/// What a call was charged by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChargeBasis {
+    /// The provider's own count.
+    Reported,
+    /// Its worst case: nobody saw the count.
+    Worst,
+    /// Nothing: the provider refused it.
+    Nothing,
+}
+
+impl ChargeBasis {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reported => "reported",
+            Self::Worst => "worst",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
+/// Something that must not happen. It was cut, unless what is wrong says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressAlarm {
+    pub what: AlarmKind,
+    /// The name of the credential; empty where it is about none.
+    pub credential: String,
+    pub host: String,
+    pub port: u16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AlarmKind {
+    #[error("a stand-in for a credential was sent to a host it is not for")]
+    PhantomMisdirected,
+    #[error("a stand-in that was revoked was used")]
+    PhantomRevoked,
+    /// It is worth nothing to the model, and cutting every call that repeats it would end an honest session: told once.
+    #[error("a stand-in for a credential was written into a call to its own model")]
+    PhantomInPrompt,
+    /// It is taken out there, and whoever sent it so wonders why nothing works: told once.
+    #[error(
+        "a stand-in for a credential was sent to its own host where it is not put in: use a header such as `Authorization`, `X-Api-Key` or `…-Token`"
+    )]
+    PhantomMisplaced,
+    #[error("a real credential came back in an answer")]
+    SecretReturned,
+    /// Nothing is cut: an upload can be what a run is for. Told once.
+    #[error("the run has sent out more than {}", format_bytes(*.limit))]
+    OutflowExceeded { limit: u64 },
+}
+
+/// Writes a number of bytes as people read it, in whole units where it is one.
+fn format_bytes(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|(shift, _)| bytes >= 1 << shift && bytes.is_multiple_of(1 << shift)) {
+        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+/// A tunnel that was carried without being looked into, at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressTunnel {
+    pub entry: EgressEntry,
+    pub host: String,
+    pub port: u16,
+    /// Bytes towards the world and back, those of TLS among them.
+    pub sent: u64,
+    pub received: u64,
+    pub took: Duration,
+}
+
+/// Everything the way out has to tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EgressEvent {
+    Decision(EgressDecision),
+    Exchange(EgressExchange),
+    Tunnel(EgressTunnel),
+    /// A call is about to be dialled and may cost so much. What follows is the exchange that says what it did cost.
+    CallReserved {
+        /// The same as in the exchange that follows; no two calls of a process share one.
+        id: u64,
+        route: String,
+        model: String,
+        cost: MicroUsd,
+        tokens: u64,
+    },
+    Alarm(EgressAlarm),
+    /// A call was refused because the budget is spent.
+    BudgetSpent {
+        route: String,
+        model: String,
+        why: String,
+    },
+    /// The doors were served anew after whoever served them had died.
+    Restarted {
+        why: String,
+    },
+}
+
+/// Receives everything that is told. It is called on the path of the connection, so it must not wait.
+pub trait EgressObserver: fmt::Debug + Send + Sync {
+    fn observe(&self, told: EgressEvent);
+
+    /// Hears that whoever served the doors has died, before anything of it is cut: whatever fails from then on may fail
+    /// for this. [`EgressEvent::Restarted`] follows when they are served again.
+    fn listeners_failed(&self) {}
+
+    /// Keeps a call that is about to be dialled ([`EgressEvent::Calling`]) where it outlives this process; the error says why
+    /// that could not be done, and the call is not made.
+    fn persist_call(&self, calling: EgressEvent) -> PersistFuture<'_> {
+        self.observe(calling);
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// The end of [`EgressObserver::persist_call`].
+pub type PersistFuture<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+
+/// Why something was allowed, refused or cut.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecisionReason {
+    /// What allows it.
+    #[error("rule `{0}`")]
+    Rule(Box<PolicyRule>),
+    /// What no other rule overrules.
+    #[error("it is denied by rule `{0}` of the network policy")]
+    Denied(Box<PolicyRule>),
+    /// No rule spoke.
+    #[error("no rule names it, and the network policy is `{0}`")]
+    Mode(PolicyMode),
+    /// The host may be asked for something else.
+    #[error("the rules for this host allow other requests, and none allows this one")]
+    RequestNotAllowed,
+    #[error(transparent)]
+    Target(#[from] BadTarget),
+    /// Only a request can be judged, and a tunnel hides its requests.
+    #[error("its rules are about single requests, which cannot be seen inside a tunnel")]
+    NeedsInspection,
+    #[error("the name has no address")]
+    Unresolved,
+    #[error("its address is {0}")]
+    InternalAddress(IpAddressKind),
+    #[error("the host does not answer")]
+    Unreachable,
+    #[error("its certificate could not be verified")]
+    Untrusted,
+    /// A stand-in for a credential was on its way to the wrong host.
+    #[error("the request carries a stand-in for a credential that is not for this host")]
+    PhantomMisdirected,
+    /// A tunnel to one name asked for another.
+    #[error("the TLS hello {}", sni_text(.0.as_deref()))]
+    SniMismatch(Option<String>),
+    #[error("port 443 carries only TLS")]
+    NotTls,
+    #[error("the `Host` header does not name the same host, or not exactly once")]
+    HostMismatch,
+    #[error("the address was not given out for a name")]
+    UnassignedAddress,
+    #[error("the request is not well formed: {0}")]
+    Malformed(&'static str),
+    #[error("too many connections at the same time")]
+    TooManyConnections,
+    #[error("the client took too long to say what it wants")]
+    ClientTimeout,
+    #[error("the network policy changed")]
+    PolicyChanged,
+}
+
+impl DecisionReason {
+    /// Returns the rule that would allow what was refused, where one can.
+    pub(crate) fn suggested_rule(
+        &self,
+        target: &EgressTarget,
+        request: Option<&RequestSummary>,
+        address: Option<IpAddr>,
+    ) -> Option<String> {
+        let rule = match (self, request) {
+            // A rule for the whole host would allow more than those about its requests meant to.
+            (Self::RequestNotAllowed | Self::PolicyChanged, Some(RequestSummary { method, path })) => {
+                return rule_for_request(&target.allow_rule(), method, path).map(|rule| rule.to_string());
+            }
+            (Self::Mode(_) | Self::PolicyChanged, _) => target.allow_rule(),
+            // Only the address itself opens an inner address, never a name.
+            (Self::InternalAddress(kind), _) if kind.can_be_allowed() => {
+                EgressTarget::from_address(address?, target.port()).allow_rule()
+            }
+            _ => return None,
+        };
+        // A lone word is no rule, but may be the name of a preset.
+        rule.parse::<PolicyRule>().is_ok().then_some(rule)
+    }
+}
+
+fn sni_text(name: Option<&str>) -> String {
+    name.map_or_else(|| "names no host".to_owned(), |name| format!("names `{name}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(host: &str, port: u16, why: DecisionReason, address: Option<&str>, want: Option<&str>) {
+        check_request(host, port, None, why, address, want);
+    }
+
+    #[track_caller]
+    fn check_request(
+        host: &str,
+        port: u16,
+        request: Option<RequestSummary>,
+        why: DecisionReason,
+        address: Option<&str>,
+        want: Option<&str>,
+    ) {
+        let (entry, host) = (EgressEntry::Connect, host.to_owned());
+        let address = address.map(|address| address.parse().unwrap());
+        let decided = EgressDecision { entry, host, port, request, allowed: false, why, address };
+        assert_eq!(decided.suggested_rule().as_deref(), want);
+        assert_eq!(EgressDecision { allowed: true, ..decided }.suggested_rule(), None);
+    }
+
+    #[test]
+    fn remedies_are_rules_that_would_help() {
+        check("x.io", 443, DecisionReason::Mode(PolicyMode::Allowlist), None, Some("x.io"));
+        check("x.io", 80, DecisionReason::Mode(PolicyMode::Deny), None, Some("x.io:80"));
+        check("x.io", 0, DecisionReason::Mode(PolicyMode::Deny), None, Some("x.io"));
+        check("x.io", 443, DecisionReason::InternalAddress(IpAddressKind::Private), Some("10.0.0.1"), Some("10.0.0.1"));
+        check("x.io", 80, DecisionReason::InternalAddress(IpAddressKind::Loopback), Some("::1"), Some("[::1]:80"));
+        check("x.io", 80, DecisionReason::InternalAddress(IpAddressKind::Metadata), Some("169.254.169.254"), None);
+        check("x.io", 443, DecisionReason::Denied(Box::new("x.io".parse().unwrap())), None, None);
+        check("a b", 443, DecisionReason::Mode(PolicyMode::Deny), None, None);
+        check("npm", 443, DecisionReason::Mode(PolicyMode::Deny), None, None);
+    }
+
+    #[test]
+    fn a_request_is_worth_a_rule_for_itself() {
+        let push = || Some(RequestSummary::new("POST", "/o/r/git-receive-pack?x=y"));
+        let narrow = Some("POST x.io/o/r/git-receive-pack");
+        check_request("x.io", 443, push(), DecisionReason::RequestNotAllowed, None, narrow);
+        check_request("x.io", 443, push(), DecisionReason::PolicyChanged, None, narrow);
+        check_request(
+            "x.io",
+            80,
+            push(),
+            DecisionReason::RequestNotAllowed,
+            None,
+            Some("POST x.io:80/o/r/git-receive-pack"),
+        );
+        check_request(
+            "x.io",
+            443,
+            Some(RequestSummary::new("GET", "/*")),
+            DecisionReason::RequestNotAllowed,
+            None,
+            None,
+        );
+        // Nothing of the host is allowed yet: one path of it would be of little use.
+        check_request("x.io", 80, push(), DecisionReason::Mode(PolicyMode::Deny), None, Some("x.io:80"));
+    }
+}

@@ -1,0 +1,77 @@
+//! Clients that do not wait for the answer to what they asked: they pay what the provider counted, all of it and no more.
+
+use std::time::Duration;
+
+use ralph_proxy::observer::ChargeBasis;
+use ralph_testkit::llm::{FakeModelScript, FakeModelServer, ScriptedTurn};
+use tokio::io::AsyncWriteExt;
+
+use crate::fixture::{FakeResolver, GatewayFixture, unlimited_ledger, wait_until};
+use crate::http_client::{TEST_APIS, TestApi};
+use crate::model_routes::RouteKeys;
+
+/// Long enough for a client to be gone before the answer begins.
+const ANSWER_DELAY: Duration = Duration::from_millis(300);
+
+/// Has a client ask and leave once the provider has heard it.
+async fn ask_and_leave(stage: &GatewayFixture, server: &FakeModelServer, words: &[u8]) {
+    let heard = server.hits();
+    let mut stream = stage.dial().await;
+    stream.write_all(words).await.unwrap();
+    wait_until("the provider is asked", || server.hits() > heard).await;
+    drop(stream);
+}
+
+#[tokio::test]
+async fn before_the_answer_begins() {
+    for (turn, charge) in [
+        (ScriptedTurn::text("one two three"), ChargeBasis::Reported),
+        (ScriptedTurn::error(429, "rate_limit_error", "slow down"), ChargeBasis::Nothing),
+        // Gone on the way to us: the provider may have said more than arrived.
+        (ScriptedTurn::error(504, "timeout_error", "too slow"), ChargeBasis::Worst),
+        (ScriptedTurn::Malformed, ChargeBasis::Worst),
+    ] {
+        let told = format!("{turn:?}");
+        let server = FakeModelServer::builder()
+            .script(FakeModelScript::for_all_calls([turn.slow(ANSWER_DELAY, Duration::ZERO)]))
+            .start()
+            .await
+            .unwrap();
+        let keys = RouteKeys::new();
+        let stage = GatewayFixture::open(keys.grant(&server.url(), unlimited_ledger()), FakeResolver::new(&[]));
+        for wire in TEST_APIS {
+            for stream in [false, true] {
+                ask_and_leave(&stage, &server, &wire.call(keys.phantom(wire), Some(50), stream)).await;
+            }
+        }
+        wait_until("every call is told", || stage.events.calls().len() == 8).await;
+        stage.wait_until_settled().await;
+        let calls = stage.events.calls();
+        assert!(calls.iter().all(|call| call.charge == charge), "{told}: {calls:?}");
+        let statuses: Vec<_> = stage.events.exchanges().iter().map(|exchanged| exchanged.status).collect();
+        assert!(statuses.iter().all(Option::is_some), "{told}: {statuses:?}");
+        if charge == ChargeBasis::Reported {
+            let bill = server.bill();
+            assert_eq!(calls.iter().map(|call| call.usage.output).sum::<u64>(), bill.output, "{told}");
+            assert_eq!(calls.iter().map(|call| call.usage.prompt()).sum::<u64>(), bill.input, "{told}");
+        }
+    }
+}
+
+/// What was not sent cannot have been charged for.
+#[tokio::test]
+async fn before_anything_was_sent() {
+    let keys = RouteKeys::new();
+    let stage = GatewayFixture::open(
+        keys.grant("https://silent.test", unlimited_ledger()),
+        FakeResolver::new(&[]).silent("silent.test"),
+    );
+    let mut stream = stage.dial().await;
+    stream.write_all(&TestApi::Messages.call(keys.phantom(TestApi::Messages), Some(50), false)).await.unwrap();
+    wait_until("the call is set aside", || stage.events.started_calls() == 1).await;
+    drop(stream);
+    wait_until("the call is told", || stage.events.calls().len() == 1).await;
+    stage.wait_until_settled().await;
+    assert_eq!(stage.events.calls()[0].charge, ChargeBasis::Nothing);
+    assert_eq!(stage.ledger.settled(), ralph_proxy::ledger::LedgerAmount::default());
+}

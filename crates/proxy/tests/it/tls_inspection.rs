@@ -1,0 +1,464 @@
+//! TLS that is looked into: for which hosts, what passes, and whose credentials go where.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ralph_core::secret::Secret;
+use ralph_proxy::credential::{CredentialPlacement, ProxyCredential};
+use ralph_proxy::grant::ProxyGrant;
+use ralph_proxy::mitm_ca::MitmCa;
+use ralph_proxy::observer::{AlarmKind, DecisionReason, EgressEvent};
+use ralph_testkit::llm;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::fixture::{FakeResolver, GatewayFixture, allowing, trusting, wait_until};
+use crate::http_client::{RawHttpAnswer, next_chunk, read, request, rest, send_and_read};
+use crate::scripted_host::{HostRequest, ScriptedHost, ok};
+
+const GIT: &str = "ghp_Zq8wErTy2uIoP4aSdFgH6jKlZxCvBn0mQwEr";
+const PKG: &str = "npm_Lk7jHgFdSa5pOiUyTr3eWqMnBvCxZa1sDfGh";
+
+/// How a client comes to a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TunnelClientKind {
+    Connect,
+    Socks,
+}
+
+/// A sandbox that is lent two credentials, and may ask one thing of a third host.
+struct InspectionFixture {
+    stage: GatewayFixture,
+    git: ScriptedHost,
+    pkg: ScriptedHost,
+    api: ScriptedHost,
+    plain: ScriptedHost,
+    git_key: Arc<ProxyCredential>,
+    pkg_key: Arc<ProxyCredential>,
+    /// The certificate that clients in the sandbox trust.
+    ours: String,
+    /// And the one that the world outside does.
+    theirs: String,
+}
+
+const RULES: [&str; 7] =
+    ["git.test", "pkg.test", "GET api.test/ok", "GET api.test:8443/ok", "plain.test", "plain.test:80", "git.test:80"];
+
+impl InspectionFixture {
+    async fn new(script: impl Fn(&HostRequest) -> Vec<Vec<u8>> + Send + Sync + Clone + 'static) -> Self {
+        let outside = llm::TestCa::new().unwrap();
+        let host = async |name: &str| {
+            let tls = outside.server_config(&[name], &[b"http/1.1"]).unwrap();
+            ScriptedHost::start(Some(tls), script.clone()).await
+        };
+        let (git, pkg, api, plain) =
+            (host("git.test").await, host("pkg.test").await, host("api.test").await, host("plain.test").await);
+        let key = |name: &str, secret: &str, place, host: &str| {
+            Arc::new(ProxyCredential::new(name, &Secret::new(secret), place).unwrap().for_hosts([host]).unwrap())
+        };
+        let git_key = key("GIT", GIT, CredentialPlacement::AsSent, "git.test");
+        let pkg_key = key("PKG", PKG, CredentialPlacement::Bearer, "pkg.test");
+        let authority = Arc::new(MitmCa::new("one").unwrap());
+        let ours = authority.certificate().to_owned();
+        let credentials = vec![Arc::clone(&git_key), Arc::clone(&pkg_key)];
+        let terms = ProxyGrant { credentials, authority: Some(authority), ..ProxyGrant::from(allowing(&RULES)) };
+        let world = FakeResolver::new(&[&outside.pem()])
+            .with("git.test", git.address)
+            .with("pkg.test", pkg.address)
+            .with("api.test", api.address)
+            .with("plain.test", plain.address);
+        let stage = GatewayFixture::open(terms, world);
+        Self { stage, git, pkg, api, plain, git_key, pkg_key, ours, theirs: outside.pem() }
+    }
+
+    async fn answering(answer: Vec<u8>) -> Self {
+        Self::new(move |_| vec![answer.clone()]).await
+    }
+
+    /// Opens a tunnel and speaks TLS through it, trusting one authority.
+    async fn tls(&self, by: TunnelClientKind, host: &str, sni: &str, trust: &str) -> Option<TlsStream<TcpStream>> {
+        let stream = tunnel(&self.stage, by, host).await?;
+        let name = ServerName::try_from(sni.to_owned()).unwrap();
+        TlsConnector::from(trusting(&[trust])).connect(name, stream).await.ok()
+    }
+
+    /// Sends one request to a host that is looked into.
+    async fn ask(&self, host: &str, words: &[u8]) -> RawHttpAnswer {
+        let mut stream =
+            self.tls(TunnelClientKind::Connect, host, host, &self.ours).await.expect("the host is spoken for");
+        stream.write_all(words).await.unwrap();
+        read(&mut stream).await
+    }
+
+    fn alarms(&self) -> Vec<(AlarmKind, String)> {
+        self.stage.events.alarms()
+    }
+
+    /// Everything that was heard outside.
+    fn all_requests(&self) -> Vec<HostRequest> {
+        [&self.git, &self.pkg, &self.api, &self.plain].into_iter().flat_map(ScriptedHost::requests).collect()
+    }
+}
+
+async fn tunnel(stage: &GatewayFixture, by: TunnelClientKind, host: &str) -> Option<TcpStream> {
+    let mut stream = stage.dial().await;
+    match by {
+        TunnelClientKind::Connect => {
+            let target = if host.contains(':') { host.to_owned() } else { format!("{host}:443") };
+            let words = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n");
+            stream.write_all(words.as_bytes()).await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.ok()?);
+            }
+            head.starts_with(b"HTTP/1.1 200 ").then_some(stream)
+        }
+        TunnelClientKind::Socks => {
+            let name = [&[5, 1, 0, 3, u8::try_from(host.len()).unwrap()], host.as_bytes(), &[1, 187]].concat();
+            stream.write_all(&[5, 1, 0]).await.unwrap();
+            stream.read_exact(&mut [0; 2]).await.ok()?;
+            stream.write_all(&name).await.unwrap();
+            let mut answer = [0; 10];
+            stream.read_exact(&mut answer).await.ok()?;
+            (answer[1] == 0).then_some(stream)
+        }
+    }
+}
+
+fn get(host: &str, path: &str, headers: &[&str]) -> Vec<u8> {
+    request("GET", path, host, headers, None)
+}
+
+fn basic(user: &str, word: &str) -> String {
+    format!("Authorization: Basic {}", BASE64.encode(format!("{user}:{word}")))
+}
+
+#[tokio::test]
+async fn rules_about_requests_hold_on_other_ports() {
+    let scene = InspectionFixture::answering(ok(&[], "hello")).await;
+    for (path, status, heard) in [("/ok", 200, 1), ("/other", 403, 1)] {
+        let mut stream =
+            scene.tls(TunnelClientKind::Connect, "api.test:8443", "api.test", &scene.ours).await.expect("spoken for");
+        stream.write_all(&get("api.test:8443", path, &[])).await.unwrap();
+        assert_eq!((read(&mut stream).await.status, scene.api.requests().len()), (status, heard), "{path}");
+    }
+    // Whoever does not speak TLS there cannot be judged.
+    let mut stream = tunnel(&scene.stage, TunnelClientKind::Connect, "api.test:8443").await.expect("a tunnel");
+    stream.write_all(b"GET /other HTTP/1.1\r\nHost: api.test:8443\r\n\r\n").await.unwrap();
+    assert_eq!((rest(&mut stream).await, scene.api.requests().len()), (Vec::new(), 1));
+    assert!(
+        tunnel(&scene.stage, TunnelClientKind::Connect, "api.test:9443").await.is_none(),
+        "a port that no rule names"
+    );
+}
+
+#[tokio::test]
+async fn only_hosts_that_need_it_are_looked_into() {
+    let scene = InspectionFixture::answering(ok(&[], "hello")).await;
+    let other = MitmCa::new("two").unwrap();
+    for by in [TunnelClientKind::Connect, TunnelClientKind::Socks] {
+        for (host, ours, theirs) in [
+            ("git.test", true, false),
+            ("api.test", true, false),
+            ("plain.test", false, true),
+            ("other.test", false, false),
+            ("xgit.test", false, false),
+        ] {
+            assert_eq!(scene.tls(by, host, host, &scene.ours).await.is_some(), ours, "{by:?} {host}");
+            assert_eq!(scene.tls(by, host, host, &scene.theirs).await.is_some(), theirs, "{by:?} {host}");
+            assert!(scene.tls(by, host, host, other.certificate()).await.is_none(), "{by:?} {host}");
+        }
+        // The name in the hello is the one that was asked for, or nothing is said.
+        for (host, sni) in [("git.test", "api.test"), ("api.test", "git.test"), ("plain.test", "git.test")] {
+            assert!(scene.tls(by, host, sni, &scene.ours).await.is_none(), "{by:?} {host} {sni}");
+        }
+    }
+    assert_eq!(scene.all_requests(), []);
+}
+
+#[tokio::test]
+async fn requests_are_judged_one_by_one() {
+    let scene = InspectionFixture::answering(ok(&[], "hello")).await;
+    for (words, status) in [
+        (get("api.test", "/ok", &[]), 200),
+        (get("api.test", "/ok?x=y", &[]), 200),
+        (get("api.test", "/no", &[]), 403),
+        (get("api.test", "/ok/../no", &[]), 403),
+        (get("api.test", "/no/../ok", &[]), 403),
+        (get("api.test", "/ok%2f..%2fno", &[]), 403),
+        (get("api.test", "//ok", &[]), 403),
+        (request("POST", "/ok", "api.test", &[], Some(b"x")), 403),
+        (request("TRACE", "/ok", "api.test", &[], None), 405),
+        (get("git.test", "/ok", &[]), 400),
+        (get("api.test:80", "/ok", &[]), 400),
+        (get("api.test", "https://git.test/ok", &[]), 400),
+        (get("api.test", "/ok", &["Connection: upgrade", "Upgrade: websocket"]), 501),
+    ] {
+        let got = scene.ask("api.test", &words).await;
+        assert_eq!(got.status, status, "{} {}", String::from_utf8_lossy(&words), got.text());
+        // The way to allow it is about this request, where a rule can say that: never about the whole host.
+        assert!(!got.text().contains("allow-host api.test`"), "{}", got.text());
+    }
+    let refused = "is refused: the rules for this host allow other requests, and none allows this one";
+    for (words, want) in [
+        (
+            request("POST", "/ok?x=y", "api.test", &[], Some(b"x")),
+            format!(
+                "`POST api.test:443/ok` {refused}; a person can allow it with `ralph run --allow-host 'POST api.test/ok'`"
+            ),
+        ),
+        (get("api.test", "/*", &[]), format!("`GET api.test:443/*` {refused}")),
+    ] {
+        let got = scene.ask("api.test", &words).await;
+        assert_eq!((got.text(), got.header("x-ralph-deny")), (format!("ralph: {want}\n"), Some(want.as_str())));
+    }
+    let told: Vec<(String, Option<String>)> = scene
+        .stage
+        .events
+        .all()
+        .into_iter()
+        .filter_map(|told| match told {
+            EgressEvent::Decision(decided) => {
+                let remedy = decided.suggested_rule();
+                let request = decided.request.filter(|_| decided.why == DecisionReason::RequestNotAllowed)?;
+                Some((format!("{} {}", request.method, request.path), remedy))
+            }
+            _ => None,
+        })
+        .collect();
+    let told: Vec<(&str, Option<&str>)> = told.iter().map(|(what, rule)| (what.as_str(), rule.as_deref())).collect();
+    assert_eq!(
+        told,
+        [
+            ("GET /no", Some("GET api.test/no")),
+            ("GET /ok/../no", None),
+            ("GET /no/../ok", None),
+            ("GET /ok%2f..%2fno", None),
+            ("GET //ok", None),
+            ("POST /ok", Some("POST api.test/ok")),
+            ("POST /ok", Some("POST api.test/ok")),
+            ("GET /*", None),
+        ]
+    );
+    let got = scene.ask("api.test", &get("api.test", "/ok", &["X-HTTP-Method-Override: DELETE"])).await;
+    assert_eq!(got.status, 200);
+    let heard = scene.api.requests();
+    let lines: Vec<&str> = heard.iter().map(HostRequest::line).collect();
+    assert_eq!(lines, ["GET /ok", "GET /ok?x=y", "GET /ok"]);
+    assert_eq!(heard[2].header("x-http-method-override"), None);
+    assert_eq!(scene.all_requests().len(), 3);
+}
+
+#[tokio::test]
+async fn the_real_credential_is_put_in_at_its_own_host() {
+    let answer = ok(&["Set-Cookie: session=1", "Authentication-Info: x", "X-Fine: 1"], "hello");
+    let scene = InspectionFixture::answering(answer).await;
+    let (git, pkg) = (scene.git_key.phantom(), scene.pkg_key.phantom());
+    let put_in = basic("me", GIT).replacen("Authorization: ", "", 1);
+    let bearer = format!("Bearer {PKG}");
+    for (host, header, want) in [
+        ("git.test", basic("me", git), Some(put_in.as_str())),
+        ("git.test", "Authorization: Bearer mine".to_owned(), None),
+        ("git.test", basic("me", "mine"), None),
+        ("git.test", "Cookie: session=1".to_owned(), None),
+        ("pkg.test", format!("Authorization: Bearer {pkg}"), Some(bearer.as_str())),
+        ("pkg.test", format!("Private_Token: {pkg}"), Some(bearer.as_str())),
+    ] {
+        let got = scene.ask(host, &get(host, "/x", &[&header, "Range: bytes=0-3", "Accept-Encoding: gzip"])).await;
+        assert_eq!((got.status, got.text().as_str()), (200, "hello"), "{header}");
+        assert_eq!((got.header("set-cookie"), got.header("authentication-info")), (None, None), "{header}");
+        assert_eq!(got.header("x-fine"), Some("1"));
+        let heard = if host == "git.test" { &scene.git } else { &scene.pkg }.requests().pop().unwrap();
+        assert_eq!(heard.header("authorization"), want, "{header}");
+        assert_eq!((heard.header("cookie"), heard.header("private_token")), (None, None), "{header}");
+        assert_eq!(heard.header("accept-encoding"), Some("identity"));
+        assert_eq!(heard.header("range").is_some(), want.is_none(), "{header}");
+        assert!(!heard.text().contains(git) && !heard.text().contains(pkg), "{header}");
+    }
+    assert_eq!(scene.alarms(), []);
+    let lent: Vec<_> = scene.stage.events.exchanges().into_iter().map(|exchanged| exchanged.credential).collect();
+    let name = |name: &str| Some(name.to_owned());
+    assert_eq!(lent, [name("GIT"), None, None, None, name("PKG"), name("PKG")]);
+    assert!(!scene.stage.events.text().contains(GIT) && !scene.stage.events.text().contains(PKG));
+    scene.stage.proxy.revoke();
+    let got = scene.ask("pkg.test", &get("pkg.test", "/x", &[&format!("Authorization: Bearer {pkg}")])).await;
+    assert_eq!((got.status, scene.alarms()), (403, vec![(AlarmKind::PhantomRevoked, "PKG".to_owned())]));
+}
+
+#[tokio::test]
+async fn a_phantom_is_removed_from_other_headers_for_its_own_host() {
+    let scene = InspectionFixture::answering(ok(&[], "hello")).await;
+    let pkg = scene.pkg_key.phantom();
+    let (bearer, note) = (format!("Authorization: Bearer {pkg}"), format!("X-Note: see {pkg}"));
+    for headers in [&[bearer.as_str(), &note, "X-Other: kept"][..], &[&note, "X-Other: kept"]] {
+        let got = scene.ask("pkg.test", &get("pkg.test", "/x", headers)).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        let heard = format!("{:?}", scene.pkg.requests().pop().unwrap());
+        assert!(heard.contains("kept") && !heard.contains(pkg) && !heard.contains("see"), "{heard}");
+    }
+}
+
+#[tokio::test]
+async fn a_credential_replaces_its_phantom_in_place() {
+    let scene = InspectionFixture::answering(ok(&[], "hello")).await;
+    let (stand_in, headers) = (scene.git_key.phantom(), ["X-Api-Key", "Circle-Token", "X-Figma-Token"]);
+    for name in headers {
+        let got = scene.ask("git.test", &get("git.test", "/x", &[&format!("{name}: {stand_in}")])).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        let heard = scene.git.requests().pop().unwrap();
+        assert_eq!((heard.header(name), heard.header("authorization")), (Some(GIT), None), "{}", heard.text());
+    }
+    assert_eq!(scene.alarms(), []);
+    // Where nothing is put in, that is told once.
+    for words in
+        [get("git.test", &format!("/x?key={stand_in}"), &[]), get("git.test", "/x", &[&format!("X-Note: {stand_in}")])]
+    {
+        assert_eq!(scene.ask("git.test", &words).await.status, 200);
+        assert_eq!(scene.alarms(), [(AlarmKind::PhantomMisplaced, "GIT".to_owned())]);
+        assert!(!scene.git.requests().pop().unwrap().text().contains(GIT));
+    }
+}
+
+#[tokio::test]
+async fn a_phantom_sent_to_another_host_is_an_alarm() {
+    let scene = InspectionFixture::answering(ok(&[], "hello")).await;
+    let (git, pkg) = (scene.git_key.phantom(), scene.pkg_key.phantom());
+    let bearer = format!("Authorization: Bearer {git}");
+    let own = format!("Authorization: Bearer {pkg}");
+    let plain = "http://plain.test/x";
+    let cases = [
+        ("pkg.test", get("pkg.test", "/x", &[&bearer])),
+        ("pkg.test", get("pkg.test", "/x", &[&basic("me", git)])),
+        ("pkg.test", get("pkg.test", "/x", &[&basic(git, "")])),
+        ("pkg.test", get("pkg.test", &format!("/x?token={git}"), &[])),
+        ("pkg.test", get("pkg.test", "/x", &[&own, &format!("X-Note: {git}")])),
+        ("pkg.test", get("pkg.test", "/x", &[&own, &format!("Cookie: a={git}")])),
+        ("api.test", get("api.test", &format!("/ok?{git}"), &[])),
+        ("", request("GET", plain, "plain.test", &[&bearer], None)),
+        ("", request("GET", &format!("{plain}?{git}"), "plain.test", &[], None)),
+        // Its own host, but in the clear.
+        ("", request("GET", "http://git.test/x", "git.test", &[&basic("me", git)], None)),
+    ];
+    for (n, (host, words)) in cases.into_iter().enumerate() {
+        let got = if host.is_empty() {
+            send_and_read(scene.stage.proxy_address, &words).await
+        } else {
+            scene.ask(host, &words).await
+        };
+        assert_eq!(got.status, 403, "{} {}", String::from_utf8_lossy(&words), got.text());
+        assert_eq!(scene.alarms().len(), n + 1, "{}", String::from_utf8_lossy(&words));
+        assert_eq!(scene.alarms()[n], (AlarmKind::PhantomMisdirected, "GIT".to_owned()));
+    }
+    assert_eq!(scene.all_requests(), []);
+}
+
+#[tokio::test]
+async fn a_phantom_in_a_body_is_cut() {
+    let scene = InspectionFixture::answering(ok(&[], "hello")).await;
+    let git = scene.git_key.phantom();
+    let (half, other) = git.split_at(9);
+    let own = format!("Authorization: Bearer {}", scene.pkg_key.phantom());
+    let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
+    let chunked = format!("{}{}0\r\n\r\n", chunk(&format!("x{half}")), chunk(&format!("{other}y")));
+    for (n, words) in [
+        request("POST", "/x", "pkg.test", &[&own], Some(format!("token={git}&x=y").as_bytes())),
+        request("POST", "/x", "pkg.test", &[&own, "Transfer-Encoding: chunked"], Some(chunked.as_bytes())),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let got = scene.ask("pkg.test", &words).await;
+        assert!(got.status == 502 || got.status == 0, "{} {}", got.status, got.text());
+        wait_until("an alarm is raised", || scene.alarms().len() == n + 1).await;
+    }
+    assert_eq!(scene.pkg.requests(), [], "no request came to its end");
+    // Something that only begins like one passes whole.
+    let near = format!("x{half}-and-no-more");
+    let words = request("POST", "/x", "pkg.test", &[&own], Some(near.as_bytes()));
+    assert_eq!(scene.ask("pkg.test", &words).await.status, 200);
+    assert_eq!(scene.pkg.requests()[0].body, near.as_bytes());
+}
+
+#[tokio::test]
+async fn what_must_not_come_back_is_cut() {
+    let half = GIT.split_at(11);
+    let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len()).into_bytes();
+    let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    for (case, answer) in [
+        ("plainly", vec![ok(&[], GIT)]),
+        ("in a header", vec![ok(&[&format!("X-Was: {GIT}")], "")]),
+        ("as it was sent", vec![ok(&[], &basic("me", GIT))]),
+        ("in two chunks", vec![head.clone(), chunk(half.0), chunk(half.1)]),
+        ("at the very end", vec![head.clone(), chunk("x"), chunk(GIT), b"0\r\n\r\n".to_vec()]),
+        ("packed", vec![ok(&["Content-Encoding: gzip"], "xx")]),
+        ("in a trailer", vec![head, chunk("x"), format!("0\r\nX-Was: {GIT}\r\n\r\n").into_bytes()]),
+        ("beside the status", vec![crate::scripted_host::answer(&format!("200 {GIT}"), &[], "x")]),
+    ] {
+        let scene = InspectionFixture::new(move |_| answer.clone()).await;
+        let words = get("git.test", "/x", &[&basic("me", scene.git_key.phantom()), "Connection: close"]);
+        let mut stream = scene.tls(TunnelClientKind::Socks, "git.test", "git.test", &scene.ours).await.unwrap();
+        stream.write_all(&words).await.unwrap();
+        let all = String::from_utf8_lossy(&rest(&mut stream).await).into_owned();
+        assert!(!all.contains(GIT) && !all.contains(&BASE64.encode(format!("me:{GIT}"))), "{case}: {all}");
+        assert_eq!(scene.git.requests().len(), 1, "{case}");
+        let silent = ["packed", "in a trailer", "beside the status"].contains(&case);
+        assert_eq!(scene.alarms().is_empty(), silent, "{case} {:?}", scene.alarms());
+    }
+}
+
+#[tokio::test]
+async fn nothing_in_the_clear_comes_to_a_host_behind_tls() {
+    let scene = InspectionFixture::answering(ok(&[], "hello")).await;
+    let words = get("git.test", "/x", &[&basic("me", scene.git_key.phantom())]);
+    for by in [TunnelClientKind::Connect, TunnelClientKind::Socks] {
+        let mut stream = tunnel(&scene.stage, by, "git.test").await.unwrap();
+        stream.write_all(&words).await.unwrap();
+        assert_eq!(rest(&mut stream).await, b"", "{by:?}");
+    }
+    let got = send_and_read(
+        scene.stage.proxy_address,
+        &request("GET", "http://plain.test:443/x", "plain.test:443", &[], None),
+    )
+    .await;
+    assert_eq!(got.status, 403, "{}", got.text());
+    assert_eq!(scene.all_requests(), []);
+}
+
+#[tokio::test]
+async fn a_new_policy_holds_for_the_next_request_of_a_connection() {
+    let scene = InspectionFixture::answering(ok(&[], "hello")).await;
+    let mut stream = scene.tls(TunnelClientKind::Connect, "api.test", "api.test", &scene.ours).await.unwrap();
+    let words = get("api.test", "/ok", &[]);
+    for _ in 0..3 {
+        stream.write_all(&words).await.unwrap();
+        assert_eq!(read(&mut stream).await.status, 200);
+    }
+    assert_eq!((scene.api.connections(), scene.api.requests().len()), (1, 3));
+    scene.stage.proxy.set_policy(allowing(&["GET api.test/other", "git.test"]));
+    stream.write_all(&words).await.unwrap();
+    assert_eq!(read(&mut stream).await.status, 403);
+    stream.write_all(&get("api.test", "/other", &[])).await.unwrap();
+    assert_eq!(read(&mut stream).await.status, 200);
+    assert_eq!(scene.api.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn a_policy_change_ends_an_answer_under_way() {
+    let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    let drip: Vec<Vec<u8>> = std::iter::once(head).chain((0..4000).map(|_| b"1\r\nx\r\n".to_vec())).collect();
+    let scene = InspectionFixture::new(move |_| drip.clone()).await;
+    let mut stream = scene.tls(TunnelClientKind::Connect, "api.test", "api.test", &scene.ours).await.unwrap();
+    stream.write_all(&get("api.test", "/ok", &[])).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    assert_eq!(next_chunk(&mut stream).await, Some(b"x".to_vec()));
+    scene.stage.proxy.set_policy(allowing(&["git.test"]));
+    // It was to go on for twenty seconds.
+    assert!(!rest(&mut stream).await.ends_with(b"0\r\n\r\n"));
+}

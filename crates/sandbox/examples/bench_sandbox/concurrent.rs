@@ -1,0 +1,111 @@
+//! A hundred sandboxes at once: how long until all have run a command, what each costs while it idles, and how long until
+//! nothing is left of them.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ralph_sandbox::embedded::EmbeddedBackend;
+use ralph_sandbox::{Backend as _, Sandbox};
+use tokio::task::JoinSet;
+
+use crate::latency::{run, spec};
+use crate::machine::read_kib;
+use crate::peers::elapsed_ms;
+use crate::report::SandboxBenchReport;
+use crate::run::SandboxBenchResult;
+
+const SANDBOX_COUNT: usize = 100;
+/// Memory of our own processes in an idle sandbox.
+const MAX_MIB: f64 = 4.0;
+
+pub(crate) async fn measure(
+    table: &mut SandboxBenchReport,
+    name: &str,
+    backend: Arc<EmbeddedBackend>,
+) -> SandboxBenchResult<()> {
+    let (kernel, own) = (kernel_kib(), read_kib("/proc/self/smaps_rollup", "Pss:"));
+    let began = Instant::now();
+    let mut all: Vec<Arc<dyn Sandbox>> = Vec::new();
+    let mut making = JoinSet::new();
+    for n in 0..SANDBOX_COUNT {
+        let backend = backend.clone();
+        making.spawn(async move {
+            let sandbox = backend.create(&spec(&format!("crowd-{n}"))).await.map_err(|error| error.to_string())?;
+            run(&*sandbox, &["/bin/true"]).await.map_err(|error| error.to_string())?;
+            Ok::<_, String>(sandbox)
+        });
+    }
+    let mut failures = Vec::new();
+    while let Some(made) = making.join_next().await {
+        match made? {
+            Ok(sandbox) => all.push(sandbox),
+            Err(error) => failures.push(error),
+        }
+    }
+    table.add_figure(format!("{name}: {SANDBOX_COUNT} at once, all created and used"), elapsed_ms(began), "ms");
+    report_memory(table, name, all.len(), kernel, own);
+    let began = Instant::now();
+    let mut ending = JoinSet::new();
+    for sandbox in all {
+        ending.spawn(async move { sandbox.destroy().await.map_err(|error| error.to_string()) });
+    }
+    while let Some(ended) = ending.join_next().await {
+        failures.extend(ended?.err());
+    }
+    table.add_figure(format!("{name}: {SANDBOX_COUNT} at once, all destroyed"), elapsed_ms(began), "ms");
+    table.add_with_target(format!("{name}: {SANDBOX_COUNT} at once, failures"), failures.len() as f64, 0.0, "");
+    match failures.first() {
+        Some(first) => {
+            Err(format!("{} of {SANDBOX_COUNT} sandboxes failed, the first: {first}", failures.len()).into())
+        }
+        None => Ok(()),
+    }
+}
+
+fn report_memory(table: &mut SandboxBenchReport, name: &str, count: usize, kernel: f64, own: Option<f64>) {
+    let title = format!("{name}: memory of an idle sandbox");
+    let pids = launcher_pids();
+    let sizes: Option<Vec<f64>> =
+        pids.iter().map(|pid| read_kib(&format!("/proc/{pid}/smaps_rollup"), "Pss:")).collect();
+    // Two for each, the helper and process 1: anything else would be a wrong count.
+    match sizes {
+        Some(sizes) if sizes.len() == 2 * count && count > 0 => {
+            table.add_with_target(title, sizes.iter().sum::<f64>() / count as f64 / 1024.0, MAX_MIB, "MiB");
+        }
+        Some(sizes) => table.add_missing(title, Some(MAX_MIB), "MiB", &format!("{} processes were found", sizes.len())),
+        None => {
+            table.add_missing(title, Some(MAX_MIB), "MiB", "the kernel shows the memory of process 1 to root alone")
+        }
+    }
+    let each = |kib: f64| kib.max(0.0) / count.max(1) as f64 / 1024.0;
+    if let (Some(before), Some(after)) = (own, read_kib("/proc/self/smaps_rollup", "Pss:")) {
+        table.add_figure(format!("{name}: the supervisor's share of it"), each(after - before), "MiB");
+    }
+    table.add_figure(format!("{name}: the kernel's share of it, all told"), each(kernel_kib() - kernel), "MiB");
+}
+
+/// Returns what the kernel has taken for itself: structures, stacks, tables of pages, and per processor.
+fn kernel_kib() -> f64 {
+    ["Slab:", "KernelStack:", "PageTables:", "Percpu:"].iter().filter_map(|name| read_kib("/proc/meminfo", name)).sum()
+}
+
+/// Returns the launchers that this process has started and that stand around a cage, and process 1 of each. One in
+/// reserve has a process 1 too, which waits for its plan and has no filters on its system calls but ours.
+fn launcher_pids() -> Vec<u32> {
+    let children = |pid: &str| -> Vec<u32> {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+        lists
+            .flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<_>>())
+            .collect()
+    };
+    let filters = |pid: &str| read_kib(&format!("/proc/{pid}/status"), "Seccomp_filters:");
+    let is_caged = |pid: &u32| filters(&pid.to_string()) > filters("self");
+    let of_cage = |outer: u32| {
+        let inner: Vec<u32> = children(&outer.to_string()).into_iter().filter(is_caged).collect();
+        let outer = (!inner.is_empty()).then_some(outer);
+        outer.into_iter().chain(inner)
+    };
+    children("self").into_iter().flat_map(of_cage).collect()
+}

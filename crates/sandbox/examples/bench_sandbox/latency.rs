@@ -1,0 +1,219 @@
+//! How long a first and a further command take, for us and for the others, in turn.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ralph_sandbox::embedded::EmbeddedBackend;
+use ralph_sandbox::{Backend as _, ExecRequest, Sandbox, SandboxSpec, capture};
+
+use crate::docker::DockerEngine;
+use crate::peers::{
+    self, BARE, BWRAP, CODEX, DOCKER_EXEC, DOCKER_RUN, SRT, SandboxBenchPeer, SandboxPeerPaths, elapsed_ms,
+    time_command,
+};
+use crate::report::SandboxBenchReport;
+use crate::run::{EMBEDDED, EMBEDDED_RALPH, MeasuredBackends, SandboxBenchResult};
+use crate::series::SandboxBenchSeries;
+
+pub(crate) const FIRST: &str = "create → first exec of `/bin/true`";
+pub(crate) const SHELL: &str = "create → first exec of `sh -c :`";
+pub(crate) const FURTHER: &str = "warm exec of `/bin/true`";
+pub(crate) const TEARDOWN: &str = "teardown";
+
+const TRUE: &[&str] = &["/bin/true"];
+const COLON: &[&str] = &["sh", "-c", ":"];
+const LONG: Duration = Duration::from_mins(1);
+/// Those that take seconds are asked only in every such round.
+const RARE_INTERVAL: usize = 5;
+
+/// What everybody gets before it is its turn.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Who takes part in a round.
+enum SandboxBenchSubject<'a> {
+    /// One of ours: a sandbox is made, runs its first command, and is destroyed.
+    Ours(&'a EmbeddedBackend, &'static [&'static str]),
+    /// A command in a sandbox that stands.
+    Warm(Arc<dyn Sandbox>),
+    Other(Box<dyn Fn() -> Command + Send + Sync + 'a>),
+}
+
+struct SandboxBenchEntry<'a> {
+    series: SandboxBenchSeries,
+    /// Where the ends of our sandboxes are written down.
+    ends: Option<SandboxBenchSeries>,
+    racer: SandboxBenchSubject<'a>,
+    rare: bool,
+}
+
+/// Races everybody and adds the series to the table.
+pub(crate) async fn measure(
+    table: &mut SandboxBenchReport,
+    ours: &MeasuredBackends,
+    places: &SandboxPeerPaths,
+    work: &Path,
+    rounds: usize,
+) -> SandboxBenchResult<()> {
+    let docker = DockerEngine::start(places);
+    let mut absent = Vec::new();
+    let mut entries = Vec::new();
+    let mut add = |group, name: &str, rare, racer| {
+        let ends = matches!(racer, SandboxBenchSubject::Ours(..)).then(|| SandboxBenchSeries::new(TEARDOWN, name));
+        entries.push(SandboxBenchEntry {
+            series: SandboxBenchSeries::new(group, name),
+            ends: ends.filter(|_| group == FIRST),
+            racer,
+            rare,
+        });
+    };
+    add(FIRST, EMBEDDED, false, SandboxBenchSubject::Ours(&ours.cage, TRUE));
+    add(SHELL, EMBEDDED, false, SandboxBenchSubject::Ours(&ours.cage, COLON));
+    let warm = ours.cage.create(&spec("warm")).await?;
+    add(FURTHER, EMBEDDED, false, SandboxBenchSubject::Warm(warm.clone()));
+    let mut standing = vec![warm];
+    match &ours.real {
+        Ok(real) => {
+            add(FIRST, EMBEDDED_RALPH, false, SandboxBenchSubject::Ours(real, TRUE));
+            let warm = real.create(&spec("warm-real")).await?;
+            add(FURTHER, EMBEDDED_RALPH, false, SandboxBenchSubject::Warm(warm.clone()));
+            standing.push(warm);
+        }
+        Err(why) => {
+            absent.extend([FIRST, FURTHER].map(|group| SandboxBenchSeries::missing(group, EMBEDDED_RALPH, why)))
+        }
+    }
+    for (group, argv) in [(FIRST, TRUE), (SHELL, COLON), (FURTHER, TRUE)] {
+        add(group, BARE, false, SandboxBenchSubject::Other(Box::new(move || peers::bare(work, argv))));
+    }
+    match places.find("bwrap") {
+        Ok(bwrap) => {
+            table.peers.push(SandboxBenchPeer { name: BWRAP.to_owned(), version: places.version(&bwrap) });
+            for (group, argv) in [(FIRST, TRUE), (SHELL, COLON)] {
+                let bwrap = bwrap.clone();
+                let command = move || peers::bwrap(places, &bwrap, work, argv);
+                add(group, BWRAP, false, SandboxBenchSubject::Other(Box::new(command)));
+            }
+        }
+        Err(why) => absent.extend([FIRST, SHELL].map(|group| SandboxBenchSeries::missing(group, BWRAP, &why))),
+    }
+    match places.find("srt") {
+        Ok(srt) => {
+            table.peers.push(SandboxBenchPeer { name: SRT.to_owned(), version: npm_version(&srt) });
+            add(FIRST, SRT, true, SandboxBenchSubject::Other(Box::new(move || peers::srt(places, &srt, work, TRUE))));
+        }
+        Err(why) => absent.push(SandboxBenchSeries::missing(FIRST, SRT, why)),
+    }
+    match places.find("codex") {
+        Ok(codex) => {
+            table.peers.push(SandboxBenchPeer { name: CODEX.to_owned(), version: places.version(&codex) });
+            add(
+                FIRST,
+                CODEX,
+                true,
+                SandboxBenchSubject::Other(Box::new(move || peers::codex(places, &codex, work, TRUE))),
+            );
+        }
+        Err(why) => absent.push(SandboxBenchSeries::missing(FIRST, CODEX, why)),
+    }
+    match &docker {
+        Ok(docker) => {
+            table.peers.push(SandboxBenchPeer { name: "docker".to_owned(), version: docker.version.clone() });
+            add(FIRST, DOCKER_RUN, true, SandboxBenchSubject::Other(Box::new(move || docker.run(TRUE))));
+            add(FURTHER, DOCKER_EXEC, true, SandboxBenchSubject::Other(Box::new(move || docker.exec(TRUE))));
+        }
+        Err(why) => {
+            absent.push(SandboxBenchSeries::missing(FIRST, DOCKER_RUN, why));
+            absent.push(SandboxBenchSeries::missing(FURTHER, DOCKER_EXEC, why));
+        }
+    }
+    measure_in_turn(&mut entries, rounds).await?;
+    for sandbox in standing {
+        sandbox.destroy().await?;
+    }
+    let ends: Vec<SandboxBenchSeries> = entries.iter_mut().filter_map(|entry| entry.ends.take()).collect();
+    let mut all: Vec<SandboxBenchSeries> =
+        entries.into_iter().map(|entry| entry.series).chain(absent).chain(ends).collect();
+    let order = [FIRST, SHELL, FURTHER, TEARDOWN];
+    all.sort_by_key(|series| order.iter().position(|group| *group == series.group));
+    table.series.extend(all);
+    Ok(())
+}
+
+/// Asks everybody in turn; each round begins with another, so that nobody always follows the same one.
+async fn measure_in_turn(entries: &mut [SandboxBenchEntry<'_>], rounds: usize) -> SandboxBenchResult<()> {
+    // Once for everybody without a clock: files come into memory, and who cannot run here says why.
+    for (n, entry) in entries.iter_mut().enumerate() {
+        if let Err(error) = sample(entry, &format!("try-{n}")).await {
+            match entry.racer {
+                SandboxBenchSubject::Other(_) => entry.series.missing = Some(error.to_string()),
+                _ => return Err(error),
+            }
+        }
+        entry.series.times.clear();
+        if let Some(ends) = &mut entry.ends {
+            ends.times.clear();
+        }
+    }
+    let count = entries.len();
+    for round in 0..rounds {
+        for turn in 0..count {
+            let Some(entry) = entries.get_mut((round + turn) % count) else { continue };
+            if entry.series.missing.is_none() && (!entry.rare || round % RARE_INTERVAL == 0) {
+                // What the one before left for later (ours puts a launcher in reserve) is not the next one's burden.
+                tokio::time::sleep(PAUSE).await;
+                sample(entry, &format!("round-{round}-{turn}")).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn sample(entry: &mut SandboxBenchEntry<'_>, name: &str) -> SandboxBenchResult<()> {
+    let took = match &entry.racer {
+        SandboxBenchSubject::Ours(backend, argv) => {
+            let began = Instant::now();
+            let sandbox = backend.create(&spec(name)).await?;
+            run(&*sandbox, argv).await?;
+            let took = elapsed_ms(began);
+            let began = Instant::now();
+            sandbox.destroy().await?;
+            if let Some(ends) = &mut entry.ends {
+                ends.times.push(elapsed_ms(began));
+            }
+            took
+        }
+        SandboxBenchSubject::Warm(sandbox) => {
+            let began = Instant::now();
+            run(&**sandbox, TRUE).await?;
+            elapsed_ms(began)
+        }
+        SandboxBenchSubject::Other(command) => time_command(&mut command())?,
+    };
+    entry.series.times.push(took);
+    Ok(())
+}
+
+pub(crate) async fn run(sandbox: &dyn Sandbox, argv: &[&str]) -> SandboxBenchResult<()> {
+    let output = capture(sandbox, &ExecRequest::new(argv.iter().copied(), LONG), 1 << 16).await?;
+    if output.exit.success() {
+        Ok(())
+    } else {
+        Err(format!("`{}` ended with {}: {}", argv.join(" "), output.exit.code(), output.stderr_text()).into())
+    }
+}
+
+pub(crate) fn spec(name: &str) -> SandboxSpec {
+    SandboxSpec { name: format!("bench-{name}"), ..SandboxSpec::default() }
+}
+
+/// Returns the version of a package of npm from the file beside its program.
+fn npm_version(program: &Path) -> String {
+    let real = std::fs::canonicalize(program).unwrap_or_default();
+    let manifest = real.ancestors().map(|folder| folder.join("package.json")).find(|file| file.is_file());
+    let manifest = manifest.and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap_or_default();
+    let word = |key: &str| manifest.get(key).and_then(serde_json::Value::as_str).unwrap_or("").to_owned();
+    format!("{} {}", word("name"), word("version"))
+}

@@ -1,0 +1,50 @@
+//! What process 1 does all its life: starts programs when the supervisor asks, lets the kernel reap, watches memory where
+//! nobody else does, and ends, with everything in the cage, when the supervisor is gone.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::super::launcher_protocol::{self, CommandMessage};
+use super::super::plan::{CageLimits, CagePlan};
+use super::memory_watch::MemoryWatch;
+use super::{command_supervisor, sys};
+
+pub(super) fn run(ctl: &OwnedFd, plan: &CagePlan) {
+    sys::ignore_children();
+    let mut watch = MemoryWatch::new(plan);
+    loop {
+        let mut fds = [PollFd::new(ctl, PollFlags::IN)];
+        let patience = watch.as_ref().map(|watch| Timespec::try_from(watch.time_until_check()).expect("a short time"));
+        let ready = poll(&mut fds, patience.as_ref());
+        // Whether or not something else is to be done: requests must not keep us from looking.
+        if let Some(watch) = &mut watch {
+            watch.check(ctl);
+        }
+        match ready {
+            Ok(0) | Err(Errno::INTR) => (),
+            Ok(_) => match launcher_protocol::receive(ctl.as_fd()) {
+                Ok((bytes, _)) if bytes.is_empty() => return,
+                Ok((_, descriptors)) => start_supervisor(descriptors, &plan.limits),
+                Err(_) => return,
+            },
+            Err(_) => return,
+        }
+    }
+}
+
+/// Starts a keeper for what the supervisor asks to run.
+fn start_supervisor(descriptors: Vec<OwnedFd>, limits: &CageLimits) {
+    let mut descriptors = descriptors.into_iter();
+    let (Some(request), Some(line)) = (descriptors.next(), descriptors.next()) else { return };
+    match sys::fork() {
+        Ok(None) => command_supervisor::main(request, &line, descriptors.collect(), limits),
+        Ok(Some(_)) => (),
+        Err(error) => {
+            let word = CommandMessage::NotStarted(error.raw_os_error().unwrap_or(0));
+            // A supervisor that has gone away meanwhile ends this cage anyway.
+            let _ = launcher_protocol::send(line.as_fd(), &word.bytes(), &[]);
+        }
+    }
+}

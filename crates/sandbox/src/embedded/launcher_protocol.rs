@@ -1,0 +1,184 @@
+//! Messages between the supervisor and the launcher: small, with descriptors attached.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use serde::{Deserialize, Serialize};
+
+/// The longest message, and the most descriptors one carries.
+const MAX_MESSAGE_BYTES: usize = 8 << 10;
+const MAX_DESCRIPTORS: usize = 32;
+
+/// What the launcher says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum LauncherMessage {
+    /// The cage stands. The descriptors are the volumes in the order of the plan, then the listening sockets.
+    Ready { landlock: u8, sockets: Vec<EgressSocketKind> },
+    /// It could not be built.
+    Failed { step: String, errno: i32 },
+    /// A limit was reached that process 1 watches over.
+    Limit { processes: bool, used: u64 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum EgressSocketKind {
+    Explicit,
+    Transparent,
+    DnsUdp,
+    DnsTcp,
+}
+
+/// A program to start, in a sealed file beside its descriptors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ProgramRequest {
+    pub(super) argv: Vec<String>,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) cwd: String,
+    /// Rows and columns, when the program gets a terminal instead of pipes.
+    pub(super) terminal: Option<(u16, u16)>,
+    /// Whether the first descriptor after the line is its input.
+    pub(super) input: bool,
+}
+
+/// What is said on a program's own line, each as one byte and one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CommandMessage {
+    /// It could not be started.
+    NotStarted(i32),
+    Exited(i32),
+    Killed(i32),
+    /// Its terminal, as a descriptor beside this word.
+    Terminal,
+    /// There were as many processes as there may be when it ended.
+    ProcessTableFull,
+    /// To the keeper: ask the program to end, or end it.
+    Terminate,
+    Kill,
+}
+
+impl CommandMessage {
+    pub(super) const SIZE: usize = 5;
+
+    pub(super) fn bytes(self) -> [u8; Self::SIZE] {
+        let (kind, number) = match self {
+            Self::NotStarted(errno) => (b'N', errno),
+            Self::Exited(code) => (b'X', code),
+            Self::Killed(signal) => (b'K', signal),
+            Self::Terminal => (b'T', 0),
+            Self::ProcessTableFull => (b'F', 0),
+            Self::Terminate => (b'A', 0),
+            Self::Kill => (b'E', 0),
+        };
+        let [a, b, c, d] = number.to_le_bytes();
+        [kind, a, b, c, d]
+    }
+
+    pub(super) fn parse(bytes: [u8; Self::SIZE]) -> Option<Self> {
+        let [kind, a, b, c, d] = bytes;
+        let number = i32::from_le_bytes([a, b, c, d]);
+        Some(match kind {
+            b'N' => Self::NotStarted(number),
+            b'X' => Self::Exited(number),
+            b'K' => Self::Killed(number),
+            b'T' => Self::Terminal,
+            b'F' => Self::ProcessTableFull,
+            b'A' => Self::Terminate,
+            b'E' => Self::Kill,
+            _ => return None,
+        })
+    }
+}
+
+/// Sends one message with its descriptors.
+pub(super) fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors for one message"));
+    }
+    rustix::io::retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+/// Receives one message; an empty one means that the other side is gone.
+pub(super) fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    receive_up_to(socket, MAX_MESSAGE_BYTES)
+}
+
+pub(super) fn receive_up_to(socket: impl AsFd, most: usize) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut bytes = vec![0; most];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let got = rustix::io::retry_on_intr(|| {
+        recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    if got.flags.contains(ReturnFlags::TRUNC) || got.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message was cut"));
+    }
+    bytes.truncate(got.bytes);
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    Ok((bytes, descriptors))
+}
+
+/// Puts bytes into a file in memory that nobody can change any more.
+pub(super) fn write_sealed(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = std::fs::File::from(fd);
+    io::Write::write_all(&mut file, bytes)?;
+    io::Seek::rewind(&mut file)?;
+    fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    Ok(file.into())
+}
+
+/// Reads a sealed file from its start.
+pub(super) fn read_sealed(fd: OwnedFd) -> io::Result<Vec<u8>> {
+    let mut file = std::fs::File::from(fd);
+    let mut bytes = Vec::new();
+    io::Seek::rewind(&mut file)?;
+    io::Read::read_to_end(&mut file, &mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_back() {
+        let plain = [
+            CommandMessage::Terminal,
+            CommandMessage::ProcessTableFull,
+            CommandMessage::Terminate,
+            CommandMessage::Kill,
+        ];
+        for word in [CommandMessage::NotStarted(2), CommandMessage::Exited(255), CommandMessage::Killed(9)]
+            .into_iter()
+            .chain(plain)
+        {
+            assert_eq!(CommandMessage::parse(word.bytes()), Some(word));
+        }
+        assert_eq!(CommandMessage::parse(*b"?\0\0\0\0"), None);
+    }
+
+    #[test]
+    fn a_sealed_file_cannot_be_changed() {
+        let fd = write_sealed("x", b"plan").expect("memfd");
+        let mut file = std::fs::File::from(fd.try_clone().expect("dup"));
+        assert!(io::Write::write(&mut file, b"other").is_err());
+        assert!(file.set_len(0).is_err());
+        assert_eq!(read_sealed(fd).expect("read"), b"plan");
+    }
+}

@@ -1,0 +1,116 @@
+//! Starts other programs: shown before they run, without input, and a failure names the command.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+use crate::report;
+
+/// Returns a command that runs in `folder` and waits for no input.
+///
+/// `cargo run` describes `xtask` in the environment. That is taken out again: a build script that watches such a
+/// variable would build its crate anew each time.
+pub(crate) fn command(program: impl AsRef<Path>, folder: &Path) -> Command {
+    let mut command = Command::new(program.as_ref());
+    command.current_dir(folder).stdin(Stdio::null());
+    for (name, _) in env::vars_os() {
+        let described = name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") || name == "CARGO_BIN_NAME"
+        });
+        if described {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Returns the cargo that runs us, so that every step uses one toolchain.
+pub(crate) fn cargo(folder: &Path) -> Command {
+    command(env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from), folder)
+}
+
+/// Runs with the output shown.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let line = command_line(command);
+    report::print(&format!("$ {line}"));
+    let status = command.status().with_context(|| format!("could not start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// Runs and returns what was written to stdout; stderr is part of the error.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    let line = command_line(command);
+    let output = command.output().with_context(|| format!("could not start `{line}`"))?;
+    if !output.status.success() {
+        bail!("`{line}` failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs with the output held back, for programs that run side by side: returns the command, all it wrote, and how it ended.
+pub(crate) fn run_buffered(command: &mut Command) -> (String, anyhow::Result<()>) {
+    let line = command_line(command);
+    match command.output().with_context(|| format!("could not start `{line}`")) {
+        Err(error) => (format!("$ {line}"), Err(error)),
+        Ok(output) => {
+            let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            let said = format!("$ {line}\n{out}{err}");
+            let ended = output.status.success().then_some(());
+            (said, ended.with_context(|| format!("`{line}` failed ({})", output.status)))
+        }
+    }
+}
+
+/// Returns where a program lies on `PATH`.
+pub(crate) fn which(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+fn command_line(command: &Command) -> String {
+    let name = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let words = std::iter::once(name).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Command {
+        let mut command = command("sh", Path::new("."));
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn failures_name_the_command() {
+        let error = output(&mut sh("echo no such luck >&2; exit 3")).expect_err("the script fails");
+        let text = error.to_string();
+        assert_eq!(text, "`sh -c echo no such luck >&2; exit 3` failed (exit status: 3): no such luck");
+    }
+
+    #[test]
+    fn what_is_held_back_is_told() {
+        let (said, ended) = run_buffered(&mut sh("echo out; echo err >&2; exit 3"));
+        assert!(said.ends_with("\nout\nerr\n"), "{said}");
+        assert!(ended.expect_err("the script fails").to_string().ends_with("failed (exit status: 3)"));
+        assert!(run_buffered(&mut sh("true")).1.is_ok());
+    }
+
+    #[test]
+    fn input_is_empty() {
+        assert_eq!(output(&mut sh("cat; echo end")).expect("the script succeeds"), "end\n");
+    }
+
+    #[test]
+    fn programs_on_the_path() {
+        assert!(which("sh").is_some_and(|file| file.is_absolute()));
+        assert_eq!(which("no-program-of-this-name"), None);
+    }
+}
