@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ralph_core::egress::EgressTarget;
 use tokio::io::AsyncWriteExt;
 
 use crate::observer::{DecisionReason, EgressEntry};
@@ -9,7 +10,6 @@ use crate::pipeline::Pipeline;
 use crate::reply::ProxyReply;
 use crate::request_head::RequestHead;
 use crate::stream::{ClientStream, write_and_close};
-use crate::target::EgressTarget;
 use crate::tunnel;
 
 /// Serves one `CONNECT` request; the client's stream begins behind its head.
@@ -52,7 +52,7 @@ fn connect_target(head: &RequestHead) -> Result<EgressTarget, DecisionReason> {
 mod tests {
     use super::*;
     use crate::request_head::BodyFraming;
-    use crate::target::BadTarget;
+    use ralph_core::egress::BadTarget;
 
     #[track_caller]
     fn check(target: &str, host: Option<&str>, body: bool, want: Result<&str, DecisionReason>) {

@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use ralph_core::egress::{EgressTarget, IpAddressKind, address};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -21,12 +22,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::address::{self, IpAddressKind};
 use crate::host_connection::BUFFER_SIZE;
 use crate::limits::ProxyLimits;
 use crate::resolver::EgressResolver;
 use crate::route::RouteUpstream;
-use crate::target::EgressTarget;
 
 /// Idle connections are kept for so long; providers close theirs after about a minute.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(50);

@@ -11,17 +11,16 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use ralph_core::egress::{AccessRequest, EgressTarget};
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::decision::AccessRequest;
 use crate::endpoint_pool::connect_tls;
 use crate::leak_scan::{ForbiddenMatch, LeakScanner};
 use crate::observer::{AlarmKind, DecisionReason, EgressEntry};
 use crate::pipeline::{PermittedStream, Pipeline, TargetRefusal, raise_alarm};
-use crate::target::EgressTarget;
 
 /// The most that waits on one side of an exchange for the other.
 pub(crate) const BUFFER_SIZE: usize = 64 * 1024;

@@ -14,9 +14,9 @@ use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, HeaderValue, IF_RAN
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri, server};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use ralph_core::egress::{AccessRequest, EgressTarget, HTTP_PORT, HTTPS_PORT};
 use tokio::sync::Mutex;
 
-use crate::decision::AccessRequest;
 use crate::host_connection::{BUFFER_SIZE, HostConnection, OutboundBody};
 use crate::leak_scan::LeakScanner;
 use crate::model_gateway::{self, GatewayResponse};
@@ -26,7 +26,6 @@ use crate::reply::ProxyReply;
 use crate::response_body::{ExchangeReport, MeteredBody, ResponseConnection};
 use crate::stream::{ClientStream, write_and_close};
 use crate::strict_http1::StrictHttpStream;
-use crate::target::{EgressTarget, HTTP_PORT, HTTPS_PORT};
 use crate::{credential, header_filter};
 
 /// How requests on a connection name their target.

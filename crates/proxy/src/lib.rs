@@ -4,9 +4,7 @@
 //! address, dialled at exactly that address. What travels afterwards is either one HTTP request or an opaque tunnel
 //! whose first words were checked.
 
-pub mod address;
 pub mod credential;
-pub mod decision;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod grant;
@@ -18,9 +16,9 @@ pub mod mitm_ca;
 pub mod observer;
 pub mod outflow;
 pub mod phantom;
+pub mod policy;
 pub mod resolver;
 pub mod route;
-pub mod target;
 
 mod call_charge;
 mod client_hello;

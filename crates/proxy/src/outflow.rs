@@ -7,8 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ralph_core::egress::EgressTarget;
+
 use crate::observer::{AlarmKind, EgressAlarm, EgressEvent, EgressObserver};
-use crate::target::EgressTarget;
 
 /// The bytes that left, over all sandboxes of a run. Clones share the count.
 #[derive(Debug, Clone)]

@@ -9,14 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::Method;
 use hyper::header::HeaderMap;
+use ralph_core::egress::{
+    AccessRequest, EgressTarget, HTTP_PORT, HTTPS_PORT, IpAddressKind, decide_address, decide_name, decide_target,
+    printable_host,
+};
 use ralph_core::policy::{Policy, PolicyMode, PolicyRule, decide_connection, matching_deny_rule};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::address::{self, IpAddressKind};
 use crate::credential::ProxyCredential;
-use crate::decision::{AccessRequest, decide_address, decide_name, decide_target};
 use crate::dns::SyntheticAddresses;
 use crate::drain::DrainTasks;
 use crate::endpoint_pool::EndpointPool;
@@ -29,9 +31,9 @@ use crate::observer::{
     AlarmKind, DecisionReason, EgressAlarm, EgressDecision, EgressEntry, EgressEvent, EgressObserver, RequestSummary,
 };
 use crate::outflow::OutflowMeter;
+use crate::policy::kind_with_own;
 use crate::resolver::EgressResolver;
 use crate::route::{ModelRoute, RouteUpstream};
-use crate::target::{EgressTarget, HTTP_PORT, HTTPS_PORT, printable_host};
 
 /// More addresses of one name are not tried.
 const MAX_ADDRESSES: usize = 8;
@@ -107,7 +109,7 @@ impl ConnectionPermit {
                 return;
             }
             let policy = Arc::clone(&self.policy.borrow_and_update());
-            let kind = address::kind_with_own(self.address);
+            let kind = kind_with_own(self.address);
             let ask = self.access.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if decide_target(&policy, &self.target, &ask).is_err()
                 || decide_address(&policy, kind, self.address, self.target.port()).is_err()
@@ -342,7 +344,7 @@ impl Pipeline {
         let why = decide_target(&policy, target, ask)?;
         for address in &addresses {
             // One inner address spoils them all: an honest public name has none.
-            decide_address(&policy, address::kind_with_own(*address), *address, target.port()).map_err(
+            decide_address(&policy, kind_with_own(*address), *address, target.port()).map_err(
                 |kind: IpAddressKind| TargetRefusal {
                     why: DecisionReason::InternalAddress(kind),
                     address: Some(*address),

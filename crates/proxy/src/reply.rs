@@ -9,12 +9,12 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
+use ralph_core::egress::EgressTarget;
 use ralph_core::policy::shell_argument;
 use ralph_core::text;
 
 use crate::observer::{DecisionReason, RequestSummary};
 use crate::request_head::HeadError;
-use crate::target::EgressTarget;
 
 /// The header that tells a refusal.
 const DENY_HEADER: &str = "x-ralph-deny";

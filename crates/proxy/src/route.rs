@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ralph_core::egress::{BadTarget, EgressTarget, HTTP_PORT, HTTPS_PORT};
 use ralph_core::price::Price;
 
 use crate::credential::ProxyCredential;
 use crate::meter::RouteApi;
-use crate::target::{BadTarget, EgressTarget, HTTP_PORT, HTTPS_PORT};
 
 /// The first segment of every route's path.
 pub(crate) const ROUTE_PREFIX: &str = "/r/";

@@ -3,13 +3,13 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use ralph_core::egress::{BadTarget, EgressTarget};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::observer::{DecisionReason, EgressEntry};
 use crate::pipeline::Pipeline;
 use crate::stream::{ClientStream, write_and_close};
-use crate::target::{BadTarget, EgressTarget};
 use crate::tunnel;
 
 pub(crate) const VERSION: u8 = 5;

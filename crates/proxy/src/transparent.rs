@@ -4,11 +4,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::decision::AccessRequest;
+use ralph_core::egress::{AccessRequest, EgressTarget, HTTPS_PORT};
+
 use crate::observer::{DecisionReason, EgressEntry};
 use crate::pipeline::Pipeline;
 use crate::stream::ClientStream;
-use crate::target::{EgressTarget, HTTPS_PORT};
 use crate::tunnel::{self, TunnelEnd};
 
 const ENTRY: EgressEntry = EgressEntry::Transparent;

@@ -9,19 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use ralph_core::egress::{AccessRequest, EgressTarget, HTTP_PORT, HTTPS_PORT, printable_host};
 use ralph_core::policy::canonical_host;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, copy_buf, split};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::client_hello::{self, ClientHello};
-use crate::decision::AccessRequest;
 use crate::http_forward::{self, TargetForm};
 use crate::mitm_ca::MitmCa;
 use crate::observer::{DecisionReason, EgressEntry, EgressEvent, EgressTunnel};
 use crate::pipeline::{PermittedStream, Pipeline, TargetRefusal};
 use crate::stream::{ByteCountReader, ClientStream, PrefixedStream};
-use crate::target::{EgressTarget, HTTP_PORT, HTTPS_PORT, printable_host};
 
 /// So much is carried at once; the usual eighth of it costs two thirds of the speed.
 const COPY_BUFFER: usize = 64 * 1024;

@@ -4,14 +4,14 @@ mod change;
 mod config_edit;
 mod log;
 
+use ralph_core::egress::{EgressTarget, is_localhost};
 use ralph_core::exit::RalphExitCode;
 use ralph_core::policy::{
     self, PolicyDecision, PolicyMode, PolicyRule, decide_connection, decide_request, rule_for_request, shell_argument,
     shorten,
 };
 use ralph_core::run::RunState;
-use ralph_proxy::decision::{internal_address_kind, is_localhost};
-use ralph_proxy::target::EgressTarget;
+use ralph_proxy::policy::internal_address_kind;
 use serde_json::{Value, json};
 
 use crate::args::{PolicyCommand, PolicyTestArgs};

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use ralph_core::egress::address;
 use ralph_core::policy::PRESETS;
-use ralph_proxy::address;
 use tempfile::TempDir;
 
 use crate::secret_search::report_not_run;

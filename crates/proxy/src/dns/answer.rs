@@ -1,11 +1,11 @@
 //! The answer to one DNS message. Nothing here waits and nothing is asked of anybody.
 
+use ralph_core::egress::EgressTarget;
 use ralph_core::policy::canonical_host;
 
 use super::packet::{self, DnsMessage, DnsQueryKind, DnsResponseCode};
 use crate::observer::{DecisionReason, EgressEntry};
 use crate::pipeline::Pipeline;
-use crate::target::EgressTarget;
 
 /// Answers a message; `None` if it must not be answered.
 ///

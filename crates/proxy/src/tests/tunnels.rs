@@ -5,18 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ralph_core::egress::{AccessRequest, EgressTarget};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::fixture::{DecisionRecorder, PUBLIC, ProxyFixture, allowing, answers_to, next, rest};
 use crate::client_hello::tests::hello;
-use crate::decision::AccessRequest;
 use crate::limits::ProxyLimits;
 use crate::observer::EgressEntry;
 use crate::pipeline::Pipeline;
 use crate::resolver::{EgressResolver, ResolverFuture};
-use crate::target::EgressTarget;
 
 #[tokio::test]
 async fn a_hello_to_the_right_name_is_carried() {

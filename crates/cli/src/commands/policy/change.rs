@@ -7,13 +7,13 @@ use std::path::Path;
 
 use ralph_core::config::{ConfigOrigin, parse_toml};
 use ralph_core::control::Control;
+use ralph_core::egress::{EgressTarget, is_localhost};
 use ralph_core::exit::RalphExitCode;
 use ralph_core::policy::{BadRule, HostPattern, PRESETS, Policy, PolicyMode, PolicyRule, expand, shell_argument};
 use ralph_core::text::strip_control;
 use ralph_engine::control::send;
 use ralph_engine::run::apply_at_rest;
-use ralph_proxy::decision::{internal_address_kind, is_localhost};
-use ralph_proxy::target::EgressTarget;
+use ralph_proxy::policy::internal_address_kind;
 use serde_json::json;
 
 use super::config_edit::{ConfigEdit, edit};

@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ralph_core::audit::{AuditFault, AuditRecordClass, AuditVerification, MAX_DENIED};
+use ralph_core::egress::address;
 use ralph_core::event::EventLogLevel;
 use ralph_core::money::MicroUsd;
 use ralph_core::policy::PolicyMode;
 use ralph_core::price::TokenUsage;
 use ralph_core::secret::Secret;
-use ralph_proxy::address;
 use ralph_proxy::meter::GatewayRefusal;
 use ralph_proxy::observer::{
     AlarmKind, ChargeBasis, ChargedCall, DecisionReason, EgressAlarm, EgressDecision, EgressEntry, EgressExchange,

@@ -1,18 +1,17 @@
 //! The judgement about one target: first its name, then each of its addresses.
 //!
-//! Pure: the rules themselves are judged by `ralph_core::policy`.
+//! The rules themselves are judged by [`crate::policy`].
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
-use ralph_core::policy::{HostPattern, Policy, PolicyMode, decide_connection, decide_request};
-
-use crate::address::{self, IpAddressKind};
-use crate::observer::{DecisionReason, RequestSummary};
-use crate::target::{EgressTarget, HTTP_PORT, HTTPS_PORT};
+use super::address::IpAddressKind;
+use super::decision_reason::{DecisionReason, RequestSummary};
+use super::target::{EgressTarget, HTTP_PORT, HTTPS_PORT};
+use crate::policy::{HostPattern, Policy, PolicyMode, PolicyRule, decide_connection, decide_request};
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum AccessRequest {
+pub enum AccessRequest {
     /// A connection whose requests will be asked for one by one.
     Connection,
     /// A connection that nobody looks into.
@@ -25,7 +24,7 @@ pub(crate) enum AccessRequest {
 
 impl AccessRequest {
     /// Returns the request that is asked for.
-    pub(crate) fn request_summary(&self) -> Option<RequestSummary> {
+    pub fn request_summary(&self) -> Option<RequestSummary> {
         match self {
             Self::Request { method, path } => Some(RequestSummary::new(method, path)),
             Self::Connection | Self::Tunnel => None,
@@ -34,7 +33,7 @@ impl AccessRequest {
 }
 
 /// Judges a target by its name, before any DNS. Both answers say what they rest on.
-pub(crate) fn decide_target(
+pub fn decide_target(
     policy: &Policy,
     target: &EgressTarget,
     ask: &AccessRequest,
@@ -59,7 +58,7 @@ pub(crate) fn decide_target(
 }
 
 /// Judges one address of an allowed target. An inner address needs a rule that names it and no other.
-pub(crate) fn decide_address(
+pub fn decide_address(
     policy: &Policy,
     kind: Option<IpAddressKind>,
     address: IpAddr,
@@ -76,25 +75,16 @@ pub(crate) fn decide_address(
     if allowed { Ok(()) } else { Err(kind) }
 }
 
-/// Returns what kind of inner address a target has, if that is what keeps it from being reached: an address, or a name that
-/// never means another machine. What other names mean is not known before they are looked up.
-pub fn internal_address_kind(policy: &Policy, target: &EgressTarget) -> Option<IpAddressKind> {
-    let address =
-        target.ip_address().or_else(|| is_localhost(target.host()).then_some(IpAddr::from([127, 0, 0, 1])))?;
-    decide_address(policy, address::kind_with_own(address), address, target.port()).err()
-}
-
 /// Says whether a host is this machine by its very name.
 pub fn is_localhost(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
 /// Judges a name that was asked for without a port: it has an address if it may be reached on any port.
-pub(crate) fn decide_name(policy: &Policy, host: &str) -> Result<DecisionReason, DecisionReason> {
+pub fn decide_name(policy: &Policy, host: &str) -> Result<DecisionReason, DecisionReason> {
     // No rule can name port 0, so it stands for "any other port" when everything is open.
     let other = (policy.mode == PolicyMode::Open).then_some(0);
-    let ports =
-        [HTTPS_PORT, HTTP_PORT].into_iter().chain(policy.allow.iter().filter_map(ralph_core::policy::PolicyRule::port));
+    let ports = [HTTPS_PORT, HTTP_PORT].into_iter().chain(policy.allow.iter().filter_map(PolicyRule::port));
     let mut refused = DecisionReason::Mode(policy.mode);
     for port in ports.chain(other) {
         let decision = decide_connection(policy, host, port);
@@ -112,6 +102,7 @@ pub(crate) fn decide_name(policy: &Policy, host: &str) -> Result<DecisionReason,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::egress::address;
 
     fn policy(mode: PolicyMode, allow: &[&str], deny: &[&str]) -> Policy {
         Policy::parse(mode, allow, deny).unwrap()

@@ -1,16 +1,16 @@
 //! Where a connection wants to go: one canonical host and a port.
 //!
 //! A [`EgressTarget`] exists only in canonical form, and the same value is judged, resolved, dialled, compared and written
-//! down. The spelling itself is decided by `ralph_core::policy::canonical_host`.
+//! down. The spelling itself is decided by [`canonical_host`].
 
+use core::net::IpAddr;
 use std::fmt;
-use std::net::IpAddr;
 
-use ralph_core::policy::{BadHost, canonical_host};
-use ralph_core::text;
+use crate::policy::{BadHost, canonical_host};
+use crate::text;
 
-pub(crate) const HTTP_PORT: u16 = 80;
-pub(crate) const HTTPS_PORT: u16 = 443;
+pub const HTTP_PORT: u16 = 80;
+pub const HTTPS_PORT: u16 = 443;
 
 /// A host in its one spelling, and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -62,7 +62,7 @@ impl EgressTarget {
     }
 
     /// Returns the target that an address literal names. An address that smuggles another one is named by that one.
-    pub(crate) fn from_address(address: IpAddr, port: u16) -> Self {
+    pub fn from_address(address: IpAddr, port: u16) -> Self {
         let host = match address.to_canonical() {
             IpAddr::V4(v4) => v4.to_string(),
             IpAddr::V6(v6) => format!("[{v6}]"),
@@ -89,7 +89,7 @@ impl EgressTarget {
     }
 
     /// Returns the value of a `Host` header of a request, over TLS or not.
-    pub(crate) fn host_header(&self, tls: bool) -> String {
+    pub fn host_header(&self, tls: bool) -> String {
         if self.port == if tls { HTTPS_PORT } else { HTTP_PORT } { self.host.clone() } else { self.to_string() }
     }
 }
@@ -107,7 +107,7 @@ fn parse_port(text: &str) -> Option<u16> {
 }
 
 /// What a client wrote for a host, short, without a password in it and without anything that drives a terminal.
-pub(crate) fn printable_host(host: &str) -> String {
+pub fn printable_host(host: &str) -> String {
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     text::strip_control(text::first_line(host, 80))
 }

@@ -3,8 +3,8 @@
 //! This is asked after a name was allowed and resolved, because everybody may give a name any address. What is not
 //! plainly a public unicast address is inside.
 
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 /// What kind of inner address one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -57,22 +57,6 @@ pub fn kind(address: IpAddr) -> Option<IpAddressKind> {
         IpAddr::V4(v4) => kind_v4(v4),
         IpAddr::V6(v6) => kind_v6(v6),
     }
-}
-
-/// As [`kind`], and knows this machine's own public addresses too.
-pub(crate) fn kind_with_own(address: IpAddr) -> Option<IpAddressKind> {
-    kind(address).or_else(|| is_own(address).then_some(IpAddressKind::Own))
-}
-
-/// Services that listen on every interface are meant for the neighbours, not for the sandbox.
-fn is_own(address: IpAddr) -> bool {
-    // The kernel lets a socket be bound only to an address of this machine, unless an administrator turned that off;
-    // then an address that nobody can have may be bound too, and the question has no answer.
-    let nobody: IpAddr = match address {
-        IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
-        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
-    };
-    UdpSocket::bind((address, 0)).is_ok() && UdpSocket::bind((nobody, 0)).is_err()
 }
 
 fn kind_v4(address: Ipv4Addr) -> Option<IpAddressKind> {
@@ -194,12 +178,6 @@ mod tests {
         check("64:ff9b:1::1", Some(IpAddressKind::Reserved));
         check("100::1", Some(IpAddressKind::Reserved));
         check("2606:4700::5efe:a00:1", Some(IpAddressKind::Reserved));
-    }
-
-    #[test]
-    fn own_addresses_are_known() {
-        assert!(is_own(Ipv4Addr::LOCALHOST.into()));
-        assert!(!is_own(Ipv4Addr::new(1, 1, 1, 1).into()));
     }
 
     proptest! {
