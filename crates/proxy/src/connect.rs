@@ -5,30 +5,30 @@ use std::sync::Arc;
 use ralph_core::egress::EgressTarget;
 use tokio::io::AsyncWriteExt;
 
+use crate::context::ConnectionContext;
 use crate::observer::{DecisionReason, EgressEntry};
-use crate::pipeline::Pipeline;
 use crate::reply::ProxyReply;
 use crate::request_head::RequestHead;
 use crate::stream::{ClientStream, write_and_close};
 use crate::tunnel;
 
 /// Serves one `CONNECT` request; the client's stream begins behind its head.
-pub(crate) async fn serve(pipeline: &Arc<Pipeline>, mut client: impl ClientStream, head: &RequestHead) {
+pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl ClientStream, head: &RequestHead) {
     let target = match connect_target(head) {
         Ok(target) => target,
         Err(why) => {
-            pipeline.report_refused_text(EgressEntry::Connect, &head.target, 0, &why);
+            context.report_refused_text(EgressEntry::Connect, &head.target, 0, &why);
             return write_and_close(client, &ProxyReply::bad_target(&why).bytes()).await;
         }
     };
-    match tunnel::prepare(pipeline, EgressEntry::Connect, &target).await {
+    match tunnel::prepare(context, EgressEntry::Connect, &target).await {
         Ok(ready) => {
             if client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.is_ok() {
-                tunnel::serve(pipeline, EgressEntry::Connect, &target, ready, client).await;
+                tunnel::serve(context, EgressEntry::Connect, &target, ready, client).await;
             }
         }
         Err(refused) => {
-            let reply = ProxyReply::refusal(&target, None, &refused.why, refused.address, pipeline.run());
+            let reply = ProxyReply::refusal(&target, None, &refused.why, refused.address, context.run());
             write_and_close(client, &reply.bytes()).await;
         }
     }

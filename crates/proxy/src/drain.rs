@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::call_charge::{self, PendingCharge};
+use crate::context::ConnectionContext;
 use crate::endpoint_pool::{ConnectionLease, EndpointError};
 use crate::header_filter;
 use crate::meter::{self, UsageTee};
-use crate::pipeline::Pipeline;
 use crate::response_body::{ExchangeReport, ResponseConnection};
 use crate::route::RouteUpstream;
 
@@ -93,17 +93,17 @@ impl fmt::Debug for InFlightRequest {
 impl InFlightRequest {
     /// Begins to ask. The room is that of the request's body, `call` what is metered and whether usage was asked for.
     pub(crate) fn new(
-        pipeline: &Arc<Pipeline>,
+        context: &Arc<ConnectionContext>,
         upstream: &Arc<RouteUpstream>,
         request: Request<Full<Bytes>>,
         room: OwnedSemaphorePermit,
         call: Option<(meter::ModelCallKind, bool)>,
     ) -> Self {
         let dialled = Arc::new(AtomicBool::new(false));
-        let drains = pipeline.drains.clone();
-        let (pipeline, upstream, mark) = (Arc::clone(pipeline), Arc::clone(upstream), Arc::clone(&dialled));
+        let drains = context.drains.clone();
+        let (context, upstream, mark) = (Arc::clone(context), Arc::clone(upstream), Arc::clone(&dialled));
         let sending = Box::pin(async move {
-            let sent = pipeline.endpoints.send(&upstream, request, &mark).await;
+            let sent = context.endpoints.send(&upstream, request, &mark).await;
             drop(room);
             sent
         });

@@ -17,10 +17,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::context::ConnectionContext;
+use crate::dial::PermittedStream;
 use crate::endpoint_pool::connect_tls;
 use crate::leak_scan::{ForbiddenMatch, LeakScanner};
 use crate::observer::{AlarmKind, DecisionReason, EgressEntry};
-use crate::pipeline::{PermittedStream, Pipeline, TargetRefusal, raise_alarm};
+use crate::policy::TargetRefusal;
 
 /// The most that waits on one side of an exchange for the other.
 pub(crate) const BUFFER_SIZE: usize = 64 * 1024;
@@ -36,26 +38,26 @@ pub(crate) struct HostConnection {
 }
 
 impl HostConnection {
-    /// Opens a connection for a request, all the way through the pipeline.
+    /// Opens a connection for a request, through all the checks.
     pub(crate) async fn open(
-        pipeline: &Arc<Pipeline>,
+        context: &Arc<ConnectionContext>,
         entry: EgressEntry,
         target: &EgressTarget,
         tls: bool,
         ask: AccessRequest,
     ) -> Result<Self, TargetRefusal> {
-        let PermittedStream { stream, mut permit } = pipeline.open(entry, target, ask).await?;
+        let PermittedStream { stream, mut permit } = context.open(entry, target, ask).await?;
         let ask = permit.access();
         let asked = |ask: &Mutex<AccessRequest>| ask.lock().unwrap_or_else(PoisonError::into_inner).request_summary();
         let refused = |why: DecisionReason| {
-            pipeline.report_refused_request(entry, target, asked(&ask), &why);
+            context.report_refused_request(entry, target, asked(&ask), &why);
             TargetRefusal { why, address: None }
         };
         let stream: Box<dyn DuplexIo> = if tls {
-            let config = pipeline.resolver.tls_config().map_err(|_| refused(DecisionReason::Untrusted))?;
+            let config = context.resolver.tls_config().map_err(|_| refused(DecisionReason::Untrusted))?;
             let mut config = ClientConfig::clone(&config);
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
-            match timeout(pipeline.limits.dial_time, connect_tls(Arc::new(config), target, stream)).await {
+            match timeout(context.limits.dial_time, connect_tls(Arc::new(config), target, stream)).await {
                 Ok(Ok(stream)) => Box::new(stream),
                 Ok(Err(error)) => {
                     tracing::debug!(%target, %error, "TLS to a host failed");
@@ -71,7 +73,7 @@ impl HostConnection {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|_| refused(DecisionReason::Unreachable))?;
-        let (owner, told, last) = (Arc::clone(pipeline), target.clone(), Arc::clone(&ask));
+        let (owner, told, last) = (Arc::clone(context), target.clone(), Arc::clone(&ask));
         let running = AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::select! {
                 // Both ends of the exchange see a failure themselves.
@@ -121,16 +123,16 @@ pub(crate) struct OutboundBody {
     body: Incoming,
     scan: Option<LeakScanner>,
     count: Arc<AtomicU64>,
-    pipeline: Arc<Pipeline>,
+    context: Arc<ConnectionContext>,
     /// Where it goes, for an alarm.
     target: EgressTarget,
 }
 
 impl OutboundBody {
-    pub(crate) fn new(body: Incoming, pipeline: Arc<Pipeline>, target: EgressTarget) -> Self {
-        let phantoms = &pipeline.phantoms;
+    pub(crate) fn new(body: Incoming, context: Arc<ConnectionContext>, target: EgressTarget) -> Self {
+        let phantoms = &context.credentials.phantoms;
         let scan = (!phantoms.is_empty()).then(|| LeakScanner::new(phantoms.clone()));
-        Self { body, scan, count: Arc::default(), pipeline, target }
+        Self { body, scan, count: Arc::default(), context, target }
     }
 
     /// Shares how many bytes were sent.
@@ -140,12 +142,12 @@ impl OutboundBody {
 
     fn scan_piece(&mut self, piece: Bytes) -> io::Result<Bytes> {
         self.count.fetch_add(piece.len() as u64, Ordering::Relaxed);
-        self.pipeline.count_outflow(piece.len(), &self.target);
+        self.context.count_outflow(piece.len(), &self.target);
         let Some(scan) = &mut self.scan else { return Ok(piece) };
         // A body that held a stand-in is cut before its end: nothing is held back and lost, since a text that is only
         // begun is passed on as soon as it turns out to be another.
         scan.pass(piece).map_err(|ForbiddenMatch(credential)| {
-            raise_alarm(&*self.pipeline.observer, AlarmKind::PhantomMisdirected, credential, &self.target);
+            self.context.raise_alarm(AlarmKind::PhantomMisdirected, credential, &self.target);
             io::Error::other("the request held a stand-in for a credential and was cut")
         })
     }

@@ -17,11 +17,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use ralph_core::egress::{AccessRequest, EgressTarget, HTTP_PORT, HTTPS_PORT};
 use tokio::sync::Mutex;
 
+use crate::context::ConnectionContext;
 use crate::host_connection::{BUFFER_SIZE, HostConnection, OutboundBody};
 use crate::leak_scan::LeakScanner;
 use crate::model_gateway::{self, GatewayResponse};
 use crate::observer::{AlarmKind, DecisionReason, EgressEntry, EgressExchange, RequestSummary};
-use crate::pipeline::{Pipeline, TargetRefusal, raise_alarm};
+use crate::policy::TargetRefusal;
 use crate::reply::ProxyReply;
 use crate::response_body::{ExchangeReport, MeteredBody, ResponseConnection};
 use crate::stream::{ClientStream, write_and_close};
@@ -45,23 +46,23 @@ impl TargetForm {
 
 /// Serves the requests of one connection; `bytes` is what was read of it so far.
 pub(crate) async fn serve(
-    pipeline: &Arc<Pipeline>,
+    context: &Arc<ConnectionContext>,
     entry: EgressEntry,
     client: impl ClientStream,
     bytes: &[u8],
     form: TargetForm,
 ) {
-    let gate = StrictHttpStream::new(client, bytes, pipeline.limits);
+    let gate = StrictHttpStream::new(client, bytes, context.limits);
     let log = gate.log();
     let served = AtomicU64::new(0);
     let line = Mutex::new(None);
     let service = service_fn(|request| {
         served.fetch_add(1, Ordering::Relaxed);
         let (form, line) = (&form, &line);
-        async move { Ok::<_, Infallible>(answer(pipeline, entry, form, line, request).await) }
+        async move { Ok::<_, Infallible>(answer(context, entry, form, line, request).await) }
     });
     let connection = server::conn::http1::Builder::new()
-        .max_buf_size(BUFFER_SIZE.max(pipeline.limits.head_bytes))
+        .max_buf_size(BUFFER_SIZE.max(context.limits.head_bytes))
         .timer(TokioTimer::new())
         .header_read_timeout(None)
         .serve_connection(TokioIo::new(gate), service);
@@ -69,13 +70,13 @@ pub(crate) async fn serve(
     let (heads, target) = log.heads();
     if heads > served.load(Ordering::Relaxed) && end.is_err() {
         // Our own reading let it through, hyper's did not and answered it: the target is no address.
-        pipeline.report_refused_text(entry, &target, 0, &DecisionReason::Malformed("the target is no address"));
+        context.report_refused_text(entry, &target, 0, &DecisionReason::Malformed("the target is no address"));
     }
     let fault = log.take_fault();
     if let Some(why) = fault.and_then(crate::request_head::HeadError::reason) {
         match &form {
-            TargetForm::Absolute => pipeline.report_refused_text(entry, "", 0, &why),
-            TargetForm::Bound { target, .. } => pipeline.report_refusal(entry, target, &why),
+            TargetForm::Absolute => context.report_refused_text(entry, "", 0, &why),
+            TargetForm::Bound { target, .. } => context.report_refusal(entry, target, &why),
         }
     }
     // An error here is a client that hung up or a body cut short; the decision was told already.
@@ -86,7 +87,7 @@ pub(crate) async fn serve(
 }
 
 async fn answer(
-    pipeline: &Arc<Pipeline>,
+    context: &Arc<ConnectionContext>,
     entry: EgressEntry,
     form: &TargetForm,
     line: &Mutex<Option<HostConnection>>,
@@ -99,16 +100,16 @@ async fn answer(
     {
         let path = request.uri().path().to_owned();
         if path == "/health" && request.method() == Method::GET {
-            return model_gateway::health(pipeline);
+            return model_gateway::health(context);
         }
         if request.headers().get_all(HOST).iter().count() == 1
-            && let Some((route, name, rest)) = model_gateway::find_route(pipeline, &path)
+            && let Some((route, name, rest)) = model_gateway::find_route(context, &path)
         {
             return match route {
-                Some(route) => model_gateway::serve(pipeline, route, rest, request).await,
+                Some(route) => model_gateway::serve(context, route, rest, request).await,
                 None => {
                     let text = format!("there is no route `{}`", ralph_core::text::strip_control(name));
-                    pipeline.report_refused_text(
+                    context.report_refused_text(
                         EgressEntry::Route,
                         name,
                         0,
@@ -120,14 +121,14 @@ async fn answer(
         }
     }
     // On the heap: it needs much more room than a request to a route, which is moved about with this.
-    match Box::pin(forward(pipeline, entry, form, line, request)).await {
+    match Box::pin(forward(context, entry, form, line, request)).await {
         Ok(response) => response.map(Either::Right),
         Err(reply) => own(&reply),
     }
 }
 
 async fn forward(
-    pipeline: &Arc<Pipeline>,
+    context: &Arc<ConnectionContext>,
     entry: EgressEntry,
     form: &TargetForm,
     line: &Mutex<Option<HostConnection>>,
@@ -136,9 +137,9 @@ async fn forward(
     let target = request_target(form, &request).map_err(|why| {
         let written = request.uri().authority().map_or("", |authority| authority.as_str());
         match form {
-            TargetForm::Absolute => pipeline.report_refused_text(entry, written, 0, &why),
+            TargetForm::Absolute => context.report_refused_text(entry, written, 0, &why),
             TargetForm::Bound { target, .. } => {
-                pipeline.report_refused_request(entry, target, Some(request_summary(&request)), &why)
+                context.report_refused_request(entry, target, Some(request_summary(&request)), &why)
             }
         }
         ProxyReply::bad_target(&why)
@@ -146,12 +147,12 @@ async fn forward(
     let tls = form.tls();
     if ["TRACE", "TRACK"].contains(&request.method().as_str()) || request.method() == Method::CONNECT {
         let why = DecisionReason::Malformed("this method is not carried");
-        pipeline.report_refused_request(entry, &target, Some(request_summary(&request)), &why);
+        context.report_refused_request(entry, &target, Some(request_summary(&request)), &why);
         return Err(ProxyReply::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not carried"));
     }
     if request.headers().contains_key(UPGRADE) {
         let why = DecisionReason::Malformed("upgrades are not carried");
-        pipeline.report_refused_request(entry, &target, Some(request_summary(&request)), &why);
+        context.report_refused_request(entry, &target, Some(request_summary(&request)), &why);
         let text = "upgrades (web sockets, h2c) are not carried where requests are looked at one by one; ask without one, or \
                     over TLS to a host that is allowed as a whole";
         return Err(ProxyReply::new(StatusCode::NOT_IMPLEMENTED, text));
@@ -159,29 +160,29 @@ async fn forward(
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
     let ask = AccessRequest::Request { method: request.method().as_str().to_owned(), path: path.clone() };
     let refused = |why: &DecisionReason, address| {
-        ProxyReply::refusal(&target, ask.request_summary().as_ref(), why, address, pipeline.run())
+        ProxyReply::refusal(&target, ask.request_summary().as_ref(), why, address, context.run())
     };
     let refuse = |why: DecisionReason| {
-        pipeline.report_refused_request(entry, &target, ask.request_summary(), &why);
+        context.report_refused_request(entry, &target, ask.request_summary(), &why);
         refused(&why, None)
     };
     if target.port() == HTTPS_PORT && !tls {
         return Err(refuse(DecisionReason::NotTls));
     }
-    let lent = pipeline.credential_for(&target).filter(|_| tls);
-    if let Some(name) = pipeline.find_misdirected_phantom(request.headers(), &path, lent) {
-        raise_alarm(&*pipeline.observer, AlarmKind::PhantomMisdirected, name, &target);
+    let lent = context.credentials.for_target(&target).filter(|_| tls);
+    if let Some(name) = context.credentials.find_misdirected_phantom(request.headers(), &path, lent) {
+        context.raise_alarm(AlarmKind::PhantomMisdirected, name, &target);
         return Err(refuse(DecisionReason::PhantomMisdirected));
     }
     // A stand-in is worth nothing before the policy has spoken.
     let kept = line.lock().await.take().and_then(|line| line.reuse_for(&target, tls, &ask));
     let open = async || {
-        let opened = HostConnection::open(pipeline, entry, &target, tls, ask.clone()).await;
+        let opened = HostConnection::open(context, entry, &target, tls, ask.clone()).await;
         opened.map_err(|TargetRefusal { why, address }| refused(&why, address))
     };
     let mut fresh = kept.is_none();
     let mut way = match kept {
-        Some(way) => pipeline.check_policy(entry, &target, &ask).map(|()| way).map_err(|why| refused(&why, None))?,
+        Some(way) => context.check_policy(entry, &target, &ask).map(|()| way).map_err(|why| refused(&why, None))?,
         None => open().await?,
     };
 
@@ -208,7 +209,7 @@ async fn forward(
     if let Some(lent) = lent {
         if lent.phantom_in_headers(&parts.headers) {
             if lent.is_revoked() {
-                raise_alarm(&*pipeline.observer, AlarmKind::PhantomRevoked, lent.name().to_owned(), &target);
+                context.raise_alarm(AlarmKind::PhantomRevoked, lent.name().to_owned(), &target);
                 return Err(refuse(DecisionReason::PhantomMisdirected));
             }
             lent.inject(&mut parts.headers);
@@ -224,15 +225,15 @@ async fn forward(
         // Where it is of no use, its own host need not see it either.
         let misplaced = lent.remove_phantom(&mut parts.headers) || lent.phantom_in_text(&path);
         if misplaced && told.credential.is_none() && lent.is_first_misuse() {
-            raise_alarm(&*pipeline.observer, AlarmKind::PhantomMisplaced, lent.name().to_owned(), &target);
+            context.raise_alarm(AlarmKind::PhantomMisplaced, lent.name().to_owned(), &target);
         }
         // An answer in another encoding could not be looked through.
         parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
     // From here on it is told, whether or not the client waits for the answer.
-    let mut ending = ExchangeReport::new(Arc::clone(&pipeline.observer), Some(told), None);
-    pipeline.count_outflow(path.len() + parts.headers.values().map(HeaderValue::len).sum::<usize>(), &target);
-    let sending = OutboundBody::new(body, Arc::clone(pipeline), target.clone());
+    let mut ending = ExchangeReport::new(Arc::clone(&context.observer), Some(told), None);
+    context.count_outflow(path.len() + parts.headers.values().map(HeaderValue::len).sum::<usize>(), &target);
+    let sending = OutboundBody::new(body, Arc::clone(context), target.clone());
     let sent = sending.sent_bytes();
     let mut request = Request::from_parts(parts, sending);
     let response = loop {
@@ -253,7 +254,7 @@ async fn forward(
     ending.record_answer(response.status().as_u16(), sent.load(Ordering::Relaxed));
     let running = way.connection_task();
     *line.lock().await = Some(way);
-    check_response(pipeline, lent.is_some(), &target, ending, response, running)
+    check_response(context, lent.is_some(), &target, ending, response, running)
 }
 
 fn request_summary(request: &Request<Incoming>) -> RequestSummary {
@@ -262,7 +263,7 @@ fn request_summary(request: &Request<Incoming>) -> RequestSummary {
 
 /// Lets an answer pass, unless it brings what must not come back.
 fn check_response(
-    pipeline: &Arc<Pipeline>,
+    context: &Arc<ConnectionContext>,
     lent: bool,
     target: &EgressTarget,
     mut ending: ExchangeReport,
@@ -271,10 +272,10 @@ fn check_response(
 ) -> Result<Response<MeteredBody>, ProxyReply> {
     let (mut parts, body) = response.into_parts();
     let encoded = parts.headers.get_all(CONTENT_ENCODING).iter().any(|coding| coding != "identity");
-    let leak = header_filter::find_leak(&parts.headers, &pipeline.forbidden);
+    let leak = header_filter::find_leak(&parts.headers, &context.credentials.secrets);
     if (lent && encoded) || leak.is_some() {
         if let Some(name) = leak {
-            raise_alarm(&*pipeline.observer, AlarmKind::SecretReturned, name.to_owned(), target);
+            context.raise_alarm(AlarmKind::SecretReturned, name.to_owned(), target);
         }
         ending.set_status(StatusCode::BAD_GATEWAY.as_u16());
         return Err(ProxyReply::new(
@@ -290,7 +291,7 @@ fn check_response(
     parts.version = hyper::Version::HTTP_11;
     // Such as the words beside a status, which nobody looked through.
     parts.extensions.clear();
-    let scan = LeakScanner::new(pipeline.forbidden.clone());
+    let scan = LeakScanner::new(context.credentials.secrets.clone());
     Ok(Response::from_parts(parts, MeteredBody::new(body, ResponseConnection::HostConnection(running), scan, ending)))
 }
 

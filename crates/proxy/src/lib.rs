@@ -1,8 +1,8 @@
-//! The only way out of a sandbox: allows, injects, meters, writes down.
+//! The egress proxy: the only way out of a sandbox. It allows, injects, meters and reports.
 //!
-//! Every entry ([`door`]) brings a canonical [`target`] to one [`pipeline`]: judged by name, resolved once, filtered by
-//! address, dialled at exactly that address. What travels afterwards is either one HTTP request or an opaque tunnel
-//! whose first words were checked.
+//! Every listener brings a canonical target to one `ConnectionContext`: decided by name, resolved once, filtered by address,
+//! dialled at exactly that address. What travels afterwards is either one HTTP request or an opaque tunnel whose first
+//! bytes were checked.
 
 pub mod credential;
 #[doc(hidden)]
@@ -20,9 +20,13 @@ pub mod policy;
 pub mod resolver;
 pub mod route;
 
+mod body_buffers;
 mod call_charge;
 mod client_hello;
 mod connect;
+mod context;
+mod credential_set;
+mod dial;
 mod dns;
 mod drain;
 mod endpoint_pool;
@@ -32,7 +36,6 @@ mod host_connection;
 mod http_forward;
 mod leak_scan;
 mod model_gateway;
-mod pipeline;
 mod reply;
 mod request_head;
 mod response_body;

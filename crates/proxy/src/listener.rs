@@ -17,11 +17,11 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::context::ConnectionContext;
 use crate::drain::DrainTasks;
 use crate::grant::ProxyGrant;
 use crate::limits::ProxyLimits;
 use crate::observer::{DecisionReason, EgressEntry, EgressEvent, EgressObserver};
-use crate::pipeline::Pipeline;
 use crate::reply::ProxyReply;
 use crate::resolver::EgressResolver;
 use crate::stream::{ActivityClock, ActivityStream};
@@ -44,7 +44,7 @@ pub struct ListenerSockets {
 #[derive(Debug)]
 #[must_use = "dropping the guard closes the doors"]
 pub struct ProxyHandle {
-    pipeline: Arc<Pipeline>,
+    context: Arc<ConnectionContext>,
     shutdown: ProxyShutdown,
     /// What serves the doors at the moment.
     serving: watch::Receiver<CancellationToken>,
@@ -76,19 +76,19 @@ impl ProxyShutdown {
 impl ProxyHandle {
     /// Changes the policy. Connections that it no longer allows are cut, synthetic addresses of such names forgotten.
     pub fn set_policy(&self, policy: Policy) {
-        self.pipeline.set_policy(policy);
+        self.context.set_policy(policy);
     }
 
     /// Makes every stand-in worthless from now on; whoever uses one raises an alarm.
     pub fn revoke(&self) {
-        self.pipeline.revoke_phantoms();
+        self.context.credentials.revoke_phantoms();
     }
 
     /// Ends whatever serves the doors, as its death would: all connections are cut, and it is started anew.
     pub fn restart(&self) {
         let serving = self.serving.borrow();
         if !serving.is_cancelled() {
-            self.pipeline.observer.listeners_failed();
+            self.context.observer.listeners_failed();
             serving.cancel();
         }
     }
@@ -131,22 +131,22 @@ pub fn serve_with_limits(
     notice: Arc<dyn EgressObserver>,
 ) -> io::Result<ProxyHandle> {
     Handle::try_current().map_err(io::Error::other)?;
-    let pipeline = Arc::new(Pipeline::new(limits, terms.into(), resolver, notice));
+    let context = Arc::new(ConnectionContext::new(limits, terms.into(), resolver, notice));
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     // The first start fails here, in the caller's hands; later ones are tried again.
     let doors = Arc::new(doors);
-    let first = ListenerTasks::open(&pipeline, &stop, &doors)?;
+    let first = ListenerTasks::open(&context, &stop, &doors)?;
     let (serving, watched) = watch::channel(first.stop.clone());
-    let end = ProxyShutdown { stop: stop.clone(), tasks: tasks.clone(), drains: pipeline.drains.clone() };
-    let guard = ProxyHandle { pipeline: Arc::clone(&pipeline), shutdown: end, serving: watched };
-    tasks.spawn(supervise(pipeline, stop, doors, first, serving));
+    let end = ProxyShutdown { stop: stop.clone(), tasks: tasks.clone(), drains: context.drains.clone() };
+    let guard = ProxyHandle { context: Arc::clone(&context), shutdown: end, serving: watched };
+    tasks.spawn(supervise(context, stop, doors, first, serving));
     tasks.close();
     Ok(guard)
 }
 
 /// Starts the doors anew when whoever serves them dies, until the sandbox ends.
 async fn supervise(
-    pipeline: Arc<Pipeline>,
+    context: Arc<ConnectionContext>,
     stop: CancellationToken,
     doors: Arc<ListenerSockets>,
     first: ListenerTasks,
@@ -162,7 +162,7 @@ async fn supervise(
             () = ended.cancelled() => Some("whoever served them was ended".to_owned()),
             why = hall.wait_for_failure() => {
                 // Who fails for this fails as soon as it is cut, and asks at once.
-                pipeline.observer.listeners_failed();
+                context.observer.listeners_failed();
                 Some(why)
             }
         };
@@ -176,14 +176,14 @@ async fn supervise(
             if stop.run_until_cancelled(sleep(RETRY_DELAY)).await.is_none() {
                 return;
             }
-            match ListenerTasks::open(&pipeline, &stop, &doors) {
+            match ListenerTasks::open(&context, &stop, &doors) {
                 Ok(hall) => break hall,
                 Err(error) => tracing::warn!(%error, "the doors of a sandbox could not be opened anew"),
             }
         };
         // Nobody listens when the guard is gone, and then the loop ends at its next turn.
         serving.send_replace(hall.stop.clone());
-        pipeline.observer.observe(EgressEvent::Restarted { why });
+        context.observer.observe(EgressEvent::Restarted { why });
     }
 }
 
@@ -206,10 +206,10 @@ struct ListenerTasks {
 impl ListenerTasks {
     /// Takes copies of the sockets and serves them. All are taken over before the first is served: half a sandbox is
     /// none.
-    fn open(pipeline: &Arc<Pipeline>, stop: &CancellationToken, doors: &ListenerSockets) -> io::Result<Self> {
+    fn open(context: &Arc<ConnectionContext>, stop: &CancellationToken, doors: &ListenerSockets) -> io::Result<Self> {
         let (stop, tasks) = (stop.child_token(), TaskTracker::new());
-        let slots = Arc::new(Semaphore::new(pipeline.limits.connections));
-        let room = ListenerContext { slots, pipeline: Arc::clone(pipeline), stop: stop.clone(), tasks: tasks.clone() };
+        let slots = Arc::new(Semaphore::new(context.limits.connections));
+        let room = ListenerContext { slots, context: Arc::clone(context), stop: stop.clone(), tasks: tasks.clone() };
         let explicit = doors.explicit.iter().map(|listener| (ListenerKind::Explicit, listener));
         let transparent = doors.transparent.iter().map(|listener| (ListenerKind::Transparent, listener));
         let dns = doors.dns_tcp.iter().map(|listener| (ListenerKind::Dns, listener));
@@ -229,7 +229,7 @@ impl ListenerTasks {
         });
         let mut vital = JoinSet::new();
         if let Some(socket) = udp.transpose()? {
-            vital.spawn(dns::serve_udp(Arc::clone(pipeline), socket));
+            vital.spawn(dns::serve_udp(Arc::clone(context), socket));
         }
         for (door, listener) in listeners {
             vital.spawn(room.clone().accept_loop(door, listener));
@@ -252,7 +252,7 @@ impl ListenerTasks {
 #[derive(Debug, Clone)]
 struct ListenerContext {
     slots: Arc<Semaphore>,
-    pipeline: Arc<Pipeline>,
+    context: Arc<ConnectionContext>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -278,7 +278,7 @@ impl ListenerContext {
 
     fn spawn_connection(&self, door: ListenerKind, stream: TcpStream) {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            self.pipeline.report_refused_text(EgressEntry::Unknown, "", 0, &DecisionReason::TooManyConnections);
+            self.context.report_refused_text(EgressEntry::Unknown, "", 0, &DecisionReason::TooManyConnections);
             if door == ListenerKind::Explicit {
                 let reply = ProxyReply::new(
                     hyper::StatusCode::SERVICE_UNAVAILABLE,
@@ -289,15 +289,15 @@ impl ListenerContext {
             }
             return;
         };
-        let pipeline = Arc::clone(&self.pipeline);
+        let context = Arc::clone(&self.context);
         self.spawn(async move {
-            serve_connection(&pipeline, door, stream).await;
+            serve_connection(&context, door, stream).await;
             drop(slot);
         });
     }
 }
 
-async fn serve_connection(pipeline: &Arc<Pipeline>, door: ListenerKind, stream: TcpStream) {
+async fn serve_connection(context: &Arc<ConnectionContext>, door: ListenerKind, stream: TcpStream) {
     // Only speed is lost without it.
     stream.set_nodelay(true).ok();
     let Ok(wanted) = stream.local_addr() else { return };
@@ -305,13 +305,13 @@ async fn serve_connection(pipeline: &Arc<Pipeline>, door: ListenerKind, stream: 
     let client = ActivityStream::new(stream, activity.clone());
     let work = async {
         match door {
-            ListenerKind::Explicit => explicit::serve(pipeline, client).await,
-            ListenerKind::Transparent => transparent::serve(pipeline, client, wanted).await,
-            ListenerKind::Dns => dns::serve_tcp(pipeline, client).await,
+            ListenerKind::Explicit => explicit::serve(context, client).await,
+            ListenerKind::Transparent => transparent::serve(context, client, wanted).await,
+            ListenerKind::Dns => dns::serve_tcp(context, client).await,
         }
     };
     tokio::select! {
         () = work => (),
-        () = activity.wait_idle(pipeline.limits.idle_time) => (),
+        () = activity.wait_idle(context.limits.idle_time) => (),
     }
 }

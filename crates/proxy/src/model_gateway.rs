@@ -12,7 +12,9 @@ use ralph_core::price::CacheLifetime;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
+use crate::body_buffers::release_unused_buffer;
 use crate::call_charge::{self, PendingCharge};
+use crate::context::ConnectionContext;
 use crate::credential::{self, ProxyCredential};
 use crate::drain::InFlightRequest;
 use crate::endpoint_pool::{ConnectionLease, EndpointError};
@@ -21,7 +23,6 @@ use crate::leak_scan::LeakScanner;
 use crate::ledger::LedgerRate;
 use crate::meter::{self, GatewayRefusal, RefusalResponse, RouteApi, RouteEndpoint, UsageTee, classify_endpoint};
 use crate::observer::{AlarmKind, ChargedCall as Charged, EgressEntry, EgressEvent, EgressExchange};
-use crate::pipeline::{Pipeline, raise_alarm, release_unused_buffer};
 use crate::response_body::{CallMeter, ExchangeReport, MeteredBody, ResponseConnection, RoutePermit};
 use crate::route::{self, ModelRoute, RouteModel};
 
@@ -32,8 +33,8 @@ const LONG_BODY: usize = 256 * 1024;
 pub(crate) type GatewayResponse = Response<Either<Full<Bytes>, MeteredBody>>;
 
 /// Says what serves here, and nothing else.
-pub(crate) fn health(pipeline: &Pipeline) -> GatewayResponse {
-    let mode = pipeline.mode();
+pub(crate) fn health(context: &ConnectionContext) -> GatewayResponse {
+    let mode = context.policy.mode();
     let body = format!("{{\"ralph\":\"{}\",\"mode\":\"{mode}\"}}\n", env!("CARGO_PKG_VERSION"));
     let mut response = Response::new(Either::Left(Full::new(Bytes::from(body))));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -42,7 +43,7 @@ pub(crate) fn health(pipeline: &Pipeline) -> GatewayResponse {
 
 /// Serves a request to a route.
 pub(crate) async fn serve(
-    pipeline: &Arc<Pipeline>,
+    context: &Arc<ConnectionContext>,
     route: &ModelRoute,
     rest: &str,
     request: Request<Incoming>,
@@ -62,7 +63,7 @@ pub(crate) async fn serve(
         call: None,
     };
     let mut visit =
-        GatewayRequest { pipeline, route, exchange: Some(told), pending: None, in_flight: None, answered: false };
+        GatewayRequest { context, route, exchange: Some(told), pending: None, in_flight: None, answered: false };
     match visit.forward(rest, path, request).await {
         Ok(answer) => answer,
         Err(refusal) => visit.refusal_response(&refusal),
@@ -71,7 +72,7 @@ pub(crate) async fn serve(
 
 /// One request on its way through a route. Dropped on the way, it is told as one whose client hung up.
 struct GatewayRequest<'a> {
-    pipeline: &'a Arc<Pipeline>,
+    context: &'a Arc<ConnectionContext>,
     route: &'a ModelRoute,
     /// What is told at its end, which is told once.
     exchange: Option<EgressExchange>,
@@ -97,13 +98,9 @@ impl Drop for GatewayRequest<'_> {
         match (self.pending.take(), self.in_flight.take()) {
             (Some(pending), Some(asking)) => {
                 let metered = asking.tee(None);
-                let drains = self.pipeline.drains.clone();
+                let drains = self.context.drains.clone();
                 let metered = metered.map(|tee| CallMeter { pending, tee, drains });
-                asking.drain_after_hangup(ExchangeReport::new(
-                    Arc::clone(&self.pipeline.observer),
-                    Some(told),
-                    metered,
-                ));
+                asking.drain_after_hangup(ExchangeReport::new(Arc::clone(&self.context.observer), Some(told), metered));
                 return;
             }
             // Nobody is left to read what it cost.
@@ -111,7 +108,7 @@ impl Drop for GatewayRequest<'_> {
             (Some(pending), None) => told.call = Some(pending.charge_nothing()),
             (None, _) => (),
         }
-        self.pipeline.observer.observe(EgressEvent::Exchange(told));
+        self.context.observer.observe(EgressEvent::Exchange(told));
     }
 }
 
@@ -138,7 +135,7 @@ impl GatewayRequest<'_> {
         request: Request<Incoming>,
     ) -> Result<GatewayResponse, GatewayRefusal> {
         // Its host stands in the host's own configuration and needs no rule. A rule against it counts all the same.
-        let mut asked = self.pipeline.route_policy_check(&self.route.upstream, request.method(), &path);
+        let mut asked = self.context.policy.route_check(&self.route.upstream, request.method(), &path);
         if let Some(rule) = asked.denying_rule() {
             return Err(self.policy_refusal(&rule));
         }
@@ -155,7 +152,7 @@ impl GatewayRequest<'_> {
         self.inject_credential(&mut parts.headers, rest, parts.uri.query())?;
         let (body, room) = self.read_body(body).await?;
         let long = body.len() > LONG_BODY;
-        let turn = if long { self.pipeline.acquire_body_parser().await } else { None };
+        let turn = if long { self.context.bodies.acquire_parser().await } else { None };
         // That took a while, and nothing has been paid for yet.
         if let Some(rule) = asked.newly_denying_rule() {
             return Err(self.policy_refusal(&rule));
@@ -184,11 +181,11 @@ impl GatewayRequest<'_> {
         self.update_exchange(|told| told.sent = body.len() as u64);
         if call.is_none() {
             // Nobody pays for it, so no budget bounds it.
-            self.pipeline.count_outflow(body.len(), &self.route.upstream.target);
+            self.context.count_outflow(body.len(), &self.route.upstream.target);
         }
         let request = self.build_request(parts.method, &path, parts.headers, body)?;
-        let asking = InFlightRequest::new(self.pipeline, &self.route.upstream, request, room, call.clone());
-        let mut leave = RoutePermit::new(self.pipeline, &self.route.upstream, asked);
+        let asking = InFlightRequest::new(self.context, &self.route.upstream, request, room, call.clone());
+        let mut leave = RoutePermit::new(self.context, &self.route.upstream, asked);
         let sent = tokio::select! {
             sent = self.in_flight.insert(asking).response() => sent,
             rule = leave.wait_revoked() => {
@@ -239,8 +236,9 @@ impl GatewayRequest<'_> {
         };
         // A stand-in of another credential has no business here.
         let asked = format!("{rest}?{}", query.unwrap_or(""));
-        if let Some(other) = self.pipeline.find_misdirected_phantom(headers, &asked, self.route.credential()) {
-            raise_alarm(&*self.pipeline.observer, AlarmKind::PhantomMisdirected, other, &self.route.upstream.target);
+        if let Some(other) = self.context.credentials.find_misdirected_phantom(headers, &asked, self.route.credential())
+        {
+            self.context.raise_alarm(AlarmKind::PhantomMisdirected, other, &self.route.upstream.target);
             return Err(GatewayRefusal::Credential("this stand-in is for another host".to_owned()));
         }
         let Some(credential) = self.route.credential() else {
@@ -255,8 +253,7 @@ impl GatewayRequest<'_> {
             return Err(GatewayRefusal::Credential(text));
         }
         if credential.is_revoked() {
-            raise_alarm(
-                &*self.pipeline.observer,
+            self.context.raise_alarm(
                 AlarmKind::PhantomRevoked,
                 credential.name().to_owned(),
                 &self.route.upstream.target,
@@ -278,12 +275,11 @@ impl GatewayRequest<'_> {
     /// Looks for stand-ins in a body, before anything is set aside or dialled for it.
     fn check_body_phantoms(&self, body: &[u8]) -> Result<(), GatewayRefusal> {
         let own = self.route.credential();
-        for held in self.pipeline.credentials_with_phantom_in(body) {
+        for held in self.context.credentials.with_phantom_in(body) {
             if own.is_some_and(|own| Arc::ptr_eq(own, held)) {
                 self.alarm_phantom_in_prompt(held);
             } else {
-                raise_alarm(
-                    &*self.pipeline.observer,
+                self.context.raise_alarm(
                     AlarmKind::PhantomMisdirected,
                     held.name().to_owned(),
                     &self.route.upstream.target,
@@ -299,8 +295,7 @@ impl GatewayRequest<'_> {
     /// every call.
     fn alarm_phantom_in_prompt(&self, credential: &ProxyCredential) {
         if credential.is_first_misuse() {
-            raise_alarm(
-                &*self.pipeline.observer,
+            self.context.raise_alarm(
                 AlarmKind::PhantomInPrompt,
                 credential.name().to_owned(),
                 &self.route.upstream.target,
@@ -310,9 +305,9 @@ impl GatewayRequest<'_> {
 
     /// Reads a body as a whole, in the room that all bodies of the sandbox have together.
     async fn read_body(&mut self, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), GatewayRefusal> {
-        let limits = &self.pipeline.limits;
+        let limits = &self.context.limits;
         let length = hyper::body::Body::size_hint(&body).exact();
-        let Ok(room) = timeout(limits.buffer_wait_time, self.pipeline.reserve_body_buffer(length)).await else {
+        let Ok(room) = timeout(limits.buffer_wait_time, self.context.bodies.reserve(length)).await else {
             let text = "the other calls of this sandbox take all the room there is; ask again later";
             return Err(GatewayRefusal::Unavailable(text.to_owned()));
         };
@@ -358,7 +353,7 @@ impl GatewayRequest<'_> {
         let asked = if self.route.legacy_limit { asked.with_legacy_limit() } else { asked };
         let name = asked.model().to_owned();
         let model = self.allowed_model(&name)?;
-        let room = self.pipeline.ledger.balance();
+        let room = self.context.ledger.balance();
         if model.price.is_none() && room.tokens.is_none() {
             return Err(GatewayRefusal::Model(format!(
                 "nobody knows what `{}` costs, and the run has no cap of tokens",
@@ -374,10 +369,10 @@ impl GatewayRequest<'_> {
         let rate = model.price.map_or(LedgerRate::default(), |price| LedgerRate::worst_case(&price, input, writes));
         let spent = |why: String| {
             let (route, model) = (self.route.name().to_owned(), name.clone());
-            self.pipeline.observer.observe(EgressEvent::BudgetSpent { route, model, why: why.clone() });
+            self.context.observer.observe(EgressEvent::BudgetSpent { route, model, why: why.clone() });
             GatewayRefusal::Budget(why)
         };
-        let reserved = self.pipeline.ledger.reserve_call(rate, input, wanted);
+        let reserved = self.context.ledger.reserve_call(rate, input, wanted);
         let (reservation, output) = reserved.map_err(|refused| spent(refused.to_string()))?;
         if output < choices {
             // A limit of nothing for each would be no limit at all.
@@ -412,7 +407,7 @@ impl GatewayRequest<'_> {
 
     /// Has the call written down before it is dialled: what nobody would know of after a crash is not made.
     async fn persist_call(&mut self, calling: EgressEvent) -> Result<(), GatewayRefusal> {
-        let notice = Arc::clone(&self.pipeline.observer);
+        let notice = Arc::clone(&self.context.observer);
         let kept = notice.persist_call(calling).await;
         kept.map_err(|why| {
             self.charge(PendingCharge::charge_nothing);
@@ -473,13 +468,8 @@ impl GatewayRequest<'_> {
             self.charge(PendingCharge::charge_worst_case);
             return Err(GatewayRefusal::Upstream("the endpoint wants to speak another protocol".to_owned()));
         }
-        if let Some(name) = header_filter::find_leak(&parts.headers, &self.pipeline.forbidden) {
-            raise_alarm(
-                &*self.pipeline.observer,
-                AlarmKind::SecretReturned,
-                name.to_owned(),
-                &self.route.upstream.target,
-            );
+        if let Some(name) = header_filter::find_leak(&parts.headers, &self.context.credentials.secrets) {
+            self.context.raise_alarm(AlarmKind::SecretReturned, name.to_owned(), &self.route.upstream.target);
             self.charge(PendingCharge::charge_unreadable);
             return Err(GatewayRefusal::Upstream("the answer held a real credential and was cut".to_owned()));
         }
@@ -491,15 +481,15 @@ impl GatewayRequest<'_> {
                 // A chunk may be left out, and a length that is not true would be worse than none.
                 parts.headers.remove(CONTENT_LENGTH);
             }
-            CallMeter { pending, tee, drains: self.pipeline.drains.clone() }
+            CallMeter { pending, tee, drains: self.context.drains.clone() }
         });
         header_filter::filter_credentialed_response(&mut parts.headers, parts.version);
         parts.version = hyper::Version::HTTP_11;
         // Such as the words beside a status, which nobody looked through.
         parts.extensions.clear();
         // From here on whoever carries the body tells of it.
-        let ending = ExchangeReport::new(Arc::clone(&self.pipeline.observer), self.exchange.take(), metered);
-        let scan = LeakScanner::new(self.pipeline.forbidden.clone());
+        let ending = ExchangeReport::new(Arc::clone(&self.context.observer), self.exchange.take(), metered);
+        let scan = LeakScanner::new(self.context.credentials.secrets.clone());
         let passing = MeteredBody::new(body, ResponseConnection::Lease(lease), scan, ending).with_permit(leave);
         Ok(Response::from_parts(parts, Either::Right(passing)))
     }
@@ -555,9 +545,9 @@ fn printable(text: &str) -> String {
 
 /// Finds the route a path names.
 pub(crate) fn find_route<'a, 'p>(
-    pipeline: &'a Pipeline,
+    context: &'a ConnectionContext,
     path: &'p str,
 ) -> Option<(Option<&'a ModelRoute>, &'p str, &'p str)> {
     let (name, rest) = route::split_route_path(path)?;
-    Some((pipeline.routes.iter().find(|route| route.name() == name), name, rest))
+    Some((context.routes.iter().find(|route| route.name() == name), name, rest))
 }

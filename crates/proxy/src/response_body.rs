@@ -12,6 +12,7 @@ use ralph_core::policy::PolicyRule;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::call_charge::PendingCharge;
+use crate::context::ConnectionContext;
 use crate::drain::{self, DrainTasks};
 use crate::endpoint_pool::ConnectionLease;
 use crate::leak_scan::{ForbiddenMatch, LeakScanner};
@@ -19,7 +20,7 @@ use crate::meter::UsageTee;
 use crate::observer::{
     AlarmKind, ChargedCall, DecisionReason, EgressAlarm, EgressEntry, EgressEvent, EgressExchange, EgressObserver,
 };
-use crate::pipeline::{Pipeline, RoutePolicyCheck};
+use crate::policy::RoutePolicyCheck;
 use crate::route::RouteUpstream;
 
 /// What has to be told and charged when an exchange ends, however it ends.
@@ -117,14 +118,18 @@ pub(crate) enum ResponseConnection {
 /// The leave to ask an endpoint of a route and to hear its answer, until a rule is against it.
 pub(crate) struct RoutePermit {
     denial: Pin<Box<dyn Future<Output = PolicyRule> + Send>>,
-    pipeline: Arc<Pipeline>,
+    context: Arc<ConnectionContext>,
     upstream: Arc<RouteUpstream>,
 }
 
 impl RoutePermit {
-    pub(crate) fn new(pipeline: &Arc<Pipeline>, upstream: &Arc<RouteUpstream>, asked: RoutePolicyCheck) -> Self {
-        let (pipeline, upstream) = (Arc::clone(pipeline), Arc::clone(upstream));
-        Self { denial: Box::pin(asked.wait_denied()), pipeline, upstream }
+    pub(crate) fn new(
+        context: &Arc<ConnectionContext>,
+        upstream: &Arc<RouteUpstream>,
+        asked: RoutePolicyCheck,
+    ) -> Self {
+        let (context, upstream) = (Arc::clone(context), Arc::clone(upstream));
+        Self { denial: Box::pin(asked.wait_denied()), context, upstream }
     }
 
     /// Waits for its end, and returns the rule that ended it.
@@ -136,7 +141,7 @@ impl RoutePermit {
     fn poll_revoked(&mut self, cx: &mut Context<'_>) -> bool {
         let ended = self.denial.as_mut().poll(cx).is_ready();
         if ended {
-            self.pipeline.report_refusal(EgressEntry::Route, &self.upstream.target, &DecisionReason::PolicyChanged);
+            self.context.report_refusal(EgressEntry::Route, &self.upstream.target, &DecisionReason::PolicyChanged);
         }
         ended
     }

@@ -7,8 +7,8 @@ use ralph_core::egress::{BadTarget, EgressTarget};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
+use crate::context::ConnectionContext;
 use crate::observer::{DecisionReason, EgressEntry};
-use crate::pipeline::Pipeline;
 use crate::stream::{ClientStream, write_and_close};
 use crate::tunnel;
 
@@ -49,11 +49,11 @@ struct SocksRequest {
 }
 
 /// Serves one client; `bytes` is what it said so far.
-pub(crate) async fn serve(pipeline: &Arc<Pipeline>, mut client: impl ClientStream, mut bytes: Vec<u8>) {
-    let wish = match timeout(pipeline.limits.head_time, negotiate(&mut client, &mut bytes)).await {
+pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl ClientStream, mut bytes: Vec<u8>) {
+    let wish = match timeout(context.limits.head_time, negotiate(&mut client, &mut bytes)).await {
         Ok(Ok(wish)) => wish,
         Ok(Err(Some(farewell))) => {
-            pipeline.report_refused_text(
+            context.report_refused_text(
                 EgressEntry::Socks,
                 "",
                 0,
@@ -62,20 +62,20 @@ pub(crate) async fn serve(pipeline: &Arc<Pipeline>, mut client: impl ClientStrea
             return write_and_close(client, &farewell).await;
         }
         Ok(Err(None)) => return,
-        Err(_) => return pipeline.report_refused_text(EgressEntry::Socks, "", 0, &DecisionReason::ClientTimeout),
+        Err(_) => return context.report_refused_text(EgressEntry::Socks, "", 0, &DecisionReason::ClientTimeout),
     };
     let target = match wish.target {
         Ok(target) => target,
         Err(bad) => {
-            pipeline.report_refused_text(EgressEntry::Socks, &wish.host, wish.port, &DecisionReason::Target(bad));
+            context.report_refused_text(EgressEntry::Socks, &wish.host, wish.port, &DecisionReason::Target(bad));
             return write_and_close(client, &reply_bytes(SocksReplyCode::NotAllowed)).await;
         }
     };
-    match tunnel::prepare(pipeline, EgressEntry::Socks, &target).await {
+    match tunnel::prepare(context, EgressEntry::Socks, &target).await {
         Ok(ready) => {
             if client.write_all(&reply_bytes(SocksReplyCode::Succeeded)).await.is_ok() {
                 let client = crate::stream::PrefixedStream::new(bytes, client);
-                tunnel::serve(pipeline, EgressEntry::Socks, &target, ready, client).await;
+                tunnel::serve(context, EgressEntry::Socks, &target, ready, client).await;
             }
         }
         Err(refused) => {

@@ -16,10 +16,12 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::client_hello::{self, ClientHello};
+use crate::context::ConnectionContext;
+use crate::dial::PermittedStream;
 use crate::http_forward::{self, TargetForm};
 use crate::mitm_ca::MitmCa;
 use crate::observer::{DecisionReason, EgressEntry, EgressEvent, EgressTunnel};
-use crate::pipeline::{PermittedStream, Pipeline, TargetRefusal};
+use crate::policy::TargetRefusal;
 use crate::stream::{ByteCountReader, ClientStream, PrefixedStream};
 
 /// So much is carried at once; the usual eighth of it costs two thirds of the speed.
@@ -37,24 +39,24 @@ pub(crate) enum TunnelKind {
 
 /// Asks for a tunnel. After this the client may be told yes.
 pub(crate) async fn prepare(
-    pipeline: &Pipeline,
+    context: &ConnectionContext,
     entry: EgressEntry,
     target: &EgressTarget,
 ) -> Result<TunnelKind, TargetRefusal> {
     if target.port() == HTTP_PORT {
-        pipeline.check_policy(entry, target, &AccessRequest::Connection)?;
+        context.check_policy(entry, target, &AccessRequest::Connection)?;
         return Ok(TunnelKind::Http);
     }
-    if let Some(authority) = pipeline.inspection_ca(target) {
-        pipeline.check_policy(entry, target, &AccessRequest::Connection)?;
+    if let Some(authority) = context.inspection_ca(target) {
+        context.check_policy(entry, target, &AccessRequest::Connection)?;
         return Ok(TunnelKind::Intercepted(Arc::clone(authority)));
     }
-    pipeline.open(entry, target, AccessRequest::Tunnel).await.map(TunnelKind::Opaque)
+    context.open(entry, target, AccessRequest::Tunnel).await.map(TunnelKind::Opaque)
 }
 
 /// Carries a tunnel to its end.
 pub(crate) async fn serve(
-    pipeline: &Arc<Pipeline>,
+    context: &Arc<ConnectionContext>,
     entry: EgressEntry,
     target: &EgressTarget,
     ready: TunnelKind,
@@ -63,48 +65,48 @@ pub(crate) async fn serve(
     let way = match ready {
         TunnelKind::Http => {
             let form = TargetForm::Bound { target: target.clone(), tls: false };
-            return http_forward::serve(pipeline, entry, client, &[], form).await;
+            return http_forward::serve(context, entry, client, &[], form).await;
         }
-        TunnelKind::Intercepted(authority) => return intercept(pipeline, entry, target, &authority, client).await,
+        TunnelKind::Intercepted(authority) => return intercept(context, entry, target, &authority, client).await,
         TunnelKind::Opaque(way) => way,
     };
     let first = if target.port() == HTTPS_PORT {
-        match read_client_hello(pipeline, &mut client, target).await {
+        match read_client_hello(context, &mut client, target).await {
             Ok(first) => Some(first),
-            Err(TunnelEnd::Cut(why)) => return pipeline.report_refusal(entry, target, &why),
+            Err(TunnelEnd::Cut(why)) => return context.report_refusal(entry, target, &why),
             Err(TunnelEnd::Disconnected) => return,
         }
     } else {
         None
     };
-    relay(pipeline, entry, target, way, client, first).await;
+    relay(context, entry, target, way, client, first).await;
 }
 
 /// Speaks TLS as the host and carries the requests that come by it.
 async fn intercept(
-    pipeline: &Arc<Pipeline>,
+    context: &Arc<ConnectionContext>,
     entry: EgressEntry,
     target: &EgressTarget,
     authority: &MitmCa,
     mut client: impl ClientStream,
 ) {
-    let first = match read_client_hello(pipeline, &mut client, target).await {
+    let first = match read_client_hello(context, &mut client, target).await {
         Ok(first) => first,
-        Err(TunnelEnd::Cut(why)) => return pipeline.report_refusal(entry, target, &why),
+        Err(TunnelEnd::Cut(why)) => return context.report_refusal(entry, target, &why),
         Err(TunnelEnd::Disconnected) => return,
     };
     let config = match authority.server_config(target.host()) {
         Ok(config) => config,
         Err(error) => {
             tracing::warn!(%target, %error, "a host cannot be spoken for");
-            return pipeline.report_refusal(entry, target, &DecisionReason::Untrusted);
+            return context.report_refusal(entry, target, &DecisionReason::Untrusted);
         }
     };
     let accept = TlsAcceptor::from(config).accept(PrefixedStream::new(first, client));
     // A client that does not trust us, or takes too long to, says so itself and is not heard of again.
-    let Ok(Ok(stream)) = timeout(pipeline.limits.head_time, accept).await else { return };
+    let Ok(Ok(stream)) = timeout(context.limits.head_time, accept).await else { return };
     let form = TargetForm::Bound { target: target.clone(), tls: true };
-    http_forward::serve(pipeline, entry, stream, &[], form).await;
+    http_forward::serve(context, entry, stream, &[], form).await;
 }
 
 /// Why a tunnel ended.
@@ -117,11 +119,11 @@ pub(crate) enum TunnelEnd {
 
 /// Reads the TLS hello with which a connection to port 443 has to begin.
 pub(crate) async fn read_client_hello(
-    pipeline: &Pipeline,
+    context: &ConnectionContext,
     client: &mut (impl AsyncRead + Unpin),
     target: &EgressTarget,
 ) -> Result<Vec<u8>, TunnelEnd> {
-    match timeout(pipeline.limits.head_time, read_first_bytes(client, target, TlsRequirement::Required)).await {
+    match timeout(context.limits.head_time, read_first_bytes(client, target, TlsRequirement::Required)).await {
         Ok(heard) => heard,
         Err(_) => Err(TunnelEnd::Cut(DecisionReason::ClientTimeout)),
     }
@@ -130,7 +132,7 @@ pub(crate) async fn read_client_hello(
 /// Relays until both sides are done, one is gone, or the policy changes its mind. Without first words the client's are
 /// checked on their way: on such a port the server may speak first.
 pub(crate) async fn relay(
-    pipeline: &Pipeline,
+    context: &ConnectionContext,
     entry: EgressEntry,
     target: &EgressTarget,
     way: PermittedStream,
@@ -138,7 +140,7 @@ pub(crate) async fn relay(
     first: Option<Vec<u8>>,
 ) {
     let PermittedStream { stream, mut permit } = way;
-    let tally = TunnelCounter::new(pipeline, entry, target);
+    let tally = TunnelCounter::new(context, entry, target);
     let (mut client_reads, mut client_writes) = split(client);
     let (far_reads, mut far_writes) = stream.into_split();
     let out = async {
@@ -160,7 +162,7 @@ pub(crate) async fn relay(
         () = permit.wait_revoked() => Err(TunnelEnd::Cut(DecisionReason::PolicyChanged)),
     };
     if let Err(TunnelEnd::Cut(why)) = end {
-        pipeline.report_refusal(entry, target, &why);
+        context.report_refusal(entry, target, &why);
     }
 }
 
@@ -170,7 +172,7 @@ async fn copy_stream(from: impl AsyncRead + Unpin, to: &mut (impl AsyncWrite + U
 
 /// What went through a tunnel, told at its end, however it ends.
 struct TunnelCounter<'a> {
-    pipeline: &'a Pipeline,
+    context: &'a ConnectionContext,
     entry: EgressEntry,
     target: &'a EgressTarget,
     begun: Instant,
@@ -179,15 +181,15 @@ struct TunnelCounter<'a> {
 }
 
 impl<'a> TunnelCounter<'a> {
-    fn new(pipeline: &'a Pipeline, entry: EgressEntry, target: &'a EgressTarget) -> Self {
+    fn new(context: &'a ConnectionContext, entry: EgressEntry, target: &'a EgressTarget) -> Self {
         let (sent, received) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { pipeline, entry, target, begun: Instant::now(), sent, received }
+        Self { context, entry, target, begun: Instant::now(), sent, received }
     }
 
     fn count_sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
         // While it goes and not at the end: a tunnel can stand for hours.
-        self.pipeline.count_outflow(bytes, self.target);
+        self.context.count_outflow(bytes, self.target);
     }
 
     fn count_received(&self, bytes: usize) {
@@ -197,7 +199,7 @@ impl<'a> TunnelCounter<'a> {
 
 impl Drop for TunnelCounter<'_> {
     fn drop(&mut self) {
-        self.pipeline.observer.observe(EgressEvent::Tunnel(EgressTunnel {
+        self.context.observer.observe(EgressEvent::Tunnel(EgressTunnel {
             entry: self.entry,
             host: self.target.host().to_owned(),
             port: self.target.port(),

@@ -4,13 +4,13 @@ use ralph_core::egress::EgressTarget;
 use ralph_core::policy::canonical_host;
 
 use super::packet::{self, DnsMessage, DnsQueryKind, DnsResponseCode};
+use crate::context::ConnectionContext;
 use crate::observer::{DecisionReason, EgressEntry};
-use crate::pipeline::Pipeline;
 
 /// Answers a message; `None` if it must not be answered.
 ///
 /// A name that is not allowed does not exist: a refusal would make resolvers ask again and again.
-pub(super) fn answer(pipeline: &Pipeline, message: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn answer(context: &ConnectionContext, message: &[u8]) -> Option<Vec<u8>> {
     let question = match packet::parse(message) {
         DnsMessage::Question(question) => question,
         DnsMessage::Invalid(code) => {
@@ -18,13 +18,13 @@ pub(super) fn answer(pipeline: &Pipeline, message: &[u8]) -> Option<Vec<u8>> {
                 DnsResponseCode::NotImplemented => "only A and AAAA questions are answered",
                 _ => "it is not one question",
             };
-            pipeline.report_refused_text(EgressEntry::Dns, "", 0, &DecisionReason::Malformed(why));
+            context.report_refused_text(EgressEntry::Dns, "", 0, &DecisionReason::Malformed(why));
             return Some(packet::response(message, code));
         }
         DnsMessage::Ignored => return None,
     };
     let Some(name) = question.name.as_deref() else {
-        pipeline.report_refused_text(
+        context.report_refused_text(
             EgressEntry::Dns,
             "",
             0,
@@ -38,10 +38,10 @@ pub(super) fn answer(pipeline: &Pipeline, message: &[u8]) -> Option<Vec<u8>> {
         let why = canonical_host(name)
             .err()
             .map_or(DecisionReason::Malformed("an address is no name"), |bad| DecisionReason::Target(bad.into()));
-        pipeline.report_refused_text(EgressEntry::Dns, name, 0, &why);
+        context.report_refused_text(EgressEntry::Dns, name, 0, &why);
         return Some(packet::response(message, DnsResponseCode::NoSuchName));
     };
-    Some(match (pipeline.synthetic_address(target.host()), question.kind) {
+    Some(match (context.synthetic_address(target.host()), question.kind) {
         (Ok(address), DnsQueryKind::V4) => packet::address_response(message, &question, address),
         // The name exists, but not as IPv6.
         (Ok(_), DnsQueryKind::V6) => packet::response(message, DnsResponseCode::NoError),

@@ -10,19 +10,19 @@ use tokio::time::{sleep, timeout};
 
 use super::answer::answer;
 use super::packet::MAX_MESSAGE;
-use crate::pipeline::Pipeline;
+use crate::context::ConnectionContext;
 use crate::stream::ClientStream;
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Answers one datagram after the other: an answer takes no time, so nobody waits for another's.
-pub(crate) async fn serve_udp(pipeline: Arc<Pipeline>, socket: UdpSocket) {
+pub(crate) async fn serve_udp(context: Arc<ConnectionContext>, socket: UdpSocket) {
     // One byte more, so that a message that is too long is seen to be.
     let mut message = vec![0; MAX_MESSAGE + 1];
     loop {
         match socket.recv_from(&mut message).await {
             Ok((length, from)) => {
-                if let Some(answer) = answer(&pipeline, message.get(..length).unwrap_or_default()) {
+                if let Some(answer) = answer(&context, message.get(..length).unwrap_or_default()) {
                     // Whoever is not there to hear it will ask again.
                     socket.send_to(&answer, from).await.ok();
                 }
@@ -34,18 +34,18 @@ pub(crate) async fn serve_udp(pipeline: Arc<Pipeline>, socket: UdpSocket) {
 }
 
 /// Answers the questions on one connection.
-pub(crate) async fn serve_tcp(pipeline: &Pipeline, mut client: impl ClientStream) {
-    while let Ok(Ok(())) = timeout(pipeline.limits.head_time, answer_one(pipeline, &mut client)).await {}
+pub(crate) async fn serve_tcp(context: &ConnectionContext, mut client: impl ClientStream) {
+    while let Ok(Ok(())) = timeout(context.limits.head_time, answer_one(context, &mut client)).await {}
 }
 
-async fn answer_one(pipeline: &Pipeline, client: &mut impl ClientStream) -> io::Result<()> {
+async fn answer_one(context: &ConnectionContext, client: &mut impl ClientStream) -> io::Result<()> {
     let length = client.read_u16().await?;
     if usize::from(length) > MAX_MESSAGE {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut message = vec![0; length.into()];
     client.read_exact(&mut message).await?;
-    let answer = answer(pipeline, &message).ok_or(io::ErrorKind::InvalidData)?;
+    let answer = answer(context, &message).ok_or(io::ErrorKind::InvalidData)?;
     let length = u16::try_from(answer.len()).map_err(|_| io::ErrorKind::InvalidData)?;
     client.write_all(&[&length.to_be_bytes(), &answer[..]].concat()).await
 }

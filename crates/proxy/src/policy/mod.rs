@@ -1,6 +1,14 @@
-//! What the network policy of a sandbox says to one connection, and what this machine knows about addresses.
+//! Checks connections and requests against the network policy of a sandbox, and ends them when it changes.
+//!
+//! The decisions themselves are pure and live in [`ralph_core::egress`]; here is the policy in force, and what asks the
+//! kernel about addresses.
 
+mod connection_check;
 mod own_address;
+mod policy_check;
+mod route_check;
 
+pub(crate) use connection_check::{ConnectionPermit, ConnectionPolicyCheck, TargetRefusal};
 pub use own_address::internal_address_kind;
-pub(crate) use own_address::kind_with_own;
+pub(crate) use policy_check::PolicyCheck;
+pub(crate) use route_check::RoutePolicyCheck;

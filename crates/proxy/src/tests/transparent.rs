@@ -16,35 +16,36 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::fixture::{DecisionRecorder, PUBLIC, ProxyFixture, RecordingResolver, allowing, answers_to, next, rest};
 use crate::client_hello::tests::hello;
+use crate::context::ConnectionContext;
 use crate::grant::ProxyGrant;
 use crate::limits::ProxyLimits;
 use crate::mitm_ca::MitmCa;
-use crate::pipeline::Pipeline;
 use crate::transparent;
 
 struct TransparentFixture {
     world: Arc<RecordingResolver>,
     notes: Arc<DecisionRecorder>,
-    pipeline: Arc<Pipeline>,
+    context: Arc<ConnectionContext>,
 }
 
 impl TransparentFixture {
     async fn new(policy: Policy) -> Self {
         let (world, notes) = (RecordingResolver::new("").await, Arc::new(DecisionRecorder::default()));
-        let pipeline = Arc::new(Pipeline::new(ProxyLimits::default(), policy.into(), world.clone(), notes.clone()));
-        Self { world, notes, pipeline }
+        let context =
+            Arc::new(ConnectionContext::new(ProxyLimits::default(), policy.into(), world.clone(), notes.clone()));
+        Self { world, notes, context }
     }
 
     fn address(&self, name: &str, port: u16) -> SocketAddr {
-        (self.pipeline.synthetic_address(name).unwrap(), port).into()
+        (self.context.synthetic_address(name).unwrap(), port).into()
     }
 
     async fn dial(&self, wanted: SocketAddr) -> (TcpStream, AbortOnDropHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (far, _) = listener.accept().await.unwrap();
-        let pipeline = Arc::clone(&self.pipeline);
-        let serving = tokio::spawn(async move { transparent::serve(&pipeline, far, wanted).await });
+        let context = Arc::clone(&self.context);
+        let serving = tokio::spawn(async move { transparent::serve(&context, far, wanted).await });
         (near, AbortOnDropHandle::new(serving))
     }
 
@@ -104,8 +105,8 @@ async fn requests_behind_tls_are_judged_where_rules_are_about_requests() {
     let (world, notes) = (RecordingResolver::new("").await, Arc::new(DecisionRecorder::default()));
     let policy = allowing(&["GET allowed.test/ok", "other.test"]);
     let terms = ProxyGrant { authority: Some(Arc::clone(&authority)), ..ProxyGrant::from(policy) };
-    let pipeline = Arc::new(Pipeline::new(ProxyLimits::default(), terms, world.clone(), notes.clone()));
-    let inside = TransparentFixture { world, notes, pipeline };
+    let context = Arc::new(ConnectionContext::new(ProxyLimits::default(), terms, world.clone(), notes.clone()));
+    let inside = TransparentFixture { world, notes, context };
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.certificate().as_bytes()).unwrap()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -150,9 +151,9 @@ async fn other_ports_are_judged_by_name_and_port() {
 async fn unassigned_and_stale_addresses_are_refused() {
     let inside = TransparentFixture::new(allowing(&["allowed.test"])).await;
     let stale = inside.address("allowed.test", 443);
-    inside.pipeline.set_policy(allowing(&["other.test"]));
+    inside.context.set_policy(allowing(&["other.test"]));
     // Allowed again, but under another address.
-    inside.pipeline.set_policy(allowing(&["allowed.test"]));
+    inside.context.set_policy(allowing(&["allowed.test"]));
     let before = inside.notes.all().len();
     for wanted in [
         stale,

@@ -12,9 +12,9 @@ use tokio::sync::Notify;
 
 use super::fixture::{DecisionRecorder, PUBLIC, ProxyFixture, allowing, answers_to, next, rest};
 use crate::client_hello::tests::hello;
+use crate::context::ConnectionContext;
 use crate::limits::ProxyLimits;
 use crate::observer::EgressEntry;
-use crate::pipeline::Pipeline;
 use crate::resolver::{EgressResolver, ResolverFuture};
 
 #[tokio::test]
@@ -160,7 +160,7 @@ impl EgressResolver for PausedResolver {
 async fn a_policy_that_changes_during_the_lookup_counts() {
     for (after, dials) in [(allowing(&["allowed.test"]), 1), (allowing(&["other.test"]), 0)] {
         let slow = Arc::new(PausedResolver::default());
-        let pipeline = Pipeline::new(
+        let context = ConnectionContext::new(
             ProxyLimits::default(),
             allowing(&["allowed.test"]).into(),
             slow.clone(),
@@ -169,10 +169,10 @@ async fn a_policy_that_changes_during_the_lookup_counts() {
         let target = EgressTarget::new("allowed.test", 443).unwrap();
         let change = async {
             slow.asked.notified().await;
-            pipeline.set_policy(after);
+            context.set_policy(after);
             slow.go_on.notify_one();
         };
-        let (opened, ()) = tokio::join!(pipeline.open(EgressEntry::Connect, &target, AccessRequest::Tunnel), change);
+        let (opened, ()) = tokio::join!(context.open(EgressEntry::Connect, &target, AccessRequest::Tunnel), change);
         assert!(opened.is_err());
         assert_eq!(slow.dials.load(Ordering::SeqCst), dials);
     }

@@ -1,0 +1,70 @@
+//! Holds every credential that one sandbox is granted, and finds their phantoms where they must not be.
+
+use std::sync::Arc;
+
+use hyper::header::HeaderMap;
+use ralph_core::egress::{EgressTarget, HTTPS_PORT};
+
+use crate::credential::ProxyCredential;
+use crate::leak_scan::ForbiddenTexts;
+
+/// The credentials of one sandbox.
+#[derive(Debug)]
+pub(crate) struct CredentialSet {
+    all: Vec<Arc<ProxyCredential>>,
+    /// Those that are granted to hosts.
+    for_hosts: Vec<Arc<ProxyCredential>>,
+    /// The real credentials in every form: they must not come back.
+    pub(crate) secrets: ForbiddenTexts,
+    /// Their phantoms: they must not go anywhere but where they are for.
+    pub(crate) phantoms: ForbiddenTexts,
+}
+
+impl CredentialSet {
+    pub(crate) fn new(all: Vec<Arc<ProxyCredential>>, for_hosts: Vec<Arc<ProxyCredential>>) -> Self {
+        let secrets = ForbiddenTexts::new(all.iter().flat_map(|credential| credential.secret_encodings()));
+        let phantoms = ForbiddenTexts::new(all.iter().flat_map(|credential| credential.phantom_encodings()));
+        Self { all, for_hosts, secrets, phantoms }
+    }
+
+    /// Makes every phantom worthless.
+    pub(crate) fn revoke_phantoms(&self) {
+        for credential in &self.all {
+            credential.revoke();
+        }
+    }
+
+    /// Returns the one credential that is granted to a host over TLS; two that claim the same host are none.
+    pub(crate) fn for_target(&self, target: &EgressTarget) -> Option<&Arc<ProxyCredential>> {
+        let mut all = self.for_hosts.iter().filter(|credential| credential.is_for_host(target.host()));
+        match (all.next(), all.next()) {
+            (Some(one), None) if target.port() == HTTPS_PORT => Some(one),
+            _ => None,
+        }
+    }
+
+    /// Finds a phantom in a request to a place it is not for, and returns its name.
+    pub(crate) fn find_misdirected_phantom(
+        &self,
+        headers: &HeaderMap,
+        path: &str,
+        own: Option<&Arc<ProxyCredential>>,
+    ) -> Option<String> {
+        let strange = |credential: &&Arc<ProxyCredential>| !own.is_some_and(|own| Arc::ptr_eq(own, credential));
+        let found = self.all.iter().filter(strange).find(|credential| {
+            credential.phantom_in_text(path) || headers.iter().any(|(_, value)| credential.phantom_in_value(value))
+        });
+        found.map(|credential| credential.name().to_owned())
+    }
+
+    /// Finds the credentials whose phantoms a body holds, in whatever form.
+    pub(crate) fn with_phantom_in(&self, body: &[u8]) -> Vec<&Arc<ProxyCredential>> {
+        if self.phantoms.find(body).is_none() {
+            return Vec::new();
+        }
+        let held = |credential: &&Arc<ProxyCredential>| {
+            ForbiddenTexts::new(credential.phantom_encodings()).find(body).is_some()
+        };
+        self.all.iter().filter(held).collect()
+    }
+}

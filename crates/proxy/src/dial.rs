@@ -1,0 +1,83 @@
+//! Resolves a target once and dials exactly the addresses that the policy check has seen.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ralph_core::egress::{DecisionReason, EgressTarget};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::limits::ProxyLimits;
+use crate::policy::{ConnectionPermit, ConnectionPolicyCheck, TargetRefusal};
+use crate::resolver::EgressResolver;
+
+/// More addresses of one name are not tried.
+const MAX_ADDRESSES: usize = 8;
+const MAX_LOOKUPS: usize = 16;
+
+/// An open connection to a target, and the permit to use it.
+#[derive(Debug)]
+pub(crate) struct PermittedStream {
+    pub(crate) stream: TcpStream,
+    pub(crate) permit: ConnectionPermit,
+}
+
+/// Opens connections to the targets of one sandbox.
+#[derive(Debug)]
+pub(crate) struct TargetDialer {
+    resolver: Arc<dyn EgressResolver>,
+    limits: ProxyLimits,
+    /// How many names may be looked up at the same time: a look-up that nobody waits for any more still holds a thread.
+    lookups: Arc<Semaphore>,
+}
+
+impl TargetDialer {
+    pub(crate) fn new(resolver: Arc<dyn EgressResolver>, limits: ProxyLimits) -> Self {
+        Self { resolver, limits, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)) }
+    }
+
+    /// Takes a target all the way: decided, resolved once, filtered, dialled. Returns what allowed it as well.
+    pub(crate) async fn open(
+        &self,
+        mut check: ConnectionPolicyCheck<'_>,
+    ) -> Result<(PermittedStream, DecisionReason), TargetRefusal> {
+        check.check_name()?;
+        let target = check.target();
+        let addresses = self.resolve(target).await?;
+        let why = check.check_addresses(&addresses)?;
+        let deadline = Instant::now() + self.limits.dial_time;
+        let mut last = None;
+        for address in addresses.into_iter().take(MAX_ADDRESSES) {
+            last = Some(address);
+            let dial = self.resolver.dial(SocketAddr::new(address, target.port()));
+            if let Ok(Ok(stream)) = timeout_at(deadline, dial).await {
+                // Only speed is lost without it.
+                stream.set_nodelay(true).ok();
+                return Ok((PermittedStream { stream, permit: check.into_permit(address) }, why));
+            }
+        }
+        Err(TargetRefusal { why: DecisionReason::Unreachable, address: last })
+    }
+
+    async fn resolve(&self, target: &EgressTarget) -> Result<Vec<IpAddr>, TargetRefusal> {
+        if let Some(address) = target.ip_address() {
+            return Ok(vec![address]);
+        }
+        let (resolver, host, lookups) =
+            (Arc::clone(&self.resolver), target.host().to_owned(), Arc::clone(&self.lookups));
+        let look_up = async move {
+            let _one = lookups.acquire_owned().await.map_err(io::Error::other)?;
+            resolver.resolve(&host).await
+        };
+        // In a task of its own, so that a look-up is counted until it ends, not until nobody waits for it.
+        match timeout(self.limits.resolve_time, tokio::spawn(look_up)).await {
+            // A mapped address is dialled as the one it maps, so it is checked as that one too.
+            Ok(Ok(Ok(found))) if !found.is_empty() => {
+                Ok(found.into_iter().map(|address| address.to_canonical()).collect())
+            }
+            _ => Err(DecisionReason::Unresolved.into()),
+        }
+    }
+}
