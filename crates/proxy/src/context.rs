@@ -11,21 +11,18 @@ use ralph_core::egress::{
 };
 use ralph_core::policy::{Policy, matching_deny_rule};
 
-use crate::body_buffers::BodyBuffers;
-use crate::credential_set::CredentialSet;
+use crate::credential::CredentialSet;
 use crate::dial::{PermittedStream, TargetDialer};
 use crate::dns::SyntheticAddresses;
-use crate::drain::DrainTasks;
-use crate::endpoint_pool::EndpointPool;
 use crate::grant::ProxyGrant;
+use crate::inspect::MitmCa;
 use crate::ledger::Ledger;
 use crate::limits::ProxyLimits;
-use crate::mitm_ca::MitmCa;
+use crate::model_gateway::{BodyBuffers, DrainTasks, EndpointPool, ModelRoute};
 use crate::observer::{AlarmKind, EgressAlarm, EgressDecision, EgressEntry, EgressEvent, EgressObserver};
 use crate::outflow::OutflowMeter;
 use crate::policy::{PolicyCheck, TargetRefusal};
 use crate::resolver::EgressResolver;
-use crate::route::ModelRoute;
 
 /// What all connections of one sandbox share.
 #[derive(Debug)]

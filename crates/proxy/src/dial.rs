@@ -5,9 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ralph_core::egress::{DecisionReason, EgressTarget};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::limits::ProxyLimits;
 use crate::policy::{ConnectionPermit, ConnectionPolicyCheck, TargetRefusal};
@@ -80,4 +84,15 @@ impl TargetDialer {
             _ => Err(DecisionReason::Unresolved.into()),
         }
     }
+}
+
+/// Speaks TLS over a connection, to the name that was asked for and no other.
+pub(crate) async fn connect_tls(
+    config: Arc<ClientConfig>,
+    target: &EgressTarget,
+    stream: TcpStream,
+) -> io::Result<TlsStream<TcpStream>> {
+    let host = target.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let name = ServerName::try_from(host).map_err(io::Error::other)?;
+    TlsConnector::from(config).connect(name, stream).await
 }

@@ -9,13 +9,13 @@ use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::client_hello::{self, ClientHello};
+use crate::inspect::client_hello::{self, ClientHello};
 use crate::limits::ProxyLimits;
-use crate::request_head;
-use crate::strict_http1::StrictHttpStream;
+use crate::parse::request_head;
+use crate::parse::strict_http1::StrictHttpStream;
 
 pub use crate::dns::answer_any as dns;
-pub use crate::socks::parse_handshake as socks;
+pub use crate::listen::parse_handshake as socks;
 
 /// Reads a request head; the texts are its method, its target and its host.
 pub fn request_head(bytes: &[u8]) -> Option<(String, String, Option<String>)> {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use ralph_core::policy::Policy;
 
 use crate::credential::ProxyCredential;
+use crate::inspect::MitmCa;
 use crate::ledger::{Ledger, LedgerCaps};
-use crate::mitm_ca::MitmCa;
+use crate::model_gateway::ModelRoute;
 use crate::outflow::OutflowMeter;
-use crate::route::ModelRoute;
 
 /// What one sandbox may reach, and what it is lent on the way.
 #[derive(Debug, Clone)]

@@ -14,7 +14,7 @@ use ralph_core::policy::shell_argument;
 use ralph_core::text;
 
 use crate::observer::{DecisionReason, RequestSummary};
-use crate::request_head::HeadError;
+use crate::parse::request_head::HeadError;
 
 /// The header that tells a refusal.
 const DENY_HEADER: &str = "x-ralph-deny";

@@ -15,11 +15,11 @@ use ralph_core::redact::is_too_short;
 use ralph_core::secret::SecretKind;
 use ralph_proxy::credential::{CredentialPlacement, ProxyCredential};
 use ralph_proxy::grant::ProxyGrant;
+use ralph_proxy::inspect::MitmCa;
 use ralph_proxy::ledger::Ledger;
 use ralph_proxy::meter;
-use ralph_proxy::mitm_ca::MitmCa;
+use ralph_proxy::model_gateway::{ModelRoute, RouteModel};
 use ralph_proxy::outflow::OutflowMeter;
-use ralph_proxy::route::{ModelRoute, RouteModel};
 use ralph_sandbox::{BackendCapabilities, Sandbox};
 
 use super::env_sandbox::EnvSandbox;

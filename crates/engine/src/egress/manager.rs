@@ -12,7 +12,7 @@ use ralph_core::policy::Policy;
 use ralph_core::redact::Redactor;
 use ralph_proxy::grant::ProxyGrant;
 use ralph_proxy::limits::ProxyLimits;
-use ralph_proxy::listener::{self, ListenerSockets, ProxyHandle, ProxyShutdown};
+use ralph_proxy::listen::{self, ListenerSockets, ProxyHandle, ProxyShutdown};
 use ralph_proxy::observer::{EgressEvent, EgressObserver, PersistFuture};
 use ralph_proxy::resolver::{EgressResolver, SystemResolver};
 use ralph_sandbox::SandboxLabel;
@@ -313,7 +313,7 @@ impl EgressServer for EgressManager {
         let embedded::EgressSockets { explicit, transparent, dns_udp, dns_tcp } = doors;
         let doors = ListenerSockets { explicit, transparent, dns_udp, dns_tcp };
         let (outside, notice) = (Arc::clone(&self.resolver), Arc::clone(&ears) as Arc<dyn EgressObserver>);
-        let guard = listener::serve_with_limits(self.limits, doors, terms, outside, notice)?;
+        let guard = listen::serve_with_limits(self.limits, doors, terms, outside, notice)?;
         let end = guard.shutdown();
         let standing = Arc::new(ActiveProxy { guard, observer: ears });
         if let Some(agreed) = &agreed {

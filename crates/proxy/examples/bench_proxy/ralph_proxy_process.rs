@@ -13,14 +13,14 @@ use ralph_core::price::Price;
 use ralph_core::secret::Secret;
 use ralph_proxy::credential::{CredentialPlacement, ProxyCredential};
 use ralph_proxy::grant::ProxyGrant;
+use ralph_proxy::inspect::MitmCa;
 use ralph_proxy::ledger::{Ledger, LedgerCaps};
 use ralph_proxy::limits::ProxyLimits;
-use ralph_proxy::listener::{ListenerSockets, ProxyHandle, serve_with_limits};
+use ralph_proxy::listen::{ListenerSockets, ProxyHandle, serve_with_limits};
 use ralph_proxy::meter::RouteApi;
-use ralph_proxy::mitm_ca::MitmCa;
+use ralph_proxy::model_gateway::{ModelRoute, RouteModel};
 use ralph_proxy::observer::{EgressEvent, EgressObserver};
 use ralph_proxy::resolver::{EgressResolver, ResolverFuture};
-use ralph_proxy::route::{ModelRoute, RouteModel};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 

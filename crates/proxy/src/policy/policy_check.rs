@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::connection_check::ConnectionPolicyCheck;
 use super::route_check::RoutePolicyCheck;
-use crate::route::RouteUpstream;
+use crate::model_gateway::RouteUpstream;
 
 /// The policy that is in force now, and everything that is decided by it.
 #[derive(Debug)]

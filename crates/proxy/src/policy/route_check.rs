@@ -6,7 +6,7 @@ use hyper::Method;
 use ralph_core::policy::{Policy, PolicyRule, matching_deny_rule};
 use tokio::sync::watch;
 
-use crate::route::RouteUpstream;
+use crate::model_gateway::RouteUpstream;
 
 /// One request to the endpoint of a route.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::limits::ProxyLimits;
-use crate::listener::{ListenerSockets, ProxyHandle, serve_with_limits};
+use crate::listen::{ListenerSockets, ProxyHandle, serve_with_limits};
 use crate::observer::{EgressDecision, EgressEvent, EgressObserver};
 use crate::resolver::{EgressResolver, ResolverFuture};
 

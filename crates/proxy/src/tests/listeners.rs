@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use super::fixture::{DecisionRecorder, ProxyFixture, RecordingResolver, allowing, next, rest};
 use crate::limits::ProxyLimits;
-use crate::listener::{ListenerSockets, serve};
+use crate::listen::{ListenerSockets, serve};
 
 #[tokio::test]
 async fn dropping_the_handle_stops_everything() {

@@ -15,12 +15,12 @@ use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::fixture::{DecisionRecorder, PUBLIC, ProxyFixture, RecordingResolver, allowing, answers_to, next, rest};
-use crate::client_hello::tests::hello;
 use crate::context::ConnectionContext;
 use crate::grant::ProxyGrant;
+use crate::inspect::MitmCa;
+use crate::inspect::client_hello::tests::hello;
 use crate::limits::ProxyLimits;
-use crate::mitm_ca::MitmCa;
-use crate::transparent;
+use crate::listen::transparent;
 
 struct TransparentFixture {
     world: Arc<RecordingResolver>,

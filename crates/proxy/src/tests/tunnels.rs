@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::fixture::{DecisionRecorder, PUBLIC, ProxyFixture, allowing, answers_to, next, rest};
-use crate::client_hello::tests::hello;
 use crate::context::ConnectionContext;
+use crate::inspect::client_hello::tests::hello;
 use crate::limits::ProxyLimits;
 use crate::observer::EgressEntry;
 use crate::resolver::{EgressResolver, ResolverFuture};

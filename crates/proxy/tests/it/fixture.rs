@@ -15,13 +15,13 @@ use ralph_proxy::credential::{CredentialPlacement, ProxyCredential};
 use ralph_proxy::grant::ProxyGrant;
 use ralph_proxy::ledger::{Ledger, LedgerCaps};
 use ralph_proxy::limits::ProxyLimits;
-use ralph_proxy::listener::{ListenerSockets, ProxyHandle, serve_with_limits};
+use ralph_proxy::listen::{ListenerSockets, ProxyHandle, serve_with_limits};
 use ralph_proxy::meter::RouteApi;
+use ralph_proxy::model_gateway::{ModelRoute, RouteModel};
 use ralph_proxy::observer::{
     AlarmKind, ChargedCall, EgressAlarm, EgressEvent, EgressExchange, EgressObserver, PersistFuture,
 };
 use ralph_proxy::resolver::{EgressResolver, ResolverFuture};
-use ralph_proxy::route::{ModelRoute, RouteModel};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use ralph_core::secret::Secret;
 use ralph_proxy::credential::{CredentialPlacement, ProxyCredential};
 use ralph_proxy::grant::ProxyGrant;
-use ralph_proxy::mitm_ca::MitmCa;
+use ralph_proxy::inspect::MitmCa;
 use ralph_proxy::observer::{AlarmKind, DecisionReason, EgressEvent};
 use ralph_testkit::llm;
 use rustls::pki_types::ServerName;

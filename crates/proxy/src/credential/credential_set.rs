@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hyper::header::HeaderMap;
 use ralph_core::egress::{EgressTarget, HTTPS_PORT};
 
-use crate::credential::ProxyCredential;
-use crate::leak_scan::ForbiddenTexts;
+use super::leak_scan::ForbiddenTexts;
+use super::proxy_credential::ProxyCredential;
 
 /// The credentials of one sandbox.
 #[derive(Debug)]

@@ -17,15 +17,17 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::explicit;
+use super::transparent;
 use crate::context::ConnectionContext;
-use crate::drain::DrainTasks;
+use crate::dns;
 use crate::grant::ProxyGrant;
 use crate::limits::ProxyLimits;
+use crate::model_gateway::DrainTasks;
 use crate::observer::{DecisionReason, EgressEntry, EgressEvent, EgressObserver};
 use crate::reply::ProxyReply;
 use crate::resolver::EgressResolver;
 use crate::stream::{ActivityClock, ActivityStream};
-use crate::{dns, explicit, transparent};
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 

@@ -18,9 +18,8 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::context::ConnectionContext;
-use crate::dial::PermittedStream;
-use crate::endpoint_pool::connect_tls;
-use crate::leak_scan::{ForbiddenMatch, LeakScanner};
+use crate::credential::leak_scan::{ForbiddenMatch, LeakScanner};
+use crate::dial::{PermittedStream, connect_tls};
 use crate::observer::{AlarmKind, DecisionReason, EgressEntry};
 use crate::policy::TargetRefusal;
 

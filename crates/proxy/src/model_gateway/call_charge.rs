@@ -6,10 +6,10 @@ use hyper::HeaderMap;
 use ralph_core::money::MicroUsd;
 use ralph_core::price::{CacheLifetime, Price, TokenUsage};
 
+use super::route::RouteModels;
 use crate::ledger::Reservation;
 use crate::meter::{MeteredAnswer, is_same_model};
 use crate::observer::{ChargeBasis, ChargedCall};
-use crate::route::RouteModels;
 
 /// A call that was let through, and what was set aside for it.
 #[derive(Debug)]

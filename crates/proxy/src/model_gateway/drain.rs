@@ -21,13 +21,13 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::call_charge::{self, PendingCharge};
+use super::call_charge::{self, PendingCharge};
+use super::endpoint_pool::{ConnectionLease, EndpointError};
+use super::response_body::{ExchangeReport, ResponseConnection};
+use super::route::RouteUpstream;
 use crate::context::ConnectionContext;
-use crate::endpoint_pool::{ConnectionLease, EndpointError};
-use crate::header_filter;
+use crate::credential::header_filter;
 use crate::meter::{self, UsageTee};
-use crate::response_body::{ExchangeReport, ResponseConnection};
-use crate::route::RouteUpstream;
 
 /// How long an answer that its client no longer wants is read to its end, because it is paid for.
 const DRAIN_TIMEOUT: Duration = Duration::from_mins(5);

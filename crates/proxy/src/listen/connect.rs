@@ -6,11 +6,11 @@ use ralph_core::egress::EgressTarget;
 use tokio::io::AsyncWriteExt;
 
 use crate::context::ConnectionContext;
+use crate::inspect::tunnel;
 use crate::observer::{DecisionReason, EgressEntry};
+use crate::parse::request_head::RequestHead;
 use crate::reply::ProxyReply;
-use crate::request_head::RequestHead;
 use crate::stream::{ClientStream, write_and_close};
-use crate::tunnel;
 
 /// Serves one `CONNECT` request; the client's stream begins behind its head.
 pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl ClientStream, head: &RequestHead) {
@@ -51,7 +51,7 @@ fn connect_target(head: &RequestHead) -> Result<EgressTarget, DecisionReason> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request_head::BodyFraming;
+    use crate::parse::request_head::BodyFraming;
     use ralph_core::egress::BadTarget;
 
     #[track_caller]

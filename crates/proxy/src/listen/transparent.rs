@@ -7,9 +7,9 @@ use std::sync::Arc;
 use ralph_core::egress::{AccessRequest, EgressTarget, HTTPS_PORT};
 
 use crate::context::ConnectionContext;
+use crate::inspect::tunnel::{self, TunnelEnd};
 use crate::observer::{DecisionReason, EgressEntry};
 use crate::stream::ClientStream;
-use crate::tunnel::{self, TunnelEnd};
 
 const ENTRY: EgressEntry = EgressEntry::Transparent;
 

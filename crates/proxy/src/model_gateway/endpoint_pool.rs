@@ -15,17 +15,15 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use ralph_core::egress::{EgressTarget, IpAddressKind, address};
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
-use crate::host_connection::BUFFER_SIZE;
+use super::route::RouteUpstream;
+use crate::dial::connect_tls;
+use crate::inspect::host_connection::BUFFER_SIZE;
 use crate::limits::ProxyLimits;
 use crate::resolver::EgressResolver;
-use crate::route::RouteUpstream;
 
 /// Idle connections are kept for so long; providers close theirs after about a minute.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
@@ -234,17 +232,6 @@ fn certificate_refusal(error: &io::Error) -> Option<String> {
     })
 }
 
-/// Speaks TLS over a connection, to the name that was asked for and no other.
-pub(crate) async fn connect_tls(
-    config: Arc<ClientConfig>,
-    target: &EgressTarget,
-    stream: TcpStream,
-) -> io::Result<TlsStream<TcpStream>> {
-    let host = target.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let name = ServerName::try_from(host).map_err(io::Error::other)?;
-    TlsConnector::from(config).connect(name, stream).await
-}
-
 async fn http1_handshake(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> io::Result<EndpointSender> {
     let (sender, connection) = http1::Builder::new()
         .max_buf_size(BUFFER_SIZE)
@@ -261,7 +248,7 @@ mod tests {
     use super::*;
     use crate::credential::{CredentialPlacement, ProxyCredential};
     use crate::meter::RouteApi;
-    use crate::route::ModelRoute;
+    use crate::model_gateway::ModelRoute;
 
     #[test]
     fn where_an_endpoint_may_be() {

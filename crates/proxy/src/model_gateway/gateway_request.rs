@@ -1,4 +1,4 @@
-//! Requests to reverse routes: a fixed list of endpoints, the credential put in, and every call paid for in advance.
+//! Forwards one request to the endpoint of a route, and reports it once, however it ends.
 
 use std::sync::Arc;
 
@@ -8,23 +8,21 @@ use hyper::body::Incoming;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use ralph_core::policy::PolicyRule;
-use ralph_core::price::CacheLifetime;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use crate::body_buffers::release_unused_buffer;
-use crate::call_charge::{self, PendingCharge};
+use super::body_buffers::release_unused_buffer;
+use super::call_charge::{self, PendingCharge};
+use super::call_reservation::PreparedCall;
+use super::drain::InFlightRequest;
+use super::endpoint_pool::{ConnectionLease, EndpointError};
+use super::response_body::{CallMeter, ExchangeReport, MeteredBody, ResponseConnection, RoutePermit};
+use super::route::{self, ModelRoute};
 use crate::context::ConnectionContext;
-use crate::credential::{self, ProxyCredential};
-use crate::drain::InFlightRequest;
-use crate::endpoint_pool::{ConnectionLease, EndpointError};
-use crate::header_filter;
-use crate::leak_scan::LeakScanner;
-use crate::ledger::LedgerRate;
+use crate::credential::header_filter;
+use crate::credential::leak_scan::LeakScanner;
 use crate::meter::{self, GatewayRefusal, RefusalResponse, RouteApi, RouteEndpoint, UsageTee, classify_endpoint};
 use crate::observer::{AlarmKind, ChargedCall as Charged, EgressEntry, EgressEvent, EgressExchange};
-use crate::response_body::{CallMeter, ExchangeReport, MeteredBody, ResponseConnection, RoutePermit};
-use crate::route::{self, ModelRoute, RouteModel};
 
 /// A body that takes noticeably long to read.
 const LONG_BODY: usize = 256 * 1024;
@@ -71,25 +69,16 @@ pub(crate) async fn serve(
 }
 
 /// One request on its way through a route. Dropped on the way, it is told as one whose client hung up.
-struct GatewayRequest<'a> {
-    context: &'a Arc<ConnectionContext>,
-    route: &'a ModelRoute,
+pub(super) struct GatewayRequest<'a> {
+    pub(super) context: &'a Arc<ConnectionContext>,
+    pub(super) route: &'a ModelRoute,
     /// What is told at its end, which is told once.
-    exchange: Option<EgressExchange>,
+    pub(super) exchange: Option<EgressExchange>,
     /// The call that was let through, until it is charged.
-    pending: Option<PendingCharge>,
+    pub(super) pending: Option<PendingCharge>,
     /// The request under way, until its answer begins.
     in_flight: Option<InFlightRequest>,
     answered: bool,
-}
-
-/// A call that is paid for in advance.
-struct PreparedCall {
-    body: Bytes,
-    /// The provider was asked for a count that the client did not ask for.
-    usage_added: bool,
-    /// What is written down before it is dialled.
-    calling: EgressEvent,
 }
 
 impl Drop for GatewayRequest<'_> {
@@ -113,14 +102,14 @@ impl Drop for GatewayRequest<'_> {
 }
 
 impl GatewayRequest<'_> {
-    fn update_exchange(&mut self, what: impl FnOnce(&mut EgressExchange)) {
+    pub(super) fn update_exchange(&mut self, what: impl FnOnce(&mut EgressExchange)) {
         if let Some(told) = &mut self.exchange {
             what(told);
         }
     }
 
     /// Charges the call that was let through, if there is one.
-    fn charge(&mut self, how: impl FnOnce(PendingCharge) -> Charged) {
+    pub(super) fn charge(&mut self, how: impl FnOnce(PendingCharge) -> Charged) {
         if let Some(pending) = self.pending.take() {
             let call = how(pending);
             self.update_exchange(|told| told.call = Some(call));
@@ -225,84 +214,6 @@ impl GatewayRequest<'_> {
         GatewayRefusal::Policy(text)
     }
 
-    fn inject_credential(
-        &mut self,
-        headers: &mut HeaderMap,
-        rest: &str,
-        query: Option<&str>,
-    ) -> Result<(), GatewayRefusal> {
-        let by_query = |phantom: &str| {
-            query.is_some_and(|query| query.split('&').any(|pair| pair.strip_prefix("key=") == Some(phantom)))
-        };
-        // A stand-in of another credential has no business here.
-        let asked = format!("{rest}?{}", query.unwrap_or(""));
-        if let Some(other) = self.context.credentials.find_misdirected_phantom(headers, &asked, self.route.credential())
-        {
-            self.context.raise_alarm(AlarmKind::PhantomMisdirected, other, &self.route.upstream.target);
-            return Err(GatewayRefusal::Credential("this stand-in is for another host".to_owned()));
-        }
-        let Some(credential) = self.route.credential() else {
-            credential::strip_credentials(headers);
-            return Ok(());
-        };
-        if !credential.phantom_in_headers(headers) && !by_query(credential.phantom()) {
-            let text = format!(
-                "route `{}` takes the stand-in that the sandbox was given, and no other key",
-                self.route.name()
-            );
-            return Err(GatewayRefusal::Credential(text));
-        }
-        if credential.is_revoked() {
-            self.context.raise_alarm(
-                AlarmKind::PhantomRevoked,
-                credential.name().to_owned(),
-                &self.route.upstream.target,
-            );
-            return Err(GatewayRefusal::Credential("this stand-in was revoked".to_owned()));
-        }
-        if credential.phantom_in_text(rest) {
-            self.alarm_phantom_in_prompt(credential);
-            return Err(GatewayRefusal::Credential("a stand-in has no place in an address".to_owned()));
-        }
-        credential.inject(headers);
-        if credential.remove_phantom(headers) {
-            self.alarm_phantom_in_prompt(credential);
-        }
-        self.update_exchange(|told| told.credential = Some(credential.name().to_owned()));
-        Ok(())
-    }
-
-    /// Looks for stand-ins in a body, before anything is set aside or dialled for it.
-    fn check_body_phantoms(&self, body: &[u8]) -> Result<(), GatewayRefusal> {
-        let own = self.route.credential();
-        for held in self.context.credentials.with_phantom_in(body) {
-            if own.is_some_and(|own| Arc::ptr_eq(own, held)) {
-                self.alarm_phantom_in_prompt(held);
-            } else {
-                self.context.raise_alarm(
-                    AlarmKind::PhantomMisdirected,
-                    held.name().to_owned(),
-                    &self.route.upstream.target,
-                );
-                let text = format!("the request holds the stand-in for `{}`, which is for another host", held.name());
-                return Err(GatewayRefusal::Credential(text));
-            }
-        }
-        Ok(())
-    }
-
-    /// Raises the alarm about a stand-in that its own model is told, the first time: a conversation repeats itself with
-    /// every call.
-    fn alarm_phantom_in_prompt(&self, credential: &ProxyCredential) {
-        if credential.is_first_misuse() {
-            self.context.raise_alarm(
-                AlarmKind::PhantomInPrompt,
-                credential.name().to_owned(),
-                &self.route.upstream.target,
-            );
-        }
-    }
-
     /// Reads a body as a whole, in the room that all bodies of the sandbox have together.
     async fn read_body(&mut self, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), GatewayRefusal> {
         let limits = &self.context.limits;
@@ -324,96 +235,6 @@ impl GatewayRequest<'_> {
             Ok(Err(_)) => Err(GatewayRefusal::BadRequest("the request was cut short".to_owned())),
             Err(_) => Err(GatewayRefusal::BadRequest("the request took too long to arrive".to_owned())),
         }
-    }
-
-    /// Writes a question anew that is only counted. Nobody pays for it; it is held to the same models and fields.
-    fn rewrite_count_request(&self, call: &meter::ModelCallKind, body: &[u8]) -> Result<Bytes, GatewayRefusal> {
-        let asked =
-            meter::MeteredRequest::parse(call, body).map_err(|bad| GatewayRefusal::BadRequest(bad.to_string()))?;
-        self.allowed_model(asked.model())?;
-        Ok(asked.write_for_count().into())
-    }
-
-    /// Returns what is known about a model that may be called.
-    fn allowed_model(&self, name: &str) -> Result<RouteModel, GatewayRefusal> {
-        self.route.model(name).ok_or_else(|| {
-            let known: Vec<&str> = self.route.models().keys().map(String::as_str).collect();
-            GatewayRefusal::Model(format!(
-                "model `{}` may not be called here, only {}",
-                printable(name),
-                known.join(", ")
-            ))
-        })
-    }
-
-    /// Sets the worst case of a call aside and writes the request so that it cannot become worse.
-    fn reserve(&mut self, call: &meter::ModelCallKind, body: &[u8]) -> Result<PreparedCall, GatewayRefusal> {
-        let asked =
-            meter::MeteredRequest::parse(call, body).map_err(|bad| GatewayRefusal::BadRequest(bad.to_string()))?;
-        let asked = if self.route.legacy_limit { asked.with_legacy_limit() } else { asked };
-        let name = asked.model().to_owned();
-        let model = self.allowed_model(&name)?;
-        let room = self.context.ledger.balance();
-        if model.price.is_none() && room.tokens.is_none() {
-            return Err(GatewayRefusal::Model(format!(
-                "nobody knows what `{}` costs, and the run has no cap of tokens",
-                printable(&name)
-            )));
-        }
-        let input = asked.input();
-        let choices = asked.choices();
-        // The limits of a model and of a profile are those of one answer.
-        let each = asked.wanted_output().map_or(model.default_output, |all| all / choices).min(model.max_output);
-        let wanted = each.saturating_mul(choices).max(choices);
-        let writes = if asked.long_cache() { CacheLifetime::Long } else { CacheLifetime::Short };
-        let rate = model.price.map_or(LedgerRate::default(), |price| LedgerRate::worst_case(&price, input, writes));
-        let spent = |why: String| {
-            let (route, model) = (self.route.name().to_owned(), name.clone());
-            self.context.observer.observe(EgressEvent::BudgetSpent { route, model, why: why.clone() });
-            GatewayRefusal::Budget(why)
-        };
-        let reserved = self.context.ledger.reserve_call(rate, input, wanted);
-        let (reservation, output) = reserved.map_err(|refused| spent(refused.to_string()))?;
-        if output < choices {
-            // A limit of nothing for each would be no limit at all.
-            reservation.release();
-            return Err(spent(format!("budget spent: {output} tokens are left for {choices} answers")));
-        }
-        let written = asked.write(output);
-        for change in &written.changed {
-            tracing::debug!(route = self.route.name(), change, "a request was changed");
-        }
-        let worst = reservation.worst_case();
-        let route = self.route.name().to_owned();
-        let (cost, tokens) = (worst.cost, worst.tokens);
-        let id = reservation.id();
-        let calling = EgressEvent::CallReserved { id, route: route.clone(), model: name.clone(), cost, tokens };
-        self.pending = Some(PendingCharge {
-            id,
-            reservation,
-            price: model.price,
-            route,
-            model: name,
-            models: Arc::clone(self.route.models()),
-            answered_by: None,
-            input,
-            output,
-            writes,
-            limits: Vec::new(),
-            refused: false,
-        });
-        Ok(PreparedCall { body: written.body.into(), usage_added: written.usage_added, calling })
-    }
-
-    /// Has the call written down before it is dialled: what nobody would know of after a crash is not made.
-    async fn persist_call(&mut self, calling: EgressEvent) -> Result<(), GatewayRefusal> {
-        let notice = Arc::clone(&self.context.observer);
-        let kept = notice.persist_call(calling).await;
-        kept.map_err(|why| {
-            self.charge(PendingCharge::charge_nothing);
-            tracing::warn!(route = self.route.name(), %why, "a call could not be written down");
-            GatewayRefusal::Unavailable(format!("the call could not be written down, so it was not made: {why}"))
-        })
     }
 
     fn build_request(
@@ -539,7 +360,7 @@ fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     ralph_core::text::strip_control(ralph_core::text::first_line(text, 80))
 }
 

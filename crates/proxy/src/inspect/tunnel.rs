@@ -15,11 +15,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, c
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use crate::client_hello::{self, ClientHello};
+use super::client_hello::{self, ClientHello};
+use super::http_forward::{self, TargetForm};
+use super::mitm_ca::MitmCa;
 use crate::context::ConnectionContext;
 use crate::dial::PermittedStream;
-use crate::http_forward::{self, TargetForm};
-use crate::mitm_ca::MitmCa;
 use crate::observer::{DecisionReason, EgressEntry, EgressEvent, EgressTunnel};
 use crate::policy::TargetRefusal;
 use crate::stream::{ByteCountReader, ClientStream, PrefixedStream};
@@ -256,7 +256,7 @@ fn sni_mismatch(name: Option<String>) -> TunnelEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_hello::tests::hello;
+    use crate::inspect::client_hello::tests::hello;
 
     #[track_caller]
     fn check(target: &str, must: TlsRequirement, said: &[u8], want: Result<(), TunnelEnd>) {

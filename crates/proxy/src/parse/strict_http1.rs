@@ -14,8 +14,8 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::request_head::{self, BodyFraming, HeadError};
 use crate::limits::ProxyLimits;
-use crate::request_head::{self, BodyFraming, HeadError};
 
 /// So much is taken from the client at once.
 const READ_SIZE: usize = 16 * 1024;

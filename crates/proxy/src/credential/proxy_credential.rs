@@ -14,8 +14,8 @@ use ralph_core::policy::{BadHost, canonical_host};
 use ralph_core::redact::encodings;
 use ralph_core::secret::Secret;
 
-use crate::header_filter;
-use crate::phantom::{PhantomCredential, RandomSourceError};
+use super::header_filter;
+use super::phantom::{PhantomCredential, RandomSourceError};
 
 /// Where in a request a credential stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -308,7 +308,7 @@ fn parse_basic(value: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leak_scan::ForbiddenTexts;
+    use crate::credential::leak_scan::ForbiddenTexts;
 
     const REAL: &str = "ghp_0123456789abcdefghijklmnopqrstuvwxyz";
 

@@ -17,17 +17,18 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use ralph_core::egress::{AccessRequest, EgressTarget, HTTP_PORT, HTTPS_PORT};
 use tokio::sync::Mutex;
 
+use super::host_connection::{BUFFER_SIZE, HostConnection, OutboundBody};
 use crate::context::ConnectionContext;
-use crate::host_connection::{BUFFER_SIZE, HostConnection, OutboundBody};
-use crate::leak_scan::LeakScanner;
+use crate::credential;
+use crate::credential::header_filter;
+use crate::credential::leak_scan::LeakScanner;
+use crate::model_gateway::response_body::{ExchangeReport, MeteredBody, ResponseConnection};
 use crate::model_gateway::{self, GatewayResponse};
 use crate::observer::{AlarmKind, DecisionReason, EgressEntry, EgressExchange, RequestSummary};
+use crate::parse::strict_http1::StrictHttpStream;
 use crate::policy::TargetRefusal;
 use crate::reply::ProxyReply;
-use crate::response_body::{ExchangeReport, MeteredBody, ResponseConnection};
 use crate::stream::{ClientStream, write_and_close};
-use crate::strict_http1::StrictHttpStream;
-use crate::{credential, header_filter};
 
 /// How requests on a connection name their target.
 #[derive(Debug, Clone)]
@@ -73,7 +74,7 @@ pub(crate) async fn serve(
         context.report_refused_text(entry, &target, 0, &DecisionReason::Malformed("the target is no address"));
     }
     let fault = log.take_fault();
-    if let Some(why) = fault.and_then(crate::request_head::HeadError::reason) {
+    if let Some(why) = fault.and_then(crate::parse::request_head::HeadError::reason) {
         match &form {
             TargetForm::Absolute => context.report_refused_text(entry, "", 0, &why),
             TargetForm::Bound { target, .. } => context.report_refusal(entry, target, &why),

@@ -8,9 +8,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::context::ConnectionContext;
+use crate::inspect::tunnel;
 use crate::observer::{DecisionReason, EgressEntry};
 use crate::stream::{ClientStream, write_and_close};
-use crate::tunnel;
 
 pub(crate) const VERSION: u8 = 5;
 

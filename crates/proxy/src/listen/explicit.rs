@@ -6,12 +6,15 @@ use hyper::StatusCode;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
+use super::connect;
+use super::socks;
 use crate::context::ConnectionContext;
-use crate::http_forward::TargetForm;
+use crate::inspect::http_forward;
+use crate::inspect::http_forward::TargetForm;
 use crate::observer::{DecisionReason, EgressEntry};
+use crate::parse::request_head;
 use crate::reply::ProxyReply;
 use crate::stream::{ClientStream, PrefixedStream, write_and_close};
-use crate::{connect, http_forward, request_head, socks};
 
 /// Serves one client.
 pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl ClientStream) {

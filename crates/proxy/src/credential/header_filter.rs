@@ -3,7 +3,7 @@
 use hyper::Version;
 use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE};
 
-use crate::leak_scan::ForbiddenTexts;
+use super::leak_scan::ForbiddenTexts;
 
 /// Headers that are about one connection, and those a proxy keeps to itself.
 const HOP_BY_HOP_HEADERS: [HeaderName; 11] = [

@@ -11,17 +11,17 @@ use hyper::body::{Body, Frame, Incoming};
 use ralph_core::policy::PolicyRule;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::call_charge::PendingCharge;
+use super::call_charge::PendingCharge;
+use super::drain::{self, DrainTasks};
+use super::endpoint_pool::ConnectionLease;
+use super::route::RouteUpstream;
 use crate::context::ConnectionContext;
-use crate::drain::{self, DrainTasks};
-use crate::endpoint_pool::ConnectionLease;
-use crate::leak_scan::{ForbiddenMatch, LeakScanner};
+use crate::credential::leak_scan::{ForbiddenMatch, LeakScanner};
 use crate::meter::UsageTee;
 use crate::observer::{
     AlarmKind, ChargedCall, DecisionReason, EgressAlarm, EgressEntry, EgressEvent, EgressExchange, EgressObserver,
 };
 use crate::policy::RoutePolicyCheck;
-use crate::route::RouteUpstream;
 
 /// What has to be told and charged when an exchange ends, however it ends.
 #[derive(Debug)]

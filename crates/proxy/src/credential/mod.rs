@@ -1,0 +1,13 @@
+//! Grants credentials: real ones are injected on the way out, sandboxes hold phantoms, and neither may leak.
+
+pub(crate) mod header_filter;
+pub(crate) mod leak_scan;
+
+mod credential_set;
+mod phantom;
+mod proxy_credential;
+
+pub(crate) use credential_set::CredentialSet;
+pub use phantom::{PhantomCredential, RandomSourceError};
+pub(crate) use proxy_credential::strip_credentials;
+pub use proxy_credential::{BadCredential, CredentialPlacement, ProxyCredential};

@@ -1,0 +1,19 @@
+//! Forwards calls to model endpoints by reverse routes: the credential injected, every call paid for in advance.
+
+pub(crate) mod response_body;
+
+mod body_buffers;
+mod call_charge;
+mod call_reservation;
+mod drain;
+mod endpoint_pool;
+mod gateway_request;
+mod phantom_check;
+mod route;
+
+pub(crate) use body_buffers::BodyBuffers;
+pub(crate) use drain::DrainTasks;
+pub(crate) use endpoint_pool::EndpointPool;
+pub(crate) use gateway_request::{GatewayResponse, find_route, health, serve};
+pub(crate) use route::RouteUpstream;
+pub use route::{BadRoute, ModelRoute, RouteModel};
