@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ralph_proxy::target::EgressTarget;
+use ralph_core::egress::EgressTarget;
 
 fuzz_target!(|text: &str| {
     for usual in [None, Some(443)] {
