@@ -15,7 +15,7 @@ use crate::parse::request_head;
 use crate::parse::strict_http1::StrictHttpStream;
 
 pub use crate::dns::answer_any as dns;
-pub use crate::listen::parse_handshake as socks;
+pub use crate::listen::socks::parse_handshake as socks;
 
 /// Reads a request head; the texts are its method, its target and its host.
 pub fn request_head(bytes: &[u8]) -> Option<(String, String, Option<String>)> {

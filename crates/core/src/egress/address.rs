@@ -1,12 +1,12 @@
-//! Which addresses lie inside: on this machine, in its neighbourhood, or in the cloud's own cellar.
+//! Classifies internal addresses: of this machine, of its networks, and of a cloud's metadata service.
 //!
-//! This is asked after a name was allowed and resolved, because everybody may give a name any address. What is not
-//! plainly a public unicast address is inside.
+//! This is asked after a name was allowed and resolved, because anybody may give a name any address. What is not plainly
+//! a public unicast address is internal.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::fmt;
 
-/// What kind of inner address one is.
+/// The kind of an internal address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IpAddressKind {
     Loopback,
@@ -51,7 +51,7 @@ impl fmt::Display for IpAddressKind {
     }
 }
 
-/// Returns what kind of inner address this is; `None` is a public one.
+/// Returns the kind of an internal address; `None` is a public one.
 pub fn kind(address: IpAddr) -> Option<IpAddressKind> {
     match address.to_canonical() {
         IpAddr::V4(v4) => kind_v4(v4),
@@ -61,7 +61,7 @@ pub fn kind(address: IpAddr) -> Option<IpAddressKind> {
 
 fn kind_v4(address: Ipv4Addr) -> Option<IpAddressKind> {
     let kind = match address.octets() {
-        // The cloud's cellar: Azure, Oracle, Alibaba, then everybody else's two.
+        // Cloud metadata: Azure, Oracle, Alibaba, then the two that all others use.
         [168, 63, 129, 16] | [192, 0, 0, 192] | [100, 100, 100, 200] | [169, 254, 169, 254] | [169, 254, 170, 2] => {
             IpAddressKind::Metadata
         }

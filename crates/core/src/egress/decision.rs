@@ -1,6 +1,6 @@
-//! The judgement about one target: first its name, then each of its addresses.
+//! Decides about one target: first its name, then each of its addresses.
 //!
-//! The rules themselves are judged by [`crate::policy`].
+//! The rules themselves are matched by [`crate::policy`].
 
 use core::net::IpAddr;
 
@@ -32,7 +32,7 @@ impl AccessRequest {
     }
 }
 
-/// Judges a target by its name, before any DNS. Both answers say what they rest on.
+/// Decides about a target by its name, before any DNS. Both answers give their reason.
 pub fn decide_target(
     policy: &Policy,
     target: &EgressTarget,
@@ -57,7 +57,7 @@ pub fn decide_target(
     }
 }
 
-/// Judges one address of an allowed target. An inner address needs a rule that names it and no other.
+/// Decides about one address of an allowed target. An internal address needs a rule that names exactly it.
 pub fn decide_address(
     policy: &Policy,
     kind: Option<IpAddressKind>,
@@ -80,7 +80,7 @@ pub fn is_localhost(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// Judges a name that was asked for without a port: it has an address if it may be reached on any port.
+/// Decides about a name that was asked for without a port: it is allowed if any port of it is.
 pub fn decide_name(policy: &Policy, host: &str) -> Result<DecisionReason, DecisionReason> {
     // No rule can name port 0, so it stands for "any other port" when everything is open.
     let other = (policy.mode == PolicyMode::Open).then_some(0);
