@@ -219,7 +219,7 @@ mod tests {
         let one = PhantomCredential::shaped_like("ghp_0123456789abcdefghijklmnopqrstuvwxyz").unwrap();
         let two = PhantomCredential::shaped_like("ghp_0123456789abcdefghijklmnopqrstuvwxyz").unwrap();
         assert_ne!(one, two);
-        assert_eq!(format!("{one:?}"), "Phantom(…)");
+        assert_eq!(format!("{one:?}"), "PhantomCredential(…)");
     }
 
     proptest! {

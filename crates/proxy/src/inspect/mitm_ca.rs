@@ -136,7 +136,7 @@ mod tests {
         let (one, two) = (MitmCa::new("a").unwrap(), MitmCa::new("b").unwrap());
         assert_ne!(one.certificate(), two.certificate());
         assert!(one.certificate().starts_with("-----BEGIN CERTIFICATE-----"));
-        assert_eq!(format!("{one:?}"), "Authority(…)");
+        assert_eq!(format!("{one:?}"), "MitmCa(…)");
         let first = one.server_config("x.io").unwrap();
         assert!(Arc::ptr_eq(&first, &one.server_config("x.io").unwrap()));
         for host in ["a-name-of-many-labels.and-so-on.example.org", "[::1]", "192.0.2.1"] {
