@@ -51,7 +51,7 @@ fn title_line(model: &WatchModel, title: &str, standing: &str, tone: TextTone, w
 
 /// Returns mark, word and tone of where a run stands.
 fn status_parts(state: &RunState, driven: bool) -> (&'static str, &'static str, TextTone) {
-    let word = view::status_word(state, driven);
+    let word = view::status_word(&state.status, driven);
     let (mark, tone) = match &state.status {
         RunStatus::Preparing | RunStatus::Running if !driven => ("✗", TextTone::Bad),
         RunStatus::Queued | RunStatus::Preparing => ("◌", TextTone::Accent),
@@ -99,7 +99,7 @@ fn activity_lines(model: &WatchModel, state: &RunState, width: usize) -> Vec<Lin
     if !model.caught_up {
         return told("…", &format!("reading what happened so far: {} events", model.events_read), TextTone::Dim);
     }
-    if let Some((why, next)) = view::rest_reason(state, model.live) {
+    if let Some((why, next)) = view::rest_reason(&state.status, state.id(), model.live) {
         let crashed = state.status.is_active();
         let why = match &state.status {
             RunStatus::Paused { reason: RunStopReason::Quota { until }, .. } => quota_text(model, *until),
