@@ -1,4 +1,4 @@
-//! A run as it is shown from outside.
+//! One run as an object for programs: a row of a list, or everything of it.
 
 use ralph_core::budget::BudgetKind;
 use ralph_core::event::RunStopReason;
