@@ -6,7 +6,7 @@ use ralph_web::view::SpendForecast;
 use super::text::{format_count, format_duration, format_money};
 
 /// Writes an amount of a budget.
-pub fn format_amount(limit: BudgetKind, value: u64) -> String {
+pub(super) fn format_amount(limit: BudgetKind, value: u64) -> String {
     match limit {
         BudgetKind::Iterations => value.to_string(),
         BudgetKind::Time => format_duration(value),
