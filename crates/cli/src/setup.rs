@@ -104,8 +104,8 @@ impl CliSetup {
         let folders = ids.iter().rev().map(|id| self.host.home.run_folder(id));
         let mut own = folders.filter(|folder| {
             folder
-                .state()
-                .is_ok_and(|state| here.ancestors().any(|above| above.as_os_str() == state.started.repo.as_str()))
+                .listing()
+                .is_ok_and(|listing| here.ancestors().any(|above| above.as_os_str() == listing.repo.as_str()))
         });
         Ok(own.next())
     }

@@ -3,12 +3,13 @@
 //! What should happen next is not here but in [`crate::decide`].
 
 pub(crate) mod baseline;
+mod listing;
 mod model_usage;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::audit::AuditHead;
 use crate::budget::{Budget, BudgetKind, BudgetUsage};
@@ -24,6 +25,7 @@ use crate::money::MicroUsd;
 use crate::policy::Policy;
 use crate::task::ApplyMode;
 
+pub use listing::RunListing;
 pub use model_usage::ModelUsage;
 
 /// How many iterations the loop score looks back on; older ones can no longer matter.
@@ -36,7 +38,7 @@ const MAX_FINDINGS: usize = 100;
 const MAX_SCORES: usize = 64;
 
 /// Where a run stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum RunStatus {
     Queued,

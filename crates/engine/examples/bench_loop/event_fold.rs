@@ -27,7 +27,7 @@ const TIMES: usize = 7;
 pub(crate) fn measure(table: &mut FigureTable) -> BenchResult<()> {
     let dir = tempfile::tempdir()?;
     let folder = RunFolder::at(dir.path().to_owned());
-    let text = history();
+    let text = history(EVENTS);
     table.add("size of the event file", text.len() as f64 / 1024.0 / 1024.0, "MiB");
     fs::write(folder.events_path(), text)?;
     let before = process_usage::resident_mib();
@@ -46,8 +46,13 @@ pub(crate) fn measure(table: &mut FigureTable) -> BenchResult<()> {
     Ok(())
 }
 
-/// Writes the events of a long run: answers, edits, commands, checks, commits and a word in between.
-fn history() -> String {
+/// Writes the events of a run of a few iterations.
+pub(crate) fn short_history() -> String {
+    history(50)
+}
+
+/// Writes the events of a run: answers, edits, commands, checks, commits and a word in between.
+fn history(events: u64) -> String {
     let mut out = String::new();
     let mut at = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 365 * 56);
     let mut seq = 0;
@@ -56,7 +61,7 @@ fn history() -> String {
         at += SignedDuration::from_millis(137);
         writeln!(out, "{}", EventLine { seq, at, passed_ms: None, event }.to_json())
             .expect("writing to a String cannot fail");
-        seq < EVENTS
+        seq < events
     };
     let start = sha("start");
     write(Event::RunStarted(Box::new(started(&start))));

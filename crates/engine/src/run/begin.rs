@@ -240,7 +240,7 @@ async fn free_branch(host: &HostContext, repo: &UserRepo, task: &Task) -> Result
     let wanted = TaskBranch::parse(&task.branch()).map_err(|error| Error::Refused(error.to_string()))?;
     let mut taken = repo.odb().branches().await?;
     taken.extend(
-        host.home.runs()?.into_iter().filter_map(|found| found.state.ok()).map(|state| state.started.branch.clone()),
+        host.home.list_runs()?.runs.into_iter().filter_map(|found| found.listing.ok()).map(|listing| listing.branch),
     );
     for version in 1..10_000 {
         let branch = if version == 1 { wanted.clone() } else { wanted.with_version(version) };
