@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::action::ActionKind;
 use crate::budget::{Budget, BudgetKind};
 use crate::config::ToolchainSelection;
 use crate::control::Control;
@@ -159,7 +160,7 @@ pub enum Event {
     ActionStarted {
         n: u32,
         index: u32,
-        kind: String,
+        kind: ActionKind,
         brief: String,
         before: PreActionState,
     },

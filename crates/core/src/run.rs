@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::action::ActionKind;
 use crate::audit::AuditHead;
 use crate::budget::{Budget, BudgetKind, BudgetUsage};
 use crate::control::Control;
@@ -150,7 +151,7 @@ pub struct OpenIteration {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PendingAction {
     pub index: u32,
-    pub kind: String,
+    pub kind: ActionKind,
     pub brief: String,
     pub before: PreActionState,
 }
@@ -176,9 +177,6 @@ pub struct RunPullRequest {
     /// Its text carries the final proof of that commit.
     pub proved: bool,
 }
-
-/// The kind of the one action of an agent's iteration.
-pub const SESSION_ACTION: &str = "session";
 
 /// The word an update of a pull request is given when it carries the final proof.
 pub const PROVED_UPDATE: &str = "proved";
@@ -768,7 +766,8 @@ impl OpenIteration {
             return;
         }
         self.next_action = index.saturating_add(1);
-        if begun.as_ref().is_some_and(|begun| begun.kind == SESSION_ACTION) {
+        let kind = begun.map(|begun| begun.kind);
+        if kind == Some(ActionKind::Session) {
             self.answer = Some((1, String::new()));
         }
         if outcome != ActionOutcome::Ok {
@@ -776,12 +775,20 @@ impl OpenIteration {
             return;
         }
         let why = detail.to_owned();
-        self.wish = match begun.as_ref().map(|begun| begun.kind.as_str()) {
-            Some("rotate") => Some(FinalAction::Rotate { why }),
-            Some("pause") => Some(FinalAction::Pause { why }),
-            Some("stop_success") => Some(FinalAction::StopSuccess { why }),
-            Some("stop_failure") => Some(FinalAction::StopFailure { why }),
-            _ => self.wish.take(),
+        self.wish = match kind {
+            Some(ActionKind::Rotate) => Some(FinalAction::Rotate { why }),
+            Some(ActionKind::Pause) => Some(FinalAction::Pause { why }),
+            Some(ActionKind::StopSuccess) => Some(FinalAction::StopSuccess { why }),
+            Some(ActionKind::StopFailure) => Some(FinalAction::StopFailure { why }),
+            Some(
+                ActionKind::Run
+                | ActionKind::Patch
+                | ActionKind::Write
+                | ActionKind::Commit
+                | ActionKind::Session
+                | ActionKind::Other(_),
+            )
+            | None => self.wish.take(),
         };
     }
 

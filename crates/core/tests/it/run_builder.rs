@@ -164,7 +164,7 @@ impl RunBuilder {
         self.then(Event::ActionStarted {
             n,
             index,
-            kind: kind.to_owned(),
+            kind: kind.to_owned().into(),
             brief: kind.to_owned(),
             before: PreActionState::Nothing,
         })

@@ -111,7 +111,7 @@ fn iteration(n: u32) -> Vec<Event> {
         ("commit", "thing: handle the empty case".to_owned(), whole, ActionOutcome::Ok, None, "1f3c9a2b44".to_owned()),
     ];
     for (index, (kind, brief, before, outcome, code, detail)) in (0..).zip(actions) {
-        events.push(Event::ActionStarted { n, index, kind: kind.to_owned(), brief, before });
+        events.push(Event::ActionStarted { n, index, kind: kind.to_owned().into(), brief, before });
         events.push(Event::ActionFinished { n, index, outcome, code, duration_ms: 412, detail });
     }
     for (command, proves) in [("cargo test --quiet", "test"), ("sh tests/check.sh", "M1.1")] {

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use globset::GlobSet;
+use ralph_core::action::ActionKind;
 use ralph_core::decide::{self, ClaimedBoxes};
 use ralph_core::event::{CheckStage, Event, EventLogLevel, IterationOutcome};
 use ralph_core::gutter::{FailureSignature, IterationSample, LoopScore, TestCounts};
 use ralph_core::hash::sha256;
-use ralph_core::run::{FinalAction, OpenIteration, SESSION_ACTION};
+use ralph_core::run::{FinalAction, OpenIteration};
 use ralph_core::{task, text};
 use serde::Serialize;
 
@@ -650,8 +651,9 @@ fn sample(
     outputs: &BTreeMap<String, CommandResult>,
     newly_verified: u32,
 ) -> IterationSample {
-    let commands =
-        acted.iter().filter(|acted| acted.kind == "run" && acted.outcome == ralph_core::event::ActionOutcome::Failed);
+    let commands = acted
+        .iter()
+        .filter(|acted| acted.kind == ActionKind::Run && acted.outcome == ralph_core::event::ActionOutcome::Failed);
     let mut failures: Vec<FailureSignature> =
         commands.map(|acted| FailureSignature::of(&acted.brief, acted.code.unwrap_or(-1), &acted.complaint)).collect();
     failures.extend(
@@ -661,13 +663,12 @@ fn sample(
             .map(|(command, ran)| FailureSignature::of(command, ran.code, &ran.complaint)),
     );
     failures.extend(open.invalid.iter().map(|error| FailureSignature::of("answer", 1, error)));
-    let edits =
-        acted.iter().filter(|acted| acted.kind != "run" && acted.outcome != ralph_core::event::ActionOutcome::Ok);
-    failures.extend(edits.map(|acted| FailureSignature::of(&acted.kind, 1, &acted.detail)));
-    let wish =
-        |acted: &&ActionLogEntry| matches!(acted.kind.as_str(), "rotate" | "pause" | "stop_success" | "stop_failure");
-    let idle = |acted: &ActionLogEntry| acted.kind == SESSION_ACTION && survey.changed_lines == 0;
-    if open.answer.is_some() && acted.iter().all(|acted| wish(&acted) || idle(acted)) && outputs.is_empty() {
+    let edits = acted
+        .iter()
+        .filter(|acted| acted.kind != ActionKind::Run && acted.outcome != ralph_core::event::ActionOutcome::Ok);
+    failures.extend(edits.map(|acted| FailureSignature::of(acted.kind.as_str(), 1, &acted.detail)));
+    let idle = |acted: &ActionLogEntry| acted.kind == ActionKind::Session && survey.changed_lines == 0;
+    if open.answer.is_some() && acted.iter().all(|acted| acted.kind.is_final() || idle(acted)) && outputs.is_empty() {
         // An answer, or a session, that does nothing is a failure like any other.
         failures.push(FailureSignature::of("answer", 1, "no action"));
     }
