@@ -15,6 +15,7 @@ use crate::control::Control;
 use crate::gutter::{IterationSample, LadderRung, LoopScore, MitigationCause};
 use crate::money::MicroUsd;
 use crate::policy::Policy;
+use crate::pr::{CiState, PublishReason};
 use crate::price::{Price, TokenUsage};
 use crate::proof::PinnedSection;
 use crate::task::{DiagnoseSettings, Task};
@@ -249,11 +250,9 @@ pub enum Event {
     PrUpdated {
         url: String,
         number: u64,
-        why: String,
+        why: PublishReason,
     },
-    CiChanged {
-        state: String,
-    },
+    CiChanged(CiState),
     /// The way out refused something: told the first time for a host and port, or for one request to it, and at every
     /// tenfold after that.
     PolicyDenied {
@@ -316,7 +315,7 @@ impl Event {
             Self::Pushed { .. } => "pushed",
             Self::PrOpened { .. } => "pr-opened",
             Self::PrUpdated { .. } => "pr-updated",
-            Self::CiChanged { .. } => "ci-changed",
+            Self::CiChanged(_) => "ci-changed",
             Self::PolicyDenied { .. } => "policy-denied",
             Self::AuditAnchored { .. } => "audit-anchored",
             Self::Paused { .. } => "paused",

@@ -23,6 +23,7 @@ use crate::exit::RalphExitCode;
 use crate::gutter::{IterationSample, LadderPosition, LadderRung, LoopScore, MitigationCause};
 use crate::money::MicroUsd;
 use crate::policy::Policy;
+use crate::pr::{CiState, PublishReason};
 use crate::task::ApplyMode;
 
 pub use model_usage::ModelUsage;
@@ -178,9 +179,6 @@ pub struct RunPullRequest {
     pub proved: bool,
 }
 
-/// The word an update of a pull request is given when it carries the final proof.
-pub const PROVED_UPDATE: &str = "proved";
-
 /// All that is known of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunState {
@@ -229,6 +227,9 @@ pub struct RunState {
     /// Milestones that were complete when the branch was last pushed.
     pub pushed_milestones: BTreeSet<String>,
     pub pull_request: Option<RunPullRequest>,
+    /// What the CI checks of the pushed commit said last.
+    #[serde(skip_serializing_if = "CiState::is_none")]
+    pub ci: CiState,
     /// Results of the final proof on the pushed commit, by command.
     pub proof: BTreeMap<String, RunCheckResult>,
     /// What the run may reach: what it started with and what people added.
@@ -313,6 +314,7 @@ impl RunState {
             pushed: None,
             pushed_milestones: BTreeSet::new(),
             pull_request: None,
+            ci: CiState::None,
             proof: BTreeMap::new(),
             policy: started.policy.clone(),
             denied: 0,
@@ -434,12 +436,13 @@ impl RunState {
             Event::Pushed { sha, .. } => {
                 if self.pushed.as_ref() != Some(sha) {
                     self.proof.clear();
+                    self.ci = CiState::None;
                 }
                 self.pushed = Some(sha.clone());
                 self.pushed_milestones = self.complete_milestones();
             }
-            Event::PrOpened { url, number } => self.record_pull_request(url, *number, ""),
-            Event::PrUpdated { url, number, why } => self.record_pull_request(url, *number, why),
+            Event::PrOpened { url, number } => self.record_pull_request(url, *number, None),
+            Event::PrUpdated { url, number, why } => self.record_pull_request(url, *number, Some(why)),
             Event::PolicyDenied { count, .. } => self.denied = self.denied.saturating_add(u32::from(*count == 1)),
             Event::AuditAnchored { lines, head } => {
                 self.audited = Some(AuditHead { lines: *lines, hash: head.clone() })
@@ -468,7 +471,7 @@ impl RunState {
                 let auto = self.started.diagnose.apply == ApplyMode::Auto;
                 self.diagnoses.record_written(*n, *proposals, *guardrails, auto.then_some(unasked));
             }
-            Event::CiChanged { .. } => (),
+            Event::CiChanged(state) => self.ci.clone_from(state),
         }
         Ok(())
     }
@@ -578,8 +581,8 @@ impl RunState {
         }
     }
 
-    fn record_pull_request(&mut self, url: &str, number: u64, why: &str) {
-        let (url, sha, proved) = (url.to_owned(), self.pushed.clone(), why == PROVED_UPDATE);
+    fn record_pull_request(&mut self, url: &str, number: u64, why: Option<&PublishReason>) {
+        let (url, sha, proved) = (url.to_owned(), self.pushed.clone(), why == Some(&PublishReason::Proved));
         self.pull_request = Some(RunPullRequest { url, number, sha, proved });
     }
 

@@ -156,7 +156,7 @@ fn event_text(event: &Event, state: Option<&RunState>) -> Option<String> {
         }
         Event::PrOpened { url, .. } => format!("{ok} pull request opened: {url}"),
         Event::PrUpdated { why, .. } => format!("pull request updated: {why}"),
-        Event::CiChanged { state } => format!("CI: {state}"),
+        Event::CiChanged(state) => format!("CI: {state}"),
         Event::PolicyDenied { host, port, request, rule, remedy, count } => {
             let port = if *port == 0 { String::new() } else { format!(":{port}") };
             let (method, path) = request.as_deref().and_then(|line| line.split_once(' ')).unwrap_or_default();

@@ -16,6 +16,7 @@ mod prompt;
 mod provider_faults;
 #[cfg(target_os = "linux")]
 mod provider_wait;
+mod publish;
 mod replay;
 mod run_fixture;
 mod traces;

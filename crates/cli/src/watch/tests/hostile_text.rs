@@ -56,7 +56,7 @@ fn fixture_with_text(text: &str, n: u32) -> WatchFixture {
         json!({"type": "pushed", "to": text, "branch": text, "sha": text}),
         json!({"type": "pr-opened", "url": format!("https://{text}"), "number": u64::MAX}),
         json!({"type": "pr-updated", "url": text, "number": 1, "why": text}),
-        json!({"type": "ci-changed", "state": text}),
+        json!({"type": "ci-changed", "state": "failed", "checks": [text]}),
         json!({"type": "policy-denied", "host": text, "port": 0, "rule": text, "count": u64::MAX}),
         json!({"type": "control-applied", "control": {"type": "set-profile", "name": text}, "by": text}),
         json!({"type": "paused", "reason": asked, "next": text}),
