@@ -12,6 +12,7 @@ mod git;
 mod hostile_repository;
 mod killable_run;
 mod model;
+mod old_run;
 mod prompt;
 mod provider_faults;
 #[cfg(target_os = "linux")]
