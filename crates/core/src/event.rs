@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::ActionKind;
 use crate::budget::{Budget, BudgetKind};
+use crate::commit_sha::{CommitSha, empty_if_none};
 use crate::config::ToolchainSelection;
 use crate::control::Control;
 use crate::gutter::{IterationSample, LadderRung, LoopScore, MitigationCause};
@@ -127,9 +128,9 @@ pub enum Event {
         /// False for `local`, which does not isolate.
         isolated: bool,
         /// The commit the branch starts from.
-        start: String,
+        start: CommitSha,
         /// The commit the work tree stands at.
-        head: String,
+        head: CommitSha,
         /// Boxes that held before the sandbox was made anew and are proved again at the next check.
         reclaim: Vec<String>,
     },
@@ -234,14 +235,16 @@ pub enum Event {
     },
     CommitImported {
         n: u32,
-        sha: String,
+        /// `None` where nothing was taken.
+        #[serde(with = "empty_if_none")]
+        sha: Option<CommitSha>,
         commits: u32,
         findings: Vec<ReviewFinding>,
     },
     Pushed {
         to: String,
         branch: String,
-        sha: String,
+        sha: CommitSha,
     },
     PrOpened {
         url: String,
@@ -350,9 +353,9 @@ pub struct RunStart {
     pub task_path: String,
     pub task_sha256: String,
     pub base_branch: String,
-    pub base_commit: String,
+    pub base_commit: CommitSha,
     /// The base, or the commit on top of it that adds what the host had not committed.
-    pub start_commit: String,
+    pub start_commit: CommitSha,
     pub branch: String,
     pub engine: String,
     /// The agent that works in the sandbox, where one does.

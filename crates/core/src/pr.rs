@@ -7,6 +7,7 @@ use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 
+use crate::commit_sha::CommitSha;
 use crate::event::ReviewFinding;
 use crate::money::MicroUsd;
 use crate::receipt::ReceiptCheck;
@@ -22,7 +23,7 @@ pub struct PullRequest {
     pub base: String,
     pub branch: String,
     /// The pushed commit that its text is about.
-    pub sha: String,
+    pub sha: CommitSha,
 }
 
 /// What the CI checks of a pushed commit say.

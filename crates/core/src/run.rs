@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::action::ActionKind;
 use crate::audit::AuditHead;
 use crate::budget::{Budget, BudgetKind, BudgetUsage};
+use crate::commit_sha::CommitSha;
 use crate::control::Control;
 use crate::diagnosis::DiagnosisProgress;
 use crate::event::{
@@ -89,7 +90,7 @@ pub struct RunSandbox {
     pub sandbox: String,
     pub backend: String,
     pub isolated: bool,
-    pub start: String,
+    pub start: CommitSha,
 }
 
 /// What the model asked for at the end of its actions.
@@ -174,7 +175,7 @@ pub struct RunPullRequest {
     pub url: String,
     pub number: u64,
     /// The commit its text was last written for.
-    pub sha: Option<String>,
+    pub sha: Option<CommitSha>,
     /// Its text carries the final proof of that commit.
     pub proved: bool,
 }
@@ -218,12 +219,12 @@ pub struct RunState {
     /// Which text of the task counts, counted from 1.
     pub task_revision: u32,
     pub warned: BTreeMap<BudgetKind, u8>,
-    pub imported: Option<String>,
+    pub imported: Option<CommitSha>,
     pub import_stopped: Option<String>,
     /// What a reviewer should see in what was handed over, each once.
     pub findings: Vec<ReviewFinding>,
     pub commits: u32,
-    pub pushed: Option<String>,
+    pub pushed: Option<CommitSha>,
     /// Milestones that were complete when the branch was last pushed.
     pub pushed_milestones: BTreeSet<String>,
     pub pull_request: Option<RunPullRequest>,
@@ -429,7 +430,7 @@ impl RunState {
                     findings.iter().find(|finding| finding.stop).map(|finding| finding.detail.clone());
                 if self.import_stopped.is_none() {
                     self.add_findings(findings);
-                    self.imported = Some(sha.clone());
+                    self.imported.clone_from(sha);
                     self.commits = *commits;
                 }
             }
@@ -477,7 +478,7 @@ impl RunState {
     }
 
     /// A sandbox made anew holds only what was handed over: the iteration under way begins again, boxes are re-proved.
-    fn apply_sandbox_ready(&mut self, start: &str, head: &str, reclaim: &[String]) {
+    fn apply_sandbox_ready(&mut self, start: &CommitSha, head: &CommitSha, reclaim: &[String]) {
         self.open = None;
         if let Some(last) = &mut self.last {
             last.wish = None;
@@ -486,7 +487,7 @@ impl RunState {
         self.verified.clear();
         self.gate = None;
         if head != start {
-            self.imported = Some(head.to_owned());
+            self.imported = Some(head.clone());
         } else if self.imported.is_some() {
             self.imported = None;
         }

@@ -149,7 +149,8 @@ fn event_text(event: &Event, state: Option<&RunState>) -> Option<String> {
                     )
                 ),
             };
-            format!("  handed over {} up to {}{found}", pluralize(*commits, "commit"), ralph_core::text::head(sha, 10))
+            let sha = ralph_core::text::head(sha.as_deref().unwrap_or(""), 10);
+            format!("  handed over {} up to {sha}{found}", pluralize(*commits, "commit"))
         }
         Event::Pushed { to, branch, sha } => {
             format!("pushed {branch} at {} to {}", ralph_core::text::head(sha, 10), one_line(to, 80))

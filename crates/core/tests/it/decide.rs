@@ -231,7 +231,7 @@ fn a_killed_run_forgets_nothing_it_was_about_to_do() {
     let waits = stuck().then(Event::MitigationApplied { n: 1, rung, profile: "cheap".to_owned(), why: why(), cause });
     check(&killed(waits), &RunStep::Pause { reason: RunStopReason::Gutter });
     let stop = ReviewFinding { rule: "secret".to_owned(), path: String::new(), detail: why(), stop: true };
-    let found = Event::CommitImported { n: 1, sha: String::new(), commits: 0, findings: vec![stop] };
+    let found = Event::CommitImported { n: 1, sha: None, commits: 0, findings: vec![stop] };
     let found = RunBuilder::ready().starts(1).answers(0).then(found).ends(&[]).scores(0.0);
     check(&killed(found), &RunStep::Pause { reason: RunStopReason::Findings { why: why() } });
     let baseline = RunStart { baseline: true, ..started() };

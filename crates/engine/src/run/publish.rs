@@ -1,5 +1,6 @@
 //! Publishes a run's branch: push, pull request, receipt. Which provider takes them is the host's [`crate::scm::Scm`].
 
+use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{Event, EventLogLevel, RunVerdict};
 use ralph_core::pr::{self, PublishReason, PullRequest, PullRequestValues};
 use ralph_core::proof;
@@ -18,8 +19,8 @@ impl Runner {
         let state = self.state();
         let Some(sha) = state.imported.clone() else { return Ok(()) };
         if state.pushed.as_ref() != Some(&sha) {
-            let replaces = state.pushed.as_deref().map(Sha::parse).transpose()?;
-            let to = self.host.scm().push(self.published_run(), &Sha::parse(&sha)?, replaces.as_ref()).await?;
+            let replaces = state.pushed.as_ref().map(Sha::from);
+            let to = self.host.scm().push(self.published_run(), &Sha::from(&sha), replaces.as_ref()).await?;
             let branch = self.state().started.branch.clone();
             self.events.append(Event::Pushed { to, branch, sha })?;
         }
@@ -59,7 +60,8 @@ impl Runner {
 
     /// Opens or updates the pull request for the pushed commit and says so.
     async fn update_pull_request(&mut self, why: PublishReason) -> Result<(), Error> {
-        let mut request = self.pull_request();
+        let Some(sha) = self.state().pushed.clone() else { return Ok(()) };
+        let mut request = self.pull_request(sha);
         request.body.push_str(&self.pull_request_appendix().await?);
         let existing = self.state().pull_request.as_ref().map(|old| old.number);
         let link = self.host.scm().open_or_update(self.published_run(), &request, existing).await?;
@@ -73,7 +75,7 @@ impl Runner {
     /// Writes down what CI says of the pushed commit, where that is news. A run does not fail for not knowing it.
     async fn record_ci_state(&mut self) -> Result<(), Error> {
         let Some(sha) = &self.state().pushed else { return Ok(()) };
-        match self.host.scm().checks(self.published_run(), &Sha::parse(sha)?).await {
+        match self.host.scm().checks(self.published_run(), &Sha::from(sha)).await {
             Ok(ci) if ci == self.state().ci => Ok(()),
             Ok(ci) => self.events.append(Event::CiChanged(ci)),
             Err(error) => {
@@ -87,8 +89,8 @@ impl Runner {
         let state = self.state();
         let mut out = String::new();
         if let Some(sha) = &state.pushed {
-            let from = Sha::parse(&state.started.start_commit)?;
-            let stat = self.bare.odb().diffstat(&from, &Sha::parse(sha)?).await?;
+            let from = Sha::from(&state.started.start_commit);
+            let stat = self.bare.odb().diffstat(&from, &Sha::from(sha)).await?;
             let files: Vec<_> = stat
                 .files
                 .into_iter()
@@ -102,7 +104,7 @@ impl Runner {
         }
         if let Some(bytes) = self.folder.read(&self.folder.receipt_path())?
             && let Ok(receipt) = crate::receipt::read(&String::from_utf8_lossy(&bytes))
-            && Some(&receipt.body.commit) == state.pushed.as_ref()
+            && Some(receipt.body.commit.as_str()) == state.pushed.as_deref()
         {
             let text = serde_json::to_string_pretty(&receipt).unwrap_or_default();
             out.extend([format!(
@@ -112,7 +114,7 @@ impl Runner {
         Ok(self.redactor.redact(&out).into_owned())
     }
 
-    fn pull_request(&self) -> PullRequest {
+    fn pull_request(&self, sha: CommitSha) -> PullRequest {
         let state = self.state();
         let started = &state.started;
         let proved = proof_checks(state);
@@ -149,7 +151,7 @@ impl Runner {
             labels: started.pr.labels.clone(),
             base: started.base_branch.clone(),
             branch: started.branch.clone(),
-            sha: state.pushed.clone().unwrap_or_default(),
+            sha,
         }
     }
 }
