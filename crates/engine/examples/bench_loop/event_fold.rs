@@ -6,6 +6,7 @@ use std::fs;
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
+use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{
     ActionOutcome, CheckStage, CommitIdentity, Event, EventLine, EventLogLevel, IterationOutcome, ModelCallOutcome,
     PinnedBox, PinnedProfile, PinnedPullRequest, PreActionState, ReviewFinding, RunProfiles, RunStart, RunTestSchedule,
@@ -69,8 +70,8 @@ fn history(events: u64) -> String {
         sandbox: "ralph-actions-bench-1".to_owned(),
         backend: "local".to_owned(),
         isolated: false,
-        start: start.clone(),
-        head: start,
+        start: commit(&start),
+        head: commit(&start),
         reclaim: Vec::new(),
     });
     let mut n = 0;
@@ -116,7 +117,7 @@ fn iteration(n: u32) -> Vec<Event> {
         ("commit", "thing: handle the empty case".to_owned(), whole, ActionOutcome::Ok, None, "1f3c9a2b44".to_owned()),
     ];
     for (index, (kind, brief, before, outcome, code, detail)) in (0..).zip(actions) {
-        events.push(Event::ActionStarted { n, index, kind: kind.to_owned(), brief, before });
+        events.push(Event::ActionStarted { n, index, kind: kind.to_owned().into(), brief, before });
         events.push(Event::ActionFinished { n, index, outcome, code, duration_ms: 412, detail });
     }
     for (command, proves) in [("cargo test --quiet", "test"), ("sh tests/check.sh", "M1.1")] {
@@ -138,7 +139,7 @@ fn iteration(n: u32) -> Vec<Event> {
             detail: "a workflow was changed".to_owned(),
             stop: false,
         };
-        events.push(Event::CommitImported { n, sha: head.clone(), commits: n / 3, findings: vec![finding] });
+        events.push(Event::CommitImported { n, sha: Some(commit(&head)), commits: n / 3, findings: vec![finding] });
         events.push(Event::Log {
             level: EventLogLevel::Warn,
             text: "protected paths were put back: tests/check.sh".to_owned(),
@@ -170,6 +171,10 @@ fn sha(of: &str) -> String {
     sha256(of.as_bytes()).get(..40).unwrap_or_default().to_owned()
 }
 
+fn commit(sha: &str) -> CommitSha {
+    CommitSha::parse(sha).expect("it is a hash")
+}
+
 fn started(start: &str) -> RunStart {
     let default = PinnedProfile {
         name: "bench".to_owned(),
@@ -199,8 +204,8 @@ fn started(start: &str) -> RunStart {
         task_path: "ralph_task.md".to_owned(),
         task_sha256: sha256(b"task"),
         base_branch: "main".to_owned(),
-        base_commit: start.to_owned(),
-        start_commit: start.to_owned(),
+        base_commit: commit(start),
+        start_commit: commit(start),
         branch: "ralph/bench-001/long".to_owned(),
         engine: "actions".to_owned(),
         agent: None,

@@ -62,7 +62,7 @@ fn change_by(event: &Event, state: Option<&RunState>) -> ActivityChange {
         | Event::CommitImported { .. }
         | Event::PrOpened { .. }
         | Event::PrUpdated { .. }
-        | Event::CiChanged { .. }
+        | Event::CiChanged(_)
         | Event::PolicyDenied { .. }
         | Event::ControlApplied { .. }
         | Event::AuditAnchored { .. } => return ActivityChange::Unchanged,

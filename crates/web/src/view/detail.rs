@@ -142,7 +142,7 @@ pub fn detail(state: &RunState, live: bool) -> RunDetail {
         format: FORMAT,
         summary: summary(RunListing::of(state), live),
         base_branch: started.base_branch.clone(),
-        base_commit: started.base_commit.clone(),
+        base_commit: started.base_commit.to_string(),
         task_path: started.task_path.clone(),
         backend: started.backend.clone(),
         isolated: state.workplace.as_ref().map(|place| place.isolated),
@@ -154,8 +154,8 @@ pub fn detail(state: &RunState, live: bool) -> RunDetail {
         loop_scores: state.scores.iter().copied().collect(),
         last_summary: state.last.as_ref().map(|last| last.summary.clone()),
         commits: state.commits,
-        commit: state.imported.clone(),
-        pushed: state.pushed.clone(),
+        commit: state.imported.clone().map(String::from),
+        pushed: state.pushed.clone().map(String::from),
         proof: state.proof.iter().map(proof).collect(),
         recovered: started.recovered,
     }
@@ -195,5 +195,21 @@ fn proof((command, checked): (&String, &RunCheckResult)) -> ProofView {
         passed: checked.passed(),
         duration_ms: checked.duration_ms,
         output_sha256: checked.output.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ralph_core::event::EventLine;
+
+    use super::*;
+
+    #[test]
+    fn a_run_of_an_older_version_is_shown_as_it_was_then() {
+        let events = include_str!("../../engine/tests/it/fixtures/run-0.1/events.jsonl");
+        let lines = events.lines().map(|text| EventLine::parse(text).expect("the line is one of version 0.1"));
+        let state = RunState::from_events(lines).expect("the lines make a run");
+        let shown = serde_json::to_string(&detail(&state, false)).expect("a view is plain data");
+        assert_eq!(shown, include_str!("../../engine/tests/it/fixtures/run-0.1/show.json").trim_end());
     }
 }

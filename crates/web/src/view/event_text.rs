@@ -210,14 +210,15 @@ pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> 
                     )
                 ),
             };
-            EventText::plain(format!("  handed over {} up to {}{found}", pluralize(*commits, "commit"), head(sha, 10)))
+            let sha = head(sha.as_deref().unwrap_or(""), 10);
+            EventText::plain(format!("  handed over {} up to {sha}{found}", pluralize(*commits, "commit")))
         }
         Event::Pushed { to, branch, sha } => {
             EventText::plain(format!("pushed {branch} at {} to {}", head(sha, 10), one_line(to, 80)))
         }
         Event::PrOpened { url, .. } => EventText::marked("", Good, format!("pull request opened: {url}")),
         Event::PrUpdated { why, .. } => EventText::plain(format!("pull request updated: {why}")),
-        Event::CiChanged { state } => EventText::plain(format!("CI: {state}")),
+        Event::CiChanged(state) => EventText::plain(format!("CI: {state}")),
         Event::PolicyDenied { host, port, request, rule, remedy, count } => {
             let port = if *port == 0 { String::new() } else { format!(":{port}") };
             let (method, path) = request.as_deref().and_then(|line| line.split_once(' ')).unwrap_or_default();
