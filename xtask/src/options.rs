@@ -13,12 +13,12 @@ usage: cargo xtask <chore>
   fuzz [--seconds N] [TARGET]
         fuzz one target, or all in turn (60 seconds each)
   bench loop [--json] [--iterations N] [--quick]
-        time, disk and memory of an iteration that are ours, in a release build
+        time, disk and memory of an iteration that are ours, in a `dist` build
   bench sandbox [--install] [--json] [--rounds N] [--quick] [--program PATH] [--write DIR]
-        the embedded backend beside bwrap, srt, codex and docker, in turn, in a release build
+        the embedded backend beside bwrap, srt, codex and docker, in turn, in a `dist` build
         --install        get those that are missing, with apt-get and npm, into target/peers and nowhere else
   bench proxy [--install] [--json] [--strict] [--rounds N] [--seconds N] [--only TEXT | --write DIR]
-        the way out beside nginx, mitmproxy and LiteLLM, in turn, in a release build
+        the way out beside nginx, mitmproxy and LiteLLM, in turn, in a `dist` build
         --install        get those that are missing, with apt-get and pip, into target/peers and nowhere else
         --strict         a figure that could not be measured is a failure
         --only TEXT      measure only what has this in its name
