@@ -7,15 +7,16 @@
 mod bench;
 mod deny;
 mod fuzz;
-mod licence;
 mod options;
 mod prerequisites;
 mod report;
 mod rules;
+mod slow_tests;
 mod subprocess;
 mod test;
 mod third_party;
 mod tools;
+mod unused_dependencies;
 mod workspace;
 
 use std::process::ExitCode;
