@@ -7,6 +7,7 @@
 mod bench;
 mod deny;
 mod fuzz;
+mod macos;
 mod options;
 mod prerequisites;
 mod report;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         XtaskCommand::Fuzz { seconds, target } => fuzz::run(&house, seconds, target.as_deref()),
         XtaskCommand::Bench { bench, arguments } => bench::run(&house, bench, &arguments),
         XtaskCommand::Rules => rules::run(&house),
+        XtaskCommand::Macos => macos::run(&house),
         XtaskCommand::Deny => deny::run(&house),
     };
     match done {

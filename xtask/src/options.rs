@@ -24,6 +24,8 @@ usage: cargo xtask <chore>
         --only TEXT      measure only what has this in its name
   rules
         only the house rules
+  macos
+        type-check the program for macOS, on a Debian machine
   deny
         cargo-deny with everything, advisories too; needs the network";
 
@@ -33,6 +35,7 @@ pub(crate) enum XtaskCommand {
     Fuzz { seconds: Duration, target: Option<String> },
     Bench { bench: BenchKind, arguments: Vec<String> },
     Rules,
+    Macos,
     Deny,
 }
 
@@ -86,6 +89,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<XtaskCommand, String> {
             _ => return Err("which bench? there are `loop`, `sandbox` and `proxy`".to_owned()),
         },
         Some("rules") => XtaskCommand::Rules,
+        Some("macos") => XtaskCommand::Macos,
         Some("deny") => XtaskCommand::Deny,
         Some(other) => return Err(format!("unknown chore `{other}`")),
     };
@@ -177,6 +181,7 @@ mod tests {
         check("bench proxy --strict", bench(BenchKind::Proxy(PeerInstall::AsFound), &["--strict"]));
         check("bench proxy --install --rounds 9", bench(BenchKind::Proxy(PeerInstall::Install), &["--rounds", "9"]));
         check("rules", Ok(XtaskCommand::Rules));
+        check("macos", Ok(XtaskCommand::Macos));
         check("deny", Ok(XtaskCommand::Deny));
     }
 
