@@ -6,8 +6,8 @@ pub(crate) const USAGE: &str = "\
 usage: cargo xtask <chore>
 
   test [--quick] [--seconds N] [--allow-missing]
-        everything that must hold: formatting, lints, house rules, dependencies, tests, fuzzing
-        --quick          offline and in minutes: leave out slow tests and fuzzing
+        everything that must hold: formatting, lints, house rules, dependencies, tests, fuzzing, macOS
+        --quick          offline and in minutes: leave out slow tests, fuzzing and the macOS check
         --seconds N      how long each fuzz target runs (10)
         --allow-missing  do not fail because a fuzzer could not be had
   fuzz [--seconds N] [TARGET]

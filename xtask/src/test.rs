@@ -9,7 +9,7 @@ use crate::options::{MissingTools, TestOptions, TestScope};
 use crate::prerequisites::ProgramFetch;
 use crate::report::{self, TestStepOutcome, TestStepRow};
 use crate::workspace::{BuildEnvironment, ProjectWorkspace};
-use crate::{deny, fuzz, prerequisites, rules, slow_tests, subprocess, unused_dependencies};
+use crate::{deny, fuzz, macos, prerequisites, rules, slow_tests, subprocess, unused_dependencies};
 
 type TestStep = fn(&ProjectWorkspace, TestOptions, &mut Option<ProgramFetch>) -> anyhow::Result<TestStepOutcome>;
 
@@ -35,6 +35,10 @@ const STEPS: &[(&str, TestStep)] = &[
     }),
     ("tests", |house, options, _| tests(house, options.scope).map(|()| TestStepOutcome::Passed)),
     ("fuzz", |house, options, _| run_fuzz(house, options)),
+    ("macOS", |house, options, _| match options.scope {
+        TestScope::Quick => Ok(left_out(options.scope)),
+        TestScope::Full => macos::check(house),
+    }),
 ];
 
 /// Runs all steps and says whether everything that had to hold does.
