@@ -1,4 +1,4 @@
-//! Benchmarks, in a release build. They measure; tests judge nothing by the clock.
+//! Benchmarks, in the build that is given to users. They measure; tests judge nothing by the clock.
 
 use crate::options::{BenchKind, PeerInstall};
 use crate::workspace::ProjectWorkspace;
@@ -14,7 +14,7 @@ pub(crate) fn run(house: &ProjectWorkspace, bench: BenchKind, arguments: &[Strin
             }
             // What becomes the launcher is a program of its own, and is looked for beside the bench.
             let mut cage = subprocess::cargo(&house.root);
-            cage.args(["build", "--release", "--locked", "--package", "ralph-sandbox", "--bin", "ralph-cage"]);
+            cage.args(["build", "--profile", "dist", "--locked", "--package", "ralph-sandbox", "--bin", "ralph-cage"]);
             subprocess::run(&mut cage)?;
             run_example(house, "ralph-sandbox", "bench_sandbox", &with_peer_paths(house, arguments))
         }
@@ -37,6 +37,6 @@ fn with_peer_paths(house: &ProjectWorkspace, arguments: &[String]) -> Vec<String
 
 fn run_example(house: &ProjectWorkspace, package: &str, name: &str, arguments: &[String]) -> anyhow::Result<()> {
     let mut bench = subprocess::cargo(&house.root);
-    bench.args(["run", "--release", "--locked", "--package", package, "--example", name, "--"]);
+    bench.args(["run", "--profile", "dist", "--locked", "--package", package, "--example", name, "--"]);
     subprocess::run(bench.args(arguments))
 }

@@ -16,7 +16,7 @@ use crate::workspace::ProjectWorkspace;
 use crate::{report, subprocess};
 
 pub(crate) const FUZZ_MANIFEST: &str = "fuzz/Cargo.toml";
-const FUZZ: CargoTool = CargoTool { name: "cargo-fuzz", version: "0.13.2" };
+pub(crate) const FUZZ: CargoTool = CargoTool { name: "cargo-fuzz", version: "0.13.2" };
 
 /// Fuzzes one target, or all of them.
 pub(crate) fn run(house: &ProjectWorkspace, each: Duration, target: Option<&str>) -> anyhow::Result<()> {

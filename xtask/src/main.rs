@@ -2,18 +2,22 @@
 //!
 //! Each chore is one file. What a chore checks lives here and nowhere else: `.ci/run` only calls `cargo xtask test`.
 
+#![expect(clippy::disallowed_methods, reason = "chores read the environment of whoever calls them")]
+
 mod bench;
 mod deny;
 mod fuzz;
-mod licence;
+mod macos;
 mod options;
 mod prerequisites;
 mod report;
 mod rules;
+mod slow_tests;
 mod subprocess;
 mod test;
 mod third_party;
 mod tools;
+mod unused_dependencies;
 mod workspace;
 
 use std::process::ExitCode;
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
         XtaskCommand::Fuzz { seconds, target } => fuzz::run(&house, seconds, target.as_deref()),
         XtaskCommand::Bench { bench, arguments } => bench::run(&house, bench, &arguments),
         XtaskCommand::Rules => rules::run(&house),
+        XtaskCommand::Macos => macos::run(&house),
         XtaskCommand::Deny => deny::run(&house),
     };
     match done {

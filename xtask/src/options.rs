@@ -6,24 +6,26 @@ pub(crate) const USAGE: &str = "\
 usage: cargo xtask <chore>
 
   test [--quick] [--seconds N] [--allow-missing]
-        everything that must hold: formatting, lints, house rules, tests, fuzzing, licences
-        --quick          leave fuzzing out
+        everything that must hold: formatting, lints, house rules, dependencies, tests, fuzzing, macOS
+        --quick          offline and in minutes: leave out slow tests, fuzzing and the macOS check
         --seconds N      how long each fuzz target runs (10)
         --allow-missing  do not fail because a fuzzer could not be had
   fuzz [--seconds N] [TARGET]
         fuzz one target, or all in turn (60 seconds each)
   bench loop [--json] [--iterations N] [--quick]
-        time, disk and memory of an iteration that are ours, in a release build
+        time, disk and memory of an iteration that are ours, in a `dist` build
   bench sandbox [--install] [--json] [--rounds N] [--quick] [--program PATH] [--write DIR]
-        the embedded backend beside bwrap, srt, codex and docker, in turn, in a release build
+        the embedded backend beside bwrap, srt, codex and docker, in turn, in a `dist` build
         --install        get those that are missing, with apt-get and npm, into target/peers and nowhere else
   bench proxy [--install] [--json] [--strict] [--rounds N] [--seconds N] [--only TEXT | --write DIR]
-        the way out beside nginx, mitmproxy and LiteLLM, in turn, in a release build
+        the way out beside nginx, mitmproxy and LiteLLM, in turn, in a `dist` build
         --install        get those that are missing, with apt-get and pip, into target/peers and nowhere else
         --strict         a figure that could not be measured is a failure
         --only TEXT      measure only what has this in its name
   rules
         only the house rules
+  macos
+        type-check the program for macOS, on a Debian machine
   deny
         cargo-deny with everything, advisories too; needs the network";
 
@@ -33,6 +35,7 @@ pub(crate) enum XtaskCommand {
     Fuzz { seconds: Duration, target: Option<String> },
     Bench { bench: BenchKind, arguments: Vec<String> },
     Rules,
+    Macos,
     Deny,
 }
 
@@ -86,6 +89,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<XtaskCommand, String> {
             _ => return Err("which bench? there are `loop`, `sandbox` and `proxy`".to_owned()),
         },
         Some("rules") => XtaskCommand::Rules,
+        Some("macos") => XtaskCommand::Macos,
         Some("deny") => XtaskCommand::Deny,
         Some(other) => return Err(format!("unknown chore `{other}`")),
     };
@@ -177,6 +181,7 @@ mod tests {
         check("bench proxy --strict", bench(BenchKind::Proxy(PeerInstall::AsFound), &["--strict"]));
         check("bench proxy --install --rounds 9", bench(BenchKind::Proxy(PeerInstall::Install), &["--rounds", "9"]));
         check("rules", Ok(XtaskCommand::Rules));
+        check("macos", Ok(XtaskCommand::Macos));
         check("deny", Ok(XtaskCommand::Deny));
     }
 

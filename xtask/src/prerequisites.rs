@@ -5,8 +5,9 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context as _, bail};
 
+use crate::tools::{self, CargoTool};
 use crate::workspace::{BuildEnvironment, ProjectWorkspace};
-use crate::{report, subprocess, third_party};
+use crate::{deny, fuzz, report, subprocess, third_party, unused_dependencies};
 
 struct RequiredProgram {
     name: &'static str,
@@ -88,13 +89,24 @@ pub(crate) fn run(house: &ProjectWorkspace) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the tests need and registries have, on its way while other steps have the processors.
+/// What the tests and later steps need and registries have, on its way while other steps have the processors.
 pub(crate) struct ProgramFetch(JoinHandle<(anyhow::Result<Vec<String>>, anyhow::Result<String>)>);
+
+/// Tools of later steps. A step that still misses its own says why.
+const FETCHED_TOOLS: [&CargoTool; 3] = [&unused_dependencies::MACHETE, &deny::DENY, &fuzz::FUZZ];
 
 impl ProgramFetch {
     pub(crate) fn start(house: &ProjectWorkspace) -> Self {
         let house = house.clone();
-        Self(std::thread::spawn(move || (third_party::install_agents(&house), third_party::install_litellm(&house))))
+        Self(std::thread::spawn(move || {
+            let programs = (third_party::install_agents(&house), third_party::install_litellm(&house));
+            for tool in FETCHED_TOOLS {
+                if let Err(error) = tools::ensure(&house.root, tool) {
+                    report::print_error(&format!("{error:#}"));
+                }
+            }
+            programs
+        }))
     }
 
     /// Waits for it, and tells what there is now.
@@ -110,7 +122,7 @@ fn report_fetched(house: &ProjectWorkspace, what: &str, lines: anyhow::Result<Ve
     match lines {
         Ok(lines) => lines.iter().for_each(|line| report::print(line)),
         Err(error) if house.environment == BuildEnvironment::Local => {
-            report::print_error(&format!("{what} cannot be tried: {error:#}"))
+            report::print_error(&format!("{what} cannot be tried: {error:#}"));
         }
         Err(error) => return Err(error),
     }

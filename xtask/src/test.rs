@@ -9,25 +9,36 @@ use crate::options::{MissingTools, TestOptions, TestScope};
 use crate::prerequisites::ProgramFetch;
 use crate::report::{self, TestStepOutcome, TestStepRow};
 use crate::workspace::{BuildEnvironment, ProjectWorkspace};
-use crate::{deny, fuzz, licence, prerequisites, rules, subprocess};
+use crate::{deny, fuzz, macos, prerequisites, rules, slow_tests, subprocess, unused_dependencies};
 
 type TestStep = fn(&ProjectWorkspace, TestOptions, &mut Option<ProgramFetch>) -> anyhow::Result<TestStepOutcome>;
 
 const STEPS: &[(&str, TestStep)] = &[
-    ("outside programs", |house, _, fetching| {
+    ("outside programs", |house, options, fetching| {
         prerequisites::run(house)?;
-        *fetching = Some(ProgramFetch::start(house));
+        // What is fetched is fetched while other steps have the processors.
+        *fetching = (options.scope == TestScope::Full).then(|| ProgramFetch::start(house));
         Ok(TestStepOutcome::Passed)
     }),
     ("format", |house, _, _| format(house).map(|()| TestStepOutcome::Passed)),
-    ("lints", |house, _, _| lints(house).map(|()| TestStepOutcome::Passed)),
     ("house rules", |house, _, _| rules::run(house).map(|()| TestStepOutcome::Passed)),
-    ("fetched programs", |house, _, fetching| {
-        fetching.take().map_or(Ok(()), |fetching| fetching.finish(house)).map(|()| TestStepOutcome::Passed)
+    ("lints", |house, options, _| lints(house, options.scope).map(|()| TestStepOutcome::Passed)),
+    ("fetched programs", |house, options, fetching| match fetching.take() {
+        Some(fetching) => fetching.finish(house).map(|()| TestStepOutcome::Passed),
+        None => Ok(left_out(options.scope)),
     }),
-    ("tests", |house, _, _| tests(house).map(|()| TestStepOutcome::Passed)),
+    ("unused dependencies", |house, options, _| unused_dependencies::check(house, options.scope)),
+    // Asks for the crates of every platform, which a quick test does not fetch.
+    ("supply chain", |house, options, _| match options.scope {
+        TestScope::Quick => Ok(left_out(options.scope)),
+        TestScope::Full => deny::check_without_advisories(house),
+    }),
+    ("tests", |house, options, _| tests(house, options.scope).map(|()| TestStepOutcome::Passed)),
     ("fuzz", |house, options, _| run_fuzz(house, options)),
-    ("supply chain", |house, _, _| supply_chain(house).map(|()| TestStepOutcome::Passed)),
+    ("macOS", |house, options, _| match options.scope {
+        TestScope::Quick => Ok(left_out(options.scope)),
+        TestScope::Full => macos::check(house),
+    }),
 ];
 
 /// Runs all steps and says whether everything that had to hold does.
@@ -84,28 +95,66 @@ fn format(house: &ProjectWorkspace) -> anyhow::Result<()> {
     subprocess::run(subprocess::cargo(&house.root).args(["fmt", "--manifest-path", FUZZ_MANIFEST, "--check"]))
 }
 
-fn lints(house: &ProjectWorkspace) -> anyhow::Result<()> {
-    let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
-    subprocess::run(subprocess::cargo(&house.root).args(clippy))
+fn lints(house: &ProjectWorkspace, scope: TestScope) -> anyhow::Result<()> {
+    let mut clippy = subprocess::cargo(&house.root);
+    clippy.args(["clippy", "--workspace", "--all-targets", "--locked"]).args(network(scope));
+    subprocess::run(clippy.args(["--", "-D", "warnings"]))
 }
 
-fn tests(house: &ProjectWorkspace) -> anyhow::Result<()> {
+/// A quick test never waits for the network.
+fn network(scope: TestScope) -> &'static [&'static str] {
+    match scope {
+        TestScope::Quick => &["--offline"],
+        TestScope::Full => &[],
+    }
+}
+
+fn left_out(scope: TestScope) -> TestStepOutcome {
+    match scope {
+        TestScope::Quick => TestStepOutcome::Skipped("--quick".to_owned()),
+        TestScope::Full => TestStepOutcome::Passed,
+    }
+}
+
+fn tests(house: &ProjectWorkspace, scope: TestScope) -> anyhow::Result<()> {
     let root = &house.root;
     if subprocess::which("cargo-nextest").is_none() {
-        report::print("`cargo-nextest` is not installed: using the slower `cargo test`");
-        return subprocess::run(subprocess::cargo(root).args(["test", "--workspace", "--locked"]));
+        report::print("`cargo-nextest` is not installed: using the slower `cargo test`, which leaves nothing out");
+        return subprocess::run(subprocess::cargo(root).args(["test", "--workspace", "--locked"]).args(network(scope)));
     }
+    let profile = match scope {
+        TestScope::Quick => "quick",
+        TestScope::Full => "default",
+    };
     // Many tests wait for a process or a clock most of the time, so one more than there are processors is at work.
     let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get() + 1).to_string();
-    let nextest = ["nextest", "run", "--workspace", "--locked", "--no-fail-fast", "--test-threads", &threads];
-    subprocess::run(subprocess::cargo(root).args(nextest))?;
+    let mut nextest = subprocess::cargo(root);
+    nextest.args(["nextest", "run", "--profile", profile, "--workspace", "--locked", "--no-fail-fast"]);
+    let ended = subprocess::run(nextest.args(["--test-threads", &threads]).args(network(scope)));
+    // Known after a failure too, unless nothing was built. nextest keeps it there wherever cargo builds.
+    if let Err(error) = slow_tests::print(&root.join("target/nextest").join(profile).join("junit.xml")) {
+        report::print_error(&format!("the slowest tests are not known: {error:#}"));
+    }
+    ended?;
+    if scope == TestScope::Quick {
+        report::print("LEFT OUT: the examples in documentation, and the tests that .config/nextest.toml names:");
+        report::print(quick_filter(&house.read(".config/nextest.toml")?).unwrap_or("(it names none)"));
+        return Ok(());
+    }
     // The examples in documentation, which nextest does not run.
     subprocess::run(subprocess::cargo(root).args(["test", "--doc", "--workspace", "--locked"]))
 }
 
+/// Returns what the quick profile does not run, as the configuration has it.
+fn quick_filter(config: &str) -> Option<&str> {
+    let profile = config.split_once("\n[profile.quick]\n")?.1;
+    let filter = profile.split_once("default-filter = '''\n")?.1.split_once("'''")?.0;
+    Some(filter.trim_end())
+}
+
 fn run_fuzz(house: &ProjectWorkspace, options: TestOptions) -> anyhow::Result<TestStepOutcome> {
     if options.scope == TestScope::Quick {
-        return Ok(TestStepOutcome::Skipped("--quick".to_owned()));
+        return Ok(left_out(options.scope));
     }
     let fuzzer = match fuzz::Fuzzer::find_or_install(&house.root) {
         Ok(fuzzer) => fuzzer,
@@ -114,11 +163,6 @@ fn run_fuzz(house: &ProjectWorkspace, options: TestOptions) -> anyhow::Result<Te
     };
     fuzzer.run(house, options.seconds, None)?;
     Ok(TestStepOutcome::Passed)
-}
-
-fn supply_chain(house: &ProjectWorkspace) -> anyhow::Result<()> {
-    licence::run(house)?;
-    deny::run_offline_if_installed(house)
 }
 
 #[cfg(test)]
@@ -157,5 +201,14 @@ mod tests {
         );
         check(&[("a", missing), ("b", pass)], MissingTools::Fails, &[gone(), TestStepOutcome::Passed], false);
         check(&[("a", missing), ("b", pass)], MissingTools::Allowed, &[gone(), TestStepOutcome::Passed], true);
+    }
+
+    #[test]
+    fn what_the_quick_profile_leaves_out() {
+        let config = "[profile.default]\ndefault-filter = '''\nall()\n'''\n[profile.quick]\na = 1\ndefault-filter = '''\n  not (a + b)\n'''\n";
+        assert_eq!(quick_filter(config), Some("  not (a + b)"));
+        assert_eq!(quick_filter("[profile.default]\n"), None);
+        let ours = ProjectWorkspace::locate().read(".config/nextest.toml").expect("it is there");
+        assert!(quick_filter(&ours).is_some_and(|filter| filter.contains("crash::killed")));
     }
 }

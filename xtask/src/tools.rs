@@ -30,6 +30,8 @@ pub(crate) fn ensure(root: &Path, tool: &CargoTool) -> anyhow::Result<PathBuf> {
     report::print(&format!("`{name}` is missing: installing version {version} into target/tools"));
     let mut install = subprocess::cargo(root);
     install.args(["install", name, "--locked", "--version", version, "--root"]).arg(folder(root));
+    // Built sooner than it would run faster, and not where another cargo is building.
+    install.arg("--debug").env("CARGO_PROFILE_DEV_DEBUG", "0").env_remove("CARGO_TARGET_DIR");
     subprocess::run(&mut install).with_context(|| format!("install it by hand: cargo install {name} --locked"))?;
     find(root, tool).with_context(|| format!("`cargo install {name}` left no program `{name}`"))
 }

@@ -11,6 +11,7 @@ pub(crate) struct ProcessEnvironment {
 }
 
 /// Reads the environment; the process's own variables win over `.env`.
+#[expect(clippy::disallowed_methods, reason = "the one place that reads it")]
 pub(crate) fn read() -> ProcessEnvironment {
     let process =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));

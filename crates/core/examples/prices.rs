@@ -8,6 +8,8 @@
 //! and no longer those that were taken back a year before. Whoever needs another imports the whole file
 //! (`ralph profile prices --import`).
 
+#![expect(clippy::disallowed_methods, reason = "a program, which reads its arguments and a file")]
+
 use std::io::Write as _;
 
 use ralph_core::price::import_litellm;

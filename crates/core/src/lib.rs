@@ -1,6 +1,7 @@
 //! What the words mean and what should happen next, as pure functions.
 //!
-//! Nothing here reads a file, a clock, the environment or the network, and nothing waits: `tests/it/pure.rs` holds that.
+//! Nothing here reads a file, a clock, the environment or the network, and nothing waits: `clippy.toml` and
+//! `cargo xtask rules` refuse it.
 
 pub mod action;
 pub mod agent;

@@ -145,6 +145,7 @@ impl TestRepo {
 }
 
 /// Starts a program with nothing of this machine's environment but `PATH`.
+#[expect(clippy::disallowed_methods, reason = "programs are found where the test's own are")]
 pub fn hermetic_command(program: &str, home: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", home);

@@ -30,3 +30,8 @@ pub(super) fn line_of(text: &str, at: usize) -> usize {
 pub(super) fn extension(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(_, ending)| ending)
 }
+
+/// A file that only tests use: under `tests/` or `benches/`, or the `tests.rs` beside a module.
+pub(super) fn is_test_file(path: &str) -> bool {
+    path.split('/').any(|part| ["tests", "benches", "tests.rs"].contains(&part))
+}

@@ -24,7 +24,7 @@ pub(super) fn check(path: &str, manifest: &str) -> Vec<RuleFinding> {
         return vec![RuleFinding::new(
             path,
             1,
-            format!("crate `{name}` has no floor: give it one in xtask/src/rules/floors.rs"),
+            format!("crate `{name}` has no floor: give it one in xtask/src/rules/layers.rs"),
         )];
     };
     let mut findings = Vec::new();
@@ -144,7 +144,7 @@ mod tests {
         check_manifest(
             "utils",
             "[dependencies]\n",
-            &[(1, "crate `utils` has no floor: give it one in xtask/src/rules/floors.rs")],
+            &[(1, "crate `utils` has no floor: give it one in xtask/src/rules/layers.rs")],
         );
         assert_eq!(check("Cargo.toml", "[workspace.dependencies]\nralph-cli = { path = \"crates/cli\" }\n"), []);
     }

@@ -1,4 +1,5 @@
-//! The house rules that no lint knows: who may use what, what `core` may not do, how long a file may be.
+//! The house rules that no tool knows: which crate may use which, where `unsafe` may stand, how long a file may be, and
+//! that no two public types share a name.
 
 mod check;
 mod code_scanner;
@@ -6,5 +7,6 @@ mod finding;
 mod forbidden_words;
 mod layers;
 mod text;
+mod type_names;
 
 pub(crate) use check::run;

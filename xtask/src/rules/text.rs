@@ -3,7 +3,6 @@
 use super::finding::{RuleFinding, extension, line_of};
 
 const MAX_LINES: usize = 800;
-const REGISTRY: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
 /// Folders of the machines we happen to work on. Written in two parts, because this file is looked at too.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/tmp", "/wt")];
 
@@ -20,20 +19,8 @@ pub(super) fn check(path: &str, content: &str) -> Vec<RuleFinding> {
     if extension(path) == "rs" && !content.starts_with("//!") {
         findings.push(RuleFinding::new(path, 1, "does not begin with `//!` and what it is for"));
     }
-    if path.ends_with("Cargo.lock") {
-        findings.extend(foreign_sources(path, content));
-    }
     findings.extend(machine_paths(path, content));
     findings
-}
-
-fn foreign_sources(path: &str, lock: &str) -> Vec<RuleFinding> {
-    let foreign = |line: &str| line.starts_with("source = ") && line != REGISTRY;
-    lock.lines()
-        .enumerate()
-        .filter(|(_, line)| foreign(line))
-        .map(|(n, line)| RuleFinding::new(path, n + 1, format!("not from the registry: {line}")))
-        .collect()
 }
 
 fn machine_paths(path: &str, content: &str) -> Vec<RuleFinding> {
@@ -80,14 +67,6 @@ mod tests {
         check_file("a.rs", "use a;\n//! A.\n", &[(1, missing)]);
         check_file("a.rs", "// A.\n", &[(1, missing)]);
         check_file("a.js", "let a;\n", &[]);
-    }
-
-    #[test]
-    fn sources() {
-        let git = "source = \"git+https://example.org/a#1\"";
-        let lock = format!("name = \"a\"\n{REGISTRY}\n{git}\n");
-        check_file("fuzz/Cargo.lock", &lock, &[(3, &format!("not from the registry: {git}"))]);
-        check_file("notes.txt", &lock, &[]);
     }
 
     #[test]

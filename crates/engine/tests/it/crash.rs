@@ -2,7 +2,6 @@
 //! comes to: the same branch, commits, ticks, spend, pull request and receipt.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::killable_run::{self, CrashScenario, KillPoint, KillableRun, PushTarget, RunResult, RunnerEnding};
@@ -105,9 +104,6 @@ test_command: "true"
     script: GIVES_UP.script,
 };
 
-/// How many runs are worked on at once: each keeps about one core busy.
-const WORKERS: usize = 3;
-
 #[track_caller]
 fn run_undisturbed(scenario: CrashScenario, hand_over: PushTarget) -> (RunResult, u64) {
     let mut case = KillableRun::new(scenario, hand_over);
@@ -130,37 +126,40 @@ fn check(case: &KillableRun, want: &RunResult, how: &str) {
     case.assert_tidy();
 }
 
-/// Works through all of them, a few at a time, whatever becomes of each; returns how often a runner was killed.
-fn in_parallel<T: Sync>(all: &[T], work: impl Fn(&T) -> u32 + Sync) -> u32 {
-    let (next, kills, failed) = (AtomicUsize::new(0), AtomicU32::new(0), AtomicU32::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            scope.spawn(|| {
-                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match catch_unwind(AssertUnwindSafe(|| work(one))) {
-                        Ok(count) => kills.fetch_add(count, Ordering::Relaxed),
-                        Err(_) => failed.fetch_add(1, Ordering::Relaxed),
-                    };
-                }
-            });
+/// Works through all of them, whatever becomes of each; returns how often a runner was killed.
+///
+/// One after another: a run keeps about one core busy, and the test runner has a test for every core.
+fn for_each<T>(all: impl IntoIterator<Item = T>, work: impl Fn(T) -> u32) -> u32 {
+    let (mut kills, mut failed) = (0, 0);
+    for one in all {
+        match catch_unwind(AssertUnwindSafe(|| work(one))) {
+            Ok(count) => kills += count,
+            Err(_) => failed += 1,
         }
-    });
-    assert_eq!(failed.into_inner(), 0, "so many of {} failed, as told above", all.len());
-    kills.into_inner()
+    }
+    assert_eq!(failed, 0, "so many failed, as told above");
+    kills
 }
 
-/// Kills a fresh run at every event, before and after it is written, and resumes it once.
-fn at_every_event(scenario: CrashScenario, hand_over: PushTarget) -> u32 {
-    let (want, events) = run_undisturbed(scenario, hand_over);
-    let moments: Vec<KillPoint> =
-        (1..=events).flat_map(|seq| [KillPoint::Before(seq), KillPoint::After(seq)]).collect();
-    in_parallel(&moments, |kill| {
-        let mut case = KillableRun::new(scenario, hand_over);
-        assert_eq!(case.run(*kill), RunnerEnding::Killed, "{kill:?}");
+/// Returns every moment a run of so many events can be killed at: before and after each event.
+fn kill_points(events: u64) -> Vec<KillPoint> {
+    (1..=events).flat_map(|seq| [KillPoint::Before(seq), KillPoint::After(seq)]).collect()
+}
+
+/// Kills a fresh run at each of these moments, and resumes it once.
+fn at_each(scenario: CrashScenario, want: &RunResult, moments: Vec<KillPoint>) -> u32 {
+    for_each(moments, |kill| {
+        let mut case = KillableRun::new(scenario, PushTarget::Here);
+        assert_eq!(case.run(kill), RunnerEnding::Killed, "{kill:?}");
         case.go_on();
-        check(&case, &want, &format!("killed {kill:?}"));
+        check(&case, want, &format!("killed {kill:?}"));
         case.kills
     })
+}
+
+fn at_every_event(scenario: CrashScenario) -> u32 {
+    let (want, events) = run_undisturbed(scenario, PushTarget::Here);
+    at_each(scenario, &want, kill_points(events))
 }
 
 /// Kills one run again and again: every process gets one event further.
@@ -206,11 +205,9 @@ fn at_random(want: &RunResult, hand_over: PushTarget, seed: u64) -> u32 {
     case.kills
 }
 
-/// How many kills each way of killing makes at least; a scenario that shrinks must not take the test along.
-const AT_EVERY_EVENT: u32 = 120;
-const STEP_BY_STEP: u32 = 120;
-const AT_RANDOM: u32 = 60;
-const _: () = assert!(AT_EVERY_EVENT + STEP_BY_STEP + AT_RANDOM >= 200);
+/// How many kills a test of each way of killing makes at least; a scenario that shrinks must not take the test along.
+const IN_EACH_SHARD: u32 = 15;
+const AT_RANDOM: u32 = 30;
 
 #[test]
 fn an_undisturbed_run_does_all_that_can_be_disturbed() {
@@ -233,17 +230,56 @@ fn an_undisturbed_run_does_all_that_can_be_disturbed() {
     assert_eq!(run_undisturbed(WORK, PushTarget::Remote).0, here, "a remote gets the same");
 }
 
-#[test]
-fn killed_at_any_event() {
-    let kills = at_every_event(WORK, PushTarget::Here);
-    assert!(kills >= AT_EVERY_EVENT, "only {kills} kills");
+/// The moments of a run that one shard is about. Shards take turns, so that each has early and late ones.
+fn shard_of(moments: &[KillPoint], shard: usize) -> Vec<KillPoint> {
+    moments.iter().skip(shard).step_by(SHARDS.len()).copied().collect()
+}
+
+/// Makes one test of each shard, and a list of all that have one.
+macro_rules! shards {
+    ($($name:ident = $shard:literal),* $(,)?) => {
+        const SHARDS: &[usize] = &[$($shard),*];
+        mod killed_at_any_event {
+            $(#[test]
+            fn $name() {
+                super::at_every_event_of_shard($shard);
+            })*
+        }
+    };
+}
+
+// Minutes of work: tests of their own, so that the test runner spreads them over the cores.
+shards!(shard_0 = 0, shard_1 = 1, shard_2 = 2, shard_3 = 3, shard_4 = 4, shard_5 = 5, shard_6 = 6, shard_7 = 7,);
+
+fn at_every_event_of_shard(shard: usize) {
+    let (want, events) = run_undisturbed(WORK, PushTarget::Here);
+    let kills = at_each(WORK, &want, shard_of(&kill_points(events), shard));
+    assert!(kills >= IN_EACH_SHARD, "only {kills} kills");
 }
 
 #[test]
-fn killed_at_any_event_of_a_run_that_does_not_succeed() {
-    for scenario in [ASKS, GIVES_UP, VACUOUS] {
-        at_every_event(scenario, PushTarget::Here);
+fn the_shards_cover_every_event() {
+    for events in [0, 1, 2, 7, 8, 9, 61, 70, 200] {
+        let moments = kill_points(events);
+        let mut covered: Vec<KillPoint> = SHARDS.iter().flat_map(|shard| shard_of(&moments, *shard)).collect();
+        covered.sort_by_key(|kill| moments.iter().position(|moment| moment == kill));
+        assert_eq!(covered, moments, "each once, with {events} events");
     }
+}
+
+#[test]
+fn killed_at_any_event_of_a_run_that_asks() {
+    at_every_event(ASKS);
+}
+
+#[test]
+fn killed_at_any_event_of_a_run_that_gives_up() {
+    at_every_event(GIVES_UP);
+}
+
+#[test]
+fn killed_at_any_event_of_a_run_with_nothing_to_do() {
+    at_every_event(VACUOUS);
 }
 
 /// The event a process that goes on after this many events is killed at.
@@ -252,16 +288,27 @@ const KILL_POINTS: [fn(u64) -> KillPoint; 2] = [
     |last| KillPoint::Before(if last == 0 { 2 } else { last + 3 }),
 ];
 
+fn at_one_event_after_another(scenario: CrashScenario, hand_over: PushTarget) {
+    let (want, events) = run_undisturbed(scenario, PushTarget::Here);
+    assert_eq!(want.status, "Succeeded");
+    let kills = for_each(KILL_POINTS, |kill| step_by_step(scenario, &want, hand_over, kill));
+    // Each of the two ways is killed at about every event.
+    assert!(u64::from(kills) >= events, "only {kills} kills in runs of {events} events");
+}
+
 #[test]
 fn killed_at_one_event_after_another() {
-    let mut all = Vec::new();
-    for (scenario, hand_over) in [(WORK, PushTarget::Here), (WORK, PushTarget::Remote), (FORGETS, PushTarget::Here)] {
-        let (want, _) = run_undisturbed(scenario, PushTarget::Here);
-        assert_eq!(want.status, "Succeeded");
-        all.extend(KILL_POINTS.map(|kill| (scenario, want.clone(), hand_over, kill)));
-    }
-    let kills = in_parallel(&all, |(scenario, want, hand_over, kill)| step_by_step(*scenario, want, *hand_over, *kill));
-    assert!(kills >= STEP_BY_STEP, "only {kills} kills");
+    at_one_event_after_another(WORK, PushTarget::Here);
+}
+
+#[test]
+fn killed_at_one_event_after_another_with_a_remote() {
+    at_one_event_after_another(WORK, PushTarget::Remote);
+}
+
+#[test]
+fn killed_at_one_event_after_another_of_a_run_that_forgets() {
+    at_one_event_after_another(FORGETS, PushTarget::Here);
 }
 
 #[test]
@@ -269,11 +316,10 @@ fn killed_where_the_sandbox_is_spoilt() {
     let (want, events) = run_undisturbed(SPOILS, PushTarget::Here);
     assert_eq!(want.status, "Succeeded");
     let want = want.without_texts();
-    let moments: Vec<KillPoint> =
-        (4..=events / 2).flat_map(|seq| [KillPoint::Before(seq), KillPoint::After(seq)]).collect();
-    in_parallel(&moments, |kill| {
+    let moments = (4..=events / 2).flat_map(|seq| [KillPoint::Before(seq), KillPoint::After(seq)]);
+    for_each(moments, |kill| {
         let mut case = KillableRun::new(SPOILS, PushTarget::Here);
-        assert_eq!(case.run(*kill), RunnerEnding::Killed, "{kill:?}");
+        assert_eq!(case.run(kill), RunnerEnding::Killed, "{kill:?}");
         case.go_on();
         // At which step the damage was noticed depends on where it was killed, and so do the words.
         let found = case.outcome().without_texts();
@@ -282,14 +328,20 @@ fn killed_where_the_sandbox_is_spoilt() {
     });
 }
 
+fn at_random_of_seeds(seeds: [u64; 4], hand_over: PushTarget) {
+    let (want, _) = run_undisturbed(WORK, PushTarget::Here);
+    let kills = for_each(seeds, |seed| at_random(&want, hand_over, seed));
+    assert!(kills >= AT_RANDOM, "only {kills} kills");
+}
+
 #[test]
 fn killed_at_random() {
-    let (want, _) = run_undisturbed(WORK, PushTarget::Here);
-    let seeds: Vec<u64> = (1..=8).collect();
-    let kills = in_parallel(&seeds, |seed| {
-        at_random(&want, if seed % 2 == 0 { PushTarget::Here } else { PushTarget::Remote }, *seed)
-    });
-    assert!(kills >= AT_RANDOM, "only {kills} kills");
+    at_random_of_seeds([2, 4, 6, 8], PushTarget::Here);
+}
+
+#[test]
+fn killed_at_random_with_a_remote() {
+    at_random_of_seeds([1, 3, 5, 7], PushTarget::Remote);
 }
 
 #[test]

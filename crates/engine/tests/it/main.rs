@@ -1,5 +1,6 @@
 //! What the engine does when its rooms work together, tried on real programs in temporary folders.
 
+#![expect(clippy::disallowed_methods, reason = "tests read the environment they are started in")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod clock_change;

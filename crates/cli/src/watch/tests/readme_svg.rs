@@ -2,6 +2,8 @@
 //!
 //! `RALPH_BLESS=1 cargo nextest run -p ralph-cli -E 'test(picture::)'` draws it anew.
 
+#![expect(clippy::disallowed_methods, reason = "`RALPH_BLESS` asks for new files")]
+
 use std::fmt::Write as _;
 use std::path::Path;
 

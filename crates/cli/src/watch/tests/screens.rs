@@ -1,5 +1,7 @@
 //! Golden screens. `RALPH_BLESS=1 cargo nextest run -p ralph-cli -E 'test(screens::)'` writes them anew; look at them then.
 
+#![expect(clippy::disallowed_methods, reason = "`RALPH_BLESS` asks for new files")]
+
 use std::path::Path;
 
 use ratatui::crossterm::event::KeyCode;

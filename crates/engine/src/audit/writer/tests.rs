@@ -350,6 +350,7 @@ fn excess_records_are_counted() {
 
 /// The process that is killed in the test below: it writes until it dies.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a process of a test is told what to do by a variable")]
 fn writes_until_it_is_killed() {
     let Some(place) = std::env::var_os("RALPH_TEST_AUDIT") else { return };
     let book = AuditLog::open(&RunFolder::at(place.into()), redactor()).unwrap();

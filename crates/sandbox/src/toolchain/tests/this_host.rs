@@ -7,6 +7,7 @@ use ralph_core::config::ToolchainSelection;
 use crate::toolchain::{ToolchainHost, find};
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "it is about this host")]
 fn this_host_is_shown_without_its_secrets() {
     let Some(home) = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute() && home.is_dir())
     else {
