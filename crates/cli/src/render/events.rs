@@ -178,7 +178,7 @@ fn event_text(event: &Event, state: Option<&RunState>) -> Option<String> {
             format!("{warn} paused: {}\n         next: {next}", one_line(&reason.describe(), WIDTH))
         }
         Event::Resumed { by } => format!("goes on, by {by}"),
-        Event::ControlApplied { control, by } => format!("{} by {by}", control.kind()),
+        Event::ControlApplied { control, by, .. } => format!("{} by {by}", control.kind()),
         Event::RunFinished { verdict, next } => match verdict {
             RunVerdict::Succeeded => format!(
                 "{ok} {}: every box was proved again on the pushed commit\n         next: {next}",

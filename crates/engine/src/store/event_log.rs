@@ -9,7 +9,7 @@ use jiff::{Timestamp, Unit};
 use ralph_core::event::{Event, EventLine};
 use ralph_core::run::RunState;
 
-use super::RunFolder;
+use super::{RunFolder, RunLock};
 use crate::error::{Error, file_error};
 
 /// When an announcement is made, seen from the file.
@@ -43,7 +43,7 @@ pub struct EventLog {
     run: String,
     clock: EventClock,
     // Held for as long as the run may be written.
-    _lock: File,
+    _lock: RunLock,
 }
 
 impl std::fmt::Debug for EventLog {

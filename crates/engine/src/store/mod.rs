@@ -4,8 +4,10 @@
 
 mod event_log;
 mod home;
+mod liveness;
 mod run_folder;
 
 pub use event_log::{AnnouncePhase, EventLog, EventLogReader, EventObserver, SilentObserver, read_events};
 pub use home::{RalphHome, StoredRun};
-pub use run_folder::{RunFolder, write_atomic, write_unflushed};
+pub(crate) use liveness::short_socket_path;
+pub use run_folder::{RunFolder, RunLock, write_atomic, write_unflushed};
