@@ -296,9 +296,6 @@ pub(crate) struct LogsArgs {
 pub(crate) struct WatchArgs {
     /// A run: a unique start of its id, its branch, or @ for the latest
     pub(crate) run: String,
-    /// Set by the screen on the process that carries out the control on standard input
-    #[arg(long, hide = true)]
-    pub(crate) ask: bool,
 }
 
 #[derive(Debug, Args)]

@@ -92,9 +92,9 @@ pub(crate) async fn drive(
     // On the heap: a run's whole state is in it.
     let mut driving = Box::pin(async move {
         let outcome = runner.drive().await.cloned();
-        // Dropping the runner here gives up the lock before the last words are printed.
-        drop(runner);
-        outcome
+        // Closed here, so that the run is released before the last words are printed.
+        let closed = runner.close().await;
+        outcome.and_then(|state| closed.map(|()| state))
     });
     ui.tolerate_broken_pipe();
     // Listening all the time: one that is asked for anew in every round misses what comes in between.

@@ -38,14 +38,72 @@ pub enum Control {
         cost_usd: f64,
         tokens: u64,
     },
-    /// Adds a rule or a preset to what the run may reach.
-    AllowHost {
-        host: String,
-    },
-    /// Adds a rule or a preset to what the run may not reach, whatever is allowed.
-    DenyHost {
-        host: String,
-    },
+    /// Adds rules or presets to what the run may reach.
+    AllowHost(ControlHosts),
+    /// Adds rules or presets to what the run may not reach, whatever is allowed.
+    DenyHost(ControlHosts),
+}
+
+/// The rules or presets that a policy control names: at least one, applied all together or not at all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "HostFields", into = "HostFields")]
+pub struct ControlHosts(Vec<String>);
+
+impl ControlHosts {
+    /// Returns `None` for an empty list: a control that names nothing changes nothing.
+    pub fn new(hosts: Vec<String>) -> Option<Self> {
+        (!hosts.is_empty()).then_some(Self(hosts))
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, String> {
+        self.0.iter()
+    }
+
+    /// Returns the same list with every entry changed.
+    #[must_use]
+    pub fn map(&self, change: impl FnMut(&String) -> String) -> Self {
+        Self(self.0.iter().map(change).collect())
+    }
+}
+
+impl From<&str> for ControlHosts {
+    fn from(host: &str) -> Self {
+        Self(vec![host.to_owned()])
+    }
+}
+
+impl<'a> IntoIterator for &'a ControlHosts {
+    type Item = &'a String;
+    type IntoIter = std::slice::Iter<'a, String>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// How hosts are written: a single one in the field that earlier versions read, several in one of their own.
+#[derive(Serialize, Deserialize)]
+struct HostFields {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    hosts: Vec<String>,
+}
+
+impl From<ControlHosts> for HostFields {
+    fn from(ControlHosts(mut hosts): ControlHosts) -> Self {
+        let host = if hosts.len() == 1 { hosts.pop() } else { None };
+        Self { host, hosts }
+    }
+}
+
+impl TryFrom<HostFields> for ControlHosts {
+    type Error = &'static str;
+
+    fn try_from(fields: HostFields) -> Result<Self, Self::Error> {
+        let hosts = fields.host.into_iter().chain(fields.hosts).collect();
+        Self::new(hosts).ok_or("no host is named: give `host` or `hosts`")
+    }
 }
 
 /// A new text for the task of a run.
@@ -121,5 +179,26 @@ impl Control {
             Self::AllowHost { .. } => "allow-host",
             Self::DenyHost { .. } => "deny-host",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, want: &[&str]) {
+        let control: Control = serde_json::from_str(text).unwrap();
+        let hosts = ControlHosts::new(want.iter().map(|&host| host.to_owned()).collect()).unwrap();
+        assert_eq!(control, Control::AllowHost(hosts));
+        assert_eq!(serde_json::to_string(&control).unwrap(), text);
+    }
+
+    #[test]
+    fn one_host_is_written_as_before_and_several_together() {
+        check(r#"{"type":"allow-host","host":"x.io"}"#, &["x.io"]);
+        check(r#"{"type":"allow-host","hosts":["x.io","npm"]}"#, &["x.io", "npm"]);
+        let none = serde_json::from_str::<Control>(r#"{"type":"deny-host","hosts":[]}"#).unwrap_err();
+        assert_eq!(none.to_string(), "no host is named: give `host` or `hosts`");
     }
 }

@@ -289,6 +289,9 @@ pub enum Event {
     ControlApplied {
         control: Control,
         by: String,
+        /// The request that asked for it, so that one that is sent again is not applied again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
     },
     RunFinished {
         verdict: RunVerdict,

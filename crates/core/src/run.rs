@@ -182,6 +182,9 @@ pub struct RunPullRequest {
     pub proved: bool,
 }
 
+/// How many requests are remembered: one is sent again within seconds, not after hundreds of others.
+const REMEMBERED_REQUESTS: usize = 256;
+
 /// All that is known of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunState {
@@ -245,6 +248,9 @@ pub struct RunState {
     pub waited: u32,
     /// How far the audit file is anchored.
     pub audited: Option<AuditHead>,
+    /// The last requests that were carried out, oldest first.
+    #[serde(skip_serializing_if = "VecDeque::is_empty")]
+    pub applied_requests: VecDeque<String>,
     pub started_at: Timestamp,
     pub last_at: Timestamp,
     pub last_seq: u64,
@@ -324,6 +330,7 @@ impl RunState {
             through: 0,
             waited: 0,
             audited: None,
+            applied_requests: VecDeque::new(),
             started_at: line.at,
             last_at: line.at,
             last_seq: line.seq,
@@ -456,7 +463,10 @@ impl RunState {
                 self.status = RunStatus::Paused { reason: reason.clone(), next: next.clone() };
             }
             Event::Resumed { by } => self.apply_resume(by),
-            Event::ControlApplied { control, .. } => self.apply_control(control),
+            Event::ControlApplied { control, id, .. } => {
+                self.apply_control(control);
+                self.remember_request(id.as_deref());
+            }
             Event::RunFinished { verdict, next } => {
                 let next = next.clone();
                 self.status = match verdict {
@@ -684,14 +694,26 @@ impl RunState {
                 self.warned.clear();
             }
             // Only rules are ever applied; a text that is none changes nothing.
-            Control::AllowHost { host } => drop(self.policy.add_allow(host)),
-            Control::DenyHost { host } => drop(self.policy.add_deny(host)),
+            Control::AllowHost(hosts) => hosts.iter().for_each(|host| drop(self.policy.add_allow(host))),
+            Control::DenyHost(hosts) => hosts.iter().for_each(|host| drop(self.policy.add_deny(host))),
             Control::EditTask(edit) => self.apply_task_edit(edit),
             Control::Diagnose => self.diagnoses.request(),
             Control::ApplyProposal { number } => self.diagnoses.record_applied(*number),
             // Their effect is a file or another event.
             Control::Pause | Control::Resume | Control::Stop | Control::Note { .. } | Control::Guardrail { .. } => (),
         }
+    }
+
+    fn remember_request(&mut self, id: Option<&str>) {
+        self.applied_requests.extend(id.map(str::to_owned));
+        while self.applied_requests.len() > REMEMBERED_REQUESTS {
+            self.applied_requests.pop_front();
+        }
+    }
+
+    /// Tells whether a request was carried out already; whoever heard no answer may send it again.
+    pub fn has_applied(&self, request: &str) -> bool {
+        self.applied_requests.iter().any(|applied| applied == request)
     }
 
     /// Returns the policy in force: the one the run started with and what people have allowed and denied since.

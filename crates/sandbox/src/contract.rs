@@ -208,6 +208,11 @@ pub trait Sandbox: fmt::Debug + Send + Sync {
     async fn start(&self) -> Result<(), Error>;
     /// Ends every process of the sandbox and keeps its files.
     async fn stop(&self) -> Result<(), Error>;
+    /// Ends what this process keeps running for the sandbox, as its death would, and keeps the files; what other
+    /// processes run in it goes on. Where nothing dies with this process there is nothing to do.
+    async fn release(&self) -> Result<(), Error> {
+        Ok(())
+    }
     /// Ends every process of the sandbox and removes all of it; one that is gone already is fine.
     async fn destroy(&self) -> Result<(), Error>;
     /// Copies a host file in with its permission bits, without reading it into memory.

@@ -9,9 +9,8 @@ use ralph_core::event::{PinnedProfile, RunProfiles};
 use ralph_core::exit::RalphExitCode;
 use ralph_core::price::Price;
 use ralph_core::run::RunState;
-use ralph_engine::run::{
-    BudgetRaise, KeepSandbox, PreparedRun, RecreateSandbox, StopSignals, apply_at_rest, begin, resume,
-};
+use ralph_engine::control::send;
+use ralph_engine::run::{BudgetRaise, KeepSandbox, PreparedRun, RecreateSandbox, StopSignals, begin, resume};
 
 use super::run::{exit_code, warn_if_not_isolated};
 use crate::args::DemoArgs;
@@ -115,7 +114,7 @@ async fn apply_diagnosis(setup: &CliSetup, state: &RunState, ui: &mut Ui) -> Res
     let folder = setup.host.home.run_folder(run);
     let wake = DisplayNotifier::default();
     let apply = Control::ApplyProposal { number };
-    apply_at_rest(&setup.host, folder.clone(), apply, "the demo", Box::new(wake.clone())).await?;
+    send(&setup.host, &folder, &apply, "the demo").await?;
     let stops = StopSignals::default();
     let (raise, announce) = (BudgetRaise::default(), Box::new(wake.clone()));
     let runner =

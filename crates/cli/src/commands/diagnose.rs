@@ -5,15 +5,13 @@ use ralph_core::diagnosis::ProposalList;
 use ralph_core::event::Event;
 use ralph_core::exit::RalphExitCode;
 use ralph_core::run::RunState;
-use ralph_engine::control::send;
-use ralph_engine::run::{apply_at_rest, read_proposals};
+use ralph_engine::run::read_proposals;
 use ralph_engine::store::{RunFolder, read_events};
 use serde_json::json;
 
-use super::steer::wait_with_notice;
+use super::steer::send_with_notice;
 use crate::args::recovery::ApplyArgs;
 use crate::error::{CliError, CliResult};
-use crate::foreground::DisplayNotifier;
 use crate::setup::CliSetup;
 use crate::ui::{DIM, GREEN, Ui, one_line, paint};
 
@@ -21,13 +19,7 @@ pub(crate) async fn diagnose(setup: &CliSetup, run: &str, ui: &mut Ui) -> CliRes
     let folder = setup.find_run_to_change(run)?;
     let id = folder.id();
     let before = folder.state()?.diagnoses.written;
-    let live = folder.is_locked();
-    if live {
-        wait_with_notice(send(&folder, &Control::Diagnose, "a person"), ui).await?;
-    } else {
-        let announce = Box::new(DisplayNotifier::default());
-        apply_at_rest(&setup.host, folder.clone(), Control::Diagnose, "a person", announce).await?;
-    }
+    let live = send_with_notice(setup, &folder, &Control::Diagnose, "a person", ui).await?.live;
     let state = folder.state()?;
     let made = state.diagnoses.written > before;
     if made && let Some(why) = diagnosis_error(&folder)? {

@@ -3,11 +3,10 @@
 use ralph_core::control::Control;
 use ralph_core::exit::RalphExitCode;
 use ralph_core::run::RunStatus;
-use ralph_engine::control::send;
 use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, StopSignals, resume as take_up};
 
 use super::run::{detach, drive, warn_if_not_isolated};
-use super::steer::wait_with_notice;
+use super::steer::send_with_notice;
 use crate::args::ResumeArgs;
 use crate::error::CliResult;
 use crate::foreground::DisplayNotifier;
@@ -30,9 +29,9 @@ pub(crate) async fn resume(setup: &CliSetup, args: ResumeArgs, ui: &mut Ui) -> C
         if raise != BudgetRaise::default() {
             let BudgetRaise { iterations, minutes, cost_usd, tokens } = raise;
             let control = Control::RaiseBudget { iterations, minutes, cost_usd, tokens };
-            wait_with_notice(send(&folder, &control, "ralph resume"), ui).await?;
+            send_with_notice(setup, &folder, &control, "ralph resume", ui).await?;
         }
-        wait_with_notice(send(&folder, &Control::Resume, "ralph resume"), ui).await?;
+        send_with_notice(setup, &folder, &Control::Resume, "ralph resume", ui).await?;
         ui.print_message(&format!("run {} goes on in the process that holds it", folder.id()));
         return Ok(RalphExitCode::Success);
     }
@@ -47,7 +46,7 @@ pub(crate) async fn resume(setup: &CliSetup, args: ResumeArgs, ui: &mut Ui) -> C
     let runner =
         take_up(&setup.host, folder.clone(), raise, recreate, Box::new(wake.clone()), stops.clone(), keep).await?;
     if args.detach {
-        drop(runner);
+        runner.close().await?;
         return detach(&folder, keep, ui);
     }
     drive(runner, &wake, stops, before, ui).await

@@ -88,7 +88,7 @@ pub(crate) async fn run(setup: &CliSetup, args: RunArgs, ui: &mut Ui) -> CliResu
     }
     if args.detach {
         let folder = runner.folder().clone();
-        drop(runner);
+        runner.close().await?;
         return detach(&folder, keep, ui);
     }
     drive(runner, &wake, stops, 0, ui).await

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use ralph_core::control::Control;
 use ralph_core::exit::RalphExitCode;
-use ralph_engine::control::send;
-use ralph_engine::run::apply_at_rest;
+use ralph_engine::control::{ControlAck, send};
 use ralph_engine::store::RunFolder;
 
 use crate::error::{CliError, CliResult};
-use crate::foreground::DisplayNotifier;
 use crate::setup::CliSetup;
 use crate::ui::Ui;
 
@@ -22,13 +20,9 @@ pub(crate) async fn steer(setup: &CliSetup, run: &str, control: Control, ui: &mu
     }
     let folder = setup.find_run_to_change(run)?;
     let id = folder.id();
-    if folder.is_locked() {
-        wait_with_notice(send(&folder, &control, "a person"), ui).await?;
-        if control == Control::Stop {
-            wait_until_stopped(&folder).await;
-        }
-    } else {
-        apply_at_rest(&setup.host, folder, control.clone(), "a person", Box::new(DisplayNotifier::default())).await?;
+    let ack = send_with_notice(setup, &folder, &control, "a person", ui).await?;
+    if ack.live && control == Control::Stop {
+        wait_until_stopped(&folder).await;
     }
     let kind = control.kind();
     let done = match &control {
@@ -61,13 +55,22 @@ async fn wait_until_stopped(folder: &RunFolder) {
     }
 }
 
-/// A live run answers between two actions; whoever waits longer than a moment is told what for.
-pub(crate) async fn wait_with_notice<T>(answer: impl Future<Output = T>, ui: &mut Ui) -> T {
-    tokio::pin!(answer);
-    tokio::select! {
-        answered = &mut answer => return answered,
-        () = tokio::time::sleep(Duration::from_secs(2)) => (),
+/// Asks a run for something. A live one answers between two actions; whoever waits longer than a moment is told what for.
+pub(crate) async fn send_with_notice(
+    setup: &CliSetup,
+    folder: &RunFolder,
+    control: &Control,
+    by: &str,
+    ui: &mut Ui,
+) -> Result<ControlAck, CliError> {
+    let live = folder.is_locked();
+    let mut answer = Box::pin(send(&setup.host, folder, control, by));
+    if live {
+        tokio::select! {
+            answered = &mut answer => return Ok(answered?),
+            () = tokio::time::sleep(Duration::from_secs(2)) => (),
+        }
+        ui.print_message("waiting for the action under way to end");
     }
-    ui.print_message("waiting for the action under way to end");
-    answer.await
+    Ok(answer.await?)
 }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ralph_core::control::Control;
 use ralph_core::exit::RalphExitCode;
+use ralph_engine::host::HostContext;
 use ralph_engine::run::read_proposals;
 use ralph_engine::store::RunFolder;
 use ratatui::crossterm::event::{Event, KeyEventKind};
@@ -19,6 +20,7 @@ use super::event_tail::EventTail;
 use super::model::{WatchEffect, WatchExit, WatchMessage, WatchModel};
 use super::terminal::{KeyReader, TerminalScreen};
 use crate::error::{CliError, CliResult};
+use crate::ui::Ui;
 
 /// How often the file is looked at while nothing is typed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -29,17 +31,17 @@ const READ_BUDGET: Duration = Duration::from_millis(50);
 /// How often it is asked whether somebody drives the run.
 const LIVENESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A run that said something this recently is driven: asking would take its lock for a moment.
+/// A run that said something this recently is driven.
 const RECENT_MS: u64 = 2000;
 
 /// How long leaving waits for a control to reach a live run.
 const SEND_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How long leaving waits for what was asked of a run at rest.
+/// How long leaving waits for what is being done to a run at rest before it says so.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Shows a run until somebody leaves.
-pub(crate) async fn watch(folder: &RunFolder, colour: bool) -> CliResult {
+pub(crate) async fn watch(host: &HostContext, folder: &RunFolder, colour: bool, ui: &mut Ui) -> CliResult {
     let cannot = |error: io::Error| {
         CliError::new(RalphExitCode::NotReady, "could not draw on this terminal")
             .with_cause(&error)
@@ -47,7 +49,7 @@ pub(crate) async fn watch(folder: &RunFolder, colour: bool) -> CliResult {
     };
     let listen = |kind: SignalKind| signal(kind).map_err(cannot);
     let mut ends = [listen(SignalKind::terminate())?, listen(SignalKind::hangup())?, listen(SignalKind::interrupt())?];
-    let mut world = WatchApp::new(folder, colour);
+    let mut world = WatchApp::new(host, folder, colour);
     let mut screen = TerminalScreen::open().map_err(cannot)?;
     let (keys, mut typed) = KeyReader::spawn();
     let leave = loop {
@@ -83,7 +85,7 @@ pub(crate) async fn watch(folder: &RunFolder, colour: bool) -> CliResult {
     };
     drop(screen);
     drop(keys);
-    world.finish().await;
+    world.finish(&mut ends, ui).await;
     Ok(match leave {
         WatchExit::Requested => RalphExitCode::Success,
         WatchExit::Interrupted => RalphExitCode::Interrupted,
@@ -113,10 +115,10 @@ struct WatchApp {
 }
 
 impl WatchApp {
-    fn new(folder: &RunFolder, colour: bool) -> Self {
+    fn new(host: &HostContext, folder: &RunFolder, colour: bool) -> Self {
         Self {
             model: WatchModel::new(&folder.id(), Timestamp::now(), TimeZone::system(), colour),
-            sender: WatchControlSender::new(folder),
+            sender: WatchControlSender::new(host, folder),
             folder: folder.clone(),
             tail: EventTail::new(folder),
             checked: None,
@@ -188,11 +190,21 @@ impl WatchApp {
         self.update(WatchMessage::Answered { kind, outcome })
     }
 
-    /// Waits for what is being done to a run at rest. A live one only has to hear what was asked; it answers by events.
-    async fn finish(mut self) {
-        let all = async { while self.pending_answers.join_next().await.is_some() {} };
-        let _ = timeout(SEND_TIMEOUT, all).await;
-        // What takes longer is put down as if its process had been killed, which a run survives.
-        let _ = timeout(FINISH_TIMEOUT, self.sender.wait_idle()).await;
+    /// Waits for what is being done to a run at rest, or for somebody who does not want to wait. A live run only has to
+    /// hear what was asked; it answers by events.
+    async fn finish(mut self, ends: &mut [Signal; 3], ui: &mut Ui) {
+        let sender = self.sender.clone();
+        let delivered = async { while self.pending_answers.join_next().await.is_some() {} };
+        let _ = timeout(SEND_TIMEOUT, delivered).await;
+        if timeout(FINISH_TIMEOUT, sender.wait_idle()).await.is_err() {
+            ui.print_message(
+                "finishing what was asked of the run; Ctrl-C leaves it unfinished, and the run stays usable",
+            );
+            // What is cut here is put down as if its process had been killed, which a run survives.
+            tokio::select! {
+                () = sender.wait_idle() => (),
+                signal = any_signal(ends) => tracing::debug!(signal, "leaving what was asked unfinished"),
+            }
+        }
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ralph_core::control::Control;
 use ralph_engine::Error;
 use ralph_engine::control;
+use ralph_engine::host::HostContext;
 use ralph_engine::store::RunFolder;
-use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
@@ -17,7 +17,7 @@ use crate::error::CliError;
 /// Who is named as the one who asked.
 const REQUESTED_BY: &str = "a person";
 
-/// How long a run that was taken up may take to open its door.
+/// How long a run that was taken up may take to listen on its control socket.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often it is looked at meanwhile.
@@ -26,29 +26,26 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Asks for things, those of a run at rest one after the other: each of them holds the run while it is done.
 #[derive(Debug, Clone)]
 pub(super) struct WatchControlSender {
+    host: HostContext,
     folder: RunFolder,
     rest_lock: Arc<Mutex<()>>,
 }
 
 impl WatchControlSender {
-    pub(super) fn new(folder: &RunFolder) -> Self {
-        Self { folder: folder.clone(), rest_lock: Arc::default() }
+    pub(super) fn new(host: &HostContext, folder: &RunFolder) -> Self {
+        Self { host: host.clone(), folder: folder.clone(), rest_lock: Arc::default() }
     }
 
-    /// Asks whoever can do it: the process that works on the run, or a short one for a run at rest. It is never this
-    /// one: what a process opens of a run stays open until its end.
+    /// Asks the process that works on the run, or carries it out here when the run rests.
     pub(super) async fn send(self, control: Control) -> Result<(), String> {
         let turn = self.rest_lock.lock().await;
         if self.folder.is_locked() {
             // A live run answers when it has time; others may ask meanwhile.
             drop(turn);
-            return control::send(&self.folder, &control, REQUESTED_BY).await.map_err(error_text);
-        }
-        if control == Control::Resume {
+        } else if control == Control::Resume {
             return resume_detached(&self.folder).await;
         }
-        let run = self.folder.id();
-        run_ralph(&["watch", &run, "--ask"], &serde_json::to_string(&control).unwrap_or_default(), &run).await
+        control::send(&self.host, &self.folder, &control, REQUESTED_BY).await.map(drop).map_err(error_text)
     }
 
     /// Waits until nothing is being done to a run at rest.
@@ -57,38 +54,28 @@ impl WatchControlSender {
     }
 }
 
-/// Lets a run go on in the background, by the command a person would type.
+/// Lets a run go on in a process of its own, which outlives this screen, by the command a person would type.
 async fn resume_detached(folder: &RunFolder) -> Result<(), String> {
-    run_ralph(&["resume", &folder.id(), "--detach"], "", &folder.id()).await?;
-    // Its process has the run once its door is open; asking for the lock before that could take it away.
-    let up = async {
-        while !folder.socket_path().exists() {
-            sleep(POLL_INTERVAL).await;
-        }
-    };
-    // One that is so slow, or has ended already, is seen by its events.
-    let _ = timeout(RESUME_TIMEOUT, up).await;
-    Ok(())
-}
-
-/// Runs ralph itself, in a group of its own: what happens to this terminal is not the run's business.
-async fn run_ralph(args: &[&str], input: &str, run: &str) -> Result<(), String> {
+    let run = folder.id();
     let failed = |error: std::io::Error| format!("could not start ralph: {error}");
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = tokio::process::Command::new(program);
-    command.arg("--json").args(args).process_group(0);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(failed)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // One that does not read has an error to tell.
-        let _ = stdin.write_all(input.as_bytes()).await;
+    // In a group of its own: what happens to this terminal is not the run's business.
+    command.args(["--json", "resume", &run, "--detach"]).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let output = command.output().await.map_err(failed)?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        return Err(parse_error(&said).unwrap_or_else(|| format!("it could not be done; next: ralph show {run}")));
     }
-    let output = child.wait_with_output().await.map_err(failed)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    Err(parse_error(&said).unwrap_or_else(|| format!("it could not be done; next: ralph show {run}")))
+    // One that is slow to listen, or has ended already, is seen by its events.
+    let up = async {
+        while !folder.is_locked() {
+            sleep(POLL_INTERVAL).await;
+        }
+    };
+    let _ = timeout(RESUME_TIMEOUT, up).await;
+    Ok(())
 }
 
 /// Reads the error that a command with `--json` printed.

@@ -1,7 +1,7 @@
 //! `ralph watch`: one run on a whole screen, folded from the same events as everything else.
 //!
-//! [`model`] is what is known and what a key means; [`draw`] turns it into cells. Both are pure. Only [`app`], [`screen`]
-//! and [`ask`] touch the world.
+//! [`model`] is what is known and what a key means; [`draw`] turns it into cells. Both are pure. Only [`app`], [`terminal`]
+//! and [`control_sender`] touch the world.
 
 mod app;
 mod control_sender;

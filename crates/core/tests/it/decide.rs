@@ -292,7 +292,7 @@ fn the_base_is_asked_again_when_something_else_is_asked_of_it() {
             "---\ntask_id: t1\ntest_command: test\n---\n# T\n- [ ] M1.1 a\n  - verify: `p1`\n- [ ] M2.1 b\n  - verify: `{proof}`\n"
         );
         let control = Control::EditTask(TaskEdit { text, ..TaskEdit::default() });
-        story.then(Event::ControlApplied { control, by: "x".to_owned() })
+        story.then(Event::ControlApplied { control, by: "x".to_owned(), id: None })
     };
     let refusal = failed(RunStopReason::Baseline { why: "why".to_owned() });
     for (verdict, want) in [

@@ -52,7 +52,7 @@ fn writes(story: RunBuilder, proposals: u32, guardrails: u32) -> RunBuilder {
 }
 
 fn applied(story: RunBuilder, control: Control) -> RunBuilder {
-    story.then(Event::ControlApplied { control, by: "x".to_owned() })
+    story.then(Event::ControlApplied { control, by: "x".to_owned(), id: None })
 }
 
 fn call(n: u32) -> RunStep {

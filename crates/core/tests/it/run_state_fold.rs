@@ -158,10 +158,10 @@ fn a_stop_at_the_hand_over_keeps_nothing() {
 #[test]
 fn controls() {
     let raise = Control::RaiseBudget { iterations: 2, minutes: 1, cost_usd: 1.0, tokens: 5 };
-    let story = RunBuilder::ready().then(Event::ControlApplied { control: raise, by: "x".to_owned() });
+    let story = RunBuilder::ready().then(Event::ControlApplied { control: raise, by: "x".to_owned(), id: None });
     assert_eq!((story.state.budget.iterations, story.state.budget.cost), (5, Some(MicroUsd(1_001_000))));
     let profile = Control::SetProfile { name: "strong".to_owned() };
-    let story = story.then(Event::ControlApplied { control: profile, by: "x".to_owned() });
+    let story = story.then(Event::ControlApplied { control: profile, by: "x".to_owned(), id: None });
     assert_eq!(story.state.profile, "strong");
 }
 
@@ -169,15 +169,15 @@ fn controls() {
 fn the_policy_in_force() {
     let asked = |controls: &[Control]| {
         let apply = |story: RunBuilder, control: &Control| {
-            story.then(Event::ControlApplied { control: control.clone(), by: "x".to_owned() })
+            story.then(Event::ControlApplied { control: control.clone(), by: "x".to_owned(), id: None })
         };
         let story = controls.iter().fold(RunBuilder::ready(), apply);
         // Whoever folds the file again has the same.
         assert_eq!(RunState::from_events(story.lines.clone()).unwrap().policy(), story.state.policy());
         serde_json::to_string(story.state.policy()).unwrap()
     };
-    let allow = |host: &str| Control::AllowHost { host: host.to_owned() };
-    let deny = |host: &str| Control::DenyHost { host: host.to_owned() };
+    let allow = |host: &str| Control::AllowHost(host.into());
+    let deny = |host: &str| Control::DenyHost(host.into());
     for (controls, want) in [
         (vec![], r#"{"mode":"deny","allow":[],"deny":[]}"#),
         (vec![allow("x.io"), allow("x.io")], r#"{"mode":"allowlist","allow":["x.io"],"deny":[]}"#),

@@ -61,6 +61,10 @@ impl Sandbox for EnvSandbox {
         self.inner.stop().await
     }
 
+    async fn release(&self) -> Result<(), Error> {
+        self.inner.release().await
+    }
+
     async fn destroy(&self) -> Result<(), Error> {
         self.inner.destroy().await
     }

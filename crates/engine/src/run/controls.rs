@@ -9,46 +9,32 @@ use ralph_core::run::RunStatus;
 use ralph_sandbox::Error as SandboxError;
 
 use super::runner::{KeepSandbox, Runner, StopSignals, error_chain};
-use crate::control::IncomingControl;
+use crate::control::{ControlRequest, IncomingControl};
 use crate::error::Error;
 use crate::host::HostContext;
-use crate::store::{EventObserver, RunFolder};
+use crate::store::{RunFolder, SilentObserver};
 
-/// Carries out a control on a run that no process holds.
-pub async fn apply_at_rest(
+/// Carries out a control on a run that no process holds, and lets go of the run again.
+pub(crate) async fn apply_at_rest(
     host: &HostContext,
     folder: RunFolder,
-    control: Control,
-    by: &str,
-    announce: Box<dyn EventObserver>,
+    request: &ControlRequest,
 ) -> Result<(), Error> {
-    let run = folder.id();
-    let refused = |why: String| Error::ControlRefused { run: run.clone(), control: control.kind().to_owned(), why };
     // Told before anything is opened: a run that is over may have no sandbox any more.
-    refuse_if_ended(&folder.state()?.status, &control).map_err(refused)?;
-    let mut runner = Runner::open(host.clone(), folder, announce, StopSignals::default(), KeepSandbox::Always).await?;
-    if let Some(place) = runner.state().workplace.clone() {
-        match host.backend(&place.backend)?.open(&place.sandbox).await {
-            Ok(sandbox) => runner.sandbox = Some(sandbox),
-            Err(SandboxError::Gone { .. }) if !control.is_message() => (),
-            Err(SandboxError::Gone { .. }) => {
-                let why = format!("its sandbox `{}` is gone", place.sandbox);
-                return Err(Error::CannotResume { hint: format!("ralph resume --recreate {run}"), run, why });
-            }
-            Err(error) => return Err(error.into()),
-        }
+    let state = folder.state()?;
+    if state.has_applied(&request.id) {
+        return Ok(());
     }
-    let asked = runner.mask_and_warn(&control)?;
-    let done = runner.apply_control(asked).await?.map_err(refused)?;
-    runner.events.append(Event::ControlApplied { control: done.clone(), by: by.to_owned() })?;
-    match done {
-        Control::Stop => runner.stop_run().await,
-        Control::Pause if runner.state().status.is_active() => runner.pause(RunStopReason::Asked),
-        Control::EditTask(_) => runner.write_task_to_sandbox().await,
-        // In the middle of an iteration it waits for its end, like in a live run.
-        Control::Diagnose if runner.state().open.is_none() => runner.diagnose_at_rest().await,
-        _ => Ok(()),
-    }
+    refuse_if_ended(&state.status, &request.control).map_err(|why| refused(&folder.id(), &request.control, why))?;
+    let (quiet, stops) = (Box::new(SilentObserver), StopSignals::default());
+    let mut runner = Runner::open(host.clone(), folder, quiet, stops, KeepSandbox::Always).await?;
+    let applied = runner.apply_resting(request).await;
+    let closed = runner.close().await;
+    applied.and(closed)
+}
+
+fn refused(run: &str, control: &Control, why: String) -> Error {
+    Error::ControlRefused { run: run.to_owned(), control: control.kind().to_owned(), why }
 }
 
 /// A run that is over takes no more orders; what counts from its resume on can still be left for one that may be resumed.
@@ -75,8 +61,8 @@ fn mask_control(control: &Control, redactor: &Redactor) -> Control {
         Control::Note { text } => Control::Note { text: mask(text) },
         Control::Guardrail { text } => Control::Guardrail { text: mask(text) },
         Control::EditTask(edit) => Control::EditTask(TaskEdit { text: mask(&edit.text), ..edit.clone() }),
-        Control::AllowHost { host } => Control::AllowHost { host: mask(host) },
-        Control::DenyHost { host } => Control::DenyHost { host: mask(host) },
+        Control::AllowHost(hosts) => Control::AllowHost(hosts.map(mask)),
+        Control::DenyHost(hosts) => Control::DenyHost(hosts.map(mask)),
         Control::Pause
         | Control::Resume
         | Control::Stop
@@ -87,6 +73,38 @@ fn mask_control(control: &Control, redactor: &Redactor) -> Control {
 }
 
 impl Runner {
+    /// Carries out a control on a run that nothing but this drives.
+    async fn apply_resting(&mut self, request: &ControlRequest) -> Result<(), Error> {
+        // Looked at again: another process may have carried it out until now.
+        if self.state().has_applied(&request.id) {
+            return Ok(());
+        }
+        let (run, control) = (self.folder.id(), &request.control);
+        if let Some(place) = self.state().workplace.clone() {
+            match self.host.backend(&place.backend)?.open(&place.sandbox).await {
+                Ok(sandbox) => self.sandbox = Some(sandbox),
+                Err(SandboxError::Gone { .. }) if !control.is_message() => (),
+                Err(SandboxError::Gone { .. }) => {
+                    let why = format!("its sandbox `{}` is gone", place.sandbox);
+                    return Err(Error::CannotResume { hint: format!("ralph resume --recreate {run}"), run, why });
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let asked = self.mask_and_warn(control)?;
+        let done = self.apply_control(asked).await?.map_err(|why| refused(&run, control, why))?;
+        let (by, id) = (request.by.clone(), Some(request.id.clone()));
+        self.events.append(Event::ControlApplied { control: done.clone(), by, id })?;
+        match done {
+            Control::Stop => self.stop_run().await,
+            Control::Pause if self.state().status.is_active() => self.pause(RunStopReason::Asked),
+            Control::EditTask(_) => self.write_task_to_sandbox().await,
+            // In the middle of an iteration it waits for its end, like in a live run.
+            Control::Diagnose if self.state().open.is_none() => self.diagnose_at_rest().await,
+            _ => Ok(()),
+        }
+    }
+
     /// Ends the run because somebody asked for it. What was committed so far is handed over, unproved as it is.
     pub(super) async fn stop_run(&mut self) -> Result<(), Error> {
         if let Some(open) = self.state().open.clone()
@@ -119,11 +137,16 @@ impl Runner {
     }
 
     pub(super) async fn handle_control(&mut self, asked: IncomingControl) -> Result<(), Error> {
-        let IncomingControl { control, by, answer } = asked;
+        let IncomingControl { control, by, id, answer } = asked;
+        if id.as_ref().is_some_and(|id| self.state().has_applied(id)) {
+            // Sent again by somebody who missed the answer, and who may have hung up.
+            let _ = answer.send(Ok(()));
+            return Ok(());
+        }
         let control = self.mask_and_warn(&control)?;
         let told = match self.apply_control(control).await? {
             Ok(done) => {
-                self.events.append(Event::ControlApplied { control: done.clone(), by: by.clone() })?;
+                self.events.append(Event::ControlApplied { control: done.clone(), by: by.clone(), id })?;
                 self.finish_control(&done, by).await?;
                 Ok(())
             }
@@ -171,9 +194,14 @@ impl Runner {
                 }
             }
             Control::Resume | Control::Rotate { .. } | Control::RaiseBudget { .. } => (),
-            Control::AllowHost { host } => return Ok(may_allow(self.state().policy(), host).map(|()| control)),
-            Control::DenyHost { host } => {
-                return Ok(policy::expand(host).map_err(|error| error_chain(&error)).map(|_| control));
+            // All of them are looked at before any counts.
+            Control::AllowHost(hosts) => {
+                let policy = self.state().policy();
+                return Ok(hosts.iter().try_for_each(|host| may_allow(policy, host)).map(|()| control));
+            }
+            Control::DenyHost(hosts) => {
+                let is_rule = |host: &String| policy::expand(host).map(drop).map_err(|error| error_chain(&error));
+                return Ok(hosts.iter().try_for_each(is_rule).map(|()| control));
             }
             Control::EditTask(edit) => return Ok(self.revise_task(edit).await?.map(Control::EditTask)),
             Control::ApplyProposal { number } => return Ok(self.apply_proposal(*number).await?.map(|()| control)),
@@ -223,8 +251,8 @@ mod tests {
                 Control::EditTask(TaskEdit { text: text(), ..TaskEdit::default() }),
                 Control::Rotate { why: Some(text()) },
                 Control::SetProfile { name: text() },
-                Control::AllowHost { host: text() },
-                Control::DenyHost { host: text() },
+                Control::AllowHost(text().as_str().into()),
+                Control::DenyHost(text().as_str().into()),
             ]
         };
         for (asked, want) in words("planted-value").iter().zip(words("[redacted:KEY]")) {

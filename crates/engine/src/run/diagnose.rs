@@ -340,7 +340,7 @@ impl Runner {
             self.log(EventLogLevel::Warn, format!("proposal {number} was not carried out: {why}"))?;
         }
         let (control, by) = (Control::ApplyProposal { number }, "the task: diagnose.apply is auto".to_owned());
-        self.events.append(Event::ControlApplied { control, by })
+        self.events.append(Event::ControlApplied { control, by, id: None })
     }
 
     /// Does what a proposal says; the inner `Err` is a refusal in words.
@@ -370,7 +370,7 @@ impl Runner {
                 }
                 // Done twice it is done once, should the process die before the acknowledgement.
                 let control = Control::SetProfile { name: name.clone() };
-                self.events.append(Event::ControlApplied { control, by })?;
+                self.events.append(Event::ControlApplied { control, by, id: None })?;
             }
             Proposal::Task { diff } => {
                 let text = match diagnosis::apply_task_diff(&self.pinned_task()?, diff) {
@@ -382,7 +382,7 @@ impl Runner {
                     Ok(edit) => edit,
                     Err(why) => return Ok(Err(why)),
                 };
-                self.events.append(Event::ControlApplied { control: Control::EditTask(edit), by })?;
+                self.events.append(Event::ControlApplied { control: Control::EditTask(edit), by, id: None })?;
                 self.write_task_to_sandbox().await?;
             }
         }

@@ -30,7 +30,7 @@ mod unsettled_calls;
 
 pub use adopt::{SandboxOrigin, adopt, sandbox_origin};
 pub use begin::{PreparedRun, RunSpec, baseline_findings, begin};
-pub use controls::apply_at_rest;
+pub(crate) use controls::apply_at_rest;
 pub use conversation::CONVERSATION_FILE;
 pub use diagnose::read_proposals;
 pub(crate) use egress::egress_restarts;

@@ -123,7 +123,7 @@ fn append_resumed(runner: &mut Runner, raise: BudgetRaise) -> Result<(), Error> 
     if raise != BudgetRaise::default() {
         let BudgetRaise { iterations, minutes, cost_usd, tokens } = raise;
         let control = Control::RaiseBudget { iterations, minutes, cost_usd, tokens };
-        runner.events.append(Event::ControlApplied { control, by: by.clone() })?;
+        runner.events.append(Event::ControlApplied { control, by: by.clone(), id: None })?;
     }
     runner.events.append(Event::Resumed { by })
 }

@@ -44,6 +44,7 @@ pub async fn rewind(
     } else {
         runner.pause(ralph_core::event::RunStopReason::Asked)?;
     }
+    runner.close().await?;
     Ok(sha.into())
 }
 

@@ -51,9 +51,10 @@ pub enum KeepSandbox {
 /// A run in the hands of this process.
 #[derive(Debug)]
 pub struct Runner {
+    /// Dropped first, while the lock still keeps others from putting their own socket in its place.
+    _control_socket: ControlSocket,
     pub(super) host: HostContext,
     pub(super) folder: RunFolder,
-    pub(super) events: EventLog,
     pub(super) bare: BareRepo,
     pub(super) sandbox: Option<Arc<dyn Sandbox>>,
     /// What was agreed on for the way out of the sandbox.
@@ -86,7 +87,8 @@ pub struct Runner {
     pub(super) audit_log: Arc<AuditLog>,
     /// The iteration after which the book was last anchored.
     pub(super) anchored_after: u32,
-    _control_socket: ControlSocket,
+    /// The lock is in it, and what is declared last is dropped last: whoever gets the lock finds all else released.
+    pub(super) events: EventLog,
 }
 
 impl Runner {
@@ -150,6 +152,18 @@ impl Runner {
 
     pub fn folder(&self) -> &RunFolder {
         &self.folder
+    }
+
+    /// Releases everything this process holds of the run: its egress proxies, what runs in its sandbox, its audit log, its
+    /// control socket and its lock. This process or another may take it up again afterwards.
+    pub async fn close(mut self) -> Result<(), Error> {
+        #[cfg(target_os = "linux")]
+        self.host.egress().close_run(&self.folder.id()).await;
+        // Whatever becomes of it, the rest is released.
+        if let Some(sandbox) = self.sandbox.take() {
+            sandbox.release().await?;
+        }
+        Ok(())
     }
 
     /// Runs until the run rests: it ended, it is paused, or somebody ended this process's part in it.

@@ -9,7 +9,7 @@ use jiff::{Timestamp, Unit};
 use ralph_core::event::{Event, EventLine};
 use ralph_core::run::RunState;
 
-use super::{RunFolder, summary_file};
+use super::{RunFolder, RunLock, summary_file};
 use crate::error::{Error, file_error};
 
 /// When an announcement is made, seen from the file.
@@ -48,7 +48,7 @@ pub struct EventLog {
     run: String,
     clock: EventClock,
     // Held for as long as the run may be written.
-    _lock: File,
+    _lock: RunLock,
 }
 
 impl std::fmt::Debug for EventLog {

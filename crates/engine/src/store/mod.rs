@@ -5,9 +5,11 @@
 
 mod event_log;
 mod home;
+mod liveness;
 mod run_folder;
 mod summary_file;
 
 pub use event_log::{AnnouncePhase, EventLog, EventLogReader, EventObserver, SilentObserver, read_events};
 pub use home::{ListedRun, RalphHome, RunList, StoredRun};
-pub use run_folder::{RunFolder, write_atomic, write_unflushed};
+pub(crate) use liveness::short_socket_path;
+pub use run_folder::{RunFolder, RunLock, write_atomic, write_unflushed};

@@ -3,12 +3,30 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use ralph_core::run::{BadHistory, RunListing, RunState};
 
 use super::event_log::fold;
-use super::summary_file;
+use super::{liveness, summary_file};
 use crate::error::{Error, file_error};
+
+/// How long a lock may be held by a process that does not listen on the control socket.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often it is tried meanwhile.
+const HANDOVER_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The lock of a run, held by this process.
+#[derive(Debug)]
+pub struct RunLock(File);
+
+impl Drop for RunLock {
+    fn drop(&mut self) {
+        // Unlocked explicitly: closing is not enough while a program that is just being started holds a copy of it.
+        let _ = self.0.unlock();
+    }
+}
 
 /// The folder of one run.
 #[derive(Debug, Clone)]
@@ -113,8 +131,8 @@ impl RunFolder {
         }
     }
 
-    /// Takes the run's lock; the file descriptor holds it until it is dropped or the process dies.
-    pub fn lock(&self) -> Result<File, Error> {
+    /// Takes the run's lock; the value holds it until it is dropped or the process dies.
+    pub fn lock(&self) -> Result<RunLock, Error> {
         let path = self.path.join("lock");
         let lock = File::options()
             .create(true)
@@ -122,16 +140,23 @@ impl RunFolder {
             .write(true)
             .open(&path)
             .map_err(file_error("open the lock", &path))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(lock),
-            Err(fs::TryLockError::WouldBlock) => Err(Error::Locked { run: self.id() }),
-            Err(fs::TryLockError::Error(error)) => Err(file_error("lock", &path)(error)),
+        let deadline = Instant::now() + HANDOVER_TIMEOUT;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(RunLock(lock)),
+                // Whoever holds it and does not listen is about to listen, or about to let go.
+                Err(fs::TryLockError::WouldBlock) if !self.is_locked() && Instant::now() < deadline => {
+                    std::thread::sleep(HANDOVER_INTERVAL);
+                }
+                Err(fs::TryLockError::WouldBlock) => return Err(Error::Locked { run: self.id() }),
+                Err(fs::TryLockError::Error(error)) => return Err(file_error("lock", &path)(error)),
+            }
         }
     }
 
-    /// Tells whether a process works on the run now.
+    /// Tells whether a process works on the run now, without touching its lock.
     pub fn is_locked(&self) -> bool {
-        matches!(self.lock(), Err(Error::Locked { .. }))
+        liveness::is_listening(self)
     }
 
     pub fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, Error> {

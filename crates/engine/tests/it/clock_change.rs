@@ -6,8 +6,8 @@ use jiff::{Span, Timestamp};
 use ralph_core::control::Control;
 use ralph_core::event::RunStopReason;
 use ralph_core::run::RunStatus;
-use ralph_engine::run::{RecreateSandbox, apply_at_rest};
-use ralph_engine::store::SilentObserver;
+use ralph_engine::control::send;
+use ralph_engine::run::RecreateSandbox;
 use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
 
 use super::run_fixture::{RunFixture, final_answer, profile};
@@ -45,6 +45,6 @@ async fn what_lies_between_two_processes_takes_no_time() {
     let server = FaultyModelServer::start([ModelBehaviour::ok(final_answer())]).await.unwrap();
     let lab = fixture_started_at(-24, &server).await;
     let raise = Control::RaiseBudget { iterations: 1, minutes: 0, cost_usd: 0.0, tokens: 0 };
-    apply_at_rest(&lab.host, lab.case.folder().unwrap(), raise, "a test", Box::new(SilentObserver)).await.unwrap();
+    send(&lab.host, &lab.case.folder().unwrap(), &raise, "a test").await.unwrap();
     assert!(lab.case.state().unwrap().spent.wall_ms < 600_000, "{}", lab.case.event_text());
 }

@@ -10,10 +10,10 @@ use ralph_core::gutter::LadderRung;
 use ralph_core::money::MicroUsd;
 use ralph_core::run::{RunState, RunStatus};
 use ralph_engine::Error;
+use ralph_engine::control::send;
 use ralph_engine::host::HostContext;
 use ralph_engine::run::{
-    BudgetRaise, CONVERSATION_FILE, KeepSandbox, RecreateSandbox, RunSpec, StopSignals, apply_at_rest, begin,
-    read_proposals, resume,
+    BudgetRaise, CONVERSATION_FILE, KeepSandbox, RecreateSandbox, RunSpec, StopSignals, begin, read_proposals, resume,
 };
 use ralph_engine::store::{AnnouncePhase, EventObserver};
 use serde_json::{Value, json};
@@ -141,11 +141,8 @@ async fn go_on(case: &KillableRun) -> RunState {
 }
 
 async fn apply_control(case: &KillableRun, control: Control) -> Result<RunState, String> {
-    let told =
-        apply_at_rest(&host(case).await, case.folder().unwrap(), control, "a person", Box::new(DiagnosisTestObserver))
-            .await;
-    match told {
-        Ok(()) => Ok(case.state().unwrap()),
+    match send(&host(case).await, &case.folder().unwrap(), &control, "a person").await {
+        Ok(_) => Ok(case.state().unwrap()),
         Err(Error::ControlRefused { why, .. }) => Err(why),
         Err(error) => panic!("{error}"),
     }

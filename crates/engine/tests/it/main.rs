@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod clock_change;
+mod control;
 mod crash;
 mod diagnosis;
 #[cfg(target_os = "linux")]

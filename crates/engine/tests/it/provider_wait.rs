@@ -63,9 +63,12 @@ async fn a_wish_to_stop_ends_the_wait_and_costs_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pause_and_note_are_handled_during_the_wait() {
     let mut lab = RunFixture::new().await.with_real_backoff();
-    let (state, server) = Box::pin(drive_rate_limited(&mut lab, async |folder| {
-        send(&folder, &Control::Note { text: "be patient".to_owned() }, "a person").await.unwrap();
-        send(&folder, &Control::Pause, "a person").await.unwrap();
+    let host = lab.host.clone();
+    let (state, server) = Box::pin(drive_rate_limited(&mut lab, async move |folder| {
+        let note = Control::Note { text: "be patient".to_owned() };
+        for control in [note, Control::Pause] {
+            assert!(send(&host, &folder, &control, "a person").await.unwrap().live);
+        }
     }))
     .await;
     assert!(

@@ -7,10 +7,9 @@ use ralph_core::env::Env;
 use ralph_core::event::{Event, PinnedProfile};
 use ralph_core::run::RunStatus;
 use ralph_engine::Error;
+use ralph_engine::control::send;
 use ralph_engine::host::HostContext;
-use ralph_engine::run::{
-    BudgetRaise, KeepSandbox, RecreateSandbox, RunSpec, Runner, StopSignals, apply_at_rest, begin, resume,
-};
+use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, RunSpec, Runner, StopSignals, begin, resume};
 use ralph_engine::store::SilentObserver;
 use serde_json::{Value, json};
 
@@ -111,8 +110,8 @@ async fn no_run_of_an_earlier_version_goes_on_with_one() {
     forget_prices(&case, &["fallback", "doctor"]);
     let spent = case.state().unwrap().spent;
 
-    let ask =
-        |control: Control| apply_at_rest(&host, case.folder().unwrap(), control, "a person", Box::new(SilentObserver));
+    let folder = case.folder().unwrap();
+    let ask = async |control: Control| send(&host, &folder, &control, "a person").await;
     let told = ask(Control::SetProfile { name: "fallback".to_owned() }).await;
     let why = format!("the price of profile `fallback` {WHY}");
     assert!(matches!(&told, Err(Error::ControlRefused { why: told, .. }) if *told == why), "{told:?}");

@@ -11,8 +11,9 @@ use ralph_core::price::TokenUsage;
 use ralph_core::redact::Redactor;
 use ralph_core::run::RunStatus;
 use ralph_engine::audit::{AuditLog, AuditReader, verify};
+use ralph_engine::control::send;
 use ralph_engine::model::RetryPace;
-use ralph_engine::run::{RecreateSandbox, apply_at_rest, rewind};
+use ralph_engine::run::{RecreateSandbox, rewind};
 use ralph_engine::store::SilentObserver;
 use ralph_proxy::observer::{ChargeBasis, ChargedCall, EgressEntry, EgressEvent, EgressExchange};
 use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
@@ -37,7 +38,7 @@ async fn follow_up(lab: &RunFixture, then: CrashFollowUp) {
     let folder = lab.case.folder().unwrap();
     match then {
         CrashFollowUp::Stop => {
-            apply_at_rest(&lab.host, folder, Control::Stop, "a test", Box::new(SilentObserver)).await.unwrap()
+            drop(send(&lab.host, &folder, &Control::Stop, "a test").await.unwrap());
         }
         CrashFollowUp::Rewind => {
             rewind(&lab.host, folder.clone(), 0, Box::new(SilentObserver)).await.unwrap();

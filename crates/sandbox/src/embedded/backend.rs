@@ -410,8 +410,8 @@ impl EmbeddedState {
         Ok(tools)
     }
 
-    /// Ends every cage over a sandbox, this process's and others'.
-    pub(super) async fn end_cages(&self, meta: &SandboxMeta, folder: &Path) -> Result<(), Error> {
+    /// Ends the cage that this process has over a sandbox.
+    pub(super) async fn end_own_cage(&self, meta: &SandboxMeta) {
         let slot = self.cages.lock().unwrap_or_else(PoisonError::into_inner).get(&meta.key).cloned();
         if let Some(slot) = slot {
             // Held while it ends: whoever wants a cage meanwhile gets the next one.
@@ -420,6 +420,11 @@ impl EmbeddedState {
                 live.end().await;
             }
         }
+    }
+
+    /// Ends every cage over a sandbox, this process's and others'.
+    pub(super) async fn end_cages(&self, meta: &SandboxMeta, folder: &Path) -> Result<(), Error> {
+        self.end_own_cage(meta).await;
         let (id, folder) = (meta.id.clone(), folder.to_owned());
         blocking(move || cage_owners::end_all_cages(&id, &folder)).await
     }

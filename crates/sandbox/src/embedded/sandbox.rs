@@ -165,6 +165,12 @@ impl Sandbox for EmbeddedSandbox {
         self.shared.end_cages(&self.meta, &self.folder).await
     }
 
+    async fn release(&self) -> Result<(), Error> {
+        drop(self.first_launcher.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.shared.end_own_cage(&self.meta).await;
+        Ok(())
+    }
+
     async fn destroy(&self) -> Result<(), Error> {
         drop(self.first_launcher.lock().unwrap_or_else(PoisonError::into_inner).take());
         if !self.folder_dir.is_still_at(&self.folder) {

@@ -238,7 +238,7 @@ pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> 
             EventText::marked("", Warning, text)
         }
         Event::Resumed { by } => EventText::plain(format!("goes on, by {by}")),
-        Event::ControlApplied { control, by } => EventText::plain(format!("{} by {by}", control.kind())),
+        Event::ControlApplied { control, by, .. } => EventText::plain(format!("{} by {by}", control.kind())),
         Event::RunFinished { verdict, next } => match verdict {
             RunVerdict::Succeeded => EventText::marked("", Good, "")
                 .and(Good, "succeeded")

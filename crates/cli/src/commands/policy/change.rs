@@ -1,4 +1,4 @@
-//! `ralph policy allow|deny`: for one run through its door, or for all runs to come in the user's own file.
+//! `ralph policy allow|deny`: for one run by a control, or for all runs to come in the user's own file.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -6,21 +6,18 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use ralph_core::config::{ConfigOrigin, parse_toml};
-use ralph_core::control::Control;
+use ralph_core::control::{Control, ControlHosts};
 use ralph_core::egress::{EgressTarget, is_localhost};
 use ralph_core::exit::RalphExitCode;
 use ralph_core::policy::{BadRule, HostPattern, PRESETS, Policy, PolicyMode, PolicyRule, expand, shell_argument};
 use ralph_core::text::strip_control;
-use ralph_engine::control::send;
-use ralph_engine::run::apply_at_rest;
 use ralph_proxy::policy::internal_address_kind;
 use serde_json::json;
 
 use super::config_edit::{ConfigEdit, edit};
 use crate::args::PolicyChangeArgs;
-use crate::commands::steer::wait_with_notice;
+use crate::commands::steer::send_with_notice;
 use crate::error::{CliError, CliResult};
-use crate::foreground::DisplayNotifier;
 use crate::setup::{CliSetup, error_with_hint};
 use crate::ui::Ui;
 
@@ -39,11 +36,10 @@ impl PolicyList {
         }
     }
 
-    fn control(self, host: &str) -> Control {
-        let host = host.to_owned();
+    fn control(self, hosts: ControlHosts) -> Control {
         match self {
-            Self::Allowed => Control::AllowHost { host },
-            Self::Denied => Control::DenyHost { host },
+            Self::Allowed => Control::AllowHost(hosts),
+            Self::Denied => Control::DenyHost(hosts),
         }
     }
 }
@@ -99,16 +95,9 @@ fn reject_unreachable(rule: &PolicyRule) -> Result<(), CliError> {
 async fn change_run(setup: &CliSetup, run: &str, hosts: &[String], list: PolicyList, ui: &mut Ui) -> CliResult {
     let folder = setup.find_run_to_change(run)?;
     let id = folder.id();
-    let live = folder.is_locked();
-    for host in hosts {
-        let control = list.control(host);
-        if live {
-            wait_with_notice(send(&folder, &control, "a person"), ui).await?;
-        } else {
-            apply_at_rest(&setup.host, folder.clone(), control, "a person", Box::new(DisplayNotifier::default()))
-                .await?;
-        }
-    }
+    let named = ControlHosts::new(hosts.to_vec())
+        .ok_or_else(|| CliError::usage("no host is named").hint(format!("ralph policy allow HOST --run {id}")))?;
+    let live = send_with_notice(setup, &folder, &list.control(named), "a person", ui).await?.live;
     let unheld = folder.state()?.workplace.is_some_and(|place| !place.isolated);
     if ui.json() {
         ui.print_json(&json!({"format": 1, "run": id, "list": list.key(), "hosts": hosts, "live": live}));

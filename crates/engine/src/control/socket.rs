@@ -1,0 +1,113 @@
+//! The control socket of a live run: `control.sock` in its folder, one JSON line in, one JSON line out.
+
+use std::io;
+use std::path::PathBuf;
+
+use ralph_core::control::Control;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::request::{ID_CAP, RequestLine, ResponseLine};
+use crate::error::{Error, file_error};
+use crate::store::{RunFolder, short_socket_path};
+
+/// The longest line that is read: an edited task file fits.
+pub(super) const LINE_CAP: u64 = 1 << 20;
+
+/// A control somebody asked for, waiting to be answered.
+#[derive(Debug)]
+pub(crate) struct IncomingControl {
+    pub(crate) control: Control,
+    pub(crate) by: String,
+    /// The id of the request; earlier versions send none.
+    pub(crate) id: Option<String>,
+    pub(crate) answer: oneshot::Sender<Result<(), String>>,
+}
+
+/// The listening end; it closes when dropped.
+#[derive(Debug)]
+pub(crate) struct ControlSocket {
+    path: PathBuf,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        // A socket file left behind is harmless: the next owner replaces it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl ControlSocket {
+    /// Listens on the control socket of a run. A `stop` also cancels `halt` at once, so that the action under way ends.
+    pub(crate) fn open(
+        folder: &RunFolder,
+        halt: CancellationToken,
+    ) -> Result<(Self, mpsc::Receiver<IncomingControl>), Error> {
+        let path = folder.socket_path();
+        let _ = std::fs::remove_file(&path);
+        let listener = bind(folder).map_err(file_error("listen on", &path))?;
+        let (sender, receiver) = mpsc::channel(16);
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (sender, halt) = (sender.clone(), halt.clone());
+                // Each visitor is bounded by the line cap and ends with its connection.
+                tokio::spawn(async move {
+                    if let Err(error) = serve(stream, sender, halt).await {
+                        tracing::debug!(%error, "a control connection ended early");
+                    }
+                });
+            }
+        });
+        Ok((Self { path, _task: AbortOnDropHandle::new(task) }, receiver))
+    }
+}
+
+fn bind(folder: &RunFolder) -> io::Result<UnixListener> {
+    let (_dir, path) = short_socket_path(folder)?;
+    UnixListener::bind(path)
+}
+
+async fn serve(stream: UnixStream, sender: mpsc::Sender<IncomingControl>, halt: CancellationToken) -> io::Result<()> {
+    let (read, mut write) = stream.into_split();
+    let mut line = String::new();
+    BufReader::new(read.take(LINE_CAP)).read_line(&mut line).await?;
+    if line.is_empty() {
+        // Somebody only looked whether the run is live.
+        return Ok(());
+    }
+    let answer = match serde_json::from_str::<RequestLine>(&line) {
+        Ok(request) if request.id.as_ref().is_some_and(|id| id.len() > ID_CAP) => {
+            ResponseLine::refused(format!("its request id is longer than {ID_CAP} bytes; send a shorter one"))
+        }
+        Ok(request) => forward(request, &sender, &halt).await,
+        Err(error) => ResponseLine::refused(format!("not a control: {error}")),
+    };
+    let mut text = serde_json::to_string(&answer).unwrap_or_default();
+    text.push('\n');
+    write.write_all(text.as_bytes()).await
+}
+
+async fn forward(
+    request: RequestLine,
+    sender: &mpsc::Sender<IncomingControl>,
+    halt: &CancellationToken,
+) -> ResponseLine {
+    let (answer, answered) = oneshot::channel();
+    let RequestLine { control, by, id } = request;
+    let stop = control == Control::Stop;
+    if sender.send(IncomingControl { control, by, id, answer }).await.is_err() {
+        return ResponseLine::retry("the run has just ended");
+    }
+    if stop {
+        halt.cancel();
+    }
+    match answered.await {
+        Ok(Ok(())) => ResponseLine::Ok,
+        Ok(Err(why)) => ResponseLine::refused(why),
+        Err(_) => ResponseLine::retry("the run ended before it got to it"),
+    }
+}

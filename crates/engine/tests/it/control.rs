@@ -1,0 +1,218 @@
+//! Steering a run through `control::send` alone, while it works and while it rests.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ralph_core::control::{Control, ControlHosts};
+use ralph_core::event::{Event, EventLine, PinnedProfile, RunStopReason};
+use ralph_core::run::RunStatus;
+use ralph_engine::Error;
+use ralph_engine::control::{ControlRequest, send, send_request};
+use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, Runner, StopSignals, resume};
+use ralph_engine::store::{RalphHome, RunFolder, SilentObserver, read_events};
+use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::run_fixture::{RunFixture, answer, final_answer, profile};
+
+/// An action that waits until the test makes a file.
+fn gate(path: &Path) -> Value {
+    json!({"type": "run", "command": format!("until [ -e '{}' ]; do sleep 0.01; done", path.display())})
+}
+
+fn ask_person() -> String {
+    answer("A question.", &[json!({"type": "pause", "reason": "a question"})])
+}
+
+fn note(text: &str) -> Control {
+    Control::Note { text: text.to_owned() }
+}
+
+fn hosts(names: &[&str]) -> ControlHosts {
+    ControlHosts::new(names.iter().map(|&name| name.to_owned()).collect()).unwrap()
+}
+
+/// Waits until the run has begun so many actions.
+async fn wait_for_actions(home: &RalphHome, count: usize) -> RunFolder {
+    let begun = |line: &&EventLine| matches!(line.event, Event::ActionStarted { .. });
+    for _ in 0..1000 {
+        if let Some(folder) = home.run_ids().unwrap().first().map(|id| home.run_folder(id))
+            && read_events(&folder.events_path(), &folder.id())
+                .is_ok_and(|lines| lines.iter().filter(begun).count() >= count)
+        {
+            return folder;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the run did not get to action {count}");
+}
+
+/// The controls in the events, each with who asked.
+fn applied(lab: &RunFixture) -> Vec<(Control, String)> {
+    let control = |event| match event {
+        Event::ControlApplied { control, by, id } => {
+            assert!(id.is_some(), "{control:?} has no request id");
+            Some((control, by))
+        }
+        _ => None,
+    };
+    lab.events().into_iter().filter_map(control).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_live_run_and_a_resting_one_are_steered_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let gates = [dir.path().join("first"), dir.path().join("second")];
+    let work = ModelBehaviour::ok(answer("Wait.", &[gate(&gates[0]), gate(&gates[1])]));
+    let server = FaultyModelServer::start([work, ModelBehaviour::ok(final_answer())]).await.unwrap();
+    let default = profile("own", "openai/lab", Some(server.url()));
+    let mut lab = RunFixture::new().await;
+    let (host, home) = (lab.host.clone(), lab.case.home());
+    let steer = async {
+        let folder = wait_for_actions(&home, 1).await;
+        assert!(folder.is_locked());
+        let once = ControlRequest::new(note("live"), "a test").unwrap();
+        for _ in 0..2 {
+            let ack = send_request(&host, &folder, &once).await.unwrap();
+            assert_eq!((ack.live, &ack.id), (true, &once.id));
+        }
+        send(&host, &folder, &Control::AllowHost(hosts(&["x.io", "y.io"])), "a test").await.unwrap();
+        // These wait for the action under way to end.
+        let resumed = send(&host, &folder, &Control::Resume, "a test");
+        let paused = async {
+            fs::write(&gates[0], "").unwrap();
+            wait_for_actions(&home, 2).await;
+            let asked = tokio::spawn({
+                let (host, folder) = (host.clone(), folder.clone());
+                async move { send(&host, &folder, &Control::Pause, "a test").await }
+            });
+            // The run says nothing of a pause that waits; it has been heard by then.
+            sleep(Duration::from_millis(300)).await;
+            fs::write(&gates[1], "").unwrap();
+            asked.await.unwrap()
+        };
+        let (resumed, paused) = tokio::join!(resumed, paused);
+        assert!(resumed.unwrap().live && paused.unwrap().live);
+    };
+    let (state, ()) = tokio::join!(lab.drive(&default, None), steer);
+    assert!(
+        matches!(state.status, RunStatus::Paused { reason: RunStopReason::Asked, .. }),
+        "{}",
+        lab.case.event_text()
+    );
+    lab.close();
+
+    let folder = lab.case.folder().unwrap();
+    assert!(!folder.is_locked());
+    let once = ControlRequest::new(note("at rest"), "a test").unwrap();
+    for _ in 0..2 {
+        let ack = send_request(&lab.host, &folder, &once).await.unwrap();
+        assert_eq!((ack.live, &ack.id), (false, &once.id));
+    }
+    let deny = Control::DenyHost(hosts(&["bad.io"]));
+    assert!(!send(&lab.host, &folder, &deny, "a test").await.unwrap().live);
+    // All or nothing.
+    let refused = send(&lab.host, &folder, &Control::AllowHost(hosts(&["z.io", "bad.io"])), "a test").await;
+    assert!(matches!(refused, Err(Error::ControlRefused { .. })), "{refused:?}");
+    let resumed = send(&lab.host, &folder, &Control::Resume, "a test").await;
+    assert!(matches!(resumed, Err(Error::NotRunning { .. })), "{resumed:?}");
+    let want: Vec<(Control, String)> = [
+        note("live"),
+        Control::AllowHost(hosts(&["x.io", "y.io"])),
+        Control::Resume,
+        Control::Pause,
+        note("at rest"),
+        deny,
+    ]
+    .map(|control| (control, "a test".to_owned()))
+    .into();
+    assert_eq!(applied(&lab), want, "{}", lab.case.event_text());
+    let policy = serde_json::to_string(lab.case.state().unwrap().policy()).unwrap();
+    assert_eq!(policy, r#"{"mode":"allowlist","allow":["x.io","y.io"],"deny":["bad.io"]}"#);
+    let notes = fs::read_to_string(folder.mirror("notes.md")).unwrap();
+    assert_eq!((notes.matches("live").count(), notes.matches("at rest").count()), (1, 1), "{notes}");
+
+    let state = lab.drive(&default, None).await;
+    assert!(matches!(state.status, RunStatus::Failed { .. }), "{}", lab.case.event_text());
+}
+
+/// Two that ask at the same moment both get their turn, although the run rests and each has to hold it for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_to_a_resting_run_wait_for_each_other() {
+    let (lab, _server) = resting_run().await;
+    let folder = lab.case.folder().unwrap();
+    let notes = [note("one"), note("two"), note("three")];
+    let [one, two, three] = notes.each_ref().map(|note| send(&lab.host, &folder, note, "a test"));
+    let (one, two, three) = tokio::join!(one, two, three);
+    for ack in [one, two, three] {
+        assert!(!ack.unwrap().live);
+    }
+    assert_eq!(applied(&lab).len(), 3, "{}", lab.case.event_text());
+}
+
+/// A run that waits for a person, held by nobody.
+async fn resting_run() -> (RunFixture, FaultyModelServer) {
+    let server = FaultyModelServer::start([ModelBehaviour::ok(ask_person())]).await.unwrap();
+    let mut lab = RunFixture::new().await;
+    let state = lab.drive(&own_profile(&server), None).await;
+    assert!(matches!(state.status, RunStatus::Paused { .. }), "{}", lab.case.event_text());
+    lab.close();
+    (lab, server)
+}
+
+fn own_profile(server: &FaultyModelServer) -> PinnedProfile {
+    profile("own", "openai/lab", Some(server.url()))
+}
+
+/// Takes the run up, at the first try.
+async fn take_up(lab: &RunFixture) -> Runner {
+    let (raise, stops, folder) = (BudgetRaise::default(), StopSignals::default(), lab.case.folder().unwrap());
+    let quiet = Box::new(SilentObserver);
+    resume(&lab.host, folder, raise, RecreateSandbox::No, quiet, stops, KeepSandbox::Always).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_run_is_held_by_nobody() {
+    let (lab, _server) = resting_run().await;
+    let folder = lab.case.folder().unwrap();
+    for _ in 0..3 {
+        let runner = take_up(&lab).await;
+        assert!(folder.is_locked());
+        runner.close().await.unwrap();
+        assert!(!folder.is_locked() && !folder.socket_path().exists());
+        for name in ["lock", "audit.jsonl"] {
+            let file = File::open(folder.path().join(name)).unwrap();
+            assert!(file.try_lock().is_ok(), "`{name}` is still held");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_of_liveness_disturb_nobody() {
+    const QUESTIONS: u32 = 1000;
+    let (lab, _server) = resting_run().await;
+    let (folder, enough) = (lab.case.folder().unwrap(), AtomicBool::new(false));
+    let asked = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut asked = 0;
+            while asked < QUESTIONS || !enough.load(Ordering::Relaxed) {
+                folder.is_locked();
+                asked += 1;
+            }
+            asked
+        });
+        tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                for _ in 0..10 {
+                    take_up(&lab).await.close().await.unwrap();
+                }
+            });
+        });
+        enough.store(true, Ordering::Relaxed);
+        asking.join().unwrap()
+    });
+    assert!(asked >= QUESTIONS);
+}
