@@ -7,3 +7,4 @@ pub mod hostile_git;
 pub mod llm;
 pub mod model;
 pub mod repo;
+pub mod unprivileged;
