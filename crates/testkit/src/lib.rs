@@ -4,7 +4,6 @@
 
 pub mod home;
 pub mod hostile_git;
-pub mod llm;
-pub mod model;
+pub mod model_server;
 pub mod repo;
 pub mod unprivileged;

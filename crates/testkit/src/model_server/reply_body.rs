@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ pub(super) struct ReplyBody {
     ending: ReplyBodyEnd,
     /// Told beforehand, whatever is sent of it.
     length: Option<u64>,
+    /// Counts this answer when its last byte was taken.
+    taken: Option<Arc<AtomicUsize>>,
     state: ReplyBodyState,
 }
 
@@ -47,12 +51,22 @@ impl ReplyBody {
             between: Duration::ZERO,
             ending: ReplyBodyEnd::Complete,
             length,
+            taken: None,
             state: ReplyBodyState::Ready,
         }
     }
 
     pub(super) fn new(pieces: Vec<Bytes>, between: Duration, ending: ReplyBodyEnd, length: Option<u64>) -> Self {
-        Self { remaining: pieces.into(), between, ending, length, state: ReplyBodyState::Ready }
+        Self { remaining: pieces.into(), between, ending, length, taken: None, state: ReplyBodyState::Ready }
+    }
+
+    /// One text in so many pieces, with a pause before each but the first; `taken` counts it when all was taken.
+    pub(super) fn paced(text: String, pieces: usize, pause: Duration, taken: Arc<AtomicUsize>) -> Self {
+        let bytes = Bytes::from(text);
+        let size = bytes.len().div_ceil(pieces.max(1)).max(1);
+        let pieces = (0..bytes.len()).step_by(size).map(|at| bytes.slice(at..bytes.len().min(at + size))).collect();
+        let length = Some(bytes.len() as u64);
+        Self { taken: Some(taken), ..Self::new(pieces, pause, ReplyBodyEnd::Complete, length) }
     }
 }
 
@@ -76,6 +90,9 @@ impl Body for ReplyBody {
         match (self.remaining.pop_front(), self.ending) {
             (Some(piece), ending) => {
                 let more = !self.remaining.is_empty();
+                if !more && let Some(taken) = self.taken.take() {
+                    taken.fetch_add(1, Ordering::SeqCst);
+                }
                 if more && self.between > Duration::ZERO {
                     self.state = ReplyBodyState::Delay(Box::pin(sleep(self.between)));
                 } else if more || ending == ReplyBodyEnd::Cut {

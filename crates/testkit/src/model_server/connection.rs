@@ -1,15 +1,12 @@
 //! A connection whose answer can be cut, stalled or reset by whoever writes it.
 
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use axum::extract::connect_info::Connected;
-use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 /// What becomes of the bytes written to a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,62 +15,27 @@ pub(super) enum ConnectionFault {
     Whole,
     /// Closes after this many more bytes.
     Cut(usize),
-    /// Goes quiet after this many more bytes.
+    /// Goes quiet after this many more bytes, until the server ends.
     Stall(usize),
     /// Resets at once.
     Reset,
 }
 
-#[derive(Debug, Default)]
-struct FaultyConnectionState {
-    fault: ConnectionFault,
-    /// Whoever waits on a stalled connection; woken when the server ends.
-    stalled: Option<Waker>,
-}
-
 /// The handler's hold on its connection.
 #[derive(Debug, Clone, Default)]
-pub(super) struct FaultyConnectionControl(Arc<Mutex<FaultyConnectionState>>);
+pub(super) struct FaultControl(Arc<Mutex<ConnectionFault>>);
 
-impl FaultyConnectionControl {
+impl FaultControl {
     /// Decides what becomes of everything written from now on.
-    pub(super) fn set(&self, fate: ConnectionFault) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.fault = fate;
-        if let Some(waker) = state.stalled.take() {
-            waker.wake();
-        }
-    }
-}
-
-/// Listens on a port of this host.
-#[derive(Debug)]
-pub(super) struct FaultyListener(pub(super) TcpListener);
-
-impl Listener for FaultyListener {
-    type Io = FaultyConnection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (FaultyConnection, SocketAddr) {
-        let (stream, address) = Listener::accept(&mut self.0).await;
-        (FaultyConnection { stream, control: FaultyConnectionControl::default() }, address)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
-}
-
-impl Connected<IncomingStream<'_, FaultyListener>> for FaultyConnectionControl {
-    fn connect_info(incoming: IncomingStream<'_, FaultyListener>) -> Self {
-        incoming.io().control.clone()
+    pub(super) fn set(&self, fault: ConnectionFault) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 }
 
 #[derive(Debug)]
 pub(super) struct FaultyConnection {
-    stream: TcpStream,
-    control: FaultyConnectionControl,
+    pub(super) stream: TcpStream,
+    pub(super) control: FaultControl,
 }
 
 impl AsyncRead for FaultyConnection {
@@ -85,8 +47,8 @@ impl AsyncRead for FaultyConnection {
 impl AsyncWrite for FaultyConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        let mut state = this.control.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = match state.fault {
+        let mut fault = this.control.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = match *fault {
             ConnectionFault::Whole => bytes.len(),
             ConnectionFault::Reset => {
                 // Without lingering the kernel sends a reset instead of a goodbye.
@@ -94,21 +56,18 @@ impl AsyncWrite for FaultyConnection {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
             ConnectionFault::Cut(0) => return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
-            ConnectionFault::Stall(0) => {
-                state.stalled = Some(cx.waker().clone());
-                return Poll::Pending;
-            }
+            // Nobody wakes it: the connection is dropped with the server.
+            ConnectionFault::Stall(0) => return Poll::Pending,
             ConnectionFault::Cut(room) | ConnectionFault::Stall(room) => room.min(bytes.len()),
         };
         let written = match Pin::new(&mut this.stream).poll_write(cx, bytes.get(..room).unwrap_or(bytes)) {
             Poll::Ready(Ok(written)) => written,
             other => return other,
         };
-        state.fault = match state.fault {
-            ConnectionFault::Cut(room) => ConnectionFault::Cut(room.saturating_sub(written)),
-            ConnectionFault::Stall(room) => ConnectionFault::Stall(room.saturating_sub(written)),
-            fate => fate,
-        };
+        match &mut *fault {
+            ConnectionFault::Cut(room) | ConnectionFault::Stall(room) => *room = room.saturating_sub(written),
+            ConnectionFault::Whole | ConnectionFault::Reset => (),
+        }
         Poll::Ready(Ok(written))
     }
 

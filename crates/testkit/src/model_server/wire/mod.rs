@@ -179,6 +179,52 @@ impl FakeModelWire {
         }
     }
 
+    /// The answer as one object, with a usage told in the words of chat and put into those of this wire, right or wrong
+    /// as it is; null leaves it out.
+    pub(super) fn body_with_usage(self, answer: &FakeModelAnswer, usage: &Value) -> Value {
+        let mut body = self.complete_body(answer);
+        let field = if self == Self::Gemini { "usageMetadata" } else { "usage" };
+        if let (Some(body), false) = (body.as_object_mut(), usage.is_null()) {
+            body.insert(field.to_owned(), self.rename_usage(usage));
+        }
+        // Models that reason say so before they say anything else.
+        if self == Self::Responses
+            && let Some(output) = body.get_mut("output").and_then(Value::as_array_mut)
+        {
+            output.insert(0, json!({"type": "reasoning", "id": "rs_1", "summary": []}));
+        }
+        body
+    }
+
+    fn rename_usage(self, usage: &Value) -> Value {
+        let (prompt, output) = match self {
+            Self::Chat => return usage.clone(),
+            Self::Responses | Self::Anthropic => ("input_tokens", "output_tokens"),
+            Self::Gemini => ("promptTokenCount", "candidatesTokenCount"),
+        };
+        let Some(fields) = usage.as_object() else { return usage.clone() };
+        let renamed = fields.iter().map(|(name, value)| {
+            let name = match name.as_str() {
+                "prompt_tokens" => prompt,
+                "completion_tokens" => output,
+                other => other,
+            };
+            (name.to_owned(), value.clone())
+        });
+        Value::Object(renamed.collect())
+    }
+
+    /// Returns whether a request asks for a JSON object.
+    pub(super) fn wants_json(self, body: &Value) -> bool {
+        let field = match self {
+            Self::Chat => "/response_format",
+            Self::Responses => "/text/format",
+            Self::Anthropic => return false,
+            Self::Gemini => "/generationConfig/responseMimeType",
+        };
+        body.pointer(field).is_some()
+    }
+
     /// The answer as the pieces of a stream.
     pub(super) fn events(self, answer: &FakeModelAnswer, stream: StreamFormat) -> Vec<String> {
         match self {
@@ -264,4 +310,52 @@ fn named_event(event: &str, value: &Value) -> String {
 
 fn data_event(value: &Value) -> String {
     format!("data: {value}\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        let call = |path: &str, body: &Value| match parse_request(
+            &Method::POST,
+            &path.parse().unwrap(),
+            &HeaderMap::new(),
+            body,
+        ) {
+            ParsedModelRequest::Call(call) => Some((call.wire, call.model)),
+            _ => None,
+        };
+        for (path, want) in [
+            ("/v1/chat/completions", Some(FakeModelWire::Chat)),
+            ("/openai/deployments/d/chat/completions", Some(FakeModelWire::Chat)),
+            ("/v1/responses", Some(FakeModelWire::Responses)),
+            ("/v1/messages", Some(FakeModelWire::Anthropic)),
+            ("/v1beta/models/m:generateContent", Some(FakeModelWire::Gemini)),
+            ("/v1/models", None),
+        ] {
+            assert_eq!(call(path, &json!({})).map(|(wire, _)| wire), want, "{path}");
+        }
+        let model = |path: &str, body: &Value| call(path, body).map(|(_, model)| model);
+        assert_eq!(model("/v1beta/models/m:generateContent", &json!({})).as_deref(), Some("m"));
+        assert_eq!(model("/v1/messages", &json!({"model": "n"})).as_deref(), Some("n"));
+    }
+
+    #[test]
+    fn usage_in_each_format() {
+        let content = FakeModelContent::Text("hi".to_owned());
+        let answer = FakeModelAnswer { number: 1, model: "m".into(), content, stop: FakeStopReason::End, usage: None };
+        let usage = json!({"prompt_tokens": -3, "completion_tokens": "5"});
+        let renamed = json!({"input_tokens": -3, "output_tokens": "5"});
+        for (wire, place, want) in [
+            (FakeModelWire::Chat, "usage", usage.clone()),
+            (FakeModelWire::Responses, "usage", renamed.clone()),
+            (FakeModelWire::Anthropic, "usage", renamed),
+            (FakeModelWire::Gemini, "usageMetadata", json!({"promptTokenCount": -3, "candidatesTokenCount": "5"})),
+        ] {
+            assert_eq!(wire.body_with_usage(&answer, &usage)[place], want);
+            assert!(!wire.body_with_usage(&answer, &Value::Null).to_string().contains("\"usage"));
+        }
+    }
 }

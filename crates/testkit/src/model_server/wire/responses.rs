@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{FakeModelAnswer, FakeModelContent, FakeStopReason, named_event};
-use crate::llm::script::BilledTokens;
+use crate::model_server::script::BilledTokens;
 
 pub(super) fn complete_body(answer: &FakeModelAnswer) -> Value {
     let (status, details) = match answer.stop {

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{FakeModelAnswer, FakeModelContent, FakeStopReason, StreamFormat};
-use crate::llm::script::BilledTokens;
+use crate::model_server::script::BilledTokens;
 
 pub(super) fn complete_body(answer: &FakeModelAnswer) -> Value {
     let part = match &answer.content {
