@@ -2,6 +2,7 @@
 //!
 //! Fakes are servers and repositories, not doubles of our own types.
 
+pub mod bench;
 pub mod home;
 pub mod hostile_git;
 pub mod model_server;

@@ -4,22 +4,24 @@ use std::fs;
 
 use serde::Serialize;
 
+/// The machine a bench ran on.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct SandboxBenchMachine {
-    pub(crate) date: String,
-    pub(crate) kernel: String,
-    pub(crate) processor: String,
-    pub(crate) processors: usize,
-    pub(crate) memory_gib: f64,
+pub struct BenchMachine {
+    pub date: String,
+    pub kernel: String,
+    pub processor: String,
+    pub processors: usize,
+    pub memory_gib: f64,
     /// How busy the machine was already: figures of a busy one are not worth much.
-    pub(crate) load: String,
+    pub load: String,
 }
 
-pub(crate) fn describe_machine() -> SandboxBenchMachine {
+/// Returns the facts of this machine.
+pub fn describe_machine() -> BenchMachine {
     let uname = rustix::system::uname();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(": "));
-    SandboxBenchMachine {
+    BenchMachine {
         date: date(std::time::SystemTime::now()),
         kernel: format!("{} {}", uname.release().to_string_lossy(), uname.machine().to_string_lossy()),
         processor: model.map_or_else(String::new, |(_, model)| model.to_owned()),
@@ -29,15 +31,16 @@ pub(crate) fn describe_machine() -> SandboxBenchMachine {
     }
 }
 
-impl SandboxBenchMachine {
-    pub(crate) fn text(&self) -> String {
+impl BenchMachine {
+    /// Returns the facts in one line.
+    pub fn text(&self) -> String {
         let Self { date, kernel, processor, processors, memory_gib, load } = self;
         format!("{date} · Linux {kernel} · {processors} × {processor} · {memory_gib:.0} GiB · load {load}")
     }
 }
 
 /// Returns one line of a file of the kernel that counts in KiB.
-pub(crate) fn read_kib(file: &str, name: &str) -> Option<f64> {
+pub fn read_kib(file: &str, name: &str) -> Option<f64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }
