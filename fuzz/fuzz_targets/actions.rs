@@ -2,13 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ralph_core::action::{self, Parsed};
+use ralph_core::action::{self, ParsedReply};
 
 fuzz_target!(|text: &str| {
     match action::parse(text) {
-        Ok(Parsed { reply, .. }) => {
+        Ok(ParsedReply { reply, .. }) => {
             let written = serde_json::to_string(&reply).expect("a reply can be written");
-            assert_eq!(action::parse(&written), Ok(Parsed { reply, repaired: false }));
+            assert_eq!(action::parse(&written), Ok(ParsedReply { reply, repaired: false }));
         }
         Err(invalid) => assert!(!invalid.message.is_empty(), "refused without a reason"),
     }

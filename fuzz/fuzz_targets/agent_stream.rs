@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ralph_core::agent::{Ended, Lines, Said, all, judge};
+use ralph_core::agent::{AgentOutputEvent, AgentSessionEnd, LineSplitter, all, classify_session_end};
 
 /// More than any reader keeps of one text.
 const MOST: usize = 64 << 10;
@@ -10,21 +10,21 @@ const MOST: usize = 64 << 10;
 fuzz_target!(|input: &[u8]| {
     let text = String::from_utf8_lossy(input);
     for agent in all() {
-        let (mut reader, mut lines) = (agent.reader(), Lines::default());
+        let (mut reader, mut lines) = (agent.reader(), LineSplitter::default());
         // In pieces, as output comes.
         for piece in input.chunks(97) {
-            lines.push(piece, |line| reader.line(line).iter().for_each(plain));
+            lines.push(piece, |line| reader.read_line(line).iter().for_each(plain));
         }
-        lines.end(|line| reader.line(line).iter().for_each(plain));
-        assert!(reader.text().len() <= MOST, "{} keeps too much", agent.name());
+        lines.finish(|line| reader.read_line(line).iter().for_each(plain));
+        assert!(reader.last_text().len() <= MOST, "{} keeps too much", agent.name());
         let now = "2026-01-02T03:04:05Z".parse().expect("a moment");
         let code = input.first().map(|byte| i32::from(*byte));
-        judge(&Ended {
+        classify_session_end(&AgentSessionEnd {
             code,
             missing: false,
             idle: false,
             timed_out: false,
-            finished: reader.finished(),
+            result: reader.session_result(),
             stderr: &text,
             calls: &[],
             now,
@@ -32,10 +32,12 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-fn plain(said: &Said) {
+fn plain(said: &AgentOutputEvent) {
     let texts: Vec<&str> = match said {
-        Said::Text(text) | Said::Trouble(text) | Said::Retry { why: text, .. } => vec![text],
-        Said::Tool { name, brief } | Said::ToolDone { name, brief, .. } => vec![name, brief],
+        AgentOutputEvent::Text(text) | AgentOutputEvent::Warning(text) | AgentOutputEvent::Retry { why: text, .. } => {
+            vec![text]
+        }
+        AgentOutputEvent::Tool { name, brief } | AgentOutputEvent::ToolDone { name, brief, .. } => vec![name, brief],
     };
     for text in texts {
         assert!(text.len() <= MOST, "{} bytes are told at once", text.len());

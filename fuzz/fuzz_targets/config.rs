@@ -2,13 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ralph_core::config::{self, Backend, Config, Error, Layer, Origin};
+use ralph_core::config::{self, BackendKind, Config, ConfigLayer, ConfigOrigin, Error};
 use ralph_core::policy::decide_request;
 
 fuzz_target!(|input: &str| {
     let (user, project) = ralph_fuzz::pair(input).unwrap_or((input, ""));
-    let user = said(config::parse_toml(user, Origin::User("config.toml".to_owned())));
-    let project = said(config::parse_toml(project, Origin::Project("ralph.toml".to_owned())));
+    let user = said(config::parse_toml(user, ConfigOrigin::User("config.toml".to_owned())));
+    let project = said(config::parse_toml(project, ConfigOrigin::Project("ralph.toml".to_owned())));
     let Some(user) = user else { return };
     let Some(alone) = resolved(&[user.clone()]) else { return };
     let Some(project) = project else { return };
@@ -17,8 +17,8 @@ fuzz_target!(|input: &str| {
     }
 });
 
-fn resolved(layers: &[Layer]) -> Option<Config> {
-    let config = said(config::resolve(layers, Backend::Embedded))?;
+fn resolved(layers: &[ConfigLayer]) -> Option<Config> {
+    let config = said(config::resolve(layers, BackendKind::Embedded))?;
     assert!(!config::rows(&config).is_empty(), "a config can be shown");
     Some(config)
 }

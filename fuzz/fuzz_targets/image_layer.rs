@@ -5,15 +5,15 @@ use std::{env, fs, process};
 
 use libfuzzer_sys::fuzz_target;
 use ralph_sandbox::files::remove_tree;
-use ralph_sandbox::image::{Limits, unpack_layer};
+use ralph_sandbox::image::{ImageLimits, unpack_layer};
 
 fuzz_target!(|bytes: &[u8]| {
     let place = env::temp_dir().join(format!("ralph-fuzz-{}", process::id()));
     let (tree, canary) = (place.join("tree"), place.join("canary"));
     fs::create_dir_all(&tree).expect("a folder can be made");
     fs::write(&canary, "alive").expect("a file can be made");
-    let limits = Limits { bytes: 1 << 20, file: 1 << 20, entries: 100, ..Limits::default() };
-    if let Err(refused) = unpack_layer(&*mended(bytes), &tree, &limits) {
+    let limits = ImageLimits { bytes: 1 << 20, file: 1 << 20, entries: 100, ..ImageLimits::default() };
+    if let Err(refused) = unpack_layer(&*with_checksums(bytes), &tree, &limits) {
         assert!(!refused.to_string().is_empty(), "refused without a reason");
     }
     assert_eq!(fs::read_to_string(&canary).expect("the canary is there"), "alive");
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 /// Makes every block a header with a right checksum: no mutation would ever guess one.
-fn mended(bytes: &[u8]) -> Vec<u8> {
+fn with_checksums(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for block in bytes.chunks_exact_mut(512).filter(|block| block.iter().any(|byte| *byte != 0)) {
         block[148..156].fill(b' ');

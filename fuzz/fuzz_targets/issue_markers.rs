@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use ralph_core::task::{self, Form, Mark};
+use ralph_core::task::{self, CheckboxForm, CheckboxMark};
 use ralph_fuzz::{problems, within};
 
 const REASON: &str = "waits for 3";
@@ -16,27 +16,27 @@ fuzz_target!(|source: &str| {
     };
     within(source, issue.body);
     let ids: Vec<&str> = issue.boxes.iter().map(|checkbox| checkbox.id.as_str()).collect();
-    let marks: [&[Mark]; 4] = [
-        &[Mark::Done],
-        &[Mark::Open],
-        &[Mark::Blocked(REASON.to_owned())],
-        &[Mark::Open, Mark::Blocked(REASON.to_owned()), Mark::Done],
+    let marks: [&[CheckboxMark]; 4] = [
+        &[CheckboxMark::Done],
+        &[CheckboxMark::Open],
+        &[CheckboxMark::Blocked(REASON.to_owned())],
+        &[CheckboxMark::Open, CheckboxMark::Blocked(REASON.to_owned()), CheckboxMark::Done],
     ];
     for marks in marks {
-        let wanted: BTreeMap<String, Mark> =
+        let wanted: BTreeMap<String, CheckboxMark> =
             ids.iter().zip(marks.iter().cycle()).map(|(id, mark)| ((*id).to_owned(), mark.clone())).collect();
-        let marked = task::mark(source, &wanted);
+        let marked = task::mark_issue(source, &wanted);
         let again = task::parse_issue(&marked).expect("an issue that was marked is still an issue");
         let names: Vec<&str> = again.boxes.iter().map(|checkbox| checkbox.id.as_str()).collect();
         assert_eq!(names, ids, "marking changed the names");
         for checkbox in &again.boxes {
             let blocked = match (&wanted[&checkbox.id], checkbox.form) {
-                (Mark::Blocked(reason), Form::Step) => Some(reason.clone()),
+                (CheckboxMark::Blocked(reason), CheckboxForm::Step) => Some(reason.clone()),
                 _ => None,
             };
-            let want = (wanted[&checkbox.id] == Mark::Done, blocked);
+            let want = (wanted[&checkbox.id] == CheckboxMark::Done, blocked);
             assert_eq!((checkbox.done, checkbox.blocked.clone()), want, "box `{}`", checkbox.id);
         }
-        assert_eq!(task::mark(&marked, &wanted), marked, "marking twice is marking once");
+        assert_eq!(task::mark_issue(&marked, &wanted), marked, "marking twice is marking once");
     }
 });

@@ -2,20 +2,20 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ralph_proxy::meter::{Call, Request};
+use ralph_proxy::meter::{MeteredRequest, ModelCallKind};
 
 // The first byte says of which wire the request is, the second how long the answer may be.
 fuzz_target!(|input: &[u8]| {
     let [wire, most, body @ ..] = input else { return };
     let call = match wire % 4 {
-        0 => Call::Messages,
-        1 => Call::Chat,
-        2 => Call::Responses,
-        _ => Call::Gemini { model: "g".to_owned(), stream: false },
+        0 => ModelCallKind::Messages,
+        1 => ModelCallKind::Chat,
+        2 => ModelCallKind::Responses,
+        _ => ModelCallKind::Gemini { model: "g".to_owned(), stream: false },
     };
     // One token for each of the most choices there can be is the least that is ever written.
     let most = u64::from(*most) * 16 + 128;
-    let request = match Request::parse(&call, body) {
+    let request = match MeteredRequest::parse(&call, body) {
         Ok(request) => request,
         Err(refused) => {
             assert!(!refused.to_string().is_empty(), "refused without a reason");
@@ -26,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
     assert!(request.input() > 0, "a prompt of nothing");
     let (input, wanted) = (request.input(), request.wanted_output());
     let written = request.write(most);
-    let again = Request::parse(&call, &written.body).expect("what was written can be read");
+    let again = MeteredRequest::parse(&call, &written.body).expect("what was written can be read");
     let limit = again.wanted_output().expect("what was written has a limit");
     assert!(limit <= most && wanted.is_none_or(|wanted| limit <= wanted), "{limit} of {most}");
     // A limit and a wish for usage may be new.

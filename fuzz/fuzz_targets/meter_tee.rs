@@ -2,36 +2,36 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ralph_proxy::meter::{Call, Seen, Tee};
+use ralph_proxy::meter::{MeteredAnswer, ModelCallKind, UsageTee};
 
 // The first byte says of which wire the answer is and what is known about it, the second in pieces of what size it comes.
 fuzz_target!(|input: &[u8]| {
     let [choice, size, body @ ..] = input else { return };
     let call = match choice % 4 {
-        0 => Call::Messages,
-        1 => Call::Chat,
-        2 => Call::Responses,
-        _ => Call::Gemini { model: "g".to_owned(), stream: true },
+        0 => ModelCallKind::Messages,
+        1 => ModelCallKind::Chat,
+        2 => ModelCallKind::Responses,
+        _ => ModelCallKind::Gemini { model: "g".to_owned(), stream: true },
     };
     let kind = (choice & 4 != 0).then_some("text/event-stream");
     let added = choice & 8 != 0;
-    let whole = pass(Tee::new(&call, kind, added), body, body.len().max(1));
+    let whole = pass(UsageTee::new(&call, kind, added), body, body.len().max(1));
     assert_eq!(
-        pass(Tee::new(&call, kind, added), body, usize::from(*size) + 1),
+        pass(UsageTee::new(&call, kind, added), body, usize::from(*size) + 1),
         whole,
         "pieces are read like the whole"
     );
-    let (out, seen) = pass(Tee::new(&call, kind, false), body, body.len().max(1));
+    let (out, seen) = pass(UsageTee::new(&call, kind, false), body, body.len().max(1));
     assert!(out == body, "not a byte is changed");
     assert_eq!(seen, whole.1, "what the client is not shown is seen all the same");
     assert!(whole.0.len() <= body.len(), "nothing is added");
 });
 
-fn pass(mut tee: Tee, body: &[u8], size: usize) -> (Vec<u8>, Seen) {
+fn pass(mut tee: UsageTee, body: &[u8], size: usize) -> (Vec<u8>, MeteredAnswer) {
     let mut out = Vec::new();
     for piece in body.chunks(size) {
         out.extend_from_slice(&tee.pass(piece.to_vec().into()));
     }
-    out.extend_from_slice(&tee.rest());
-    (out, tee.seen())
+    out.extend_from_slice(&tee.finish());
+    (out, tee.snapshot())
 }

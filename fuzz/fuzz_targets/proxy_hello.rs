@@ -3,18 +3,18 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ralph_proxy::fuzzing::{Heard, hello, name_for_a_server};
+use ralph_proxy::fuzzing::{FuzzedHello, client_hello, rustls_server_name};
 
 // The first byte says where the bytes are cut.
 fuzz_target!(|input: &[u8]| {
     let [place, bytes @ ..] = input else { return };
-    let heard = hello(bytes);
+    let heard = client_hello(bytes);
     let cut = bytes.len() * usize::from(*place) / 255;
-    match hello(&bytes[..cut]) {
-        Heard::More => (),
+    match client_hello(&bytes[..cut]) {
+        FuzzedHello::Incomplete => (),
         early => assert_eq!(early, heard, "it changed its mind after {cut} bytes"),
     }
-    if let (Heard::Whole(ours), Some(theirs)) = (&heard, name_for_a_server(bytes)) {
+    if let (FuzzedHello::Complete(ours), Some(theirs)) = (&heard, rustls_server_name(bytes)) {
         let same = ours.as_deref().is_some_and(|ours| ours.eq_ignore_ascii_case(&theirs));
         assert!(same, "{ours:?} is {theirs:?} to a server");
     }

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use ralph_core::redact::{Redactor, Stream};
+use ralph_core::redact::{Redactor, StreamRedactor};
 use ralph_core::secret::Secret;
 
 const PLAIN: &str = "hunter2-hunter2";
@@ -30,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
         assert!(!whole.contains(form), "{whole:?} shows {form:?}");
     }
 
-    let mut stream = Stream::new(&REDACTOR);
+    let mut stream = StreamRedactor::new(&REDACTOR);
     let pieces = planted.as_bytes().chunks(choice / FORMS.len() * 7 + 1);
     let mut streamed: String = pieces.map(|piece| stream.push(piece)).collect();
     streamed.push_str(&stream.finish());

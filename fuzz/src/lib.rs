@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ralph_core::span::Span;
-use ralph_core::task::{self, Error};
+use ralph_core::task::{self, TaskError};
 
 /// Checks that a task survives being ticked: nothing but the ticks changes, whichever boxes are wanted.
 pub fn task(source: &str) {
@@ -37,7 +37,7 @@ pub fn task(source: &str) {
 }
 
 /// Checks that an error says something, at a place that exists.
-pub fn problems(source: &str, error: &Error) {
+pub fn problems(source: &str, error: &TaskError) {
     assert!(!error.problems.is_empty(), "refused without a reason");
     for problem in &error.problems {
         within(source, problem.span);
