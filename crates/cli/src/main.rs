@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         return code;
     }
     #[cfg(target_os = "linux")]
-    if let Some(code) = ralph_sandbox::redteam::probe_entry().or_else(ralph_engine::redteam::attack_client_entry) {
+    if let Some(code) = ralph_redteam::payload_entry() {
         return code;
     }
     let environment = environment::read();

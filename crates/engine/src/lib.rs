@@ -13,8 +13,6 @@ pub mod git;
 pub mod host;
 pub mod model;
 pub mod receipt;
-#[cfg(target_os = "linux")]
-pub mod redteam;
 pub mod run;
 pub mod scm;
 pub mod secret;

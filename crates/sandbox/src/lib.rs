@@ -13,8 +13,6 @@ mod exec;
 pub mod files;
 pub mod image;
 pub mod local;
-#[cfg(target_os = "linux")]
-pub mod redteam;
 mod sandbox_dirs;
 mod token;
 pub mod toolchain;

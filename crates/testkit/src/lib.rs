@@ -2,8 +2,9 @@
 //!
 //! Fakes are servers and repositories, not doubles of our own types.
 
+pub mod bench;
 pub mod home;
 pub mod hostile_git;
-pub mod llm;
-pub mod model;
+pub mod model_server;
 pub mod repo;
+pub mod unprivileged;

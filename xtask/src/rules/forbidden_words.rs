@@ -28,7 +28,7 @@ const RULES: &[WordRule] = &[
     WordRule {
         words: &["unsafe"],
         applies: |path| {
-            let rooms = ["crates/sandbox/src/embedded/launcher/", "crates/sandbox/src/redteam/probe.rs"];
+            let rooms = ["crates/sandbox/src/embedded/launcher/", "crates/redteam/src/cage/probe.rs"];
             !rooms.iter().any(|room| path.starts_with(room))
         },
         part: CodePart::All,

@@ -9,7 +9,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("proxy", &["core"]),
     ("engine", &["core", "sandbox", "proxy"]),
     ("web", &["core", "sandbox", "proxy", "engine"]),
-    ("cli", &["core", "sandbox", "proxy", "engine", "web"]),
+    ("redteam", &["core", "sandbox", "proxy", "engine"]),
+    ("cli", &["core", "sandbox", "proxy", "engine", "web", "redteam"]),
     ("testkit", &["core"]),
 ];
 /// Crates that wait, which `core` never does.
@@ -99,6 +100,8 @@ mod tests {
         check_manifest("engine", &uses("proxy"), &[]);
         check_manifest("engine", &uses("web"), &[(4, "`engine` may not use `web`")]);
         check_manifest("cli", &uses("web"), &[]);
+        check_manifest("cli", &uses("redteam"), &[]);
+        check_manifest("engine", &uses("redteam"), &[(4, "`engine` may not use `redteam`")]);
         check_manifest("web", &uses("cli"), &[(4, "`web` may not use `cli`")]);
     }
 

@@ -18,9 +18,10 @@ mod linux {
 
     use ralph_core::exit::RalphExitCode;
     use ralph_engine::host::DEFAULT_BACKEND;
-    use ralph_engine::redteam as outward;
+    use ralph_redteam::cage::{self, RedteamTarget};
+    use ralph_redteam::egress::{self, EgressTarget};
+    use ralph_redteam::{AttackReport, AttackVerdict};
     use ralph_sandbox::embedded::EmbeddedOptions;
-    use ralph_sandbox::redteam::{AttackReport, AttackVerdict, RedteamTarget, cases, run};
     use serde_json::json;
 
     use crate::args::RedteamArgs;
@@ -34,8 +35,8 @@ mod linux {
         let backend = setup.host.backend(name)?;
         warn_if_not_isolated(&backend.capabilities(), ui);
         if let Some(only) = &args.only
-            && !cases().any(|case| case.is_selected(only))
-            && !outward::cases().any(|case| case.is_selected(only))
+            && !cage::cases().any(|case| case.is_selected(only))
+            && !egress::cases().any(|case| case.is_selected(only))
         {
             return Err(CliError::usage(format!("no case is meant by `{only}`"))
                 .hint("use an area (FS, PR, KS, NE, DN, PC, RX, PE), a case like FS-01, or `KS-04*`"));
@@ -60,12 +61,13 @@ mod linux {
             }
         };
         let only = args.only.as_deref();
-        let mut report = run(&target, only, &mut tell).await;
+        let mut report = cage::run(&target, only, &mut tell).await;
         if name == "embedded" {
-            let path = setup.host.env.get("PATH").unwrap_or("");
-            outward::run(path.as_ref(), only, &mut report, &mut tell).await;
+            let search_path = setup.host.env.get("PATH").unwrap_or("").into();
+            let target = EgressTarget { program: None, search_path };
+            egress::run(&target, only, &mut report, &mut tell).await;
         } else {
-            outward::skip(
+            egress::skip(
                 "only the doors of cages can lead to a world of the suite's own",
                 only,
                 &mut report,

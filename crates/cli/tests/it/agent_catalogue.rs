@@ -9,7 +9,7 @@ use std::process::Output;
 use ralph_core::agent::{self, AgentSessionEnd, AgentSessionParams, SessionOutcome, classify_session_end};
 use ralph_core::profile::ProviderProtocol;
 use ralph_testkit::home::TestHome;
-use ralph_testkit::llm::{FakeModelScript, FakeModelServer, ScriptedTurn};
+use ralph_testkit::model_server::{FakeModelScript, FakeModelServer, ScriptedTurn};
 use serde_json::{Value, json};
 
 use crate::package_registries::{RegistryFixture, npm};

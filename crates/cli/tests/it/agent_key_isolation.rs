@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use ralph_core::money::MicroUsd;
 use ralph_core::price::{PriceTable, TokenUsage};
 use ralph_testkit::home::TestHome;
-use ralph_testkit::llm::{self, BilledTokens, FakeModelRequest, FakeModelScript, FakeModelServer, ScriptedTurn};
+use ralph_testkit::model_server::{
+    self, BilledTokens, FakeModelRequest, FakeModelScript, FakeModelServer, ScriptedTurn,
+};
 use serde_json::{Value, json};
 
 use crate::secret_search::{SandboxExecProcess, SecretPattern, report_not_run};
@@ -201,7 +203,7 @@ fn tokens(n: u64) -> BilledTokens {
 fn check_key_isolated(agent: RealAgent, key: LentKey, over: ServerTransport) {
     let Some(programs) = agent.programs() else { return };
     let said: Vec<BilledTokens> = (0..3).map(tokens).collect();
-    let usage = |n: usize| llm::UsageReport::Reported(said[n]);
+    let usage = |n: usize| model_server::UsageReport::Reported(said[n]);
     let [(write, content), (run, command)] = agent.tools();
     let slow = Duration::from_secs(10);
     let turns = vec![
@@ -298,7 +300,11 @@ fn check_budget_stop(agent: RealAgent, key: LentKey, cap: &str, first: BilledTok
     let Some(programs) = agent.programs() else { return };
     let [(write, content), _] = agent.tools();
     let turns = vec![
-        ScriptedTurn::Tool { name: write.to_owned(), input: content, usage: llm::UsageReport::Reported(first) },
+        ScriptedTurn::Tool {
+            name: write.to_owned(),
+            input: content,
+            usage: model_server::UsageReport::Reported(first),
+        },
         ScriptedTurn::text("There was enough for this."),
     ];
     let world = fixture(agent, key, ServerTransport::Plain, turns);

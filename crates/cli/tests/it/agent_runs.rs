@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use ralph_core::action::ActionKind;
 use ralph_core::event::{ActionOutcome, Event, EventLine, IterationOutcome, ModelCallOutcome, RunStopReason};
-use ralph_testkit::llm::{self, BilledTokens, FakeModelRequest, FakeModelScript, FakeModelServer, ScriptedTurn};
+use ralph_testkit::model_server::{
+    self, BilledTokens, FakeModelRequest, FakeModelScript, FakeModelServer, ScriptedTurn,
+};
 use serde_json::json;
 
 use crate::agent_key_isolation::{API_KEY, CLAUDE, CODEX, LentKey, PROJECT_KEY, RealAgent};
@@ -94,7 +96,7 @@ impl AgentRunFixture {
     }
 
     /// What the provider asks for.
-    pub(crate) fn bill(&self) -> llm::ServerBill {
+    pub(crate) fn bill(&self) -> model_server::ServerBill {
         self.server.bill()
     }
 
@@ -123,7 +125,7 @@ fn step(agent: RealAgent, n: usize, usage: BilledTokens) -> [ScriptedTurn; 2] {
         "echo {word} > {word}.txt && git add {word}.txt && git commit -qm 'add {word}' && \
          sed -i 's/- \\[ \\] M1.{id}/- [x] M1.{id}/' ralph_task.md"
     );
-    let usage = llm::UsageReport::Reported(usage);
+    let usage = model_server::UsageReport::Reported(usage);
     let (name, input) = match agent.name {
         "claude" => ("Bash", json!({"command": line, "description": "one step"})),
         _ => ("exec_command", json!({"cmd": line})),
@@ -486,7 +488,7 @@ fn ralph_is_killed_in_the_middle_of_a_call() {
     let look = ScriptedTurn::Tool {
         name: "Bash".to_owned(),
         input: json!({"command": "true", "description": "look around"}),
-        usage: llm::UsageReport::Reported(tokens(9)),
+        usage: model_server::UsageReport::Reported(tokens(9)),
     };
     let begin = [look, ScriptedTurn::text("too late").slow(Duration::from_mins(30), Duration::ZERO)];
     let Some(world) = fixture(agent, API_KEY, begin.into_iter().chain(turns).collect()) else { return };

@@ -17,7 +17,7 @@ use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, StopSignals, 
 use ralph_engine::store::{RalphHome, SilentObserver};
 use ralph_proxy::observer::{ChargeBasis, ChargedCall, EgressEntry, EgressEvent, EgressExchange};
 use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions, HostUser};
-use ralph_testkit::llm::ScriptedTurn;
+use ralph_testkit::model_server::ScriptedTurn;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
+use ralph_testkit::model_server::{FakeModelServer, ModelBehaviour};
 use serde_json::{Value, json};
 
 use crate::repo_fixture::{CliOutput, RepoFixture};
@@ -312,16 +312,16 @@ fn damaged_prices_are_told() {
 /// A stage whose profile `lab` asks a server that does this.
 struct ProfileFixture {
     stage: RepoFixture,
-    server: FaultyModelServer,
+    server: FakeModelServer,
     _runtime: tokio::runtime::Runtime,
 }
 
 impl ProfileFixture {
     fn new(model: &str, behaviour: ModelBehaviour) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let server = runtime.block_on(FaultyModelServer::start([behaviour])).unwrap();
+        let server = runtime.block_on(FakeModelServer::with_behaviours([behaviour])).unwrap();
         let stage = RepoFixture::new();
-        let profile = json!({"litellm_model": model, "base_url": server.url(), "api_key_env": "LAB_KEY",
+        let profile = json!({"litellm_model": model, "base_url": server.base_url(), "api_key_env": "LAB_KEY",
             "price": {"input_per_mtok": 1, "output_per_mtok": 2}, "timeout_s": 1});
         stage.config("models.yaml", &json!({"profiles": {"lab": profile}}).to_string());
         stage.config("config.toml", "[model]\ndefault = \"lab\"\n");
@@ -356,7 +356,7 @@ fn a_profile_is_tried_out() {
         assert_eq!((&row["cost_usd"], &row["usage_reported"]), (&json!(0.000_022), &json!(true)), "{row}");
         let asked = lab.server.requests();
         assert_eq!(asked.len(), 1);
-        let body = asked[0].body.to_string();
+        let body = asked[0].json().to_string();
         assert!(body.contains(":16") && body.len() < 400, "a tiny call: {body}");
     }
     let lab = ProfileFixture::new("openai/m", ModelBehaviour::ok("OK"));

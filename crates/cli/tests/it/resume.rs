@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ralph_testkit::home::{TASK, TestHome};
-use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
+use ralph_testkit::model_server::{FakeModelServer, ModelBehaviour};
 use serde_json::{Value, json};
 
 use crate::cli_harness::{BOTH_BOXES, BRANCH, RalphHarness, answer, answer_in, commit, honest_actions, run, write};
@@ -164,7 +164,7 @@ const KEY: &str = "sk-lab-4f9Kq2Zt7Wm1Xc8Vb3Nn6Lp0Rd5Gh";
 /// A home whose model is a real server on a local port.
 struct ProviderFixture {
     ralph: RalphHarness,
-    server: FaultyModelServer,
+    server: FakeModelServer,
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -172,14 +172,14 @@ impl ProviderFixture {
     fn new(behaviours: Vec<ModelBehaviour>) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads");
-        let server = runtime.block_on(FaultyModelServer::start(behaviours)).expect("a port");
+        let server = runtime.block_on(FakeModelServer::with_behaviours(behaviours)).expect("a port");
         let home = TestHome::new();
         home.config(
             "models.yaml",
             &format!(
                 "profiles:\n  lab: {{litellm_model: \"openai/lab\", base_url: \"{}\", api_key_env: LAB_KEY, \
                  timeout_s: 1, max_output_tokens: 2048, price: {{input_per_mtok: 1, output_per_mtok: 2}}}}\n",
-                server.url()
+                server.base_url()
             ),
         );
         Self { ralph: RalphHarness::with_home(home, &[]), server, _runtime: runtime }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use ralph_testkit::model::ModelBehaviour;
+use ralph_testkit::model_server::ModelBehaviour;
 use serde_json::Value;
 
 use crate::repo_fixture::{CliOutput, RepoFixture};
@@ -673,12 +673,14 @@ fn what_is_typed_is_not_shown() {
 fn a_run_uses_what_is_stored() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let done = r#"{"summary": "x", "actions": [{"type": "stop_failure", "reason": "enough"}]}"#;
-    let server = runtime.block_on(ralph_testkit::model::FaultyModelServer::start([ModelBehaviour::ok(done)])).unwrap();
+    let server = runtime
+        .block_on(ralph_testkit::model_server::FakeModelServer::with_behaviours([ModelBehaviour::ok(done)]))
+        .unwrap();
     let stage = RepoFixture::with_task();
     let model = format!(
         "profiles:\n  default-cheap: {{litellm_model: \"openai/lab\", base_url: \"{}\", max_output_tokens: 2048, \
          timeout_s: 20, price: {{input_per_mtok: 1, output_per_mtok: 2}}}}\n",
-        server.url()
+        server.base_url()
     );
     stage.config("models.yaml", &model);
     assert_eq!(stage.ralph(&["run", "--no-baseline"]).code, 4, "there is no key yet");

@@ -91,8 +91,5 @@ impl FigureTable {
 
 /// Returns the value below which `percent` of the values lie; 0 for none.
 pub(crate) fn percentile(values: &[f64], percent: usize) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let at = (sorted.len().saturating_sub(1) * percent).div_ceil(100);
-    sorted.get(at).copied().unwrap_or(0.0)
+    ralph_testkit::bench::percentile(values, percent).unwrap_or(0.0)
 }

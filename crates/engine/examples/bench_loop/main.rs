@@ -17,6 +17,8 @@ use std::error::Error;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use ralph_testkit::bench::report_failure;
+
 use crate::bench_run::{BenchAction, drive};
 use crate::figures::FigureTable;
 
@@ -63,16 +65,7 @@ fn main() -> ExitCode {
             let _ = std::io::stdout().write_all(text.as_bytes());
             if table.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        Err(error) => {
-            let mut text = format!("error: {error}");
-            let mut source = error.source();
-            while let Some(cause) = source {
-                text = format!("{text}: {cause}");
-                source = cause.source();
-            }
-            let _ = writeln!(std::io::stderr(), "{text}");
-            ExitCode::from(2)
-        }
+        Err(error) => report_failure(&*error),
     }
 }
 

@@ -122,8 +122,9 @@ impl EgressManager {
         Self::with_resolver(home, secrets, Arc::new(SystemResolver), ProxyLimits::default())
     }
 
-    /// Leads to a world of the caller's making instead of the one outside, within limits of its choice.
-    pub(crate) fn with_resolver(
+    /// Resolves and connects through `outside` instead of the host's network. Public for the attack suite, whose
+    /// targets are recorders on this machine.
+    pub fn with_resolver(
         home: RalphHome,
         secrets: SecretStore,
         outside: Arc<dyn EgressResolver>,

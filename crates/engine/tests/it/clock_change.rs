@@ -8,14 +8,14 @@ use ralph_core::event::RunStopReason;
 use ralph_core::run::RunStatus;
 use ralph_engine::control::send;
 use ralph_engine::run::RecreateSandbox;
-use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
+use ralph_testkit::model_server::{FakeModelServer, ModelBehaviour};
 
 use super::run_fixture::{RunFixture, final_answer, profile};
 
 /// Begins a run whose first event is dated this many hours from now.
-async fn fixture_started_at(hours: i64, server: &FaultyModelServer) -> RunFixture {
+async fn fixture_started_at(hours: i64, server: &FakeModelServer) -> RunFixture {
     let lab = RunFixture::new().await;
-    drop(lab.begin(&profile("own", "openai/lab", Some(server.url())), None).await);
+    drop(lab.begin(&profile("own", "openai/lab", Some(server.base_url())), None).await);
     let path = lab.case.folder().unwrap().events_path();
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once("\"at\":\"").unwrap();
@@ -28,7 +28,7 @@ async fn fixture_started_at(hours: i64, server: &FaultyModelServer) -> RunFixtur
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_was_set_back_gives_no_time() {
     let slow = ModelBehaviour::PacedChunks { content: final_answer(), pieces: 10, pause: Duration::from_millis(200) };
-    let server = FaultyModelServer::start([slow]).await.unwrap();
+    let server = FakeModelServer::with_behaviours([slow]).await.unwrap();
     let lab = fixture_started_at(24, &server).await;
     let mut runner = lab.resume(&lab.case.folder().unwrap(), RecreateSandbox::No).await;
     let state = runner.drive().await.unwrap();
@@ -42,7 +42,7 @@ async fn a_clock_that_was_set_back_gives_no_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_lies_between_two_processes_takes_no_time() {
-    let server = FaultyModelServer::start([ModelBehaviour::ok(final_answer())]).await.unwrap();
+    let server = FakeModelServer::with_behaviours([ModelBehaviour::ok(final_answer())]).await.unwrap();
     let lab = fixture_started_at(-24, &server).await;
     let raise = Control::RaiseBudget { iterations: 1, minutes: 0, cost_usd: 0.0, tokens: 0 };
     send(&lab.host, &lab.case.folder().unwrap(), &raise, "a test").await.unwrap();

@@ -5,20 +5,20 @@ use ralph_core::event::{Event, EventLogLevel, ModelCallOutcome, PinnedProfile, R
 use ralph_core::gutter::{LadderRung, MitigationCause};
 use ralph_core::run::RunStatus;
 use ralph_engine::Error;
-use ralph_testkit::llm;
-use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
+use ralph_testkit::model_server;
+use ralph_testkit::model_server::{FakeModelServer, ModelBehaviour};
 
 use super::run_fixture::{RunFixture, answer, final_answer, profile};
 
 /// Drives a run whose own provider does this, with a fallback elsewhere that is fine.
 async fn with_fallback(trouble: ModelBehaviour) -> (RunFixture, RunStatus, usize) {
     let (own, other) = (
-        FaultyModelServer::start([trouble]).await.unwrap(),
-        FaultyModelServer::start([ModelBehaviour::ok(final_answer())]).await.unwrap(),
+        FakeModelServer::with_behaviours([trouble]).await.unwrap(),
+        FakeModelServer::with_behaviours([ModelBehaviour::ok(final_answer())]).await.unwrap(),
     );
     let mut lab = RunFixture::new().await;
-    let own_profile = profile("own", "openai/lab", Some(own.url()));
-    let fallback = profile("other", "anthropic/lab", Some(other.url()));
+    let own_profile = profile("own", "openai/lab", Some(own.base_url()));
+    let fallback = profile("other", "anthropic/lab", Some(other.base_url()));
     let state = lab.drive(&own_profile, Some(&fallback)).await;
     (lab, state.status, own.requests().len())
 }
@@ -82,11 +82,13 @@ async fn the_next_iteration_asks_the_first_provider_again() {
     // Eight tries are one series; then it is well again.
     let mut trouble = vec![ModelBehaviour::overloaded(); 8];
     trouble.extend([step(), ModelBehaviour::ok(final_answer())]);
-    let (own, other) =
-        (FaultyModelServer::start(trouble).await.unwrap(), FaultyModelServer::start([step()]).await.unwrap());
+    let (own, other) = (
+        FakeModelServer::with_behaviours(trouble).await.unwrap(),
+        FakeModelServer::with_behaviours([step()]).await.unwrap(),
+    );
     let mut lab = RunFixture::new().await;
-    let own_profile = profile("own", "openai/lab", Some(own.url()));
-    let fallback = profile("other", "anthropic/lab", Some(other.url()));
+    let own_profile = profile("own", "openai/lab", Some(own.base_url()));
+    let fallback = profile("other", "anthropic/lab", Some(other.base_url()));
     let state = lab.drive(&own_profile, Some(&fallback)).await;
     assert!(
         matches!(state.status, RunStatus::Failed { reason: RunStopReason::GaveUp { .. }, .. }),
@@ -115,9 +117,9 @@ async fn trouble_that_another_endpoint_has_too_pauses() {
 /// A certificate does not mend itself: no hours are spent on waiting for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_nobody_trusts_pauses_at_once() {
-    let server = llm::FakeModelServer::builder().tls(&["localhost"]).start().await.unwrap();
+    let server = model_server::FakeModelServer::builder().tls(&["localhost"]).start().await.unwrap();
     let mut lab = RunFixture::new().await;
-    let state = lab.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
+    let state = lab.drive(&profile("own", "openai/lab", Some(server.base_url())), None).await;
     let RunStatus::Paused { reason: RunStopReason::Provider { why }, .. } = &state.status else {
         panic!("{:?}", state.status)
     };
@@ -129,16 +131,18 @@ async fn a_server_that_nobody_trusts_pauses_at_once() {
 /// LiteLLM's own examples have one. It cannot be masked, and that is said once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_short_key_is_warned_of() {
-    let server =
-        FaultyModelServer::start([ModelBehaviour::ok(answer("Step.", &[])), ModelBehaviour::ok(final_answer())])
-            .await
-            .unwrap();
+    let server = FakeModelServer::with_behaviours([
+        ModelBehaviour::ok(answer("Step.", &[])),
+        ModelBehaviour::ok(final_answer()),
+    ])
+    .await
+    .unwrap();
     let mut lab = RunFixture::new().await;
     let env = lab.host.env.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
     lab.host.env = Env::new(env.chain([("SHORT_KEY".to_owned(), "sk-1234".to_owned())]));
     let own = PinnedProfile {
         api_key_env: Some("SHORT_KEY".to_owned()),
-        ..profile("own", "litellm_proxy/lab", Some(server.url()))
+        ..profile("own", "litellm_proxy/lab", Some(server.base_url()))
     };
     lab.drive(&own, None).await;
     let warned = |event: &&Event| matches!(event, Event::Log { level: EventLogLevel::Warn, text } if text.starts_with("`SHORT_KEY` is shorter than 8 characters"));
@@ -185,9 +189,10 @@ async fn an_outage_is_waited_out() {
         (trouble(ModelBehaviour::Reset, 5), 3, 5),
     ] {
         let told = format!("{troubles:?}");
-        let server = FaultyModelServer::start(troubles.chain([ModelBehaviour::ok(final_answer())])).await.unwrap();
+        let server =
+            FakeModelServer::with_behaviours(troubles.chain([ModelBehaviour::ok(final_answer())])).await.unwrap();
         let mut lab = RunFixture::new().await;
-        let state = lab.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
+        let state = lab.drive(&profile("own", "openai/lab", Some(server.base_url())), None).await;
         assert!(
             matches!(state.status, RunStatus::Failed { reason: RunStopReason::GaveUp { .. }, .. }),
             "{told} {:?}",
@@ -204,9 +209,9 @@ async fn an_outage_is_waited_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_another_endpoint_the_run_waits_for_a_person() {
-    let server = FaultyModelServer::start([ModelBehaviour::overloaded()]).await.unwrap();
-    let own = profile("own", "openai/lab", Some(server.url()));
-    let same = profile("same", "openai/stronger", Some(server.url()));
+    let server = FakeModelServer::with_behaviours([ModelBehaviour::overloaded()]).await.unwrap();
+    let own = profile("own", "openai/lab", Some(server.base_url()));
+    let same = profile("same", "openai/stronger", Some(server.base_url()));
     let mut keyless = profile("keyless", "groq/lab", None);
     keyless.api_key_env = Some("NO_SUCH_KEY".to_owned());
     for fallback in [None, Some(same), Some(keyless)] {
@@ -223,7 +228,7 @@ async fn without_another_endpoint_the_run_waits_for_a_person() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stated_reset_parks_the_run_which_goes_on_by_itself() {
     // Ninety seconds at a thousandth of their length.
-    let server = FaultyModelServer::start([
+    let server = FakeModelServer::with_behaviours([
         ModelBehaviour::rate_limited("90"),
         ModelBehaviour::ok(answer("Step.", &[])),
         ModelBehaviour::ok(final_answer()),
@@ -231,7 +236,7 @@ async fn a_stated_reset_parks_the_run_which_goes_on_by_itself() {
     .await
     .unwrap();
     let mut lab = RunFixture::new().await;
-    let state = lab.drive(&profile("own", "gemini/lab", Some(server.url())), None).await;
+    let state = lab.drive(&profile("own", "gemini/lab", Some(server.base_url())), None).await;
     assert!(
         matches!(state.status, RunStatus::Failed { reason: RunStopReason::GaveUp { .. }, .. }),
         "{:?}",

@@ -16,7 +16,7 @@ use ralph_engine::model::{
     ModelErrorClass, ModelFinishReason, ModelReply, ModelRequest, RemoteEndpoint, RemoteModel, RetryDecision,
     RetryPace, call_with_retry, client, estimate_usage, retry_decision,
 };
-use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
+use ralph_testkit::model_server::{FakeModelServer, ModelBehaviour};
 use reqwest::Client;
 use serde_json::{Value, json};
 
@@ -59,21 +59,21 @@ fn chat(client: Client, base_url: String) -> RemoteModel {
 #[derive(Debug)]
 struct PausedClockModel<'a> {
     remote: RemoteModel,
-    server: &'a FaultyModelServer,
+    server: &'a FakeModelServer,
     silent: AtomicUsize,
 }
 
 impl<'a> PausedClockModel<'a> {
-    fn new(server: &'a FaultyModelServer) -> Self {
+    fn new(server: &'a FakeModelServer) -> Self {
         Self::with(client(None).expect("a plain client"), server)
     }
 
-    fn with(client: Client, server: &'a FaultyModelServer) -> Self {
+    fn with(client: Client, server: &'a FakeModelServer) -> Self {
         Self::on(client, server, ProviderProtocol::Chat)
     }
 
-    fn on(client: Client, server: &'a FaultyModelServer, wire: ProviderProtocol) -> Self {
-        Self { remote: remote(client, server.url(), wire), server, silent: AtomicUsize::new(0) }
+    fn on(client: Client, server: &'a FakeModelServer, wire: ProviderProtocol) -> Self {
+        Self { remote: remote(client, server.base_url(), wire), server, silent: AtomicUsize::new(0) }
     }
 }
 
@@ -122,7 +122,7 @@ fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
 async fn a_fine_answer() {
     let usage = json!({"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59,
         "prompt_tokens_details": {"cached_tokens": 20}, "completion_tokens_details": {"reasoning_tokens": 3}});
-    let server = FaultyModelServer::start([ModelBehaviour::Ok { content: "{}".into(), usage }]).await.unwrap();
+    let server = FakeModelServer::with_behaviours([ModelBehaviour::Ok { content: "{}".into(), usage }]).await.unwrap();
     let reply = PausedClockModel::new(&server).call(&ModelRequest { json: true, ..request() }, FIRST).await.unwrap();
     let raw_bytes = reply.raw_bytes;
     assert!(raw_bytes > 100, "{raw_bytes}");
@@ -145,7 +145,7 @@ async fn a_fine_answer() {
     assert_eq!(sent.header("authorization"), Some(format!("Bearer {KEY}").as_str()));
     assert_eq!(sent.header("content-type"), Some("application/json"));
     assert_eq!(
-        sent.body,
+        sent.json(),
         json!({"model": "glm-4.7", "messages": [{"role": "system", "content": "Answer in JSON."},
             {"role": "user", "content": "What next?"}], "max_tokens": 256, "temperature": 0.2,
             "response_format": {"type": "json_object"}, "stream": false})
@@ -225,7 +225,7 @@ async fn every_protocol_is_spoken() {
         (ProviderProtocol::Gemini, "/v1/models/glm-4.7:generateContent", "x-goog-api-key", KEY),
         (ProviderProtocol::Azure, "/v1/openai/deployments/glm-4.7/chat/completions", "api-key", KEY),
     ] {
-        let server = FaultyModelServer::start([ModelBehaviour::ok("{}")]).await.unwrap();
+        let server = FakeModelServer::with_behaviours([ModelBehaviour::ok("{}")]).await.unwrap();
         let model = PausedClockModel::on(client(None).unwrap(), &server, wire);
         let reply = model.call(&ModelRequest { json: true, ..request() }, FIRST).await.unwrap();
         let usage = TokenUsage { input: 12, output: 5, ..TokenUsage::default() };
@@ -234,7 +234,7 @@ async fn every_protocol_is_spoken() {
         let sent = &server.requests()[0];
         assert_eq!((sent.path.as_str(), sent.header(header)), (path, Some(key)), "{wire:?}");
         assert_eq!(sent.headers.iter().filter(|(_, value)| value.contains(KEY)).count(), 1, "{wire:?}: the key once");
-        assert!(!sent.body.to_string().contains(KEY));
+        assert!(!sent.json().to_string().contains(KEY));
         assert_eq!(server.answered(), 1);
     }
 }
@@ -244,7 +244,7 @@ async fn troubles_have_their_class_in_every_protocol() {
     let client = client(None).unwrap();
     for wire in WIRES {
         for (behaviour, class, _) in troubles() {
-            let server = FaultyModelServer::start([behaviour.clone()]).await.unwrap();
+            let server = FakeModelServer::with_behaviours([behaviour.clone()]).await.unwrap();
             let error = PausedClockModel::on(client.clone(), &server, wire).call(&request(), FIRST).await.unwrap_err();
             assert_eq!(error.class(), class, "{wire:?} {behaviour:?}: {error}");
             assert!(!error_chain(&error).contains(KEY), "{wire:?} {behaviour:?}: {error:?}");
@@ -258,7 +258,7 @@ async fn a_wish_for_json_is_dropped_where_it_is_refused() {
     for wire in WIRES {
         let message = "response_format, text.format and responseMimeType are not supported";
         let refusal = ModelBehaviour::error(400, "unsupported_parameter", message);
-        let server = FaultyModelServer::start([refusal, ModelBehaviour::ok("hi")]).await.unwrap();
+        let server = FakeModelServer::with_behaviours([refusal, ModelBehaviour::ok("hi")]).await.unwrap();
         let model = PausedClockModel::on(client(None).unwrap(), &server, wire);
         let outcome = model.call(&ModelRequest { json: true, ..request() }, FIRST).await;
         let asked = server.requests().len();
@@ -276,15 +276,15 @@ async fn a_wish_for_json_is_dropped_where_it_is_refused() {
 async fn an_answer_in_small_pieces_is_put_together() {
     let drip =
         ModelBehaviour::PacedChunks { content: "piece by piece".into(), pieces: 20, pause: Duration::from_millis(2) };
-    let server = FaultyModelServer::start([drip]).await.unwrap();
-    let reply = chat(client(None).unwrap(), server.url()).call(&request(), FIRST).await.unwrap();
+    let server = FakeModelServer::with_behaviours([drip]).await.unwrap();
+    let reply = chat(client(None).unwrap(), server.base_url()).call(&request(), FIRST).await.unwrap();
     assert_eq!((reply.text.as_str(), server.answered()), ("piece by piece", 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn troubles_have_their_class() {
     for (behaviour, class, message) in troubles() {
-        let server = FaultyModelServer::start([behaviour.clone()]).await.unwrap();
+        let server = FakeModelServer::with_behaviours([behaviour.clone()]).await.unwrap();
         let error = PausedClockModel::new(&server).call(&request(), FIRST).await.unwrap_err();
         assert_eq!(error.class(), class, "{behaviour:?}: {error}");
         assert!(error.to_string().starts_with(message), "{behaviour:?}: {error}");
@@ -295,10 +295,12 @@ async fn troubles_have_their_class() {
 
 #[tokio::test(start_paused = true)]
 async fn a_huge_answer_is_not_read_to_its_end() {
-    let server =
-        FaultyModelServer::start([ModelBehaviour::Huge { bytes: 9 << 20 }, ModelBehaviour::Huge { bytes: 7 << 20 }])
-            .await
-            .unwrap();
+    let server = FakeModelServer::with_behaviours([
+        ModelBehaviour::Huge { bytes: 9 << 20 },
+        ModelBehaviour::Huge { bytes: 7 << 20 },
+    ])
+    .await
+    .unwrap();
     let model = PausedClockModel::new(&server);
     let error = model.call(&request(), FIRST).await.unwrap_err();
     assert_eq!(
@@ -320,37 +322,38 @@ async fn usage_that_cannot_be_true_is_estimated() {
         json!({"prompt_tokens": 12, "completion_tokens": 0}),
         json!("none"),
     ] {
-        let server = FaultyModelServer::start([ModelBehaviour::Ok { content: content.into(), usage: usage.clone() }])
-            .await
-            .unwrap();
+        let server =
+            FakeModelServer::with_behaviours([ModelBehaviour::Ok { content: content.into(), usage: usage.clone() }])
+                .await
+                .unwrap();
         let reply = PausedClockModel::new(&server).call(&request(), FIRST).await.unwrap();
         assert_eq!((reply.text.as_str(), reply.usage, reply.usage_reported), (content, guess, false), "{usage}");
     }
-    let server = FaultyModelServer::start([ModelBehaviour::wrong_content_type(content)]).await.unwrap();
+    let server = FakeModelServer::with_behaviours([ModelBehaviour::wrong_content_type(content)]).await.unwrap();
     assert_eq!(PausedClockModel::new(&server).call(&request(), FIRST).await.unwrap().text, content);
 }
 
 #[tokio::test(start_paused = true)]
 async fn refused_fields_are_left_out_from_then_on() {
-    let server = FaultyModelServer::start([ModelBehaviour::NoJsonMode { content: "hi".into() }]).await.unwrap();
+    let server = FakeModelServer::with_behaviours([ModelBehaviour::NoJsonMode { content: "hi".into() }]).await.unwrap();
     let model = PausedClockModel::new(&server);
     let asking = ModelRequest { json: true, ..request() };
     for _ in 0..2 {
         assert_eq!(model.call(&asking, FIRST).await.unwrap().text, "hi");
     }
-    let modes: Vec<bool> = server.requests().iter().map(|sent| sent.body.get("response_format").is_some()).collect();
+    let modes: Vec<bool> = server.requests().iter().map(|sent| sent.json().get("response_format").is_some()).collect();
     assert_eq!(modes, [true, false, false]);
 
     let complaint = "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead.";
     let refusal = ModelBehaviour::error(400, "unsupported_parameter", complaint);
-    let server = FaultyModelServer::start([refusal.clone(), ModelBehaviour::ok("hi")]).await.unwrap();
+    let server = FakeModelServer::with_behaviours([refusal.clone(), ModelBehaviour::ok("hi")]).await.unwrap();
     assert_eq!(PausedClockModel::new(&server).call(&request(), FIRST).await.unwrap().text, "hi");
     let caps: Vec<Option<u64>> =
-        server.requests().iter().map(|sent| sent.body.get("max_completion_tokens")?.as_u64()).collect();
+        server.requests().iter().map(|sent| sent.json().get("max_completion_tokens")?.as_u64()).collect();
     assert_eq!(caps, [None, Some(256)]);
 
     // A server that complains whatever is sent is asked no more than once per field.
-    let server = FaultyModelServer::start([refusal]).await.unwrap();
+    let server = FakeModelServer::with_behaviours([refusal]).await.unwrap();
     assert_eq!(
         PausedClockModel::new(&server).call(&request(), FIRST).await.unwrap_err().class(),
         ModelErrorClass::BadRequest
@@ -360,7 +363,7 @@ async fn refused_fields_are_left_out_from_then_on() {
 
 #[tokio::test]
 async fn nobody_listens() {
-    let server = FaultyModelServer::start([]).await.unwrap();
+    let server = FakeModelServer::with_behaviours([]).await.unwrap();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = chat(client(None).unwrap(), format!("http://{free}/v1")).call(&request(), FIRST).await.unwrap_err();
     assert_eq!(
@@ -374,8 +377,8 @@ async fn nobody_listens() {
 
 #[tokio::test]
 async fn a_server_that_ends_lets_go_of_its_clients() {
-    let server = FaultyModelServer::start([ModelBehaviour::Hang]).await.unwrap();
-    let model = chat(client(None).unwrap(), server.url());
+    let server = FakeModelServer::with_behaviours([ModelBehaviour::Hang]).await.unwrap();
+    let model = chat(client(None).unwrap(), server.base_url());
     let asking = request();
     let (outcome, ()) = tokio::join!(model.call(&asking, FIRST), async {
         server.wait_for_unanswered(0).await;
@@ -386,10 +389,11 @@ async fn a_server_that_ends_lets_go_of_its_clients() {
 
 #[tokio::test(start_paused = true)]
 async fn a_redirect_gets_neither_prompt_nor_key() {
-    let thief = FaultyModelServer::start([ModelBehaviour::ok("hi")]).await.unwrap();
-    let server = FaultyModelServer::start([ModelBehaviour::redirect(&format!("{}/chat/completions", thief.url()))])
-        .await
-        .unwrap();
+    let thief = FakeModelServer::with_behaviours([ModelBehaviour::ok("hi")]).await.unwrap();
+    let server =
+        FakeModelServer::with_behaviours([ModelBehaviour::redirect(&format!("{}/chat/completions", thief.base_url()))])
+            .await
+            .unwrap();
     assert_eq!(
         PausedClockModel::new(&server).call(&request(), FIRST).await.unwrap_err().class(),
         ModelErrorClass::NotFoundModel
@@ -412,7 +416,7 @@ async fn ask(
 
 #[tokio::test(start_paused = true)]
 async fn trouble_passes() {
-    let server = FaultyModelServer::start([
+    let server = FakeModelServer::with_behaviours([
         ModelBehaviour::rate_limited("7"),
         ModelBehaviour::Cut,
         ModelBehaviour::Hang,
@@ -433,7 +437,7 @@ async fn trouble_passes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_reset_parks() {
-    let server = FaultyModelServer::start([ModelBehaviour::rate_limited("3600")]).await.unwrap();
+    let server = FakeModelServer::with_behaviours([ModelBehaviour::rate_limited("3600")]).await.unwrap();
     let (outcome, seen) = ask(&PausedClockModel::new(&server), &CallCancellation::default()).await;
     let failure = outcome.unwrap_err();
     let hour = Duration::from_hours(1);
@@ -445,8 +449,8 @@ async fn a_long_reset_parks() {
 
 #[tokio::test]
 async fn a_stop_ends_the_call() {
-    let server = FaultyModelServer::start([ModelBehaviour::Hang]).await.unwrap();
-    let model = chat(client(None).unwrap(), server.url());
+    let server = FakeModelServer::with_behaviours([ModelBehaviour::Hang]).await.unwrap();
+    let model = chat(client(None).unwrap(), server.base_url());
     let stop = CallCancellation::default();
     let ((outcome, seen), ()) = tokio::join!(ask(&model, &stop), async {
         server.wait_for_unanswered(0).await;
@@ -470,7 +474,7 @@ async fn a_stop_ends_the_call() {
 async fn a_stop_ends_the_wait() {
     let ends: [fn(&CallCancellation); 2] = [|stop| stop.now.cancel(), |stop| stop.wait.cancel()];
     for end in ends {
-        let server = FaultyModelServer::start([ModelBehaviour::rate_limited("30")]).await.unwrap();
+        let server = FakeModelServer::with_behaviours([ModelBehaviour::rate_limited("30")]).await.unwrap();
         let (stop, start) = (CallCancellation::default(), tokio::time::Instant::now());
         let mut on_attempt = |_: &Error, _: &RetryDecision| end(&stop);
         let model = PausedClockModel::new(&server);
@@ -537,7 +541,7 @@ async fn any_sequence_of_troubles_ends_as_it_should() {
         let (behaviours, classes): (Vec<_>, Vec<_>) = sequence.into_iter().unzip();
         let (class, calls, parks) = expected_end(&classes);
 
-        let server = FaultyModelServer::start(behaviours).await.unwrap();
+        let server = FakeModelServer::with_behaviours(behaviours).await.unwrap();
         let start = tokio::time::Instant::now();
         let (outcome, seen) = ask(&PausedClockModel::with(client.clone(), &server), &CallCancellation::default()).await;
         let got = match &outcome {

@@ -9,7 +9,7 @@ use ralph_core::event::{Event, IterationOutcome, ModelCallOutcome, RunStopReason
 use ralph_core::money::MicroUsd;
 use ralph_core::price::{CacheLifetime, Price};
 use ralph_core::run::RunStatus;
-use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
+use ralph_testkit::model_server::{FakeModelServer, ModelBehaviour};
 use serde_json::json;
 
 use super::run_fixture::{KEY, RunFixture, answer, final_answer, profile};
@@ -96,9 +96,9 @@ fn fault_sequences(seed: u64, sequences: usize) -> Vec<(ModelBehaviour, Expected
 async fn run_sequences(model: &str, seed: u64, sequences: usize) {
     let told = format!("model {model}, seed {seed}");
     let (behaviours, bills): (Vec<_>, Vec<_>) = fault_sequences(seed, sequences).into_iter().unzip();
-    let server = FaultyModelServer::start(behaviours).await.unwrap();
+    let server = FakeModelServer::with_behaviours(behaviours).await.unwrap();
     let mut lab = RunFixture::new().await;
-    let mut own = profile("own", model, Some(server.url()));
+    let mut own = profile("own", model, Some(server.base_url()));
     // Nobody knows how much of an answer that was lost was thought, and thoughts are dearer here.
     own.price = own.price.map(|price| Price { reasoning: Some(20_000_000), ..price });
     let mut rests = 0;

@@ -10,7 +10,7 @@ use ralph_core::run::{RunState, RunStatus};
 use ralph_engine::control::send;
 use ralph_engine::run::StopSignals;
 use ralph_engine::store::{RalphHome, RunFolder, read_events};
-use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
+use ralph_testkit::model_server::{FakeModelServer, ModelBehaviour};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -31,11 +31,12 @@ async fn wait_for_rate_limit(home: &RalphHome) -> RunFolder {
 }
 
 /// Drives a run whose provider asks for half a minute's patience, and does something as soon as that was told.
-async fn drive_rate_limited(lab: &mut RunFixture, act: impl AsyncFnOnce(RunFolder)) -> (RunState, FaultyModelServer) {
-    let server = FaultyModelServer::start([ModelBehaviour::rate_limited("30"), ModelBehaviour::ok(final_answer())])
-        .await
-        .unwrap();
-    let default = profile("own", "openai/lab", Some(server.url()));
+async fn drive_rate_limited(lab: &mut RunFixture, act: impl AsyncFnOnce(RunFolder)) -> (RunState, FakeModelServer) {
+    let server =
+        FakeModelServer::with_behaviours([ModelBehaviour::rate_limited("30"), ModelBehaviour::ok(final_answer())])
+            .await
+            .unwrap();
+    let default = profile("own", "openai/lab", Some(server.base_url()));
     let (home, began) = (lab.case.home(), Instant::now());
     let (state, ()) = tokio::join!(lab.drive(&default, None), async { act(wait_for_rate_limit(&home).await).await });
     assert!(began.elapsed() < Duration::from_secs(25), "the wait was not ended");
@@ -55,7 +56,7 @@ async fn a_wish_to_stop_ends_the_wait_and_costs_nothing() {
     assert_eq!((state.spent.cost, server.requests().len()), (MicroUsd::ZERO, 1), "{}", lab.case.event_text());
     // It goes on where it was.
     lab.stops = StopSignals::default();
-    let state = lab.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
+    let state = lab.drive(&profile("own", "openai/lab", Some(server.base_url())), None).await;
     assert!(matches!(state.status, RunStatus::Failed { .. }), "{}", lab.case.event_text());
     assert_eq!((state.spent.iterations, server.requests().len()), (1, 2));
 }
@@ -86,9 +87,9 @@ async fn a_spent_budget_hands_over_what_was_done() {
         let write = json!({"type": "write", "path": format!("part-{n}.txt"), "content": "x\n"});
         ModelBehaviour::ok(answer("More.", &[write, json!({"type": "commit", "message": format!("part {n}")})]))
     };
-    let server = FaultyModelServer::start([work(1), work(2), work(3)]).await.unwrap();
+    let server = FakeModelServer::with_behaviours([work(1), work(2), work(3)]).await.unwrap();
     let mut lab = RunFixture::new().await;
-    let default = profile("own", "openai/lab", Some(server.url()));
+    let default = profile("own", "openai/lab", Some(server.base_url()));
     lab.cost = Some(MicroUsd(20_000));
     let state = lab.drive(&default, None).await;
     let spent =

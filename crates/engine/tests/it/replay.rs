@@ -3,7 +3,7 @@
 use ralph_core::event::{Event, ModelCallOutcome};
 use ralph_core::run::{RunState, RunStatus};
 use ralph_engine::run::CONVERSATION_FILE;
-use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
+use ralph_testkit::model_server::{FakeModelServer, ModelBehaviour};
 use serde_json::json;
 
 use super::run_fixture::{KEY, RunFixture, answer, final_answer, profile};
@@ -40,7 +40,7 @@ async fn a_recorded_run_plays_again_without_its_provider() {
     let write = |text: &str| json!({"type": "write", "path": "out.txt", "content": text});
     let odd = "quotes \" and \\ and \u{1F980}\u{202E} and a\ttab\n";
     let leak = answer("Look.", &[json!({"type": "run", "command": format!("echo {KEY}")})]);
-    let server = FaultyModelServer::start([
+    let server = FakeModelServer::with_behaviours([
         ModelBehaviour::status(500),
         ModelBehaviour::ok("not an answer"),
         ModelBehaviour::rate_limited("1"),
@@ -57,7 +57,7 @@ async fn a_recorded_run_plays_again_without_its_provider() {
     .await
     .unwrap();
     let mut first = RunFixture::new().await;
-    let state = first.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
+    let state = first.drive(&profile("own", "openai/lab", Some(server.base_url())), None).await;
     assert!(gave_up(&state), "{}", first.case.event_text());
     assert_eq!((server.requests().len(), server.answered(), state.spent.iterations), (9, 5, 3));
     drop(server);

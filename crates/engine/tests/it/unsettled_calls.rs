@@ -16,7 +16,7 @@ use ralph_engine::model::RetryPace;
 use ralph_engine::run::{RecreateSandbox, rewind};
 use ralph_engine::store::SilentObserver;
 use ralph_proxy::observer::{ChargeBasis, ChargedCall, EgressEntry, EgressEvent, EgressExchange};
-use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
+use ralph_testkit::model_server::{FakeModelServer, ModelBehaviour};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -62,9 +62,9 @@ fn calls(lab: &RunFixture) -> Vec<(bool, MicroUsd)> {
 async fn a_call_that_a_dead_process_left_is_charged_once() {
     for then in ALL {
         let server =
-            FaultyModelServer::start([ModelBehaviour::Hang, ModelBehaviour::ok(final_answer())]).await.unwrap();
+            FakeModelServer::with_behaviours([ModelBehaviour::Hang, ModelBehaviour::ok(final_answer())]).await.unwrap();
         let lab = RunFixture::new().await;
-        let own = profile("own", "openai/lab", Some(server.url()));
+        let own = profile("own", "openai/lab", Some(server.base_url()));
         let mut runner = lab.begin(&own, None).await;
         tokio::select! {
             _ = runner.drive() => panic!("the call never ends"),
@@ -112,12 +112,15 @@ fn audited_calls(lab: &RunFixture) -> Vec<(String, Option<String>, MicroUsd)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_use_of_the_key_is_in_the_audit_file() {
     let overloaded = ModelBehaviour::error(503, "overloaded", "later");
-    let server =
-        FaultyModelServer::start([overloaded, ModelBehaviour::ok("no answer"), ModelBehaviour::ok(final_answer())])
-            .await
-            .unwrap();
+    let server = FakeModelServer::with_behaviours([
+        overloaded,
+        ModelBehaviour::ok("no answer"),
+        ModelBehaviour::ok(final_answer()),
+    ])
+    .await
+    .unwrap();
     let mut lab = RunFixture::new().await;
-    let state = lab.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
+    let state = lab.drive(&profile("own", "openai/lab", Some(server.base_url())), None).await;
     let told = audited_calls(&lab);
     let texts: Vec<&str> = told.iter().map(|(text, ..)| text.as_str()).collect();
     let (calling, answered) = ("calling worst", "exchange 200 reported");
@@ -135,9 +138,9 @@ async fn every_use_of_the_key_is_in_the_audit_file() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unread_answer_is_charged_once() {
     for then in ALL {
-        let server = FaultyModelServer::start([ModelBehaviour::ok(final_answer())]).await.unwrap();
+        let server = FakeModelServer::with_behaviours([ModelBehaviour::ok(final_answer())]).await.unwrap();
         let mut lab = RunFixture::new().await;
-        lab.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
+        lab.drive(&profile("own", "openai/lab", Some(server.base_url())), None).await;
         lab.close();
         // The process died when the answer was kept and no event told of it.
         let path = lab.case.folder().unwrap().events_path();
@@ -181,12 +184,12 @@ async fn an_unsettled_call_is_recorded_before_the_end() {
     for counts in [Some(MicroUsd(4_000)), None] {
         let done = json!({"summary": "Done.", "claims": {}, "actions": [
             {"type": "write", "path": "out.txt", "content": "done\n"}, {"type": "stop_success", "reason": "done"}]});
-        let server = FaultyModelServer::start([ModelBehaviour::ok(done.to_string())]).await.unwrap();
+        let server = FakeModelServer::with_behaviours([ModelBehaviour::ok(done.to_string())]).await.unwrap();
         let mut lab = RunFixture::new().await;
         if counts.is_some() {
             lab.host.pace = RetryPace::default();
         }
-        let mut runner = lab.begin(&profile("own", "openai/lab", Some(server.url())), None).await;
+        let mut runner = lab.begin(&profile("own", "openai/lab", Some(server.base_url())), None).await;
         let folder = lab.case.folder().unwrap();
         // A check asked a model and hung up: whoever serves the doors goes on reading.
         let book = AuditLog::open(&folder, Redactor::new([])).unwrap();
@@ -223,9 +226,9 @@ async fn an_unsettled_call_is_recorded_before_the_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unsettled_call_is_recorded_before_a_pause() {
-    let server = FaultyModelServer::start([ModelBehaviour::error(401, "invalid_api_key", "no")]).await.unwrap();
+    let server = FakeModelServer::with_behaviours([ModelBehaviour::error(401, "invalid_api_key", "no")]).await.unwrap();
     let lab = RunFixture::new().await;
-    let mut runner = lab.begin(&profile("own", "openai/lab", Some(server.url())), None).await;
+    let mut runner = lab.begin(&profile("own", "openai/lab", Some(server.base_url())), None).await;
     let book = AuditLog::open(&lab.case.folder().unwrap(), Redactor::new([])).unwrap();
     let (route, model) = ("own".to_owned(), "lab".to_owned());
     book.write("a-sandbox", &EgressEvent::CallReserved { id: 1 << 41, route, model, cost: MicroUsd(70), tokens: 100 });

@@ -6,11 +6,13 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ralph_testkit::bench::{describe_machine, report_failure};
+
 use crate::options::{self, ProxyBenchOptions, USAGE};
 use crate::other_proxies::{LITELLM, MITMPROXY, NGINX};
 use crate::report::ProxyBenchReport;
 use crate::setup::ProxyBenchSetup;
-use crate::{call_rate, chart, event_delay, latency, machine, markdown, memory, ralph_proxy_process, throughput};
+use crate::{call_rate, chart, event_delay, latency, markdown, memory, ralph_proxy_process, throughput};
 
 /// What every part of the bench fails with; it only ever goes to a terminal.
 pub(crate) type ProxyBenchResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -34,7 +36,7 @@ pub(crate) fn main() -> ExitCode {
         && word == ralph_proxy_process::SERVE_COMMAND
     {
         return ralph_proxy_process::serve_until_stdin_closes(world)
-            .map_or_else(|error| failed(&*error), |()| ExitCode::SUCCESS);
+            .map_or_else(|error| report_failure(&*error), |()| ExitCode::SUCCESS);
     }
     let Some(options) = options::parse(words.into_iter()) else {
         let _ = std::io::stderr().write_all(USAGE.as_bytes());
@@ -55,7 +57,7 @@ pub(crate) fn main() -> ExitCode {
             let lacks = options.strict && table.unmeasured() > 0;
             if table.passed() && !lacks { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        Err(error) => failed(&*error),
+        Err(error) => report_failure(&*error),
     }
 }
 
@@ -64,7 +66,7 @@ async fn measure(options: &ProxyBenchOptions, stage: &ProxyBenchSetup) -> ProxyB
         format: 1,
         // Without the names of folders, which are this machine's alone.
         command: format!("cargo xtask bench proxy --rounds {} --seconds {}", options.rounds, options.seconds),
-        machine: machine::describe_machine(),
+        machine: describe_machine(),
         peers: stage.peers.clone(),
         series: Vec::new(),
         figures: Vec::new(),
@@ -125,17 +127,6 @@ fn raise_file_limit() {
     if now.current.is_some_and(|current| current < most) {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: now.maximum });
     }
-}
-
-fn failed(error: &(dyn Error + 'static)) -> ExitCode {
-    let mut text = format!("error: {error}");
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    let _ = writeln!(std::io::stderr(), "{text}");
-    ExitCode::from(2)
 }
 
 fn write(options: &ProxyBenchOptions, table: &ProxyBenchReport) -> ProxyBenchResult<()> {

@@ -11,7 +11,6 @@ mod chart;
 mod client;
 mod event_delay;
 mod latency;
-mod machine;
 mod markdown;
 mod memory;
 mod options;

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ralph_testkit::bench::read_kib;
+
 use crate::bench::ProxyBenchResult;
-use crate::machine::kib;
 
 /// Some take their time to begin; all end when they are asked.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
@@ -49,7 +50,7 @@ impl ProxyProcess {
         let mut sum = 0.0;
         let mut left = vec![self.child.id()];
         while let Some(pid) = left.pop() {
-            sum += kib(&format!("/proc/{pid}/smaps_rollup"), "Pss:")?;
+            sum += read_kib(&format!("/proc/{pid}/smaps_rollup"), "Pss:")?;
             let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
             let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
             left.extend(

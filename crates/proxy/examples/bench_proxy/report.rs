@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use ralph_testkit::bench::BenchMachine;
 use serde::Serialize;
 
-use crate::machine::ProxyBenchMachine;
 use crate::samples::{DIRECT, SampleSeries, find};
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -73,7 +73,7 @@ pub(crate) struct MeasuredPeer {
 pub(crate) struct ProxyBenchReport {
     pub(crate) format: u32,
     pub(crate) command: String,
-    pub(crate) machine: ProxyBenchMachine,
+    pub(crate) machine: BenchMachine,
     pub(crate) peers: Vec<MeasuredPeer>,
     pub(crate) series: Vec<SampleSeries>,
     pub(crate) figures: Vec<ProxyBenchFigure>,

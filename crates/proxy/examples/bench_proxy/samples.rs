@@ -1,5 +1,6 @@
 //! Samples of one thing, and what is told of them.
 
+use ralph_testkit::bench::percentile;
 use serde::Serialize;
 
 /// The one that goes without any proxy; the others are held against it.
@@ -27,14 +28,6 @@ impl SampleSeries {
     pub(crate) fn p99(&self) -> Option<f64> {
         percentile(&self.values, 99)
     }
-}
-
-/// Returns the value below which `percent` of the values lie.
-pub(crate) fn percentile(values: &[f64], percent: usize) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let at = (sorted.len().saturating_sub(1) * percent).div_ceil(100);
-    sorted.get(at).copied()
 }
 
 /// Finds a series by what it is.

@@ -14,7 +14,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use ralph_testkit::llm::TestCa;
+use ralph_testkit::model_server::TestCa;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::time::{Interval, MissedTickBehavior, interval};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_proxy::observer::ChargeBasis;
-use ralph_testkit::llm::{FakeModelScript, FakeModelServer, ScriptedTurn};
+use ralph_testkit::model_server::{FakeModelScript, FakeModelServer, ScriptedTurn};
 use tokio::io::AsyncWriteExt;
 
 use crate::fixture::{FakeResolver, GatewayFixture, unlimited_ledger, wait_until};

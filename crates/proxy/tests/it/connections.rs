@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ralph_core::policy::{Policy, PolicyMode};
 use ralph_proxy::observer::{ChargeBasis, EgressEvent};
-use ralph_testkit::llm::{FakeModelScript, FakeModelServer, ScriptedTurn};
+use ralph_testkit::model_server::{FakeModelScript, FakeModelServer, ScriptedTurn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::fixture::{FakeResolver, GatewayFixture, MODEL, REAL, grant, unlimited_ledger, wait_until};

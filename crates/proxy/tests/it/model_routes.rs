@@ -14,7 +14,7 @@ use ralph_proxy::limits::ProxyLimits;
 use ralph_proxy::meter::GatewayRefusal;
 use ralph_proxy::meter::RouteApi;
 use ralph_proxy::observer::{AlarmKind, ChargeBasis, EgressEvent};
-use ralph_testkit::llm::{FakeModelScript, FakeModelServer, ScriptedTurn, TestCa};
+use ralph_testkit::model_server::{FakeModelScript, FakeModelServer, ScriptedTurn, TestCa};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

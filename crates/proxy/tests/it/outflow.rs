@@ -7,7 +7,7 @@ use ralph_proxy::grant::ProxyGrant;
 use ralph_proxy::meter::RouteApi;
 use ralph_proxy::observer::{AlarmKind, EgressEntry, EgressEvent, EgressTunnel};
 use ralph_proxy::outflow::OutflowMeter;
-use ralph_testkit::llm::{FakeModelScript, FakeModelServer, ScriptedTurn};
+use ralph_testkit::model_server::{FakeModelScript, FakeModelServer, ScriptedTurn};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;

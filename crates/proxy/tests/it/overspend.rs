@@ -10,7 +10,7 @@ use ralph_core::money::MicroUsd;
 use ralph_core::price::TokenUsage;
 use ralph_proxy::ledger::{Ledger, LedgerAmount};
 use ralph_proxy::meter::RouteApi;
-use ralph_testkit::llm::{self, BilledTokens, FakeModelScript, FakeModelServer, ScriptedTurn, ServerBill};
+use ralph_testkit::model_server::{self, BilledTokens, FakeModelScript, FakeModelServer, ScriptedTurn, ServerBill};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -146,7 +146,7 @@ fn turn(chance: &mut ProxyTestRng, kind: BilledCacheUse, streams_only: bool) -> 
     let words = "word ".repeat(usize::try_from(chance.between(1, 40)).unwrap());
     let usage = usage(chance, kind);
     let text = match chance.between(0, 3) {
-        0 => ScriptedTurn::fake_stream_end(llm::UsageReport::Counted),
+        0 => ScriptedTurn::fake_stream_end(model_server::UsageReport::Counted),
         1 => ScriptedTurn::fake_stream_end(usage),
         2 => ScriptedTurn::Text { text: words, usage },
         _ => ScriptedTurn::text(words),
@@ -173,7 +173,7 @@ fn turn(chance: &mut ProxyTestRng, kind: BilledCacheUse, streams_only: bool) -> 
 }
 
 /// One token of output always fits; the prompt is longer than what is said here.
-fn usage(chance: &mut ProxyTestRng, kind: BilledCacheUse) -> llm::UsageReport {
+fn usage(chance: &mut ProxyTestRng, kind: BilledCacheUse) -> model_server::UsageReport {
     let mut tokens =
         BilledTokens { input: chance.between(1, 20), cached: chance.between(0, 20), ..BilledTokens::default() };
     tokens.output = 1;
@@ -183,9 +183,9 @@ fn usage(chance: &mut ProxyTestRng, kind: BilledCacheUse) -> llm::UsageReport {
         BilledCacheUse::Hour => tokens.cache_write_long = chance.between(0, 30),
     }
     match chance.between(0, 2) {
-        0 => llm::UsageReport::Unreported(tokens),
-        1 => llm::UsageReport::Reported(tokens),
-        _ => llm::UsageReport::Counted,
+        0 => model_server::UsageReport::Unreported(tokens),
+        1 => model_server::UsageReport::Reported(tokens),
+        _ => model_server::UsageReport::Counted,
     }
 }
 

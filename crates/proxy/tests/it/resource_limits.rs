@@ -9,7 +9,7 @@ use ralph_core::money::MicroUsd;
 use ralph_proxy::ledger::{Ledger, LedgerAmount};
 use ralph_proxy::limits::ProxyLimits;
 use ralph_proxy::observer::{DecisionReason, EgressEvent};
-use ralph_testkit::llm::{FakeModelServer, ScriptedTurn};
+use ralph_testkit::model_server::{FakeModelServer, ScriptedTurn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;

@@ -9,7 +9,7 @@ use ralph_proxy::credential::{CredentialPlacement, ProxyCredential};
 use ralph_proxy::grant::ProxyGrant;
 use ralph_proxy::inspect::MitmCa;
 use ralph_proxy::observer::{AlarmKind, DecisionReason, EgressEvent};
-use ralph_testkit::llm;
+use ralph_testkit::model_server;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -50,7 +50,7 @@ const RULES: [&str; 7] =
 
 impl InspectionFixture {
     async fn new(script: impl Fn(&HostRequest) -> Vec<Vec<u8>> + Send + Sync + Clone + 'static) -> Self {
-        let outside = llm::TestCa::new().unwrap();
+        let outside = model_server::TestCa::new().unwrap();
         let host = async |name: &str| {
             let tls = outside.server_config(&[name], &[b"http/1.1"]).unwrap();
             ScriptedHost::start(Some(tls), script.clone()).await

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use ralph_sandbox::embedded::EmbeddedBackend;
 use ralph_sandbox::{Backend as _, Sandbox};
+use ralph_testkit::bench::read_kib;
 use tokio::task::JoinSet;
 
 use crate::latency::{run, spec};
-use crate::machine::read_kib;
 use crate::peers::elapsed_ms;
 use crate::report::SandboxBenchReport;
 use crate::run::SandboxBenchResult;

@@ -15,8 +15,6 @@ mod fork;
 #[cfg(target_os = "linux")]
 mod latency;
 #[cfg(target_os = "linux")]
-mod machine;
-#[cfg(target_os = "linux")]
 mod markdown;
 #[cfg(target_os = "linux")]
 mod options;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use ralph_testkit::bench::BenchMachine;
 use serde::Serialize;
 
-use crate::machine::SandboxBenchMachine;
 use crate::peers::SandboxBenchPeer;
 use crate::series::{SandboxBenchSeries, find};
 
@@ -25,7 +25,7 @@ pub(crate) struct SandboxBenchFigure {
 pub(crate) struct SandboxBenchReport {
     pub(crate) format: u32,
     pub(crate) command: String,
-    pub(crate) machine: SandboxBenchMachine,
+    pub(crate) machine: BenchMachine,
     pub(crate) peers: Vec<SandboxBenchPeer>,
     pub(crate) series: Vec<SandboxBenchSeries>,
     pub(crate) figures: Vec<SandboxBenchFigure>,

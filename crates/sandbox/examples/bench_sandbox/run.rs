@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use ralph_sandbox::Backend as _;
 use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions as Setup};
+use ralph_testkit::bench::{describe_machine, report_failure};
 
 use crate::latency::{self, FIRST, FURTHER};
 use crate::options::{self, SandboxBenchOptions, USAGE};
 use crate::peers::{BARE, BWRAP, DOCKER_EXEC, SRT, SandboxPeerPaths};
 use crate::report::SandboxBenchReport;
-use crate::{chart, concurrent, fork, machine, markdown};
+use crate::{chart, concurrent, fork, markdown};
 
 /// What every part of the bench fails with; it only ever goes to a terminal.
 pub(crate) type SandboxBenchResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -56,16 +57,7 @@ pub(crate) fn main() -> ExitCode {
             let _ = std::io::stdout().write_all(text.as_bytes());
             if table.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        Err(error) => {
-            let mut text = format!("error: {error}");
-            let mut source = error.source();
-            while let Some(cause) = source {
-                text = format!("{text}: {cause}");
-                source = cause.source();
-            }
-            let _ = writeln!(std::io::stderr(), "{text}");
-            ExitCode::from(2)
-        }
+        Err(error) => report_failure(&*error),
     }
 }
 
@@ -122,7 +114,7 @@ async fn set_up(
     let table = SandboxBenchReport {
         format: 1,
         command,
-        machine: machine::describe_machine(),
+        machine: describe_machine(),
         peers: Vec::new(),
         series: Vec::new(),
         figures: Vec::new(),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
-    if let Some(code) = ralph_sandbox::embedded::launcher_entry().or_else(ralph_sandbox::redteam::probe_entry) {
+    if let Some(code) = ralph_sandbox::embedded::launcher_entry() {
         return code;
     }
     ExitCode::from(2)

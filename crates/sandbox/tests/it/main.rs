@@ -17,8 +17,6 @@ mod owner_death;
 #[cfg(target_os = "linux")]
 mod program_start;
 #[cfg(target_os = "linux")]
-mod redteam;
-#[cfg(target_os = "linux")]
 mod skip;
 #[cfg(target_os = "linux")]
 mod snapshots;

@@ -1,61 +1,22 @@
-//! Everything once more as an ordinary user, when the tests run as root: what an unprivileged user gets is the point.
+//! Runs what depends on the user once more as an ordinary one, when the tests run as root.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::Command;
+use std::path::PathBuf;
 
-/// The user that nobody is.
-const NOBODY_UID: u32 = 65_534;
-/// Where the launcher was copied to, for a user that may not see where it was built.
-pub(crate) const PROGRAM_VARIABLE: &str = "RALPH_TEST_CAGE";
+use ralph_testkit::unprivileged;
 
-/// The launcher to use: a copy that was named, or the one that was built.
-pub(crate) fn launcher_program() -> std::path::PathBuf {
-    std::env::var_os(PROGRAM_VARIABLE).map_or_else(|| env!("CARGO_BIN_EXE_ralph-cage").into(), Into::into)
+/// Returns the launcher to use.
+pub(crate) fn launcher_program() -> PathBuf {
+    unprivileged::launcher_program(env!("CARGO_BIN_EXE_ralph-cage"))
 }
 
-/// Runs one test of this program as an ordinary user.
 #[track_caller]
 fn run_as_nobody(test: &str) {
-    if !rustix::process::geteuid().is_root() {
-        // Then the test itself has just run so.
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let open = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-    open(folder.path(), 0o777);
-    let copy = |from: &Path, name: &str| {
-        let to = folder.path().join(name);
-        fs::copy(from, &to).unwrap();
-        open(&to, 0o755);
-        to
-    };
-    let own = copy(&std::env::current_exe().unwrap(), "tests");
-    let cage = copy(&launcher_program(), "cage");
-    let mut command = Command::new(own);
-    command.args([test, "--exact", "--test-threads", "2"]).current_dir(folder.path()).uid(NOBODY_UID).gid(NOBODY_UID);
-    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env(PROGRAM_VARIABLE, cage);
-    command.env("HOME", folder.path()).env("TMPDIR", folder.path());
-    let out = command.output().unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success() && text.contains("1 passed"), "{text}");
+    unprivileged::run_as_nobody(test, &launcher_program());
 }
 
 #[test]
 fn conforms() {
     run_as_nobody("embedded::conforms");
-}
-
-#[test]
-fn the_whole_cage_holds() {
-    run_as_nobody("redteam::the_whole_cage_holds");
-}
-
-#[test]
-fn every_missing_wall_is_noticed() {
-    run_as_nobody("redteam::every_missing_wall_is_noticed");
 }
 
 #[test]

@@ -1,0 +1,36 @@
+//! A supervisor that may be killed, or that has things a cage must not inherit: this program again, as the probe.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions, IsolationMechanism};
+use ralph_sandbox::{Backend, ExecRequest, SandboxSpec, capture};
+
+use crate::case::wall_name;
+
+/// The name of its one sandbox.
+pub(super) const SANDBOX_NAME: &str = "owned";
+
+/// Makes a cage in `dir` without the walls named, runs a line in it, and tells what the line told.
+pub(super) fn run_supervisor(dir: &str, without: &str, line: &str) -> String {
+    let without = IsolationMechanism::ALL
+        .into_iter()
+        .filter(|wall| without.split(',').any(|one| one == wall_name(*wall)))
+        .collect();
+    let options =
+        EmbeddedOptions { dir: PathBuf::from(dir), disabled_mechanisms: without, ..EmbeddedOptions::default() };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return format!("no runtime: {error}"),
+    };
+    let told = runtime.block_on(async {
+        let sandbox = EmbeddedBackend::new(options)
+            .create(&SandboxSpec { name: SANDBOX_NAME.to_owned(), ..SandboxSpec::default() })
+            .await?;
+        capture(&*sandbox, &ExecRequest::shell(line, Duration::from_secs(50)), 1 << 16).await
+    });
+    match told {
+        Ok(output) => format!("{}{}", output.stdout_text(), output.stderr_text()),
+        Err(error) => format!("no cage: {error}: {:?}", std::error::Error::source(&error)),
+    }
+}

@@ -1,0 +1,55 @@
+//! The attack suite against the cage, whole and with each of its walls left out.
+
+use std::path::Path;
+
+use ralph_redteam::cage::{RedteamTarget, run};
+use ralph_redteam::{AttackVerdict, RedteamReport};
+use ralph_sandbox::embedded::{EmbeddedOptions, IsolationMechanism};
+use ralph_sandbox::local::LocalBackend;
+
+use crate::unprivileged::launcher_program;
+
+fn options(dir: &Path) -> EmbeddedOptions {
+    EmbeddedOptions { dir: dir.to_owned(), program: Some(launcher_program()), ..EmbeddedOptions::default() }
+}
+
+async fn attack(without: Vec<IsolationMechanism>, only: Option<&str>) -> RedteamReport {
+    let dir = tempfile::tempdir().expect("a folder");
+    let target = RedteamTarget::Cage(EmbeddedOptions { disabled_mechanisms: without, ..options(dir.path()) });
+    run(&target, only, &mut |_| ()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_whole_cage_holds() {
+    let report = attack(Vec::new(), None).await;
+    let bad: Vec<String> = report.escaped().chain(report.invalid()).map(ToString::to_string).collect();
+    let held = report.cases.iter().filter(|case| case.verdict == AttackVerdict::Held).count();
+    assert!(bad.is_empty() && held >= 110, "{bad:#?}\n{held} held of {}\n{report}", report.cases.len());
+}
+
+/// A wall whose absence nobody notices might as well not be there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_missing_wall_is_noticed() {
+    for wall in IsolationMechanism::ALL {
+        let name = serde_json::to_value(wall).expect("a name");
+        let only = format!("wall:{}", name.as_str().expect("a name"));
+        let report = attack(vec![wall], Some(&only)).await;
+        assert!(report.escaped().next().is_some(), "nobody notices that {wall:?} is missing:\n{report}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_choice_runs_only_what_it_means() {
+    let report = attack(Vec::new(), Some("PR-18")).await;
+    let ids: Vec<&str> = report.cases.iter().map(|case| case.id).collect();
+    assert_eq!(ids, ["PR-18.capabilities", "PR-18.privileges", "PR-18.filter", "PR-18.root"]);
+}
+
+/// The attacks are real: where nothing would hold them they must not be made.
+#[tokio::test]
+async fn the_host_itself_is_never_attacked() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let local = LocalBackend::new(dir.path().to_owned());
+    let report = run(&RedteamTarget::Other(&local), None, &mut |_| ()).await;
+    assert!(report.cases.len() > 110 && report.skipped().count() == report.cases.len(), "{report}");
+}

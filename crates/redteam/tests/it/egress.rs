@@ -1,0 +1,42 @@
+//! The attacks on the egress proxy: every one of them is held, and every control works.
+
+use ralph_redteam::cage::{self, RedteamTarget};
+use ralph_redteam::egress::{self, EgressTarget};
+use ralph_redteam::{AttackVerdict, RedteamReport};
+use ralph_sandbox::embedded::EmbeddedOptions;
+
+use crate::unprivileged::launcher_program;
+
+/// Runs the selected cases of both suites.
+async fn attack(only: &str) -> RedteamReport {
+    let dir = tempfile::tempdir().expect("a folder");
+    let program = Some(launcher_program());
+    let cages = EmbeddedOptions { dir: dir.path().to_owned(), program: program.clone(), ..EmbeddedOptions::default() };
+    let mut report = cage::run(&RedteamTarget::Cage(cages), Some(only), &mut |_| ()).await;
+    let target = EgressTarget { program, search_path: std::env::var_os("PATH").unwrap_or_default() };
+    egress::run(&target, Some(only), &mut report, &mut |_| ()).await;
+    let bad: Vec<String> = report.escaped().chain(report.invalid()).map(ToString::to_string).collect();
+    assert!(bad.is_empty() && report.held(), "{bad:#?}");
+    report
+}
+
+async fn check(only: &str, least: usize) {
+    let report = attack(only).await;
+    let held = report.cases.iter().filter(|case| case.verdict == AttackVerdict::Held).count();
+    assert!(held >= least, "{held} of {}", report.cases.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_network() {
+    check("NE", 280).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names() {
+    check("DN", 100).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_proxy_and_credentials() {
+    check("PC", 200).await;
+}
