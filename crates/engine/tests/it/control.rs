@@ -12,7 +12,7 @@ use ralph_engine::Error;
 use ralph_engine::control::{ControlRequest, send, send_request};
 use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, Runner, StopSignals, resume};
 use ralph_engine::store::{RalphHome, RunFolder, SilentObserver, read_events};
-use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
+use ralph_testkit::model_server::{FakeModelServer, ModelBehaviour};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -67,8 +67,8 @@ async fn a_live_run_and_a_resting_one_are_steered_alike() {
     let dir = tempfile::tempdir().unwrap();
     let gates = [dir.path().join("first"), dir.path().join("second")];
     let work = ModelBehaviour::ok(answer("Wait.", &[gate(&gates[0]), gate(&gates[1])]));
-    let server = FaultyModelServer::start([work, ModelBehaviour::ok(final_answer())]).await.unwrap();
-    let default = profile("own", "openai/lab", Some(server.url()));
+    let server = FakeModelServer::with_behaviours([work, ModelBehaviour::ok(final_answer())]).await.unwrap();
+    let default = profile("own", "openai/lab", Some(server.base_url()));
     let mut lab = RunFixture::new().await;
     let (host, home) = (lab.host.clone(), lab.case.home());
     let steer = async {
@@ -154,8 +154,8 @@ async fn requests_to_a_resting_run_wait_for_each_other() {
 }
 
 /// A run that waits for a person, held by nobody.
-async fn resting_run() -> (RunFixture, FaultyModelServer) {
-    let server = FaultyModelServer::start([ModelBehaviour::ok(ask_person())]).await.unwrap();
+async fn resting_run() -> (RunFixture, FakeModelServer) {
+    let server = FakeModelServer::with_behaviours([ModelBehaviour::ok(ask_person())]).await.unwrap();
     let mut lab = RunFixture::new().await;
     let state = lab.drive(&own_profile(&server), None).await;
     assert!(matches!(state.status, RunStatus::Paused { .. }), "{}", lab.case.event_text());
@@ -163,8 +163,8 @@ async fn resting_run() -> (RunFixture, FaultyModelServer) {
     (lab, server)
 }
 
-fn own_profile(server: &FaultyModelServer) -> PinnedProfile {
-    profile("own", "openai/lab", Some(server.url()))
+fn own_profile(server: &FakeModelServer) -> PinnedProfile {
+    profile("own", "openai/lab", Some(server.base_url()))
 }
 
 /// Takes the run up, at the first try.

@@ -9,7 +9,7 @@ use ralph_core::run::RunStatus;
 use ralph_engine::Error;
 use ralph_engine::git::Sha;
 use ralph_engine::scm::{PublishedRun, PullRequestLink, Scm};
-use ralph_testkit::model::{FaultyModelServer, ModelBehaviour};
+use ralph_testkit::model_server::{FakeModelServer, ModelBehaviour};
 use serde_json::json;
 
 use super::run_fixture::{RunFixture, profile};
@@ -57,11 +57,11 @@ async fn another_provider_takes_the_branch_and_the_pull_request() {
         {"type": "stop_success", "reason": "done"},
     ]);
     let reply = json!({"summary": "Out.", "actions": actions, "claims": {"checkboxes_checked": ["M1.1"]}});
-    let server = FaultyModelServer::start([ModelBehaviour::ok(reply.to_string())]).await.unwrap();
+    let server = FakeModelServer::with_behaviours([ModelBehaviour::ok(reply.to_string())]).await.unwrap();
     let scm = Arc::new(RecordingScm::default());
     let mut lab = RunFixture::new().await;
     lab.host = lab.host.with_scm(Arc::clone(&scm) as Arc<dyn Scm>);
-    let state = lab.drive(&profile("own", "openai/lab", Some(server.url())), None).await;
+    let state = lab.drive(&profile("own", "openai/lab", Some(server.base_url())), None).await;
     assert_eq!(state.status, RunStatus::Succeeded, "{}", lab.case.event_text());
 
     let sha = state.pushed.clone().unwrap().to_string();
