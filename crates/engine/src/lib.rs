@@ -18,6 +18,7 @@ pub mod redteam;
 pub mod run;
 pub mod scm;
 pub mod secret;
+pub mod setup;
 pub mod store;
 pub mod verify;
 
