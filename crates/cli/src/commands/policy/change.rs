@@ -13,6 +13,7 @@ use ralph_core::policy::{BadRule, HostPattern, PRESETS, Policy, PolicyMode, Poli
 use ralph_core::text::strip_control;
 use ralph_engine::control::send;
 use ralph_engine::run::apply_at_rest;
+use ralph_engine::setup::config_file;
 use ralph_proxy::policy::internal_address_kind;
 use serde_json::json;
 
@@ -127,7 +128,7 @@ async fn change_run(setup: &CliSetup, run: &str, hosts: &[String], list: PolicyL
 }
 
 fn change_user_config(setup: &CliSetup, hosts: &[String], list: PolicyList, ui: &mut Ui) -> CliResult {
-    let path = setup.config_file();
+    let path = config_file(&setup.host.home);
     let shown = path.display().to_string();
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
