@@ -5,17 +5,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ralph_core::event::{Event, EventLine, ModelCallOutcome};
+use jiff::Timestamp;
+use ralph_core::event::EventLine;
 use ralph_core::exit::RalphExitCode;
 use ralph_core::run::RunState;
-use ralph_core::text::first_line;
 use ralph_engine::run::{Runner, StopSignals};
 use ralph_engine::store::{AnnouncePhase, EventLogReader, EventObserver};
+use ralph_web::view::RunView;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 use crate::error::CliError;
-use crate::render::{events, sparkline, waiting};
+use crate::render::{events, sparkline};
 use crate::ui::Ui;
 
 /// Wakes the reader when there is something new.
@@ -84,8 +85,8 @@ pub(crate) async fn drive(
     let folder = runner.folder().clone();
     let mut view = ForegroundView {
         follow: EventLogReader::new(&folder.events_path(), &folder.id()),
-        state: None,
-        activity: None,
+        run: RunView::default(),
+        activity_read: Instant::now(),
         after,
     };
     // On the heap: a run's whole state is in it.
@@ -150,26 +151,26 @@ pub(crate) async fn drive(
 
 struct ForegroundView {
     follow: EventLogReader,
-    state: Option<RunState>,
-    activity: Option<(String, Instant)>,
+    run: RunView,
+    /// When the activity was read. Not when it began: that may have been before a crash.
+    activity_read: Instant,
     after: u64,
 }
 
 impl ForegroundView {
     fn show(&mut self, ui: &mut Ui) -> Result<(), CliError> {
         while let Some(line) = self.follow.next()? {
-            match &mut self.state {
-                // A line that does not fit the history was written by the run itself; it is shown all the same.
-                Some(state) => drop(state.apply(&line)),
-                None => self.state = RunState::begin(line.clone()).ok(),
+            let before = self.run.activity.clone();
+            self.run.apply(&line, Timestamp::now());
+            if self.run.activity != before {
+                self.activity_read = Instant::now();
             }
-            self.update_activity(&line.event);
             if line.seq <= self.after {
                 continue;
             }
             if ui.json() {
                 ui.print_data(&line.to_json());
-            } else if let Some(text) = events::event_line(&line, self.state.as_ref()) {
+            } else if let Some(text) = events::event_line(&line, self.run.state.as_ref()) {
                 ui.print_message(&text);
             }
         }
@@ -177,32 +178,12 @@ impl ForegroundView {
         Ok(())
     }
 
-    fn update_activity(&mut self, event: &Event) {
-        if let Some(what) = self.state.as_ref().and_then(|state| waiting::waiting_for_diagnosis(state, event)) {
-            self.activity = Some((what, Instant::now()));
-            return;
-        }
-        let what = match event {
-            Event::RunStarted(_) => Some("preparing the sandbox".to_owned()),
-            Event::SandboxReady { .. } => Some("checking the proofs on the base commit".to_owned()),
-            Event::IterationStarted { profile, .. } => Some(format!("waiting for {profile}")),
-            Event::ActionStarted { brief, .. } => Some(first_line(brief, 60).to_owned()),
-            // An agent goes on after each of its calls.
-            Event::ModelCalled { answer: ModelCallOutcome::Through { .. }, .. } => return,
-            Event::ActionFinished { .. } | Event::ModelCalled { .. } => Some("checking".to_owned()),
-            Event::Pushed { .. } => Some("proving in a fresh sandbox".to_owned()),
-            Event::Paused { .. } | Event::RunFinished { .. } => None,
-            _ => return,
-        };
-        self.activity = what.map(|what| (what, Instant::now()));
-    }
-
     fn draw_status(&self, ui: &mut Ui) {
         if !ui.shows_status_line() {
             return;
         }
-        if let (Some(state), Some((what, since))) = (&self.state, &self.activity) {
-            ui.set_status(&status_line(state, what, since.elapsed()));
+        if let (Some(state), Some(activity)) = (&self.run.state, &self.run.activity) {
+            ui.set_status(&status_line(state, &activity.text, self.activity_read.elapsed()));
         }
     }
 }

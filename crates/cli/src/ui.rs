@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Write};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use ralph_core::exit::RalphExitCode;
-use ralph_core::text::strip_control;
+pub(crate) use ralph_web::view::one_line;
 
 pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
 pub(crate) const RED: Style = AnsiColor::Red.on_default();
@@ -159,16 +159,4 @@ fn terminal_width() -> usize {
 fn stderr_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
-}
-
-/// Makes one safe line of text that an agent may have written.
-pub(crate) fn one_line(text: &str, width: usize) -> String {
-    let flat = strip_control(text).replace(['\n', '\t'], " ");
-    let flat = flat.trim();
-    if flat.chars().count() <= width {
-        return flat.to_owned();
-    }
-    let mut cut: String = flat.chars().take(width.saturating_sub(1)).collect();
-    cut.push('…');
-    cut
 }

@@ -8,6 +8,7 @@ use crate::budget::BudgetKind;
 use crate::diagnosis::DiagnosisStep;
 use crate::event::{PinnedBox, RunStart, RunStopReason, RunTestSchedule, RunVerdict};
 use crate::gutter::{self, LadderRung};
+use crate::pr::PublishReason;
 use crate::run::{FinalAction, OpenIteration, RunCheckResult, RunState, RunStatus};
 
 /// The next thing to do.
@@ -60,7 +61,7 @@ pub enum RunStep {
     },
     /// Push what was imported and open or update the pull request.
     Publish {
-        why: &'static str,
+        why: PublishReason,
     },
     /// Re-run everything on the pushed commit in a fresh sandbox.
     Prove,
@@ -218,14 +219,18 @@ pub fn diagnosis_step(state: &RunState) -> Option<RunStep> {
 fn publish_step(state: &RunState) -> Option<RunStep> {
     let imported = state.imported.as_ref()?;
     match &state.pushed {
-        None => Some(RunStep::Publish { why: "first commits" }),
+        None => Some(RunStep::Publish { why: PublishReason::FirstCommits }),
         // Pushed and not told yet: the process died in between.
         Some(pushed) if pushed == imported => pull_request_is_stale(state).then_some(RunStep::Publish {
-            why: if state.pull_request.is_none() { "first commits" } else { "milestone complete" },
+            why: if state.pull_request.is_none() {
+                PublishReason::FirstCommits
+            } else {
+                PublishReason::MilestoneComplete
+            },
         }),
         Some(_) => {
             let new = state.complete_milestones().difference(&state.pushed_milestones).next().is_some();
-            new.then_some(RunStep::Publish { why: "milestone complete" })
+            new.then_some(RunStep::Publish { why: PublishReason::MilestoneComplete })
         }
     }
 }
@@ -233,7 +238,7 @@ fn publish_step(state: &RunState) -> Option<RunStep> {
 /// Brings the pushed branch up to date before the run ends for whatever reason.
 fn publish_then_finish(state: &RunState, verdict: RunVerdict) -> RunStep {
     if state.imported.is_some() && (state.pushed != state.imported || pull_request_is_stale(state)) {
-        return RunStep::Publish { why: "the run ends" };
+        return RunStep::Publish { why: PublishReason::RunEnds };
     }
     RunStep::Finish { verdict }
 }
@@ -249,7 +254,7 @@ fn finish_proved(state: &RunState) -> RunStep {
         return RunStep::Finish { verdict: RunVerdict::Failed { reason: RunStopReason::VerificationFailed { why } } };
     }
     if state.pushed != state.imported || pull_request_is_stale(state) {
-        return RunStep::Publish { why: "all boxes verified" };
+        return RunStep::Publish { why: PublishReason::AllBoxesVerified };
     }
     let due = proof_due(&state.started);
     if due.iter().all(|due| state.proof.get(&due.command).is_some_and(RunCheckResult::passed)) {

@@ -8,12 +8,15 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::action::ActionKind;
 use crate::budget::{Budget, BudgetKind};
+use crate::commit_sha::{CommitSha, empty_if_none};
 use crate::config::ToolchainSelection;
 use crate::control::Control;
 use crate::gutter::{IterationSample, LadderRung, LoopScore, MitigationCause};
 use crate::money::MicroUsd;
 use crate::policy::Policy;
+use crate::pr::{CiState, PublishReason};
 use crate::price::{Price, TokenUsage};
 use crate::proof::PinnedSection;
 use crate::task::{DiagnoseSettings, Task};
@@ -125,9 +128,9 @@ pub enum Event {
         /// False for `local`, which does not isolate.
         isolated: bool,
         /// The commit the branch starts from.
-        start: String,
+        start: CommitSha,
         /// The commit the work tree stands at.
-        head: String,
+        head: CommitSha,
         /// Boxes that held before the sandbox was made anew and are proved again at the next check.
         reclaim: Vec<String>,
     },
@@ -159,7 +162,7 @@ pub enum Event {
     ActionStarted {
         n: u32,
         index: u32,
-        kind: String,
+        kind: ActionKind,
         brief: String,
         before: PreActionState,
     },
@@ -232,14 +235,16 @@ pub enum Event {
     },
     CommitImported {
         n: u32,
-        sha: String,
+        /// `None` where nothing was taken.
+        #[serde(with = "empty_if_none")]
+        sha: Option<CommitSha>,
         commits: u32,
         findings: Vec<ReviewFinding>,
     },
     Pushed {
         to: String,
         branch: String,
-        sha: String,
+        sha: CommitSha,
     },
     PrOpened {
         url: String,
@@ -248,11 +253,9 @@ pub enum Event {
     PrUpdated {
         url: String,
         number: u64,
-        why: String,
+        why: PublishReason,
     },
-    CiChanged {
-        state: String,
-    },
+    CiChanged(CiState),
     /// The way out refused something: told the first time for a host and port, or for one request to it, and at every
     /// tenfold after that.
     PolicyDenied {
@@ -315,7 +318,7 @@ impl Event {
             Self::Pushed { .. } => "pushed",
             Self::PrOpened { .. } => "pr-opened",
             Self::PrUpdated { .. } => "pr-updated",
-            Self::CiChanged { .. } => "ci-changed",
+            Self::CiChanged(_) => "ci-changed",
             Self::PolicyDenied { .. } => "policy-denied",
             Self::AuditAnchored { .. } => "audit-anchored",
             Self::Paused { .. } => "paused",
@@ -350,9 +353,9 @@ pub struct RunStart {
     pub task_path: String,
     pub task_sha256: String,
     pub base_branch: String,
-    pub base_commit: String,
+    pub base_commit: CommitSha,
     /// The base, or the commit on top of it that adds what the host had not committed.
-    pub start_commit: String,
+    pub start_commit: CommitSha,
     pub branch: String,
     pub engine: String,
     /// The agent that works in the sandbox, where one does.

@@ -7,6 +7,7 @@ pub mod agent;
 pub mod audit;
 pub mod backoff;
 pub mod budget;
+pub mod commit_sha;
 pub mod config;
 pub mod control;
 pub mod decide;

@@ -1,10 +1,113 @@
-//! The words of a pull request: title, body and verification table, from templates whose variables are known.
+//! Describes pull requests: what one says, built from templates whose variables are known, why it was updated, and what
+//! its CI checks say.
+//!
+//! Where a pull request is opened is not here but behind `Scm` in the engine.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
+use serde::{Deserialize, Serialize};
+
+use crate::commit_sha::CommitSha;
 use crate::event::ReviewFinding;
 use crate::money::MicroUsd;
 use crate::receipt::ReceiptCheck;
+
+/// A pull request as it is handed to whoever hosts the repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullRequest {
+    pub title: String,
+    pub body: String,
+    pub draft: bool,
+    pub labels: Vec<String>,
+    /// The branch it asks to be merged into.
+    pub base: String,
+    pub branch: String,
+    /// The pushed commit that its text is about.
+    pub sha: CommitSha,
+}
+
+/// What the CI checks of a pushed commit say.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum CiState {
+    /// There are no checks.
+    #[default]
+    None,
+    Pending,
+    Passed,
+    Failed {
+        /// The names of the checks that failed.
+        checks: Vec<String>,
+    },
+}
+
+impl CiState {
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
+impl fmt::Display for CiState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Pending => f.write_str("pending"),
+            Self::Passed => f.write_str("passed"),
+            Self::Failed { checks } => write!(f, "failed: {}", checks.join(", ")),
+        }
+    }
+}
+
+/// Why a branch is pushed and its pull request opened or updated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum PublishReason {
+    FirstCommits,
+    MilestoneComplete,
+    AllBoxesVerified,
+    RunEnds,
+    /// The text carries the final proof.
+    Proved,
+    /// Written by another version of ralph.
+    Other(String),
+}
+
+impl PublishReason {
+    const KNOWN: [Self; 5] =
+        [Self::FirstCommits, Self::MilestoneComplete, Self::AllBoxesVerified, Self::RunEnds, Self::Proved];
+
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::FirstCommits => "first commits",
+            Self::MilestoneComplete => "milestone complete",
+            Self::AllBoxesVerified => "all boxes verified",
+            Self::RunEnds => "the run ends",
+            Self::Proved => "proved",
+            Self::Other(why) => why,
+        }
+    }
+}
+
+impl fmt::Display for PublishReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl From<String> for PublishReason {
+    fn from(text: String) -> Self {
+        Self::KNOWN.into_iter().find(|why| why.as_str() == text).unwrap_or(Self::Other(text))
+    }
+}
+
+impl From<PublishReason> for String {
+    fn from(why: PublishReason) -> Self {
+        match why {
+            PublishReason::Other(why) => why,
+            known => known.as_str().to_owned(),
+        }
+    }
+}
 
 /// The variables a template may use.
 pub const VARIABLES: [&str; 6] = ["task_id", "title", "branch", "summary", "verification", "cost"];
@@ -139,6 +242,7 @@ fn table_cell(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Event;
 
     const WORDS: PullRequestValues<'_> = PullRequestValues {
         task_id: "t1",
@@ -174,6 +278,25 @@ mod tests {
         assert_eq!(shared_proofs_note(&[]), "");
         assert!(shared_proofs_note(&["M1.1", "M1.2"]).contains("M1.1, M1.2. Look"));
         assert_eq!(findings_list(&[finding]), "- **auto-run** .envrc: a b\n");
+    }
+
+    #[test]
+    fn reasons_and_ci_states_are_plain_words_in_events() {
+        for why in PublishReason::KNOWN {
+            let text = serde_json::to_string(&why).unwrap();
+            assert_eq!(text, format!("\"{why}\""));
+            assert_eq!(serde_json::from_str::<PublishReason>(&text).unwrap(), why);
+        }
+        let other: PublishReason = serde_json::from_str("\"rebased\"").unwrap();
+        assert_eq!(serde_json::to_string(&other).unwrap(), "\"rebased\"");
+        let event = Event::CiChanged(CiState::Failed { checks: vec!["build".to_owned()] });
+        let text = serde_json::to_string(&event).unwrap();
+        assert_eq!(text, r#"{"type":"ci-changed","state":"failed","checks":["build"]}"#);
+        assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
+        assert_eq!(
+            serde_json::from_str::<Event>(r#"{"type":"ci-changed","state":"passed"}"#).unwrap(),
+            Event::CiChanged(CiState::Passed)
+        );
     }
 
     #[test]

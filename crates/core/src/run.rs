@@ -3,15 +3,18 @@
 //! What should happen next is not here but in [`crate::decide`].
 
 pub(crate) mod baseline;
+mod listing;
 mod model_usage;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::action::ActionKind;
 use crate::audit::AuditHead;
 use crate::budget::{Budget, BudgetKind, BudgetUsage};
+use crate::commit_sha::CommitSha;
 use crate::control::Control;
 use crate::diagnosis::DiagnosisProgress;
 use crate::event::{
@@ -22,8 +25,10 @@ use crate::exit::RalphExitCode;
 use crate::gutter::{IterationSample, LadderPosition, LadderRung, LoopScore, MitigationCause};
 use crate::money::MicroUsd;
 use crate::policy::Policy;
+use crate::pr::{CiState, PublishReason};
 use crate::task::ApplyMode;
 
+pub use listing::RunListing;
 pub use model_usage::ModelUsage;
 
 /// How many iterations the loop score looks back on; older ones can no longer matter.
@@ -36,7 +41,7 @@ const MAX_FINDINGS: usize = 100;
 const MAX_SCORES: usize = 64;
 
 /// Where a run stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum RunStatus {
     Queued,
@@ -87,7 +92,7 @@ pub struct RunSandbox {
     pub sandbox: String,
     pub backend: String,
     pub isolated: bool,
-    pub start: String,
+    pub start: CommitSha,
 }
 
 /// What the model asked for at the end of its actions.
@@ -150,7 +155,7 @@ pub struct OpenIteration {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PendingAction {
     pub index: u32,
-    pub kind: String,
+    pub kind: ActionKind,
     pub brief: String,
     pub before: PreActionState,
 }
@@ -172,16 +177,10 @@ pub struct RunPullRequest {
     pub url: String,
     pub number: u64,
     /// The commit its text was last written for.
-    pub sha: Option<String>,
+    pub sha: Option<CommitSha>,
     /// Its text carries the final proof of that commit.
     pub proved: bool,
 }
-
-/// The kind of the one action of an agent's iteration.
-pub const SESSION_ACTION: &str = "session";
-
-/// The word an update of a pull request is given when it carries the final proof.
-pub const PROVED_UPDATE: &str = "proved";
 
 /// All that is known of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -222,15 +221,18 @@ pub struct RunState {
     /// Which text of the task counts, counted from 1.
     pub task_revision: u32,
     pub warned: BTreeMap<BudgetKind, u8>,
-    pub imported: Option<String>,
+    pub imported: Option<CommitSha>,
     pub import_stopped: Option<String>,
     /// What a reviewer should see in what was handed over, each once.
     pub findings: Vec<ReviewFinding>,
     pub commits: u32,
-    pub pushed: Option<String>,
+    pub pushed: Option<CommitSha>,
     /// Milestones that were complete when the branch was last pushed.
     pub pushed_milestones: BTreeSet<String>,
     pub pull_request: Option<RunPullRequest>,
+    /// What the CI checks of the pushed commit said last.
+    #[serde(skip_serializing_if = "CiState::is_none")]
+    pub ci: CiState,
     /// Results of the final proof on the pushed commit, by command.
     pub proof: BTreeMap<String, RunCheckResult>,
     /// What the run may reach: what it started with and what people added.
@@ -315,6 +317,7 @@ impl RunState {
             pushed: None,
             pushed_milestones: BTreeSet::new(),
             pull_request: None,
+            ci: CiState::None,
             proof: BTreeMap::new(),
             policy: started.policy.clone(),
             denied: 0,
@@ -429,19 +432,20 @@ impl RunState {
                     findings.iter().find(|finding| finding.stop).map(|finding| finding.detail.clone());
                 if self.import_stopped.is_none() {
                     self.add_findings(findings);
-                    self.imported = Some(sha.clone());
+                    self.imported.clone_from(sha);
                     self.commits = *commits;
                 }
             }
             Event::Pushed { sha, .. } => {
                 if self.pushed.as_ref() != Some(sha) {
                     self.proof.clear();
+                    self.ci = CiState::None;
                 }
                 self.pushed = Some(sha.clone());
                 self.pushed_milestones = self.complete_milestones();
             }
-            Event::PrOpened { url, number } => self.record_pull_request(url, *number, ""),
-            Event::PrUpdated { url, number, why } => self.record_pull_request(url, *number, why),
+            Event::PrOpened { url, number } => self.record_pull_request(url, *number, None),
+            Event::PrUpdated { url, number, why } => self.record_pull_request(url, *number, Some(why)),
             Event::PolicyDenied { count, .. } => self.denied = self.denied.saturating_add(u32::from(*count == 1)),
             Event::AuditAnchored { lines, head } => {
                 self.audited = Some(AuditHead { lines: *lines, hash: head.clone() })
@@ -470,13 +474,13 @@ impl RunState {
                 let auto = self.started.diagnose.apply == ApplyMode::Auto;
                 self.diagnoses.record_written(*n, *proposals, *guardrails, auto.then_some(unasked));
             }
-            Event::CiChanged { .. } => (),
+            Event::CiChanged(state) => self.ci.clone_from(state),
         }
         Ok(())
     }
 
     /// A sandbox made anew holds only what was handed over: the iteration under way begins again, boxes are re-proved.
-    fn apply_sandbox_ready(&mut self, start: &str, head: &str, reclaim: &[String]) {
+    fn apply_sandbox_ready(&mut self, start: &CommitSha, head: &CommitSha, reclaim: &[String]) {
         self.open = None;
         if let Some(last) = &mut self.last {
             last.wish = None;
@@ -485,7 +489,7 @@ impl RunState {
         self.verified.clear();
         self.gate = None;
         if head != start {
-            self.imported = Some(head.to_owned());
+            self.imported = Some(head.clone());
         } else if self.imported.is_some() {
             self.imported = None;
         }
@@ -580,8 +584,8 @@ impl RunState {
         }
     }
 
-    fn record_pull_request(&mut self, url: &str, number: u64, why: &str) {
-        let (url, sha, proved) = (url.to_owned(), self.pushed.clone(), why == PROVED_UPDATE);
+    fn record_pull_request(&mut self, url: &str, number: u64, why: Option<&PublishReason>) {
+        let (url, sha, proved) = (url.to_owned(), self.pushed.clone(), why == Some(&PublishReason::Proved));
         self.pull_request = Some(RunPullRequest { url, number, sha, proved });
     }
 
@@ -768,7 +772,8 @@ impl OpenIteration {
             return;
         }
         self.next_action = index.saturating_add(1);
-        if begun.as_ref().is_some_and(|begun| begun.kind == SESSION_ACTION) {
+        let kind = begun.map(|begun| begun.kind);
+        if kind == Some(ActionKind::Session) {
             self.answer = Some((1, String::new()));
         }
         if outcome != ActionOutcome::Ok {
@@ -776,12 +781,20 @@ impl OpenIteration {
             return;
         }
         let why = detail.to_owned();
-        self.wish = match begun.as_ref().map(|begun| begun.kind.as_str()) {
-            Some("rotate") => Some(FinalAction::Rotate { why }),
-            Some("pause") => Some(FinalAction::Pause { why }),
-            Some("stop_success") => Some(FinalAction::StopSuccess { why }),
-            Some("stop_failure") => Some(FinalAction::StopFailure { why }),
-            _ => self.wish.take(),
+        self.wish = match kind {
+            Some(ActionKind::Rotate) => Some(FinalAction::Rotate { why }),
+            Some(ActionKind::Pause) => Some(FinalAction::Pause { why }),
+            Some(ActionKind::StopSuccess) => Some(FinalAction::StopSuccess { why }),
+            Some(ActionKind::StopFailure) => Some(FinalAction::StopFailure { why }),
+            Some(
+                ActionKind::Run
+                | ActionKind::Patch
+                | ActionKind::Write
+                | ActionKind::Commit
+                | ActionKind::Session
+                | ActionKind::Other(_),
+            )
+            | None => self.wish.take(),
         };
     }
 

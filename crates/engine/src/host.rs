@@ -21,6 +21,7 @@ use crate::error::{Error, NOT_INSTALLED};
 use crate::git::{self, GitAuth, GitProgram, GitRemote, UserRepo};
 use crate::model::scripted::ScriptedModel;
 use crate::model::{self, KeyScheme, LanguageModel, RetryPace};
+use crate::scm::{LocalScm, Scm};
 use crate::secret::{ResolvedSecret, SecretStore};
 use crate::store::RalphHome;
 
@@ -37,6 +38,7 @@ pub struct HostContext {
     pub pace: RetryPace,
     /// Keys in use that are too short to be looked for, and whether somebody was told.
     short_keys: Arc<Mutex<BTreeMap<String, bool>>>,
+    scm: Arc<dyn Scm>,
     local: Arc<LocalBackend>,
     #[cfg(target_os = "linux")]
     embedded: Arc<EmbeddedBackend>,
@@ -63,12 +65,14 @@ impl HostContext {
             egress_server: Some(Arc::clone(&egress) as Arc<dyn ralph_sandbox::embedded::EgressServer>),
             ..EmbeddedOptions::default()
         }));
+        let scm = Arc::new(LocalScm::new(tool.clone(), git_auth(&env)));
         Ok(Self {
             home,
             env,
             git: tool,
             pace: RetryPace::default(),
             short_keys: Arc::default(),
+            scm,
             local,
             #[cfg(target_os = "linux")]
             embedded,
@@ -91,6 +95,18 @@ impl HostContext {
         self
     }
 
+    /// Returns where branches and pull requests of runs go.
+    pub(crate) fn scm(&self) -> Arc<dyn Scm> {
+        Arc::clone(&self.scm)
+    }
+
+    /// Publishes runs elsewhere than with the host's git.
+    #[must_use]
+    pub fn with_scm(mut self, scm: Arc<dyn Scm>) -> Self {
+        self.scm = scm;
+        self
+    }
+
     /// Finds the repository a task names: a path, the one at hand, or a clone of ours.
     pub async fn repository(&self, named: &str, at_hand: &UserRepo) -> Result<Option<UserRepo>, Error> {
         let path = named.strip_prefix("file://").unwrap_or(named);
@@ -108,15 +124,7 @@ impl HostContext {
         let remote = GitRemote::parse(named)?;
         let folder =
             self.home.state_dir().join("clones").join(ralph_core::hash::short_sha256(remote.display_url().as_bytes()));
-        Ok(Some(git::clone(&self.git, &remote, &folder, &self.auth()).await?))
-    }
-
-    /// Returns what the host's git authenticates a push with: the user's own agent and helpers.
-    pub(crate) fn auth(&self) -> GitAuth {
-        match self.env.get("HOME") {
-            Some(home) => GitAuth::User { home: home.into(), ssh_agent: self.env.get("SSH_AUTH_SOCK").map(Into::into) },
-            None => GitAuth::None,
-        }
+        Ok(Some(git::clone(&self.git, &remote, &folder, &git_auth(&self.env)).await?))
     }
 
     /// Returns every backend of this ralph, the default first.
@@ -286,6 +294,14 @@ pub fn short_key_warning(name: &str) -> String {
         "`{name}` is shorter than {SHORTEST} characters: if a server repeats it, it is neither masked nor kept out of the \
          sandbox; give that server a longer one"
     )
+}
+
+/// Returns what the host's git authenticates with: the user's own agent and helpers.
+fn git_auth(env: &Env) -> GitAuth {
+    match env.get("HOME") {
+        Some(home) => GitAuth::User { home: home.into(), ssh_agent: env.get("SSH_AUTH_SOCK").map(Into::into) },
+        None => GitAuth::None,
+    }
 }
 
 fn foreign_subscription(profile: &PinnedProfile, endpoint: &ProfileEndpoint, name: &str) -> Error {

@@ -1,6 +1,6 @@
 //! Shows runs: the objects that people and programs outside get to see.
 //!
-//! `ralph ls --json` and `ralph show --json` print them; an HTTP server will answer with the same ones. This crate adds
-//! no rule: everything in a view is read from the folded state.
+//! `ralph ls --json` and `ralph show --json` print them, and the terminal and `ralph watch` draw them. This crate adds no
+//! rule: everything in a view is a fold of the run's events.
 
 pub mod view;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ralph_core::event::{BadEventLine, Event, EventLine};
 use ralph_core::exit::RalphExitCode;
-use ralph_core::run::RunState;
 use ralph_engine::store::{EventLogReader, RunFolder};
+use ralph_web::view::RunView;
 
 use crate::args::LogsArgs;
 use crate::error::{CliError, CliResult};
@@ -19,15 +19,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) async fn logs(setup: &CliSetup, args: &LogsArgs, ui: &mut Ui) -> CliResult {
     let folder = setup.find_run(&args.run)?;
     let mut follow = EventLogReader::new(&folder.events_path(), &folder.id());
-    let mut state: Option<RunState> = None;
+    let mut run = RunView::default();
     let (mut iteration, mut shown) = (0, false);
     loop {
         while let Some(line) = next_event(&mut follow, &folder)? {
-            match &mut state {
-                // A history that does not fold is still worth printing.
-                Some(state) => drop(state.apply(&line)),
-                None => state = RunState::begin(line.clone()).ok(),
-            }
+            run.apply(&line, line.at);
             iteration = started_iteration(&line).unwrap_or(iteration);
             if args.iteration.is_some_and(|wanted| wanted != iteration) {
                 continue;
@@ -35,12 +31,12 @@ pub(crate) async fn logs(setup: &CliSetup, args: &LogsArgs, ui: &mut Ui) -> CliR
             shown = true;
             if ui.json() {
                 ui.print_data(&line.to_json());
-            } else if let Some(text) = events::event_line(&line, state.as_ref()) {
+            } else if let Some(text) = events::event_line(&line, run.state.as_ref()) {
                 ui.print_data(&text);
             }
         }
-        let resting = state.as_ref().is_some_and(|state| !state.status.is_active());
-        if state.is_none() && !args.follow {
+        let resting = run.state.as_ref().is_some_and(|state| !state.status.is_active());
+        if run.state.is_none() && !args.follow {
             return Err(CliError::new(RalphExitCode::Failed, format!("run `{}` has no events yet", folder.id()))
                 .hint(format!("ralph logs -f {}", folder.id())));
         }

@@ -13,9 +13,9 @@ use crate::ui::{BOLD, DIM, GREEN, RED, Ui, YELLOW, one_line, paint};
 pub(crate) fn ls(setup: &CliSetup, ui: &mut Ui) -> CliResult {
     let mut rows: Vec<RunSummary> = Vec::new();
     let mut unreadable = Vec::new();
-    for found in setup.host.home.runs()? {
-        match found.state {
-            Ok(state) => rows.push(summary(&state, found.folder.is_locked())),
+    for found in setup.host.home.list_runs()?.runs {
+        match found.listing {
+            Ok(listing) => rows.push(summary(listing, found.folder.is_locked())),
             Err(error) => {
                 let why = std::error::Error::source(&error).map(|why| format!(": {why}")).unwrap_or_default();
                 unreadable.push(format!("{error}{why}"));

@@ -71,7 +71,7 @@ fn run_state(setup: &CliSetup, listed: &SandboxSummary) -> &'static str {
     if !folder.events_path().exists() {
         return "gone";
     }
-    folder.state().map_or("unreadable", |state| ralph_web::view::status_word(&state, folder.is_locked()))
+    folder.listing().map_or("unreadable", |listing| ralph_web::view::status_word(&listing.status, folder.is_locked()))
 }
 
 async fn rm(setup: &CliSetup, sandbox: &str, on: &BackendFlag, ui: &mut Ui) -> CliResult {

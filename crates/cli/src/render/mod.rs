@@ -2,7 +2,6 @@
 
 pub(crate) mod events;
 pub(crate) mod findings;
-pub(crate) mod waiting;
 
 /// Draws scores between 0 and 1 as a row of bars.
 pub(crate) fn sparkline(scores: &[f64]) -> String {

@@ -150,6 +150,7 @@ impl WatchApp {
         }
         let silent = |model: &WatchModel| {
             model
+                .run
                 .state
                 .as_ref()
                 .is_some_and(|state| state.status.is_active() && model.elapsed_ms(state.last_at) >= RECENT_MS)

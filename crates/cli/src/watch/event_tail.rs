@@ -103,13 +103,13 @@ mod tests {
             more = tail.read(&mut model, SLICE);
             assert!(began.elapsed() < Duration::from_secs(1), "the keyboard was deaf for {:?}", began.elapsed());
         }
-        assert_eq!((model.events_read, model.caught_up), (100_000, true));
+        assert_eq!((model.run.events_read, model.caught_up), (100_000, true));
         assert!(draw_text(&model, 80, 24).contains("row 100000"));
         // From here on only what is new is read.
         file.write_all(log(100_001).as_bytes()).unwrap();
         file.flush().unwrap();
         assert!(!tail.read(&mut model, SLICE));
-        assert_eq!(model.events_read, 100_001);
+        assert_eq!(model.run.events_read, 100_001);
         assert!(draw_text(&model, 80, 24).contains("row 100001"));
     }
 
@@ -125,10 +125,10 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
         file.write_all(&second.as_bytes()[..20]).unwrap();
         tail.read(&mut model, SLICE);
-        assert_eq!(model.events_read, 1);
+        assert_eq!(model.run.events_read, 1);
         file.write_all(&second.as_bytes()[20..]).unwrap();
         tail.read(&mut model, SLICE);
-        assert_eq!(model.events_read, 2);
+        assert_eq!(model.run.events_read, 2);
         // The folder may go; what was read stays.
         std::fs::remove_dir_all(folder.path()).unwrap();
         tail.read(&mut model, SLICE);
@@ -137,7 +137,7 @@ mod tests {
         file.write_all(log(4).as_bytes()).unwrap();
         tail.read(&mut model, SLICE);
         tail.read(&mut model, SLICE);
-        assert_eq!(model.events_read, 2, "nothing is read behind what cannot be");
+        assert_eq!(model.run.events_read, 2, "nothing is read behind what cannot be");
         assert!(draw_text(&model, 80, 24).contains("✗ "), "{}", draw_text(&model, 80, 24));
     }
 }

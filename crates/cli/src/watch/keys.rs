@@ -48,7 +48,7 @@ pub(super) fn handle_key(model: &mut WatchModel, key: KeyEvent) -> Option<WatchE
 }
 
 fn handle_browse_key(model: &mut WatchModel, code: KeyCode) -> Option<WatchEffect> {
-    model.controls.dismiss_notice();
+    model.run.controls.dismiss_notice();
     let page = isize::try_from(model.log_page_rows()).unwrap_or(1);
     match code {
         KeyCode::Char('q') | KeyCode::Esc => return Some(WatchEffect::Exit(WatchExit::Requested)),

@@ -76,7 +76,7 @@ pub(super) fn log_page_rows(model: &WatchModel, area: Rect) -> usize {
 
 fn has_message(model: &WatchModel) -> bool {
     let asking = matches!(model.mode, InputMode::ConfirmStop | InputMode::EnterText { .. });
-    asking || model.controls.notice().is_some() || !model.controls.pending().is_empty()
+    asking || model.run.controls.notice().is_some() || !model.run.controls.pending().is_empty()
 }
 
 fn take_top(rest: &mut Rect, height: u16) -> Rect {

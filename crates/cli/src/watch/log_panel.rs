@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use jiff::Timestamp;
 use ralph_core::event::EventLine;
 use ralph_core::run::RunState;
+use ralph_web::view::event_text;
 
 use super::text;
-use crate::render::events;
 
 /// How many events are kept to scroll through; the file holds the rest.
 const MAX_ROWS: usize = 5000;
@@ -46,10 +46,8 @@ impl LogPanel {
     /// Writes rows for what is new.
     pub(super) fn render_new(&mut self, state: Option<&RunState>) {
         for line in std::mem::take(&mut self.unrendered) {
-            let Some(written) = events::event_line(&line, state) else { continue };
-            // The first word is the time, in the zone of the machine; it is written where it is drawn.
-            let written = ralph_core::text::strip_control(&written);
-            let body = written.split_once(' ').map_or("", |(_, body)| body);
+            let Some(written) = event_text(&line.event, state) else { continue };
+            let body = ralph_core::text::strip_control(&written.words());
             for (index, part) in body.split('\n').enumerate() {
                 let at = (index == 0).then_some(line.at);
                 let part = if index == 0 { part } else { part.trim_start() };

@@ -7,13 +7,11 @@ mod app;
 mod control_sender;
 mod draw;
 mod event_tail;
-mod iterations;
 mod keys;
 mod layout;
 mod log_panel;
 mod model;
-mod pending_controls;
-mod spend_history;
+mod spend_text;
 mod terminal;
 mod text;
 

@@ -1,24 +1,18 @@
 //! What the screen knows: a fold of events, keys and answers. No clock, no file, no terminal.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ralph_core::control::Control;
 use ralph_core::diagnosis::ProposalList;
-use ralph_core::event::{CheckStage, Event, EventLine, ModelCallOutcome};
+use ralph_core::event::EventLine;
 use ralph_core::run::{RunState, RunStatus};
-use ralph_core::text::first_line;
+use ralph_web::view::RunView;
 use ratatui::crossterm::event::KeyEvent;
 use ratatui::layout::{Rect, Size};
 
-use super::iterations::IterationTable;
 use super::keys::{self, TextPrompt};
 use super::layout;
 use super::log_panel::LogPanel;
-use super::pending_controls::PendingControls;
-use super::spend_history::SpendHistory;
-use crate::render::waiting;
 
 /// Something the screen hears of.
 #[derive(Debug)]
@@ -119,28 +113,12 @@ impl Panel {
     }
 }
 
-/// The last result of a box's own proof.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LastProofResult {
-    Passed,
-    Failed { code: i32 },
-    TimedOut,
-}
-
 /// Everything that is drawn.
 #[derive(Debug)]
 pub(super) struct WatchModel {
     pub(super) id: String,
-    pub(super) state: Option<RunState>,
-    pub(super) iterations: IterationTable,
-    pub(super) spend: SpendHistory,
+    pub(super) run: RunView,
     pub(super) log: LogPanel,
-    pub(super) proof_results: BTreeMap<String, LastProofResult>,
-    /// What the run is at, and since when.
-    pub(super) activity: Option<(String, Timestamp)>,
-    /// The next step that the end of the run named.
-    pub(super) next: Option<String>,
-    pub(super) controls: PendingControls,
     pub(super) mode: InputMode,
     /// The one panel that is shown, when only one is.
     pub(super) maximized: Option<Panel>,
@@ -148,7 +126,6 @@ pub(super) struct WatchModel {
     pub(super) folder_gone: bool,
     pub(super) unreadable: Option<String>,
     pub(super) caught_up: bool,
-    pub(super) events_read: u64,
     pub(super) size: Size,
     pub(super) now: Timestamp,
     pub(super) zone: TimeZone,
@@ -159,21 +136,14 @@ impl WatchModel {
     pub(super) fn new(id: &str, now: Timestamp, zone: TimeZone, colour: bool) -> Self {
         Self {
             id: id.to_owned(),
-            state: None,
-            iterations: IterationTable::default(),
-            spend: SpendHistory::default(),
+            run: RunView::default(),
             log: LogPanel::default(),
-            proof_results: BTreeMap::new(),
-            activity: None,
-            next: None,
-            controls: PendingControls::default(),
             mode: InputMode::Browse,
             maximized: None,
             live: true,
             folder_gone: false,
             unreadable: None,
             caught_up: false,
-            events_read: 0,
             size: Size::new(80, 24),
             now,
             zone,
@@ -187,7 +157,7 @@ impl WatchModel {
             WatchMessage::Line(line) => self.apply_event(*line),
             WatchMessage::CaughtUp => {
                 self.caught_up = true;
-                self.log.render_new(self.state.as_ref());
+                self.log.render_new(self.run.state.as_ref());
             }
             WatchMessage::Unreadable(why) => {
                 self.unreadable = Some(why);
@@ -195,7 +165,7 @@ impl WatchModel {
             }
             WatchMessage::Tick { now } => {
                 self.now = now;
-                self.controls.expire_notice(now);
+                self.run.controls.expire_notice(now);
             }
             WatchMessage::Live(driven) => self.live = driven,
             WatchMessage::FolderGone => self.folder_gone = true,
@@ -203,98 +173,49 @@ impl WatchModel {
             WatchMessage::Pasted(text) => keys::handle_paste(self, &text),
             WatchMessage::Resized(size) => self.size = size,
             WatchMessage::Proposals(Ok(book)) => self.choose_proposal(&book),
-            WatchMessage::Proposals(Err(why)) => self.controls.refuse(why, self.now),
+            WatchMessage::Proposals(Err(why)) => self.run.controls.refuse(why, self.now),
             WatchMessage::Answered { kind, outcome } => {
-                let resting = self.state.as_ref().is_some_and(|state| !state.status.is_active());
-                self.controls.on_answer(kind, outcome, resting, self.now);
+                let resting = self.run.state.as_ref().is_some_and(|state| !state.status.is_active());
+                self.run.controls.on_answer(kind, outcome, resting, self.now);
             }
         }
         None
     }
 
     fn apply_event(&mut self, line: EventLine) {
-        self.events_read += 1;
-        match &mut self.state {
-            // What does not fit the history is still worth showing in the log.
-            Some(state) => drop(state.apply(&line)),
-            None => self.state = RunState::begin(line.clone()).ok(),
-        }
-        self.iterations.fold(&line);
-        if let (Event::IterationFinished { .. }, Some(state)) = (&line.event, &self.state) {
-            self.spend.push(state.spent);
-        }
-        self.update_activity(&line);
-        self.controls.on_event(&line.event, self.now);
+        self.run.apply(&line, self.now);
         self.log.push(line);
-    }
-
-    /// Keeps what only the screen wants to know.
-    fn update_activity(&mut self, line: &EventLine) {
-        if let Some(what) = self.state.as_ref().and_then(|state| waiting::waiting_for_diagnosis(state, &line.event)) {
-            self.activity = Some((what, line.at));
-            return;
-        }
-        let what = match &line.event {
-            Event::RunStarted(_) => Some("preparing the sandbox".to_owned()),
-            Event::SandboxReady { .. } => Some("checking the proofs on the base commit".to_owned()),
-            Event::IterationStarted { profile, .. } => Some(format!("waiting for {profile}")),
-            Event::ActionStarted { brief, .. } => Some(first_line(brief, 200).to_owned()),
-            // An agent goes on after each of its calls.
-            Event::ModelCalled { answer: ModelCallOutcome::Through { .. }, .. } => return,
-            Event::ActionFinished { .. } | Event::ModelCalled { .. } => Some("checking".to_owned()),
-            Event::CheckFinished { stage, proves, code, timed_out, .. } => {
-                let result = match (*timed_out, *code) {
-                    (true, _) => LastProofResult::TimedOut,
-                    (false, 0) => LastProofResult::Passed,
-                    (false, code) => LastProofResult::Failed { code },
-                };
-                self.proof_results.extend(proves.iter().map(|id| (id.clone(), result)));
-                Some(if *stage == CheckStage::Proof { "proving in a fresh sandbox" } else { "checking" }.to_owned())
-            }
-            Event::Pushed { .. } => Some("proving in a fresh sandbox".to_owned()),
-            Event::Resumed { .. } => Some("going on".to_owned()),
-            Event::DiagnosisWritten { .. } => {
-                self.state.as_ref().filter(|state| state.status.is_active()).map(|_| "going on".to_owned())
-            }
-            Event::RunFinished { next, .. } => {
-                self.next = Some(next.clone());
-                None
-            }
-            Event::Paused { .. } => None,
-            _ => return,
-        };
-        self.activity = what.map(|what| (what, line.at));
     }
 
     /// Asks for a control and shows it as pending, unless nothing can be asked.
     pub(super) fn request_control(&mut self, control: Control) -> Option<WatchEffect> {
         self.can_request().then_some(())?;
-        self.controls.add(&control, self.now).then_some(WatchEffect::Send(control))
+        self.run.controls.add(&control, self.now).then_some(WatchEffect::Send(control))
     }
 
     fn can_request(&mut self) -> bool {
         if self.folder_gone {
-            self.controls.refuse("the folder of the run is gone: nothing can be asked of it".to_owned(), self.now);
+            self.run.controls.refuse("the folder of the run is gone: nothing can be asked of it".to_owned(), self.now);
         }
         !self.folder_gone
     }
 
     /// One key for both: what it does is what makes sense.
     pub(super) fn pause_or_resume(&mut self) -> Option<WatchEffect> {
-        let status = &self.state.as_ref()?.status;
+        let status = &self.run.state.as_ref()?.status;
         if status.is_active() && self.live {
             return self.request_control(Control::Pause);
         }
         if let Some(why) = ended_reason(status) {
-            self.controls.refuse(why, self.now);
+            self.run.controls.refuse(why, self.now);
             return None;
         }
         self.can_request().then_some(())?;
-        self.controls.add(&Control::Resume, self.now).then_some(WatchEffect::ResumeRun)
+        self.run.controls.add(&Control::Resume, self.now).then_some(WatchEffect::ResumeRun)
     }
 
     pub(super) fn offer_profiles(&mut self) {
-        let Some(state) = &self.state else { return };
+        let Some(state) = &self.run.state else { return };
         let names = state.started.profiles.iteration_profiles(state.started.agent.as_ref());
         let at = names.iter().position(|name| *name == state.profile).unwrap_or(0);
         let item =
@@ -305,27 +226,29 @@ impl WatchModel {
 
     /// Tells whether a diagnosis has proposed something that nobody has carried out.
     pub(super) fn has_open_proposals(&self) -> bool {
-        self.state.as_ref().is_some_and(|state| state.diagnoses.open_proposals().next().is_some())
+        self.run.state.as_ref().is_some_and(|state| state.diagnoses.open_proposals().next().is_some())
     }
 
     pub(super) fn offer_proposals(&mut self) -> Option<WatchEffect> {
         if self.has_open_proposals() {
             return Some(WatchEffect::LoadProposals);
         }
-        self.controls.refuse("there is no proposal to apply; d asks for a diagnosis".to_owned(), self.now);
+        self.run.controls.refuse("there is no proposal to apply; d asks for a diagnosis".to_owned(), self.now);
         None
     }
 
     /// Offers what is open, in its own words, those of the newest diagnosis first.
     fn choose_proposal(&mut self, book: &ProposalList) {
-        let Some(state) = &self.state else { return };
+        let Some(state) = &self.run.state else { return };
         let item = |number: u32| {
             let words = format!("proposal {number}: {}", book.get(number)?.proposal.describe());
             Some(ChoiceItem { words, control: Control::ApplyProposal { number } })
         };
         let items: Vec<ChoiceItem> = state.diagnoses.open_proposals().filter_map(item).collect();
         if items.is_empty() {
-            self.controls.refuse("what the diagnosis proposed is not in the folder of the run".to_owned(), self.now);
+            self.run
+                .controls
+                .refuse("what the diagnosis proposed is not in the folder of the run".to_owned(), self.now);
             return;
         }
         self.mode = InputMode::Choose { what: ChoiceKind::Proposal, items, at: 0 };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use ralph_core::action::ActionKind;
 use ralph_core::event::{ActionOutcome, Event, EventLine, IterationOutcome, ModelCallOutcome, RunStopReason};
 use ralph_testkit::llm::{self, BilledTokens, FakeModelRequest, FakeModelScript, FakeModelServer, ScriptedTurn};
 use serde_json::json;
@@ -151,8 +152,9 @@ fn check_three_boxes(agent: RealAgent, key: LentKey) {
     let said = world.ralph(&["run"]);
     assert_eq!(said.code, 0, "{said}");
     let events = world.events();
-    let sessions =
-        events.iter().filter(|event| matches!(event, Event::ActionStarted { kind, .. } if kind == "session"));
+    let sessions = events
+        .iter()
+        .filter(|event| matches!(event, Event::ActionStarted { kind, .. } if *kind == ActionKind::Session));
     assert_eq!(sessions.count(), 3, "{said}");
     let verified: Vec<usize> = events
         .iter()

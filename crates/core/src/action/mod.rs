@@ -3,10 +3,12 @@
 //! Nothing here does an action; the engine does, one by one, with the sandbox.
 
 mod extract;
+mod kind;
 mod parse;
 mod path;
 mod reply;
 
+pub use kind::ActionKind;
 pub use parse::{InvalidReply, MAX_TEXT, ParsedReply, parse};
 pub use path::{BadPath, RepoPath, ReservedPath, WriteAccess};
 pub use reply::{Action, ActionReply, MAX_ACTIONS, PermissionBits, ReplyClaims, example, schema};

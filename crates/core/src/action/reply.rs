@@ -8,6 +8,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::kind::ActionKind;
+
 pub const MAX_ACTIONS: usize = 100;
 /// Sizes in characters, as JSON Schema counts them.
 pub(super) const MAX_SUMMARY: usize = 16_384;
@@ -116,17 +118,17 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns the tag the action is written with.
-    pub fn kind(&self) -> &'static str {
+    /// Returns the kind, whose word is the tag the action is written with.
+    pub fn kind(&self) -> ActionKind {
         match self {
-            Self::Run { .. } => "run",
-            Self::Patch { .. } => "patch",
-            Self::Write { .. } => "write",
-            Self::Commit { .. } => "commit",
-            Self::Rotate { .. } => "rotate",
-            Self::Pause { .. } => "pause",
-            Self::StopSuccess { .. } => "stop_success",
-            Self::StopFailure { .. } => "stop_failure",
+            Self::Run { .. } => ActionKind::Run,
+            Self::Patch { .. } => ActionKind::Patch,
+            Self::Write { .. } => ActionKind::Write,
+            Self::Commit { .. } => ActionKind::Commit,
+            Self::Rotate { .. } => ActionKind::Rotate,
+            Self::Pause { .. } => ActionKind::Pause,
+            Self::StopSuccess { .. } => ActionKind::StopSuccess,
+            Self::StopFailure { .. } => ActionKind::StopFailure,
         }
     }
 

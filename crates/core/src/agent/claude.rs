@@ -1,84 +1,45 @@
 //! Claude Code. Verified with the real program.
 
-use super::claude_stream::ClaudeStreamReader;
-use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
-use super::output_event::AgentOutputReader;
+use super::contract::{AgentInvocation, AgentSessionParams};
 use crate::env::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
-use crate::profile::ProviderProtocol;
 
-#[derive(Debug)]
-pub(super) struct ClaudeAgent;
-
-impl Agent for ClaudeAgent {
-    fn name(&self) -> &'static str {
-        "claude"
+/// Returns what starts one session without a person.
+pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
+    let key = match session.key_variable {
+        // The header it sends, and what it says of itself there, depend on the variable.
+        CLAUDE_CODE_OAUTH_TOKEN => CLAUDE_CODE_OAUTH_TOKEN,
+        ANTHROPIC_AUTH_TOKEN => ANTHROPIC_AUTH_TOKEN,
+        _ => "ANTHROPIC_API_KEY",
+    };
+    let mut start = AgentInvocation::new(&[
+        session.program,
+        "--print",
+        "--output-format",
+        "stream-json",
+        "--verbose",
+        "--dangerously-skip-permissions",
+        "--model",
+        session.model,
+    ])
+    .env("ANTHROPIC_BASE_URL", session.base_url)
+    .env(key, session.key)
+    .env("CLAUDE_CONFIG_DIR", session.folder)
+    .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+    .env("DISABLE_AUTOUPDATER", "1")
+    // It would try ten times, and a run has its own way to wait.
+    .env("CLAUDE_CODE_MAX_RETRIES", "2")
+    // It refuses to run as root elsewhere.
+    .env("IS_SANDBOX", "1")
+    .stdin(session.prompt);
+    for name in [
+        "ANTHROPIC_MODEL",
+        "ANTHROPIC_SMALL_FAST_MODEL",
+        "ANTHROPIC_DEFAULT_OPUS_MODEL",
+        "ANTHROPIC_DEFAULT_SONNET_MODEL",
+        "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+        "CLAUDE_CODE_SUBAGENT_MODEL",
+    ] {
+        start = start.env(name, session.model);
     }
-
-    fn program(&self) -> &'static str {
-        "claude"
-    }
-
-    fn package(&self) -> Option<AgentPackage> {
-        Some(AgentPackage::Npm("@anthropic-ai/claude-code"))
-    }
-
-    fn native_program(&self) -> Option<&'static str> {
-        Some("@anthropic-ai/claude-code-linux-{arch}/claude")
-    }
-
-    fn guarantee(&self) -> CredentialGuarantee {
-        CredentialGuarantee::BaseUrl
-    }
-
-    fn wires(&self) -> &'static [ProviderProtocol] {
-        &[ProviderProtocol::Anthropic]
-    }
-
-    fn test_level(&self) -> AgentTestLevel {
-        AgentTestLevel::Real("2.1.197")
-    }
-
-    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
-        let key = match session.key_variable {
-            // The header it sends, and what it says of itself there, depend on the variable.
-            CLAUDE_CODE_OAUTH_TOKEN => CLAUDE_CODE_OAUTH_TOKEN,
-            ANTHROPIC_AUTH_TOKEN => ANTHROPIC_AUTH_TOKEN,
-            _ => "ANTHROPIC_API_KEY",
-        };
-        let mut start = AgentInvocation::new(&[
-            session.program,
-            "--print",
-            "--output-format",
-            "stream-json",
-            "--verbose",
-            "--dangerously-skip-permissions",
-            "--model",
-            session.model,
-        ])
-        .env("ANTHROPIC_BASE_URL", session.base_url)
-        .env(key, session.key)
-        .env("CLAUDE_CONFIG_DIR", session.folder)
-        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
-        .env("DISABLE_AUTOUPDATER", "1")
-        // It would try ten times, and a run has its own way to wait.
-        .env("CLAUDE_CODE_MAX_RETRIES", "2")
-        // It refuses to run as root elsewhere.
-        .env("IS_SANDBOX", "1")
-        .stdin(session.prompt);
-        for name in [
-            "ANTHROPIC_MODEL",
-            "ANTHROPIC_SMALL_FAST_MODEL",
-            "ANTHROPIC_DEFAULT_OPUS_MODEL",
-            "ANTHROPIC_DEFAULT_SONNET_MODEL",
-            "ANTHROPIC_DEFAULT_HAIKU_MODEL",
-            "CLAUDE_CODE_SUBAGENT_MODEL",
-        ] {
-            start = start.env(name, session.model);
-        }
-        start
-    }
-
-    fn reader(&self) -> Box<dyn AgentOutputReader> {
-        Box::new(ClaudeStreamReader::default())
-    }
+    start
 }

@@ -2,65 +2,28 @@
 
 use serde_json::Value;
 
-use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::contract::{AgentInvocation, AgentSessionParams};
 use super::error_phrases;
 use super::output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
 use super::stream_state::{self, AgentStreamState, count_at, str_at};
 use crate::price::TokenUsage;
-use crate::profile::ProviderProtocol;
 
-#[derive(Debug)]
-pub(super) struct CodexAgent;
-
-impl Agent for CodexAgent {
-    fn name(&self) -> &'static str {
-        "codex"
-    }
-
-    fn program(&self) -> &'static str {
-        "codex"
-    }
-
-    fn package(&self) -> Option<AgentPackage> {
-        Some(AgentPackage::Npm("@openai/codex"))
-    }
-
-    fn native_program(&self) -> Option<&'static str> {
-        Some("@openai/codex-linux-{arch}/vendor/*/bin/codex")
-    }
-
-    fn guarantee(&self) -> CredentialGuarantee {
-        CredentialGuarantee::BaseUrl
-    }
-
-    fn wires(&self) -> &'static [ProviderProtocol] {
-        &[ProviderProtocol::Responses]
-    }
-
-    fn test_level(&self) -> AgentTestLevel {
-        AgentTestLevel::Real("0.166.0")
-    }
-
-    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
-        AgentInvocation::new(&[
-            session.program,
-            "exec",
-            "--json",
-            "--color",
-            "never",
-            "--skip-git-repo-check",
-            "--dangerously-bypass-approvals-and-sandbox",
-            "-",
-        ])
-        .env("CODEX_HOME", session.folder)
-        .env("OPENAI_API_KEY", session.key)
-        .file("config.toml", settings(session))
-        .stdin(session.prompt)
-    }
-
-    fn reader(&self) -> Box<dyn AgentOutputReader> {
-        Box::new(CodexStreamReader::default())
-    }
+/// Returns what starts one session without a person.
+pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
+    AgentInvocation::new(&[
+        session.program,
+        "exec",
+        "--json",
+        "--color",
+        "never",
+        "--skip-git-repo-check",
+        "--dangerously-bypass-approvals-and-sandbox",
+        "-",
+    ])
+    .env("CODEX_HOME", session.folder)
+    .env("OPENAI_API_KEY", session.key)
+    .file("config.toml", settings(session))
+    .stdin(session.prompt)
 }
 
 /// A provider of its own: the built-in one tries another transport for a while before it asks.
@@ -88,7 +51,7 @@ fn settings(session: &AgentSessionParams<'_>) -> String {
 
 /// Reads `codex exec --json`: items within a turn.
 #[derive(Debug, Default)]
-struct CodexStreamReader {
+pub(super) struct CodexStreamReader {
     state: AgentStreamState,
     /// What it said went wrong last; it ends without a result when it cannot even begin.
     last_error: Option<String>,

@@ -5,7 +5,7 @@ use std::fmt;
 use super::output_event::AgentOutputReader;
 use crate::profile::ProviderProtocol;
 
-/// A coding agent with a command line. One file each; everything in it is plain data and pure functions.
+/// A coding agent with a command line: a row of the built-in table, or one that the user wrote down.
 pub trait Agent: fmt::Debug + Send + Sync {
     fn name(&self) -> &str;
     /// Its program, as it is called on `PATH`.
@@ -13,9 +13,7 @@ pub trait Agent: fmt::Debug + Send + Sync {
     /// The package it is fetched as; `None` where ralph cannot fetch it, and [`Agent::install_hint`] says what to do.
     fn package(&self) -> Option<AgentPackage>;
     /// How a person gets it where there is no package.
-    fn install_hint(&self) -> &'static str {
-        ""
-    }
+    fn install_hint(&self) -> &'static str;
     /// The program within its package's `node_modules` that needs no installation script, with `{arch}` for the
     /// processor and `*` for one part of the path; `None` where it is what `.bin` names.
     fn native_program(&self) -> Option<&'static str> {

@@ -2,77 +2,39 @@
 
 use serde_json::Value;
 
-use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::contract::{AgentInvocation, AgentSessionParams};
 use super::error_phrases;
 use super::output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
 use super::stream_state::{self, AgentStreamState, str_at};
 use crate::profile::ProviderProtocol;
 
-#[derive(Debug)]
-pub(super) struct CopilotAgent;
-
-impl Agent for CopilotAgent {
-    fn name(&self) -> &'static str {
-        "copilot"
-    }
-
-    fn program(&self) -> &'static str {
-        "copilot"
-    }
-
-    fn package(&self) -> Option<AgentPackage> {
-        Some(AgentPackage::Npm("@github/copilot"))
-    }
-
-    fn native_program(&self) -> Option<&'static str> {
-        Some("@github/copilot-linux-{arch}/copilot")
-    }
-
-    fn guarantee(&self) -> CredentialGuarantee {
-        CredentialGuarantee::BaseUrl
-    }
-
-    fn wires(&self) -> &'static [ProviderProtocol] {
-        &[ProviderProtocol::Chat, ProviderProtocol::Responses, ProviderProtocol::Anthropic]
-    }
-
-    fn test_level(&self) -> AgentTestLevel {
-        AgentTestLevel::Recorded("1.0.102")
-    }
-
-    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
-        let (kind, wire) = match session.wire {
-            ProviderProtocol::Anthropic => ("anthropic", None),
-            ProviderProtocol::Responses => ("openai", Some("responses")),
-            ProviderProtocol::Chat
-            | ProviderProtocol::Gemini
-            | ProviderProtocol::Azure
-            | ProviderProtocol::Scripted => ("openai", Some("completions")),
-        };
-        let mut start =
-            AgentInvocation::new(&[session.program, "--allow-all", "--no-color", "--output-format", "json"])
-                .env("COPILOT_OFFLINE", "true")
-                .env("COPILOT_AUTO_UPDATE", "false")
-                .env("COPILOT_HOME", session.folder)
-                .env("COPILOT_PROVIDER_TYPE", kind)
-                .env("COPILOT_PROVIDER_BASE_URL", session.base_url)
-                .env("COPILOT_PROVIDER_API_KEY", session.key)
-                .env("COPILOT_MODEL", session.model)
-                .stdin(session.prompt);
-        if let Some(wire) = wire {
-            start = start.env("COPILOT_PROVIDER_WIRE_API", wire);
+/// Returns what starts one session without a person.
+pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
+    let (kind, wire) = match session.wire {
+        ProviderProtocol::Anthropic => ("anthropic", None),
+        ProviderProtocol::Responses => ("openai", Some("responses")),
+        ProviderProtocol::Chat | ProviderProtocol::Gemini | ProviderProtocol::Azure | ProviderProtocol::Scripted => {
+            ("openai", Some("completions"))
         }
-        start
+    };
+    let mut start = AgentInvocation::new(&[session.program, "--allow-all", "--no-color", "--output-format", "json"])
+        .env("COPILOT_OFFLINE", "true")
+        .env("COPILOT_AUTO_UPDATE", "false")
+        .env("COPILOT_HOME", session.folder)
+        .env("COPILOT_PROVIDER_TYPE", kind)
+        .env("COPILOT_PROVIDER_BASE_URL", session.base_url)
+        .env("COPILOT_PROVIDER_API_KEY", session.key)
+        .env("COPILOT_MODEL", session.model)
+        .stdin(session.prompt);
+    if let Some(wire) = wire {
+        start = start.env("COPILOT_PROVIDER_WIRE_API", wire);
     }
-
-    fn reader(&self) -> Box<dyn AgentOutputReader> {
-        Box::new(CopilotStreamReader::default())
-    }
+    start
 }
 
 /// Reads `--output-format json`.
 #[derive(Debug, Default)]
-struct CopilotStreamReader {
+pub(super) struct CopilotStreamReader {
     state: AgentStreamState,
     last_error: Option<(Option<u16>, String)>,
 }

@@ -2,73 +2,40 @@
 
 use serde_json::{Value, json};
 
-use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::contract::{AgentInvocation, AgentSessionParams};
 use super::error_phrases;
 use super::output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
 use super::stream_state::{self, AgentStreamState, count_at, str_at};
 use crate::price::TokenUsage;
-use crate::profile::ProviderProtocol;
 
-#[derive(Debug)]
-pub(super) struct GeminiAgent;
-
-impl Agent for GeminiAgent {
-    fn name(&self) -> &'static str {
-        "gemini"
-    }
-
-    fn program(&self) -> &'static str {
-        "gemini"
-    }
-
-    fn package(&self) -> Option<AgentPackage> {
-        Some(AgentPackage::Npm("@google/gemini-cli"))
-    }
-
-    fn guarantee(&self) -> CredentialGuarantee {
-        CredentialGuarantee::BaseUrl
-    }
-
-    fn wires(&self) -> &'static [ProviderProtocol] {
-        &[ProviderProtocol::Gemini]
-    }
-
-    fn test_level(&self) -> AgentTestLevel {
-        AgentTestLevel::Recorded("0.61.0")
-    }
-
-    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
-        let settings = json!({
-            "security": {"auth": {"selectedType": "gemini-api-key"}},
-            "general": {"enableAutoUpdate": false, "maxAttempts": 3},
-            "privacy": {"usageStatisticsEnabled": false},
-            "telemetry": {"enabled": false},
-        });
-        AgentInvocation::new(&[
-            session.program,
-            "--yolo",
-            "--skip-trust",
-            "--model",
-            session.model,
-            "--output-format",
-            "stream-json",
-        ])
-        .env("GOOGLE_GEMINI_BASE_URL", session.base_url)
-        .env("GEMINI_API_KEY", session.key)
-        .env("GEMINI_CLI_HOME", session.folder)
-        .env("GEMINI_TELEMETRY_ENABLED", "false")
-        .file(".gemini/settings.json", settings.to_string())
-        .stdin(session.prompt)
-    }
-
-    fn reader(&self) -> Box<dyn AgentOutputReader> {
-        Box::new(GeminiStreamReader::default())
-    }
+/// Returns what starts one session without a person.
+pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
+    let settings = json!({
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "general": {"enableAutoUpdate": false, "maxAttempts": 3},
+        "privacy": {"usageStatisticsEnabled": false},
+        "telemetry": {"enabled": false},
+    });
+    AgentInvocation::new(&[
+        session.program,
+        "--yolo",
+        "--skip-trust",
+        "--model",
+        session.model,
+        "--output-format",
+        "stream-json",
+    ])
+    .env("GOOGLE_GEMINI_BASE_URL", session.base_url)
+    .env("GEMINI_API_KEY", session.key)
+    .env("GEMINI_CLI_HOME", session.folder)
+    .env("GEMINI_TELEMETRY_ENABLED", "false")
+    .file(".gemini/settings.json", settings.to_string())
+    .stdin(session.prompt)
 }
 
 /// Reads `--output-format stream-json`. Texts come in pieces, so they are told when something else follows.
 #[derive(Debug, Default)]
-struct GeminiStreamReader {
+pub(super) struct GeminiStreamReader {
     state: AgentStreamState,
     text: String,
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::contract::{AgentInvocation, AgentSessionParams};
 use super::error_phrases;
 use super::output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
 use super::stream_state::{self, AgentStreamState, count_at, str_at};
@@ -10,59 +10,23 @@ use crate::money::MicroUsd;
 use crate::price::TokenUsage;
 use crate::profile::ProviderProtocol;
 
-#[derive(Debug)]
-pub(super) struct OpencodeAgent;
-
-impl Agent for OpencodeAgent {
-    fn name(&self) -> &'static str {
-        "opencode"
-    }
-
-    fn program(&self) -> &'static str {
-        "opencode"
-    }
-
-    fn package(&self) -> Option<AgentPackage> {
-        Some(AgentPackage::Npm("opencode-ai"))
-    }
-
-    fn native_program(&self) -> Option<&'static str> {
-        Some("opencode-linux-{arch}/bin/opencode")
-    }
-
-    fn guarantee(&self) -> CredentialGuarantee {
-        CredentialGuarantee::BaseUrl
-    }
-
-    fn wires(&self) -> &'static [ProviderProtocol] {
-        &[ProviderProtocol::Chat, ProviderProtocol::Anthropic, ProviderProtocol::Responses, ProviderProtocol::Gemini]
-    }
-
-    fn test_level(&self) -> AgentTestLevel {
-        AgentTestLevel::Recorded("1.18.33")
-    }
-
-    fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation {
-        let model = format!("lent/{}", session.model);
-        let at = |name: &str| format!("{}/{name}", session.folder.trim_end_matches('/'));
-        AgentInvocation::new(&[session.program, "run", "--format", "json", "--auto", "--pure", "--model", &model])
-            .env("OPENCODE_CONFIG", &at("opencode.json"))
-            .env("OPENCODE_DISABLE_AUTOUPDATE", "1")
-            // Lists of models and language servers are fetched otherwise, and there is no way out for that.
-            .env("OPENCODE_DISABLE_MODELS_FETCH", "1")
-            .env("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")
-            .env("XDG_DATA_HOME", &at("data"))
-            .env("XDG_CONFIG_HOME", &at("config"))
-            .env("XDG_STATE_HOME", &at("state"))
-            .env("XDG_CACHE_HOME", &at("cache"))
-            .env("RALPH_AGENT_KEY", session.key)
-            .file("opencode.json", settings(session, &model))
-            .stdin(session.prompt)
-    }
-
-    fn reader(&self) -> Box<dyn AgentOutputReader> {
-        Box::new(OpencodeStreamReader::default())
-    }
+/// Returns what starts one session without a person.
+pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
+    let model = format!("lent/{}", session.model);
+    let at = |name: &str| format!("{}/{name}", session.folder.trim_end_matches('/'));
+    AgentInvocation::new(&[session.program, "run", "--format", "json", "--auto", "--pure", "--model", &model])
+        .env("OPENCODE_CONFIG", &at("opencode.json"))
+        .env("OPENCODE_DISABLE_AUTOUPDATE", "1")
+        // Lists of models and language servers are fetched otherwise, and there is no way out for that.
+        .env("OPENCODE_DISABLE_MODELS_FETCH", "1")
+        .env("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")
+        .env("XDG_DATA_HOME", &at("data"))
+        .env("XDG_CONFIG_HOME", &at("config"))
+        .env("XDG_STATE_HOME", &at("state"))
+        .env("XDG_CACHE_HOME", &at("cache"))
+        .env("RALPH_AGENT_KEY", session.key)
+        .file("opencode.json", settings(session, &model))
+        .stdin(session.prompt)
 }
 
 fn settings(session: &AgentSessionParams<'_>, model: &str) -> String {
@@ -91,7 +55,7 @@ fn settings(session: &AgentSessionParams<'_>, model: &str) -> String {
 
 /// Reads `run --format json`: the parts of each step. There is no result; the step that asks for nothing is the last.
 #[derive(Debug, Default)]
-struct OpencodeStreamReader {
+pub(super) struct OpencodeStreamReader {
     state: AgentStreamState,
     usage: TokenUsage,
     cost: Option<MicroUsd>,

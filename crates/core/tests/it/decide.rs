@@ -10,6 +10,7 @@ use ralph_core::event::{
     RunStopReason, RunTestSchedule, RunVerdict,
 };
 use ralph_core::gutter::{LadderRung, MitigationCause};
+use ralph_core::pr::PublishReason;
 
 use crate::run_builder::{RunBuilder, started};
 
@@ -76,14 +77,14 @@ fn actions_in_order_until_the_first_failure() {
 fn after_an_iteration() {
     check(&done(1, &[]), &RunStep::Score { n: 1 });
     check(&done(1, &[]).scores(0.1), &RunStep::StartIteration { n: 2, profile: "cheap".to_owned() });
-    check(&done(1, &[]).scores(0.1).imports("c1"), &RunStep::Publish { why: "first commits" });
+    check(&done(1, &[]).scores(0.1).imports("c1"), &RunStep::Publish { why: PublishReason::FirstCommits });
     let published = || done(1, &[]).scores(0.1).imports("c1").pushes("c1").opens_pr();
     check(&published(), &RunStep::StartIteration { n: 2, profile: "cheap".to_owned() });
     // More commits alone are not pushed; a complete milestone is.
     let more = published().starts(2).answers(0).imports("c2").ends(&[]).scores(0.1);
     check(&more, &RunStep::StartIteration { n: 3, profile: "cheap".to_owned() });
     let milestone = published().starts(2).answers(0).imports("c2").ends(&["M1.1"]).scores(0.1);
-    check(&milestone, &RunStep::Publish { why: "milestone complete" });
+    check(&milestone, &RunStep::Publish { why: PublishReason::MilestoneComplete });
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn success_needs_every_box_the_gate_the_push_and_the_proof() {
             .ends(&["M1.1", "M2.1"])
             .scores(0.0)
     };
-    check(&all(0), &RunStep::Publish { why: "first commits" });
+    check(&all(0), &RunStep::Publish { why: PublishReason::FirstCommits });
     let told = |story: RunBuilder| story.pushes("c1").opens_pr();
     check(&told(all(1)), &RunStep::StartIteration { n: 2, profile: "cheap".to_owned() });
     check(&told(all(0)), &RunStep::Prove);
@@ -161,7 +162,7 @@ fn budgets_end_the_run_before_the_next_call() {
     }
     check(&worn, &budget(BudgetKind::Iterations));
     // What was committed is handed over before the run ends.
-    check(&worn.imports("c1").pushes("c0").opens_pr(), &RunStep::Publish { why: "the run ends" });
+    check(&worn.imports("c1").pushes("c0").opens_pr(), &RunStep::Publish { why: PublishReason::RunEnds });
 }
 
 #[test]
@@ -230,7 +231,7 @@ fn a_killed_run_forgets_nothing_it_was_about_to_do() {
     let waits = stuck().then(Event::MitigationApplied { n: 1, rung, profile: "cheap".to_owned(), why: why(), cause });
     check(&killed(waits), &RunStep::Pause { reason: RunStopReason::Gutter });
     let stop = ReviewFinding { rule: "secret".to_owned(), path: String::new(), detail: why(), stop: true };
-    let found = Event::CommitImported { n: 1, sha: String::new(), commits: 0, findings: vec![stop] };
+    let found = Event::CommitImported { n: 1, sha: None, commits: 0, findings: vec![stop] };
     let found = RunBuilder::ready().starts(1).answers(0).then(found).ends(&[]).scores(0.0);
     check(&killed(found), &RunStep::Pause { reason: RunStopReason::Findings { why: why() } });
     let baseline = RunStart { baseline: true, ..started() };
@@ -244,7 +245,7 @@ fn a_killed_run_forgets_nothing_it_was_about_to_do() {
     // Pushed, but the pull request does not say so yet.
     let pushed = done(1, &[]).scores(0.1).imports("c1").pushes("c1");
     let again = killed(pushed).opens_pr().starts(2).answers(0).imports("c2").ends(&["M1.1"]).scores(0.1).pushes("c2");
-    check(&killed(again), &RunStep::Publish { why: "milestone complete" });
+    check(&killed(again), &RunStep::Publish { why: PublishReason::MilestoneComplete });
 }
 
 #[test]

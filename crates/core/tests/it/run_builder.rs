@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use ralph_core::budget::Budget;
+use ralph_core::commit_sha::CommitSha;
 use ralph_core::decide::{self, RunStep};
 use ralph_core::event::{
     ActionOutcome, CarriedUsage, CheckStage, CommitIdentity, Event, EventLine, FORMAT, IterationOutcome,
@@ -54,8 +55,8 @@ pub(crate) fn started() -> RunStart {
         task_path: "ralph_task.md".to_owned(),
         task_sha256: String::new(),
         base_branch: "main".to_owned(),
-        base_commit: "base".to_owned(),
-        start_commit: "start".to_owned(),
+        base_commit: commit("base"),
+        start_commit: commit("start"),
         branch: "ralph/t1/title".to_owned(),
         engine: "actions".to_owned(),
         agent: None,
@@ -164,7 +165,7 @@ impl RunBuilder {
         self.then(Event::ActionStarted {
             n,
             index,
-            kind: kind.to_owned(),
+            kind: kind.to_owned().into(),
             brief: kind.to_owned(),
             before: PreActionState::Nothing,
         })
@@ -215,11 +216,11 @@ impl RunBuilder {
     }
 
     pub(crate) fn imports(self, sha: &str) -> Self {
-        self.then(Event::CommitImported { n: 1, sha: sha.to_owned(), commits: 1, findings: Vec::new() })
+        self.then(Event::CommitImported { n: 1, sha: Some(commit(sha)), commits: 1, findings: Vec::new() })
     }
 
     pub(crate) fn pushes(self, sha: &str) -> Self {
-        self.then(Event::Pushed { to: "origin".to_owned(), branch: "b".to_owned(), sha: sha.to_owned() })
+        self.then(Event::Pushed { to: "origin".to_owned(), branch: "b".to_owned(), sha: commit(sha) })
     }
 
     pub(crate) fn opens_pr(self) -> Self {
@@ -227,13 +228,18 @@ impl RunBuilder {
     }
 }
 
+/// Returns the commit that a test calls by a short word.
+pub(crate) fn commit(word: &str) -> CommitSha {
+    CommitSha::parse(&ralph_core::hash::sha256(word.as_bytes())).unwrap()
+}
+
 pub(crate) fn sandbox_ready(head: &str, reclaim: &[&str]) -> Event {
     Event::SandboxReady {
         sandbox: "s".to_owned(),
         backend: "local".to_owned(),
         isolated: false,
-        start: "start".to_owned(),
-        head: head.to_owned(),
+        start: commit("start"),
+        head: commit(head),
         reclaim: reclaim.iter().map(|id| (*id).to_owned()).collect(),
     }
 }

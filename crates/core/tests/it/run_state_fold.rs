@@ -14,7 +14,7 @@ use ralph_core::money::MicroUsd;
 use ralph_core::price::TokenUsage;
 use ralph_core::run::{BadHistory, ModelUsage, RunState, RunStatus};
 
-use crate::run_builder::{RunBuilder, sandbox_ready, started};
+use crate::run_builder::{RunBuilder, commit, sandbox_ready, started};
 
 #[test]
 fn the_same_lines_give_the_same_state() {
@@ -136,7 +136,7 @@ fn a_new_sandbox_means_proving_again() {
     assert_eq!(again.state.open, None);
     assert!(again.state.verified.is_empty());
     assert_eq!(again.state.reclaim, BTreeSet::from(["M1.1".to_owned()]));
-    assert_eq!(again.state.imported.as_deref(), Some("c1"));
+    assert_eq!(again.state.imported, Some(commit("c1")));
     // The iteration that was cut off begins again under its own number and is not counted twice.
     let again = again.starts(2);
     assert_eq!(again.state.spent.iterations, 2);
@@ -148,7 +148,7 @@ fn a_stop_at_the_hand_over_keeps_nothing() {
         ReviewFinding { rule: "secret".to_owned(), path: "a".to_owned(), detail: "a key".to_owned(), stop: true };
     let story = RunBuilder::ready().starts(1).answers(0).then(Event::CommitImported {
         n: 1,
-        sha: "bad".to_owned(),
+        sha: Some(commit("bad")),
         commits: 1,
         findings: vec![finding],
     });

@@ -6,6 +6,7 @@ use std::fs;
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
+use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{
     ActionOutcome, CheckStage, CommitIdentity, Event, EventLine, EventLogLevel, IterationOutcome, ModelCallOutcome,
     PinnedBox, PinnedProfile, PinnedPullRequest, PreActionState, ReviewFinding, RunProfiles, RunStart, RunTestSchedule,
@@ -27,7 +28,7 @@ const TIMES: usize = 7;
 pub(crate) fn measure(table: &mut FigureTable) -> BenchResult<()> {
     let dir = tempfile::tempdir()?;
     let folder = RunFolder::at(dir.path().to_owned());
-    let text = history();
+    let text = history(EVENTS);
     table.add("size of the event file", text.len() as f64 / 1024.0 / 1024.0, "MiB");
     fs::write(folder.events_path(), text)?;
     let before = process_usage::resident_mib();
@@ -46,8 +47,13 @@ pub(crate) fn measure(table: &mut FigureTable) -> BenchResult<()> {
     Ok(())
 }
 
-/// Writes the events of a long run: answers, edits, commands, checks, commits and a word in between.
-fn history() -> String {
+/// Writes the events of a run of a few iterations.
+pub(crate) fn short_history() -> String {
+    history(50)
+}
+
+/// Writes the events of a run: answers, edits, commands, checks, commits and a word in between.
+fn history(events: u64) -> String {
     let mut out = String::new();
     let mut at = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 365 * 56);
     let mut seq = 0;
@@ -56,7 +62,7 @@ fn history() -> String {
         at += SignedDuration::from_millis(137);
         writeln!(out, "{}", EventLine { seq, at, passed_ms: None, event }.to_json())
             .expect("writing to a String cannot fail");
-        seq < EVENTS
+        seq < events
     };
     let start = sha("start");
     write(Event::RunStarted(Box::new(started(&start))));
@@ -64,8 +70,8 @@ fn history() -> String {
         sandbox: "ralph-actions-bench-1".to_owned(),
         backend: "local".to_owned(),
         isolated: false,
-        start: start.clone(),
-        head: start,
+        start: commit(&start),
+        head: commit(&start),
         reclaim: Vec::new(),
     });
     let mut n = 0;
@@ -111,7 +117,7 @@ fn iteration(n: u32) -> Vec<Event> {
         ("commit", "thing: handle the empty case".to_owned(), whole, ActionOutcome::Ok, None, "1f3c9a2b44".to_owned()),
     ];
     for (index, (kind, brief, before, outcome, code, detail)) in (0..).zip(actions) {
-        events.push(Event::ActionStarted { n, index, kind: kind.to_owned(), brief, before });
+        events.push(Event::ActionStarted { n, index, kind: kind.to_owned().into(), brief, before });
         events.push(Event::ActionFinished { n, index, outcome, code, duration_ms: 412, detail });
     }
     for (command, proves) in [("cargo test --quiet", "test"), ("sh tests/check.sh", "M1.1")] {
@@ -133,7 +139,7 @@ fn iteration(n: u32) -> Vec<Event> {
             detail: "a workflow was changed".to_owned(),
             stop: false,
         };
-        events.push(Event::CommitImported { n, sha: head.clone(), commits: n / 3, findings: vec![finding] });
+        events.push(Event::CommitImported { n, sha: Some(commit(&head)), commits: n / 3, findings: vec![finding] });
         events.push(Event::Log {
             level: EventLogLevel::Warn,
             text: "protected paths were put back: tests/check.sh".to_owned(),
@@ -165,6 +171,10 @@ fn sha(of: &str) -> String {
     sha256(of.as_bytes()).get(..40).unwrap_or_default().to_owned()
 }
 
+fn commit(sha: &str) -> CommitSha {
+    CommitSha::parse(sha).expect("it is a hash")
+}
+
 fn started(start: &str) -> RunStart {
     let default = PinnedProfile {
         name: "bench".to_owned(),
@@ -194,8 +204,8 @@ fn started(start: &str) -> RunStart {
         task_path: "ralph_task.md".to_owned(),
         task_sha256: sha256(b"task"),
         base_branch: "main".to_owned(),
-        base_commit: start.to_owned(),
-        start_commit: start.to_owned(),
+        base_commit: commit(start),
+        start_commit: commit(start),
         branch: "ralph/bench-001/long".to_owned(),
         engine: "actions".to_owned(),
         agent: None,

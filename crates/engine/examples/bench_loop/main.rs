@@ -11,6 +11,7 @@ mod large_files;
 mod large_repository;
 mod machine_baseline;
 mod process_usage;
+mod run_list;
 
 use std::error::Error;
 use std::io::Write as _;
@@ -33,6 +34,8 @@ const SHARE_MS: f64 = 25.0;
 const GROWTH: f64 = 1.5;
 /// The fold of `event_fold::EVENTS` events.
 const FOLD_MS: f64 = 500.0;
+/// A list of ten thousand runs.
+const LIST_MS: f64 = 300.0;
 /// How much memory may grow from iteration 20 to the last.
 const MEMORY_GROWTH_MIB: f64 = 8.0;
 
@@ -109,6 +112,7 @@ async fn measure(options: &BenchOptions) -> BenchResult<FigureTable> {
     }
     table.section("reading a run back");
     event_fold::measure(&mut table)?;
+    run_list::measure(&mut table)?;
     if !options.quick {
         table.section("large inputs");
         large_repository::measure(&mut table).await?;

@@ -20,7 +20,8 @@ use super::{
 /// What came out of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ImportedWork {
-    pub(crate) sha: String,
+    /// `None` where nothing was taken.
+    pub(crate) sha: Option<Sha>,
     pub(crate) commits: u32,
     pub(crate) findings: Vec<ReviewFinding>,
     /// The branch no longer contains the commit the run started from: nothing of it can ever be handed over.
@@ -79,12 +80,10 @@ pub(crate) async fn import_from_sandbox(
     scratch: &Path,
     started: &RunStart,
     n: u32,
-    start: &str,
-    known: Option<&str>,
+    start: &Sha,
+    known: Option<Sha>,
     redactor: &Redactor,
 ) -> Result<ImportedWork, Error> {
-    let start = Sha::parse(start)?;
-    let known = known.map(Sha::parse).transpose()?;
     let protected = globs(started.protected_paths.iter().chain(&started.proof_files));
     let secrets =
         |bytes: &[u8]| redactor.find(&String::from_utf8_lossy(bytes)).first().map(|found| found.shape.to_string());
@@ -93,11 +92,11 @@ pub(crate) async fn import_from_sandbox(
         let imported = import_bundle(sandbox, bare, scratch, started, n, &base, &protected, &secrets).await?;
         match imported {
             ImportOutcome::Kept { sha, commits: _, findings } => {
-                let commits = bare.odb().commit_count(&start, &sha).await?;
+                let commits = bare.odb().commit_count(start, &sha).await?;
                 let mut findings: Vec<ReviewFinding> =
                     findings.iter().map(|finding| describe_finding(finding, redactor)).collect();
                 // What the clone says of itself is not believed: the commit is compared with the start on the host.
-                let changed = bare.odb().changed_paths(&start, &sha).await?.into_iter().map(|change| change.path);
+                let changed = bare.odb().changed_paths(start, &sha).await?.into_iter().map(|change| change.path);
                 let changed: Vec<String> = changed.filter(|path| *path != started.task_path).collect();
                 let mut hit: Vec<String> = changed.iter().filter(|path| protected.is_match(path)).cloned().collect();
                 for part in started.pinned_parts.iter().filter(|part| changed.contains(&part.path)) {
@@ -112,16 +111,10 @@ pub(crate) async fn import_from_sandbox(
                     let (path, detail) = (redacted(path, redactor), redacted(&detail, redactor));
                     Some(ReviewFinding { rule: "judge".to_owned(), path, detail, stop: false })
                 }));
-                return Ok(ImportedWork {
-                    sha: sha.to_string(),
-                    commits,
-                    findings,
-                    base_missing: false,
-                    protected: hit,
-                });
+                return Ok(ImportedWork { sha: Some(sha), commits, findings, base_missing: false, protected: hit });
             }
             // History was rewritten inside: everything since the start is judged anew.
-            ImportOutcome::Refused { why: ImportRefusal::NotDescended, .. } if base != start => base = start.clone(),
+            ImportOutcome::Refused { why: ImportRefusal::NotDescended, .. } if base != *start => base = start.clone(),
             ImportOutcome::Refused { why, findings } => {
                 let mut told: Vec<ReviewFinding> =
                     findings.iter().map(|finding| describe_finding(finding, redactor)).collect();
@@ -135,7 +128,7 @@ pub(crate) async fn import_from_sandbox(
                 }
                 let astray = why == ImportRefusal::NotDescended;
                 return Ok(ImportedWork {
-                    sha: String::new(),
+                    sha: None,
                     commits: 0,
                     findings: told,
                     base_missing: astray,
@@ -256,7 +249,7 @@ pub async fn diff_range(
     let Some(place) = &state.workplace else { return Ok(None) };
     let bare = BareRepo::open(tool, &folder.bare_path()).await?;
     let Some(n) = iteration else {
-        return Ok(state.imported.clone().map(|to| (place.start.clone(), to)));
+        return Ok(state.imported.as_ref().map(|to| (place.start.to_string(), to.to_string())));
     };
     let run = RunName::parse(&state.started.run)?;
     let Some(to) = bare.iteration_commit(&run, n).await? else { return Ok(None) };
@@ -265,7 +258,7 @@ pub async fn diff_range(
             return Ok(Some((from.to_string(), to.to_string())));
         }
     }
-    Ok(Some((place.start.clone(), to.to_string())))
+    Ok(Some((place.start.to_string(), to.to_string())))
 }
 
 /// Returns the difference of two commits of a run.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ralph_core::commit_sha::CommitSha;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
@@ -52,6 +53,19 @@ impl Sha {
     /// True for the name git uses for "no object".
     pub fn is_null(&self) -> bool {
         self.0.bytes().all(|byte| byte == b'0')
+    }
+}
+
+/// Both types hold the same legal names, so nothing is looked at again.
+impl From<&CommitSha> for Sha {
+    fn from(commit: &CommitSha) -> Self {
+        Self(commit.as_str().to_owned())
+    }
+}
+
+impl From<&Sha> for CommitSha {
+    fn from(sha: &Sha) -> Self {
+        Self::parse(&sha.0).expect("both types take the same names")
     }
 }
 

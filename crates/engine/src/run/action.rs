@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ralph_core::action::{Action, PermissionBits, RepoPath, WriteAccess};
+use ralph_core::action::{Action, ActionKind, PermissionBits, RepoPath, WriteAccess};
 use ralph_core::event::{ActionOutcome, Event, EventLogLevel, PreActionState};
 use ralph_core::hash::sha256;
 use ralph_core::run::PendingAction;
@@ -40,7 +40,7 @@ struct ActionReport {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ActionLogEntry {
     pub(super) index: u32,
-    pub(super) kind: String,
+    pub(super) kind: ActionKind,
     pub(super) brief: String,
     pub(super) outcome: ActionOutcome,
     pub(super) code: Option<i32>,
@@ -110,7 +110,7 @@ impl Runner {
             return Ok(());
         }
         let brief = self.redactor.redact(&action.brief()).into_owned();
-        self.events.append(Event::ActionStarted { n, index, kind: action.kind().to_owned(), brief, before })
+        self.events.append(Event::ActionStarted { n, index, kind: action.kind(), brief, before })
     }
 
     fn finish_action(
@@ -126,7 +126,7 @@ impl Runner {
         let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let acted = ActionLogEntry {
             index,
-            kind: action.kind().to_owned(),
+            kind: action.kind(),
             brief: self.redactor.redact(&action.brief()).into_owned(),
             outcome: done.outcome,
             code: done.code,

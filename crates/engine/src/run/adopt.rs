@@ -91,9 +91,9 @@ pub async fn adopt(
     let places = RunRefs {
         repo: repo.top().display().to_string(),
         run: &origin.run,
-        base: &origin.base,
+        base: &base,
         base_branch: &origin.base_branch,
-        start: &origin.base,
+        start: &base,
         branch: &origin.branch,
     };
     let carried = read_carried(&*place).await;
@@ -106,11 +106,13 @@ pub async fn adopt(
     bare.set_branch(&git::RunBranch::parse(&origin.branch)?, &base).await?;
     let n = started.carried.iterations;
     let redactor = host.redactor();
-    let taken =
-        git::import_from_sandbox(&*place, &bare, folder.path(), &started, n, &origin.base, None, &redactor).await?;
+    let taken = git::import_from_sandbox(&*place, &bare, folder.path(), &started, n, &base, None, &redactor).await?;
     if let Some(stop) = taken.findings.iter().find(|finding| finding.stop) {
         return Err(Error::Refused(format!("the work in sandbox `{sandbox}` cannot be taken over: {}", stop.detail)));
     }
+    let Some(head) = taken.sha else {
+        return Err(Error::Refused(format!("sandbox `{sandbox}` holds no commit that can be taken over")));
+    };
     let mut runner = Runner::open(host.clone(), folder, announce, StopSignals::default(), KeepSandbox::Always).await?;
     runner.events.append(Event::RunStarted(Box::new(started.clone())))?;
     runner.sandbox = Some(place.clone());
@@ -124,8 +126,8 @@ pub async fn adopt(
         sandbox: sandbox.to_owned(),
         backend: origin.backend,
         isolated: backend.capabilities().isolation != IsolationLevel::None,
-        start: origin.base,
-        head: taken.sha,
+        start: (&base).into(),
+        head: (&head).into(),
         reclaim: ticked_boxes(&*place, &started.task_path).await,
     })?;
     runner.pause(ralph_core::event::RunStopReason::Asked)?;

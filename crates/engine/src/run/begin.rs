@@ -160,9 +160,9 @@ async fn prepare_repository(
     let places = RunRefs {
         repo: repo.top().display().to_string(),
         run,
-        base: base.sha.as_str(),
+        base: &base.sha,
         base_branch: &base_branch,
-        start: start.as_str(),
+        start: &start,
         branch: branch.as_str(),
     };
     started_event(wish, &bare, places).await
@@ -173,9 +173,9 @@ async fn prepare_repository(
 pub(super) struct RunRefs<'a> {
     pub(super) repo: String,
     pub(super) run: &'a str,
-    pub(super) base: &'a str,
+    pub(super) base: &'a git::Sha,
     pub(super) base_branch: &'a str,
-    pub(super) start: &'a str,
+    pub(super) start: &'a git::Sha,
     pub(super) branch: &'a str,
 }
 
@@ -183,7 +183,7 @@ pub(super) struct RunRefs<'a> {
 pub(super) async fn started_event(wish: &RunSpec, bare: &BareRepo, places: RunRefs<'_>) -> Result<RunStart, Error> {
     let front = &wish.task.front;
     let boxes = PinnedBox::from_task(&wish.task);
-    let judges = super::proof_files::find_proof_files(bare, &git::Sha::parse(places.start)?, &wish.task).await?;
+    let judges = super::proof_files::find_proof_files(bare, places.start, &wish.task).await?;
     Ok(RunStart {
         format: FORMAT,
         run: places.run.to_owned(),
@@ -194,8 +194,8 @@ pub(super) async fn started_event(wish: &RunSpec, bare: &BareRepo, places: RunRe
         task_path: wish.task_path.clone(),
         task_sha256: sha256(wish.source.as_bytes()),
         base_branch: places.base_branch.to_owned(),
-        base_commit: places.base.to_owned(),
-        start_commit: places.start.to_owned(),
+        base_commit: places.base.into(),
+        start_commit: places.start.into(),
         branch: places.branch.to_owned(),
         engine: if wish.agent.is_some() { "agent" } else { "actions" }.to_owned(),
         agent: wish.agent.clone(),
@@ -240,7 +240,7 @@ async fn free_branch(host: &HostContext, repo: &UserRepo, task: &Task) -> Result
     let wanted = TaskBranch::parse(&task.branch()).map_err(|error| Error::Refused(error.to_string()))?;
     let mut taken = repo.odb().branches().await?;
     taken.extend(
-        host.home.runs()?.into_iter().filter_map(|found| found.state.ok()).map(|state| state.started.branch.clone()),
+        host.home.list_runs()?.runs.into_iter().filter_map(|found| found.listing.ok()).map(|listing| listing.branch),
     );
     for version in 1..10_000 {
         let branch = if version == 1 { wanted.clone() } else { wanted.with_version(version) };

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use globset::GlobSet;
+use ralph_core::action::ActionKind;
+use ralph_core::commit_sha::CommitSha;
 use ralph_core::decide::{self, ClaimedBoxes};
 use ralph_core::event::{CheckStage, Event, EventLogLevel, IterationOutcome};
 use ralph_core::gutter::{FailureSignature, IterationSample, LoopScore, TestCounts};
 use ralph_core::hash::sha256;
-use ralph_core::run::{FinalAction, OpenIteration, SESSION_ACTION};
+use ralph_core::run::{FinalAction, OpenIteration};
 use ralph_core::{task, text};
 use serde::Serialize;
 
@@ -225,7 +227,7 @@ impl Runner {
         }
         closing.save(&self.folder, n)?;
         let sandbox = self.sandbox()?;
-        let start = Sha::parse(&self.state().started.start_commit)?;
+        let start = Sha::from(&self.state().started.start_commit);
         // What is written down may be masked: the path itself is known only here.
         let paths: BTreeSet<&str> = closing.protected.iter().chain(&hit).map(String::as_str).collect();
         let paths: Vec<&str> = paths.into_iter().collect();
@@ -269,7 +271,7 @@ impl Runner {
         }
         let started = self.state().started.clone();
         let globs = git::globs(started.protected_paths.iter().chain(&started.proof_files));
-        let start = Sha::parse(&started.start_commit)?;
+        let start = Sha::from(&started.start_commit);
         let mut files = Vec::new();
         for entry in self.bare.odb().files_at(&start).await? {
             let plain = entry.mode & 0o170_000 == 0o100_000;
@@ -316,7 +318,7 @@ impl Runner {
                     let hit = self.changed_protected_paths(&look).await?;
                     if CloneRevision::of(&look) != place || !hit.is_empty() {
                         inside::restore(&*sandbox, &self.snapshot(&place.head, &place.tree, &place.index)?).await?;
-                        let start = Sha::parse(&self.state().started.start_commit)?;
+                        let start = Sha::from(&self.state().started.start_commit);
                         let hit: Vec<&str> = hit.iter().map(String::as_str).collect();
                         inside::revert_paths(&*sandbox, &start, &hit).await?;
                     }
@@ -406,7 +408,7 @@ impl Runner {
     pub(super) async fn import_commits(&mut self, n: u32, survey: &CloneStatus) -> Result<(), Error> {
         let state = self.state();
         let start = state.started.start_commit.clone();
-        if survey.head == start || state.imported.as_ref() == Some(&survey.head) {
+        if survey.head == *start || state.imported.as_deref() == Some(survey.head.as_str()) {
             return Ok(());
         }
         let started = state.started.clone();
@@ -418,8 +420,8 @@ impl Runner {
             self.folder.path(),
             &started,
             n,
-            &start,
-            known.as_deref(),
+            &Sha::from(&start),
+            known.as_ref().map(Sha::from),
             &self.redactor,
         )
         .await?;
@@ -430,7 +432,7 @@ impl Runner {
         }
         if !imported.protected.is_empty() {
             // Nothing of it stays: the branch and this iteration's shadow go back to what was handed over before.
-            let before = Sha::parse(known.as_deref().unwrap_or(&start))?;
+            let before = Sha::from(known.as_ref().unwrap_or(&start));
             self.bare.set_branch(&git::RunBranch::parse(&started.branch)?, &before).await?;
             self.bare.set_iteration_ref(&git::RunName::parse(&started.run)?, n, &before).await?;
             let paths = imported.protected.join(", ");
@@ -440,7 +442,7 @@ impl Runner {
         }
         self.events.append(Event::CommitImported {
             n,
-            sha: imported.sha,
+            sha: imported.sha.as_ref().map(CommitSha::from),
             commits: imported.commits,
             findings: imported.findings,
         })
@@ -650,8 +652,9 @@ fn sample(
     outputs: &BTreeMap<String, CommandResult>,
     newly_verified: u32,
 ) -> IterationSample {
-    let commands =
-        acted.iter().filter(|acted| acted.kind == "run" && acted.outcome == ralph_core::event::ActionOutcome::Failed);
+    let commands = acted
+        .iter()
+        .filter(|acted| acted.kind == ActionKind::Run && acted.outcome == ralph_core::event::ActionOutcome::Failed);
     let mut failures: Vec<FailureSignature> =
         commands.map(|acted| FailureSignature::of(&acted.brief, acted.code.unwrap_or(-1), &acted.complaint)).collect();
     failures.extend(
@@ -661,13 +664,12 @@ fn sample(
             .map(|(command, ran)| FailureSignature::of(command, ran.code, &ran.complaint)),
     );
     failures.extend(open.invalid.iter().map(|error| FailureSignature::of("answer", 1, error)));
-    let edits =
-        acted.iter().filter(|acted| acted.kind != "run" && acted.outcome != ralph_core::event::ActionOutcome::Ok);
-    failures.extend(edits.map(|acted| FailureSignature::of(&acted.kind, 1, &acted.detail)));
-    let wish =
-        |acted: &&ActionLogEntry| matches!(acted.kind.as_str(), "rotate" | "pause" | "stop_success" | "stop_failure");
-    let idle = |acted: &ActionLogEntry| acted.kind == SESSION_ACTION && survey.changed_lines == 0;
-    if open.answer.is_some() && acted.iter().all(|acted| wish(&acted) || idle(acted)) && outputs.is_empty() {
+    let edits = acted
+        .iter()
+        .filter(|acted| acted.kind != ActionKind::Run && acted.outcome != ralph_core::event::ActionOutcome::Ok);
+    failures.extend(edits.map(|acted| FailureSignature::of(acted.kind.as_str(), 1, &acted.detail)));
+    let idle = |acted: &ActionLogEntry| acted.kind == ActionKind::Session && survey.changed_lines == 0;
+    if open.answer.is_some() && acted.iter().all(|acted| acted.kind.is_final() || idle(acted)) && outputs.is_empty() {
         // An answer, or a session, that does nothing is a failure like any other.
         failures.push(FailureSignature::of("answer", 1, "no action"));
     }

@@ -414,7 +414,7 @@ impl Runner {
                 return Ok(Err(format!("{refusal}{hint}")));
             }
         };
-        let start = Sha::parse(&self.state().started.start_commit)?;
+        let start = Sha::from(&self.state().started.start_commit);
         let judges = super::proof_files::find_proof_files(&self.bare, &start, &revised.task).await?;
         let revision = self.state().task_revision.saturating_add(1);
         write_atomic(&self.folder.task_revision(revision), revised.text.as_bytes())?;

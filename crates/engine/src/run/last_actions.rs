@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use ralph_core::action::ActionKind;
 use ralph_core::event::ActionOutcome;
 use ralph_core::prompt::{self, LastAction, OutputEnds};
 
@@ -64,7 +65,7 @@ impl PastActions {
         for ((acted, room), size) in acted.into_iter().zip(prompt::output_caps(&sizes)).zip(&sizes) {
             let path = path(&acted);
             let output = match *size {
-                _ if acted.kind != "run" || acted.outcome == ActionOutcome::Refused => None,
+                _ if acted.kind != ActionKind::Run || acted.outcome == ActionOutcome::Refused => None,
                 0 => Some(ActionOutputEnds::default()),
                 size => Some(read_ends(&path, size, room).map_err(file_error("read", &path))?),
             };
@@ -138,7 +139,7 @@ mod tests {
     fn acted(index: u32, kind: &str, outcome: ActionOutcome, code: Option<i32>, detail: &str) -> String {
         let acted = ActionLogEntry {
             index,
-            kind: kind.to_owned(),
+            kind: kind.to_owned().into(),
             brief: format!("{kind} {index}"),
             outcome,
             code,

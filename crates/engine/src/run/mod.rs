@@ -12,6 +12,7 @@ mod diagnose;
 mod egress;
 mod egress_events;
 mod excerpts;
+mod finish;
 mod last_actions;
 mod model_call;
 mod proof_files;

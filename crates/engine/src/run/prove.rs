@@ -126,7 +126,7 @@ impl Runner {
         let path = self.folder.receipt_path();
         if let Some(bytes) = self.folder.read(&path)?
             && let Ok(receipt) = crate::receipt::read(&String::from_utf8_lossy(&bytes))
-            && Some(&receipt.body.commit) == self.state().pushed.as_ref()
+            && Some(receipt.body.commit.as_str()) == self.state().pushed.as_deref()
         {
             return Ok(receipt);
         }
@@ -147,8 +147,8 @@ fn receipt_body(state: &RunState) -> ReceiptBody {
         task_id: started.task_id.clone(),
         task_sha256: started.task_sha256.clone(),
         branch: started.branch.clone(),
-        commit: state.pushed.clone().unwrap_or_default(),
-        base_commit: started.base_commit.clone(),
+        commit: state.pushed.clone().map(String::from).unwrap_or_default(),
+        base_commit: started.base_commit.to_string(),
         backend: started.backend.clone(),
         base_fingerprint: crate::host::base_fingerprint(started),
         model: None,

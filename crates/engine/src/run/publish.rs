@@ -1,44 +1,87 @@
-//! Hands the branch over and tells of it: push, pull request, end of the run.
+//! Publishes a run's branch: push, pull request, receipt. Which provider takes them is the host's [`crate::scm::Scm`].
 
-use ralph_core::event::{Event, EventLogLevel, RunStopReason, RunVerdict};
-use ralph_core::pr::{self, PullRequestValues};
+use ralph_core::commit_sha::CommitSha;
+use ralph_core::event::{Event, EventLogLevel, RunVerdict};
+use ralph_core::pr::{self, PublishReason, PullRequest, PullRequestValues};
 use ralph_core::proof;
-use ralph_core::run::PROVED_UPDATE;
 
 use super::prove::proof_checks;
-use super::runner::{KeepSandbox, Runner};
-use super::sandbox_setup::discard_sandbox;
+use super::runner::Runner;
 use crate::error::Error;
 use crate::git::Sha;
-use crate::scm::local;
+use crate::scm::PublishedRun;
 
 /// So many files are listed; the diff has them all.
 const MAX_LISTED_FILES: usize = 200;
 
 impl Runner {
-    pub(super) async fn publish(&mut self, why: &'static str) -> Result<(), Error> {
+    pub(super) async fn publish(&mut self, why: PublishReason) -> Result<(), Error> {
         let state = self.state();
         let Some(sha) = state.imported.clone() else { return Ok(()) };
         if state.pushed.as_ref() != Some(&sha) {
-            let started = state.started.clone();
-            let last = state.pushed.clone();
-            let to = local::push(&self.host, &self.bare, &started, &sha, last.as_deref()).await?;
-            let branch = started.branch.clone();
+            let replaces = state.pushed.as_ref().map(Sha::from);
+            let to = self.host.scm().push(self.published_run(), &Sha::from(&sha), replaces.as_ref()).await?;
+            let branch = self.state().started.branch.clone();
             self.events.append(Event::Pushed { to, branch, sha })?;
         }
-        self.write_pull_request(why).await
+        self.update_pull_request(why).await?;
+        self.record_ci_state().await
     }
 
-    /// Writes the pull request for the pushed commit and says so.
-    async fn write_pull_request(&mut self, why: &str) -> Result<(), Error> {
-        let mut text = self.pull_request_text();
-        text.body.push_str(&self.pull_request_appendix().await?);
-        let url = local::write_pull_request(&self.folder, &text)?;
-        let event = match &self.state().pull_request {
-            None => Event::PrOpened { url, number: 1 },
-            Some(old) => Event::PrUpdated { url, number: old.number, why: why.to_owned() },
+    /// Publishes how the run went, before it ends: the signed receipt of a success, else what was not pushed yet.
+    pub(super) async fn publish_verdict(&mut self, verdict: &RunVerdict) -> Result<(), Error> {
+        if *verdict == RunVerdict::Succeeded {
+            return self.publish_receipt().await;
+        }
+        let state = self.state();
+        if state.imported.is_some() && state.pushed != state.imported && state.import_stopped.is_none() {
+            self.publish(PublishReason::RunEnds).await?;
+        }
+        Ok(())
+    }
+
+    async fn publish_receipt(&mut self) -> Result<(), Error> {
+        let receipt = self.sign_receipt()?;
+        if !self.state().pull_request.as_ref().is_some_and(|pr| pr.proved) {
+            self.update_pull_request(PublishReason::Proved).await?;
+        }
+        let note = serde_json::to_string(&receipt).unwrap_or_default();
+        let sha = Sha::parse(&receipt.body.commit)?;
+        if let Err(error) = self.host.scm().attach_receipt(self.published_run(), &sha, &note).await {
+            // The receipt itself is safe in the run folder.
+            self.log(EventLogLevel::Warn, format!("the receipt could not be kept as a git note: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn published_run(&self) -> PublishedRun<'_> {
+        PublishedRun { started: &self.state().started, folder: &self.folder, bare: &self.bare }
+    }
+
+    /// Opens or updates the pull request for the pushed commit and says so.
+    async fn update_pull_request(&mut self, why: PublishReason) -> Result<(), Error> {
+        let Some(sha) = self.state().pushed.clone() else { return Ok(()) };
+        let mut request = self.pull_request(sha);
+        request.body.push_str(&self.pull_request_appendix().await?);
+        let existing = self.state().pull_request.as_ref().map(|old| old.number);
+        let link = self.host.scm().open_or_update(self.published_run(), &request, existing).await?;
+        let event = match existing {
+            None => Event::PrOpened { url: link.url, number: link.number },
+            Some(_) => Event::PrUpdated { url: link.url, number: link.number, why },
         };
         self.events.append(event)
+    }
+
+    /// Writes down what CI says of the pushed commit, where that is news. A run does not fail for not knowing it.
+    async fn record_ci_state(&mut self) -> Result<(), Error> {
+        let Some(sha) = &self.state().pushed else { return Ok(()) };
+        match self.host.scm().checks(self.published_run(), &Sha::from(sha)).await {
+            Ok(ci) if ci == self.state().ci => Ok(()),
+            Ok(ci) => self.events.append(Event::CiChanged(ci)),
+            Err(error) => {
+                self.log(EventLogLevel::Warn, format!("the state of the CI checks could not be read: {error}"))
+            }
+        }
     }
 
     /// What every pull request carries whatever its template: the files, what to look at, and the receipt.
@@ -46,8 +89,8 @@ impl Runner {
         let state = self.state();
         let mut out = String::new();
         if let Some(sha) = &state.pushed {
-            let from = Sha::parse(&state.started.start_commit)?;
-            let stat = self.bare.odb().diffstat(&from, &Sha::parse(sha)?).await?;
+            let from = Sha::from(&state.started.start_commit);
+            let stat = self.bare.odb().diffstat(&from, &Sha::from(sha)).await?;
             let files: Vec<_> = stat
                 .files
                 .into_iter()
@@ -61,7 +104,7 @@ impl Runner {
         }
         if let Some(bytes) = self.folder.read(&self.folder.receipt_path())?
             && let Ok(receipt) = crate::receipt::read(&String::from_utf8_lossy(&bytes))
-            && Some(&receipt.body.commit) == state.pushed.as_ref()
+            && Some(receipt.body.commit.as_str()) == state.pushed.as_deref()
         {
             let text = serde_json::to_string_pretty(&receipt).unwrap_or_default();
             out.extend([format!(
@@ -71,7 +114,7 @@ impl Runner {
         Ok(self.redactor.redact(&out).into_owned())
     }
 
-    fn pull_request_text(&self) -> local::PullRequestText {
+    fn pull_request(&self, sha: CommitSha) -> PullRequest {
         let state = self.state();
         let started = &state.started;
         let proved = proof_checks(state);
@@ -101,58 +144,14 @@ impl Runner {
         };
         let title = pr::fill_template(started.pr.title_template.as_deref().unwrap_or(pr::DEFAULT_TITLE), &words);
         let body = pr::fill_template(started.pr.body_template.as_deref().unwrap_or(pr::DEFAULT_BODY), &words);
-        local::PullRequestText {
+        PullRequest {
             title: self.redactor.redact(title.lines().next().unwrap_or("")).into_owned(),
             body: self.redactor.redact(&body).into_owned(),
             draft: started.pr.draft,
             labels: started.pr.labels.clone(),
             base: started.base_branch.clone(),
             branch: started.branch.clone(),
-            sha: state.pushed.clone().unwrap_or_default(),
+            sha,
         }
-    }
-
-    pub(super) async fn finish_run(&mut self, verdict: RunVerdict) -> Result<(), Error> {
-        self.close_ledger().await?;
-        if verdict == RunVerdict::Succeeded {
-            let receipt = self.sign_receipt()?;
-            if !self.state().pull_request.as_ref().is_some_and(|pr| pr.proved) {
-                self.write_pull_request(PROVED_UPDATE).await?;
-            }
-            let note = serde_json::to_string(&receipt).unwrap_or_default();
-            let started = self.state().started.clone();
-            if let Err(error) =
-                local::attach_receipt(&self.host, &self.bare, &started, &receipt.body.commit, &note).await
-            {
-                // The receipt itself is safe in the run folder.
-                self.log(EventLogLevel::Warn, format!("the receipt could not be kept as a git note: {error}"))?;
-            }
-        } else if self.state().imported.is_some()
-            && self.state().pushed != self.state().imported
-            && self.state().import_stopped.is_none()
-        {
-            self.publish("the run ends").await?;
-        }
-        let next = match &verdict {
-            RunVerdict::Succeeded => {
-                format!("ralph diff {0}, then merge {1}", self.state().id(), self.state().started.branch)
-            }
-            RunVerdict::Failed { reason } | RunVerdict::Stopped { reason } => self.next_step(reason),
-        };
-        self.stop_asked = false;
-        self.discard_proof_sandboxes().await;
-        // Before the last event, because after it nobody comes back to do it; a resume does not need it any more.
-        if verdict == RunVerdict::Succeeded
-            && self.keep_sandbox == KeepSandbox::Never
-            && let Some(sandbox) = self.sandbox.take()
-        {
-            discard_sandbox(&*sandbox).await;
-        }
-        self.close_egress().await?;
-        self.events.append(Event::RunFinished { verdict, next })
-    }
-
-    fn next_step(&self, reason: &RunStopReason) -> String {
-        self.state().next_for(reason)
     }
 }

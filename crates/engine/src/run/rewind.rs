@@ -1,5 +1,6 @@
 //! Back to where an iteration ended.
 
+use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{Event, EventLogLevel};
 use ralph_core::run::{RunSandbox, RunState, RunStatus};
 
@@ -24,7 +25,7 @@ pub async fn rewind(
     let place = workplace(&state, &run, n)?;
     let name = RunName::parse(&run)?;
     let found = match n {
-        0 => Some(Sha::parse(&place.start)?),
+        0 => Some(Sha::from(&place.start)),
         _ => runner.bare.iteration_commit(&name, n).await?,
     };
     let Some(sha) = found else {
@@ -34,7 +35,7 @@ pub async fn rewind(
     let reclaim = state.boxes_to_reprove();
     let active = state.status.clone();
     runner.log(EventLogLevel::Info, format!("a person went back to iteration {n}, commit {sha}"))?;
-    let sha = sha.to_string();
+    let sha = CommitSha::from(&sha);
     runner.record_unread_answer()?;
     runner.create_work_sandbox(&started, &place.start, &sha, reclaim).await?;
     // Going back does not start a run that rests.
@@ -43,7 +44,7 @@ pub async fn rewind(
     } else {
         runner.pause(ralph_core::event::RunStopReason::Asked)?;
     }
-    Ok(sha)
+    Ok(sha.into())
 }
 
 /// Returns where a run works that can go back.

@@ -79,7 +79,7 @@ impl Runner {
         let state = self.state();
         let Some(open) = state.open.clone() else { return Ok(()) };
         let n = open.n;
-        let head = state.imported.clone().unwrap_or_else(|| state.started.start_commit.clone());
+        let head = state.imported.as_ref().unwrap_or(&state.started.start_commit).to_string();
         let verified = state.verified.iter().cloned().collect();
         let why = self.redactor.redact(why).into_owned();
         self.files.append_to_mirror("errors.log", &format!("== iteration {n} ==\n{why}\n"))?;

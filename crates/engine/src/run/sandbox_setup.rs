@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use std::path::Path;
 
+use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{Event, EventLogLevel, RunStart};
 use ralph_core::lint::Severity;
 use ralph_core::money::MicroUsd;
@@ -50,8 +51,8 @@ impl Runner {
     pub(super) async fn create_work_sandbox(
         &mut self,
         started: &RunStart,
-        start: &str,
-        head: &str,
+        start: &CommitSha,
+        head: &CommitSha,
         reclaim: Vec<String>,
     ) -> Result<(), Error> {
         let backend = self.host.backend(&started.backend)?;
@@ -67,8 +68,8 @@ impl Runner {
             sandbox: sandbox.id().to_owned(),
             backend: started.backend.clone(),
             isolated: backend.capabilities().isolation != IsolationLevel::None,
-            start: start.to_owned(),
-            head: head.to_owned(),
+            start: start.clone(),
+            head: head.clone(),
             reclaim,
         })
     }
@@ -134,7 +135,7 @@ async fn create_sandbox(
         (SandboxLabel::ROLE.to_owned(), role.as_str().to_owned()),
         (SandboxLabel::REPO.to_owned(), started.repo.clone()),
         ("ralph.branch".to_owned(), started.branch.clone()),
-        ("ralph.base".to_owned(), started.base_commit.clone()),
+        ("ralph.base".to_owned(), started.base_commit.to_string()),
         ("ralph.base-branch".to_owned(), started.base_branch.clone()),
         ("ralph.task".to_owned(), started.task_path.clone()),
     ]);

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use ralph_core::action::{ActionReply, ReplyClaims};
+use ralph_core::action::{ActionKind, ActionReply, ReplyClaims};
 use ralph_core::agent::{self, Agent, AgentInvocation, AgentSessionEnd, AgentSessionParams, SessionOutcome as Judged};
 use ralph_core::backoff::RetryCost;
 use ralph_core::budget::BudgetKind;
 use ralph_core::decide::SPENT_PERCENT;
 use ralph_core::event::{ActionOutcome, Event, EventLogLevel, PinnedAgent, PreActionState, RunStopReason};
 use ralph_core::profile::ProviderProtocol;
-use ralph_core::{run, task, text};
+use ralph_core::{task, text};
 use ralph_sandbox::{Error as SandboxError, ExecRequest, ExecStatus, Sandbox};
 use serde::{Deserialize, Serialize};
 
@@ -91,7 +91,7 @@ impl Runner {
         let prompt = self.build_prompt(n, &survey).await?;
         self.write_prompt(n, &prompt).await?;
         if !begun {
-            let (kind, brief) = (run::SESSION_ACTION.to_owned(), format!("{} with {}", agent.name(), way.model));
+            let (kind, brief) = (ActionKind::Session, format!("{} with {}", agent.name(), way.model));
             self.events.append(Event::ActionStarted { n, index: 0, kind, brief, before: PreActionState::Nothing })?;
         }
         self.tree_status = None;
@@ -480,7 +480,7 @@ impl Runner {
         self.files.write_artefact(&*sandbox, n, "response.json", &reply).await?;
         let acted = super::action::ActionLogEntry {
             index: 0,
-            kind: run::SESSION_ACTION.to_owned(),
+            kind: ActionKind::Session,
             brief: self.state().started.agent.as_ref().map(|agent| agent.name.clone()).unwrap_or_default(),
             outcome: kept.outcome,
             code: kept.code,

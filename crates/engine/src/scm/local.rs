@@ -1,80 +1,80 @@
-//! For repositories without a forge: the branch goes to the remote or becomes a branch of the user's repository, and the
-//! pull request is a file.
+//! Publishes to a repository without a forge: the branch goes to the remote or becomes a branch of the user's repository,
+//! and the pull request is a file in the run folder.
 
 use std::path::Path;
 
-use ralph_core::event::RunStart;
-use serde::{Deserialize, Serialize};
+use async_trait::async_trait;
+use ralph_core::pr::{CiState, PullRequest};
 
+use super::{PublishedRun, PullRequestLink, Scm};
 use crate::error::Error;
-use crate::git::{self, BareRepo, GitRemote, RunBranch, Sha, UserRepo};
-use crate::host::HostContext;
-use crate::store::{RunFolder, write_atomic};
+use crate::git::{self, GitAuth, GitProgram, GitRemote, RunBranch, Sha, UserRepo};
+use crate::store::write_atomic;
 
-/// The words of a pull request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PullRequestText {
-    pub title: String,
-    pub body: String,
-    pub draft: bool,
-    pub labels: Vec<String>,
-    pub base: String,
-    pub branch: String,
-    pub sha: String,
+/// The host's git, without a forge.
+#[derive(Debug)]
+pub struct LocalScm {
+    git: GitProgram,
+    auth: GitAuth,
 }
 
-/// Pushes the run's branch; returns where it went. `last` is what this run pushed before, which it may replace.
-pub(crate) async fn push(
-    host: &HostContext,
-    bare: &BareRepo,
-    started: &RunStart,
-    sha: &str,
-    last: Option<&str>,
-) -> Result<String, Error> {
-    let branch = RunBranch::parse(&started.branch)?;
-    let sha = Sha::parse(sha)?;
-    let last = last.map(Sha::parse).transpose()?;
-    let repo = UserRepo::find(&host.git, Path::new(&started.repo)).await?;
-    match repo.remote().await? {
-        Some(remote) => {
-            let to = GitRemote::parse(remote.url.expose())?;
-            bare.push_replacing(&to, &branch, &sha, last.as_ref(), &host.auth()).await?;
-            Ok(remote.display_url)
-        }
-        None => {
-            bare.publish_replacing(&repo, &branch, &sha, last.as_ref()).await?;
-            Ok(started.repo.clone())
-        }
+impl LocalScm {
+    pub fn new(git: GitProgram, auth: GitAuth) -> Self {
+        Self { git, auth }
+    }
+
+    async fn user_repo(&self, run: PublishedRun<'_>) -> Result<UserRepo, Error> {
+        Ok(UserRepo::find(&self.git, Path::new(&run.started.repo)).await?)
     }
 }
 
-/// Keeps the receipt beside the commit, as a git note: in the run's repository, and in the user's where it has the commit.
-pub(crate) async fn attach_receipt(
-    host: &HostContext,
-    bare: &BareRepo,
-    started: &RunStart,
-    sha: &str,
-    text: &str,
-) -> Result<(), Error> {
-    let sha = Sha::parse(sha)?;
-    let stamp = git::stamp(&started.identity);
-    bare.odb().set_note(&sha, text.as_bytes(), &stamp).await?;
-    let repo = UserRepo::find(&host.git, Path::new(&started.repo)).await?;
-    if repo.odb().resolve_commit(sha.as_str()).await?.is_some() {
-        repo.odb().set_note(&sha, text.as_bytes(), &stamp).await?;
+#[async_trait]
+impl Scm for LocalScm {
+    async fn push(&self, run: PublishedRun<'_>, sha: &Sha, replaces: Option<&Sha>) -> Result<String, Error> {
+        let branch = RunBranch::parse(&run.started.branch)?;
+        let repo = self.user_repo(run).await?;
+        match repo.remote().await? {
+            Some(remote) => {
+                let to = GitRemote::parse(remote.url.expose())?;
+                run.bare.push_replacing(&to, &branch, sha, replaces, &self.auth).await?;
+                Ok(remote.display_url)
+            }
+            None => {
+                run.bare.publish_replacing(&repo, &branch, sha, replaces).await?;
+                Ok(run.started.repo.clone())
+            }
+        }
     }
-    Ok(())
-}
 
-/// Writes the pull request; returns its address.
-pub(crate) fn write_pull_request(folder: &RunFolder, text: &PullRequestText) -> Result<String, Error> {
-    let path = folder.pull_request_path();
-    let front = serde_json::to_string(&serde_json::json!({
-        "format": 1, "title": text.title, "draft": text.draft, "labels": text.labels,
-        "base": text.base, "branch": text.branch, "sha": text.sha,
-    }))
-    .unwrap_or_default();
-    let whole = format!("<!-- {} -->\n# {}\n\n{}", front.replace("-->", "--\\u003e"), text.title, text.body);
-    write_atomic(&path, whole.as_bytes())?;
-    Ok(format!("file://{}", path.display()))
+    async fn open_or_update(
+        &self,
+        run: PublishedRun<'_>,
+        request: &PullRequest,
+        existing: Option<u64>,
+    ) -> Result<PullRequestLink, Error> {
+        let path = run.folder.pull_request_path();
+        let front = serde_json::to_string(&serde_json::json!({
+            "format": 1, "title": request.title, "draft": request.draft, "labels": request.labels,
+            "base": request.base, "branch": request.branch, "sha": request.sha,
+        }))
+        .unwrap_or_default();
+        let whole = format!("<!-- {} -->\n# {}\n\n{}", front.replace("-->", "--\\u003e"), request.title, request.body);
+        write_atomic(&path, whole.as_bytes())?;
+        Ok(PullRequestLink { url: format!("file://{}", path.display()), number: existing.unwrap_or(1) })
+    }
+
+    /// Keeps the receipt as a git note: in the run's repository, and in the user's where it has the commit.
+    async fn attach_receipt(&self, run: PublishedRun<'_>, sha: &Sha, receipt: &str) -> Result<(), Error> {
+        let stamp = git::stamp(&run.started.identity);
+        run.bare.odb().set_note(sha, receipt.as_bytes(), &stamp).await?;
+        let repo = self.user_repo(run).await?;
+        if repo.odb().resolve_commit(sha.as_str()).await?.is_some() {
+            repo.odb().set_note(sha, receipt.as_bytes(), &stamp).await?;
+        }
+        Ok(())
+    }
+
+    async fn checks(&self, _run: PublishedRun<'_>, _sha: &Sha) -> Result<CiState, Error> {
+        Ok(CiState::None)
+    }
 }

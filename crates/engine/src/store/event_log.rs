@@ -9,7 +9,7 @@ use jiff::{Timestamp, Unit};
 use ralph_core::event::{Event, EventLine};
 use ralph_core::run::RunState;
 
-use super::RunFolder;
+use super::{RunFolder, summary_file};
 use crate::error::{Error, file_error};
 
 /// When an announcement is made, seen from the file.
@@ -38,6 +38,11 @@ impl EventObserver for SilentObserver {
 pub struct EventLog {
     file: File,
     path: PathBuf,
+    folder: RunFolder,
+    /// The length of the file.
+    bytes: u64,
+    /// The last event that the summary in the folder knows of; 0 when that is not known.
+    summarized_seq: u64,
     state: Option<RunState>,
     observer: Box<dyn EventObserver>,
     run: String,
@@ -68,8 +73,19 @@ impl EventLog {
         events.set_len(whole).map_err(file_error("repair", &path))?;
         events.seek(SeekFrom::End(0)).map_err(file_error("read", &path))?;
         let run = folder.id();
-        let state = fold(&path, &run)?;
-        Ok(Self { file: events, path, state, observer: announce, run, clock: EventClock::start(), _lock: lock })
+        let state = fold(&path, &run)?.map(|(state, _)| state);
+        Ok(Self {
+            file: events,
+            path,
+            folder: folder.clone(),
+            bytes: whole,
+            summarized_seq: 0,
+            state,
+            observer: announce,
+            run,
+            clock: EventClock::start(),
+            _lock: lock,
+        })
     }
 
     /// Returns the state of a run that has begun.
@@ -105,12 +121,34 @@ impl EventLog {
         self.file.sync_data().map_err(file_error("flush", &self.path))?;
         let bad = |source| Error::BadHistory { run: self.run.clone(), source };
         self.clock.add_elapsed(self.state.as_ref().map_or(0, |state| state.elapsed_ms(&line)));
+        let status_before = self.state.as_ref().map(|state| state.status.clone());
         match &mut self.state {
             Some(state) => state.apply(&line).map_err(bad)?,
             None => self.state = Some(RunState::begin(line.clone()).map_err(bad)?),
         }
+        // After the fold: a summary never counts for an event that does not fit the history.
+        self.bytes += text.len() as u64;
+        let status_changed = self.state.as_ref().map(|state| &state.status) != status_before.as_ref();
+        if status_changed || matches!(line.event, Event::IterationFinished { .. }) {
+            self.write_summary();
+        }
         self.observer.on_event(AnnouncePhase::After, &line);
         Ok(())
+    }
+
+    /// Writes what lists show of the run, unless that was done after the last event.
+    fn write_summary(&mut self) {
+        if let Some(state) = self.state.as_ref().filter(|state| state.last_seq != self.summarized_seq) {
+            summary_file::write(&self.folder, state, self.bytes);
+            self.summarized_seq = state.last_seq;
+        }
+    }
+}
+
+impl Drop for EventLog {
+    /// The lock is still held here, so nobody else writes the summary at the same time.
+    fn drop(&mut self) {
+        self.write_summary();
     }
 }
 
@@ -176,8 +214,9 @@ pub fn read_events(path: &Path, run: &str) -> Result<Vec<EventLine>, Error> {
     Ok(lines)
 }
 
-/// Folds an event file line by line, so that a long history costs time and no memory; `None` while it has no event.
-pub(super) fn fold(path: &Path, run: &str) -> Result<Option<RunState>, Error> {
+/// Folds an event file line by line, so that a long history costs time and no memory, and says how many bytes its whole
+/// lines take; `None` while it has no event.
+pub(super) fn fold(path: &Path, run: &str) -> Result<Option<(RunState, u64)>, Error> {
     let bad = |source| Error::BadHistory { run: run.to_owned(), source };
     let mut follow = EventLogReader::new(path, run);
     let Some(first) = follow.next()? else { return Ok(None) };
@@ -185,7 +224,7 @@ pub(super) fn fold(path: &Path, run: &str) -> Result<Option<RunState>, Error> {
     while let Some(line) = follow.next()? {
         state.apply(&line).map_err(bad)?;
     }
-    Ok(Some(state))
+    Ok(Some((state, follow.bytes)))
 }
 
 /// Reads an event file line by line and can go on when more is appended.
@@ -196,11 +235,13 @@ pub struct EventLogReader {
     reader: Option<BufReader<File>>,
     partial: Vec<u8>,
     number: u64,
+    /// What the whole lines so far take.
+    bytes: u64,
 }
 
 impl EventLogReader {
     pub fn new(path: &Path, run: &str) -> Self {
-        Self { path: path.to_owned(), run: run.to_owned(), reader: None, partial: Vec::new(), number: 0 }
+        Self { path: path.to_owned(), run: run.to_owned(), reader: None, partial: Vec::new(), number: 0, bytes: 0 }
     }
 
     /// Returns the next whole line, or `None` when there is none yet.
@@ -219,6 +260,7 @@ impl EventLogReader {
             return Ok(None);
         }
         self.number += 1;
+        self.bytes += self.partial.len() as u64;
         let text = String::from_utf8_lossy(&self.partial);
         let line = EventLine::parse(&text).map_err(|source| Error::BadEvent {
             run: self.run.clone(),

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ralph_core::name::RunId;
-use ralph_core::run::RunState;
+use ralph_core::run::{RunListing, RunState};
 
 use super::RunFolder;
+use super::summary_file;
 use crate::error::{Error, file_error};
 
 /// The folders ralph keeps its own things in.
@@ -21,6 +22,21 @@ pub struct RalphHome {
 pub struct StoredRun {
     pub folder: RunFolder,
     pub state: Result<RunState, Error>,
+}
+
+/// A run in a list; `Err` when its history cannot be read.
+#[derive(Debug)]
+pub struct ListedRun {
+    pub folder: RunFolder,
+    pub listing: Result<RunListing, Error>,
+}
+
+/// All runs, oldest first.
+#[derive(Debug)]
+pub struct RunList {
+    pub runs: Vec<ListedRun>,
+    /// How many histories were folded because no summary was current.
+    pub folded: usize,
 }
 
 impl RalphHome {
@@ -59,22 +75,48 @@ impl RalphHome {
 
     /// Returns the ids of all runs, oldest first.
     pub fn run_ids(&self) -> Result<Vec<String>, Error> {
+        let mut names = self.folder_names()?;
+        names.retain(|name| self.run_folder(name).begun());
+        Ok(names)
+    }
+
+    /// Returns the names of the folders that may hold a run, oldest first.
+    fn folder_names(&self) -> Result<Vec<String>, Error> {
         let dir = self.runs_dir();
         let entries = match fs::read_dir(&dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(file_error("read", &dir)(error)),
         };
-        let mut ids = Vec::new();
+        let mut names = Vec::new();
         for entry in entries {
             let entry = entry.map_err(file_error("read", &dir))?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            if RunId::parse(&name).is_ok() && self.run_folder(&name).begun() {
-                ids.push(name);
+            if RunId::parse(&name).is_ok() {
+                names.push(name);
             }
         }
-        ids.sort();
-        Ok(ids)
+        names.sort();
+        Ok(names)
+    }
+
+    /// Lists all runs. Histories are folded only where no summary is current.
+    pub fn list_runs(&self) -> Result<RunList, Error> {
+        let (mut runs, mut folded) = (Vec::new(), 0);
+        for name in self.folder_names()? {
+            let folder = self.run_folder(&name);
+            let listing = match summary_file::read_current(&folder) {
+                Some(listing) => Ok(listing),
+                None if !folder.begun() => continue,
+                None => {
+                    folded += 1;
+                    summary_file::refresh(&folder)
+                }
+            };
+            runs.push(ListedRun { folder, listing });
+        }
+        tracing::debug!(runs = runs.len(), folded, "runs listed");
+        Ok(RunList { runs, folded })
     }
 
     /// Returns all runs with their states, oldest first.
@@ -115,7 +157,7 @@ impl RalphHome {
         // The newest run of a branch is the one people mean.
         for id in ids.iter().rev() {
             let folder = self.run_folder(id);
-            if folder.state().is_ok_and(|state| state.started.branch == wanted) {
+            if folder.listing().is_ok_and(|listing| listing.branch == wanted) {
                 return Ok(folder);
             }
         }

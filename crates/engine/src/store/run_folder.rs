@@ -4,9 +4,10 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use ralph_core::run::{BadHistory, RunState};
+use ralph_core::run::{BadHistory, RunListing, RunState};
 
 use super::event_log::fold;
+use super::summary_file;
 use crate::error::{Error, file_error};
 
 /// The folder of one run.
@@ -31,6 +32,11 @@ impl RunFolder {
 
     pub fn events_path(&self) -> PathBuf {
         self.path.join("events.jsonl")
+    }
+
+    /// What lists show of the run, for as long as its events do not grow.
+    pub fn summary_path(&self) -> PathBuf {
+        self.path.join("summary.json")
     }
 
     pub fn bare_path(&self) -> PathBuf {
@@ -81,8 +87,13 @@ impl RunFolder {
     /// Folds the run's events.
     pub fn state(&self) -> Result<RunState, Error> {
         let run = self.id();
-        let state = fold(&self.events_path(), &run)?;
-        state.ok_or(Error::BadHistory { run, source: BadHistory::Empty })
+        let folded = fold(&self.events_path(), &run)?;
+        folded.map(|(state, _)| state).ok_or(Error::BadHistory { run, source: BadHistory::Empty })
+    }
+
+    /// Returns what a list shows of the run, without folding its events where its summary is current.
+    pub fn listing(&self) -> Result<RunListing, Error> {
+        summary_file::read_current(self).map_or_else(|| summary_file::refresh(self), Ok)
     }
 
     /// Tells whether the first event is in the file, whole: before that, there is no run. A file that cannot be read

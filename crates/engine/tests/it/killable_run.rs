@@ -324,7 +324,11 @@ impl KillableRun {
         let (folder, state, lines) = (self.folder().unwrap(), self.state().unwrap(), self.lines());
         let branch = state.pushed.as_ref().map(|pushed| {
             let name = &state.started.branch;
-            assert_eq!(self.git(&["rev-parse", &format!("refs/heads/{name}")]), *pushed, "what was pushed is there");
+            assert_eq!(
+                self.git(&["rev-parse", &format!("refs/heads/{name}")]),
+                pushed.as_str(),
+                "what was pushed is there"
+            );
             PushedBranch {
                 tree: self.git(&["rev-parse", &format!("{name}^{{tree}}")]),
                 files: self.git(&["ls-tree", "-r", "--name-only", name]).lines().map(str::to_owned).collect(),
@@ -464,7 +468,7 @@ fn pushed(event: &Event) -> Option<&str> {
 fn receipt(folder: &RunFolder, state: &RunState) -> Option<ReceiptBody> {
     let text = std::fs::read_to_string(folder.receipt_path()).ok()?;
     let body = ralph_engine::receipt::read(&text).expect("its signature is valid").body;
-    assert_eq!((Some(&body.commit), body.run.as_str()), (state.pushed.as_ref(), state.id()));
+    assert_eq!((Some(body.commit.as_str()), body.run.as_str()), (state.pushed.as_deref(), state.id()));
     let checks = body.checks.into_iter().map(|check| ReceiptCheck { duration_ms: 0, ..check }).collect();
     let blank = String::new;
     let spent: MicroUsd = body.models.iter().map(|used| used.cost_micro_usd).sum();

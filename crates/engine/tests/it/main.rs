@@ -12,12 +12,15 @@ mod git;
 mod hostile_repository;
 mod killable_run;
 mod model;
+mod old_run;
 mod prompt;
 mod provider_faults;
 #[cfg(target_os = "linux")]
 mod provider_wait;
+mod publish;
 mod replay;
 mod run_fixture;
+mod run_list;
 mod run_request;
 mod traces;
 mod unpriced_profiles;

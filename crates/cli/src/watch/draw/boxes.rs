@@ -4,22 +4,23 @@ use std::collections::BTreeSet;
 
 use ralph_core::event::PinnedBox;
 use ralph_core::run::RunState;
+use ralph_web::view::LastProofResult;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use super::super::model::{LastProofResult, WatchModel};
+use super::super::model::WatchModel;
 use super::super::text::{single_line, truncate};
 use super::theme::{TextTone, style};
 
 /// Says how many are verified.
 pub(super) fn verified_text(model: &WatchModel) -> String {
-    let Some(state) = &model.state else { return String::new() };
+    let Some(state) = &model.run.state else { return String::new() };
     format!("{} of {} verified", state.verified.len(), state.started.boxes.len())
 }
 
 pub(super) fn lines(model: &WatchModel, area: Rect) -> Vec<Line<'static>> {
     let (width, height) = (usize::from(area.width), usize::from(area.height));
-    let Some(state) = &model.state else { return Vec::new() };
+    let Some(state) = &model.run.state else { return Vec::new() };
     if height == 0 {
         return Vec::new();
     }
@@ -82,7 +83,7 @@ fn milestone_row(state: &RunState, milestone: &str) -> CheckboxRow {
 fn checkbox_row(model: &WatchModel, state: &RunState, pinned: &PinnedBox) -> CheckboxRow {
     let indent = if pinned.milestone.is_some() { "  " } else { "" };
     let verified = state.verified.contains(&pinned.id);
-    let (mark, tone, end) = match model.proof_results.get(&pinned.id) {
+    let (mark, tone, end) = match model.run.proof_results.get(&pinned.id) {
         _ if verified => ("[✓]", TextTone::Good, String::new()),
         Some(LastProofResult::Failed { code }) => ("[✗]", TextTone::Bad, format!("exit {code}: ")),
         Some(LastProofResult::TimedOut) => ("[✗]", TextTone::Bad, "timed out: ".to_owned()),

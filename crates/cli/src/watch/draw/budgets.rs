@@ -3,11 +3,12 @@
 use ralph_core::budget::BudgetKind;
 use ralph_core::gutter::GUTTER_THRESHOLD;
 use ralph_core::run::RunState;
+use ralph_web::view::{SpendForecast, forecast};
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use super::super::model::WatchModel;
-use super::super::spend_history::forecast;
+use super::super::spend_text::forecast_text;
 use super::super::text::{
     align_left, align_right, bar, display_width, format_count, format_duration, format_money, format_time_limit,
     truncate,
@@ -19,7 +20,7 @@ use crate::render::sparkline;
 /// Returns the panel: a bar for each budget, the pace, the loop score and the burn-down.
 pub(super) fn lines(model: &WatchModel, area: Rect) -> Vec<Line<'static>> {
     let width = usize::from(area.width);
-    let Some(state) = &model.state else { return Vec::new() };
+    let Some(state) = &model.run.state else { return Vec::new() };
     if area.is_empty() {
         return Vec::new();
     }
@@ -44,7 +45,7 @@ pub(super) fn lines(model: &WatchModel, area: Rect) -> Vec<Line<'static>> {
 /// Returns one or two lines for a screen without room for a panel.
 pub(super) fn summary_lines(model: &WatchModel, area: Rect) -> Vec<Line<'static>> {
     let width = usize::from(area.width);
-    let Some(state) = &model.state else { return Vec::new() };
+    let Some(state) = &model.run.state else { return Vec::new() };
     if area.is_empty() {
         return Vec::new();
     }
@@ -124,9 +125,10 @@ impl BudgetBar {
 
 fn forecast_line(model: &WatchModel, state: &RunState, width: usize) -> Line<'static> {
     let active = state.status.is_active();
-    let words = forecast(&state.budget, &state.spent, &model.spend).filter(|_| active);
-    let tone = if words.as_ref().is_some_and(|words| words.contains(" end")) { TextTone::Warn } else { TextTone::Dim };
-    Line::styled(truncate(&format!(" {}", words.unwrap_or_default()), width), style(model, tone))
+    let forecast = forecast(&state.budget, &state.spent, &model.run.spend).filter(|_| active);
+    let tone = if matches!(forecast, Some(SpendForecast::RunsOut { .. })) { TextTone::Warn } else { TextTone::Dim };
+    let words = forecast.map(|forecast| forecast_text(forecast, &state.budget)).unwrap_or_default();
+    Line::styled(truncate(&format!(" {words}"), width), style(model, tone))
 }
 
 fn loop_score_line(model: &WatchModel, state: &RunState, width: usize) -> Line<'static> {

@@ -1,10 +1,11 @@
 //! The burn-down: what was spent after each iteration, where it leads, and the limit above.
 
 use ralph_core::run::RunState;
+use ralph_web::view::charted_limit;
 use ratatui::text::{Line, Span};
 
 use super::super::model::WatchModel;
-use super::super::spend_history::{charted_limit, format_amount};
+use super::super::spend_text::format_amount;
 use super::super::text::{align_left, align_right, truncate};
 use super::theme::{TextTone, style};
 
@@ -16,7 +17,7 @@ const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇"
 /// Draws the picture in a number of lines, which is at least four.
 pub(super) fn lines(model: &WatchModel, state: &RunState, width: usize, height: usize) -> Vec<Line<'static>> {
     let limit = charted_limit(&state.budget, &state.spent);
-    let burn = &model.spend;
+    let burn = &model.run.spend;
     let columns = width.saturating_sub(LABEL_WIDTH + 1);
     let rows = height.saturating_sub(3);
     if columns < 8 || rows == 0 {
@@ -82,7 +83,7 @@ pub(super) fn lines(model: &WatchModel, state: &RunState, width: usize, height: 
 /// The line below, with a mark where the profile changed.
 fn axis(model: &WatchModel, columns: usize, end: f64) -> Line<'static> {
     let mut cells = vec!["─"; columns];
-    let swaps = model.iterations.profile_changes();
+    let swaps = model.run.iterations.profile_changes();
     for n in &swaps {
         let at = usize::try_from(whole_number(f64::from(*n) / end * columns as f64)).unwrap_or(usize::MAX);
         if let Some(cell) = cells.get_mut(at.saturating_sub(1)) {

@@ -13,7 +13,7 @@ use super::theme::{TextTone, style};
 /// Returns the lines of the header; there are more of them when there is more to say.
 pub(in super::super) fn lines(model: &WatchModel, width: u16) -> Vec<Line<'static>> {
     let width = usize::from(width);
-    let Some(state) = &model.state else {
+    let Some(state) = &model.run.state else {
         let words = match &model.unreadable {
             Some(why) => single_line(why),
             None if model.folder_gone => "the folder of the run is gone".to_owned(),
@@ -51,7 +51,7 @@ fn title_line(model: &WatchModel, title: &str, standing: &str, tone: TextTone, w
 
 /// Returns mark, word and tone of where a run stands.
 fn status_parts(state: &RunState, driven: bool) -> (&'static str, &'static str, TextTone) {
-    let word = view::status_word(state, driven);
+    let word = view::status_word(&state.status, driven);
     let (mark, tone) = match &state.status {
         RunStatus::Preparing | RunStatus::Running if !driven => ("✗", TextTone::Bad),
         RunStatus::Queued | RunStatus::Preparing => ("◌", TextTone::Accent),
@@ -97,9 +97,9 @@ fn activity_lines(model: &WatchModel, state: &RunState, width: usize) -> Vec<Lin
         return with_next("✗", why, TextTone::Bad, "ralph ls");
     }
     if !model.caught_up {
-        return told("…", &format!("reading what happened so far: {} events", model.events_read), TextTone::Dim);
+        return told("…", &format!("reading what happened so far: {} events", model.run.events_read), TextTone::Dim);
     }
-    if let Some((why, next)) = view::rest_reason(state, model.live) {
+    if let Some((why, next)) = view::rest_reason(&state.status, state.id(), model.live) {
         let crashed = state.status.is_active();
         let why = match &state.status {
             RunStatus::Paused { reason: RunStopReason::Quota { until }, .. } => quota_text(model, *until),
@@ -111,13 +111,13 @@ fn activity_lines(model: &WatchModel, state: &RunState, width: usize) -> Vec<Lin
         return with_next("why:", &why, tone, &next);
     }
     if state.status == RunStatus::Succeeded {
-        let next = model.next.clone().unwrap_or_else(|| format!("ralph show {}", state.id()));
+        let next = model.run.next.clone().unwrap_or_else(|| format!("ralph show {}", state.id()));
         return with_next("✓", "every box was proved again on the pushed commit", TextTone::Good, &next);
     }
-    match &model.activity {
-        Some((what, since)) => {
-            let passed = format_duration(model.elapsed_ms(*since));
-            let what = truncate(&single_line(what), width.saturating_sub(display_width(&passed) + 4));
+    match &model.run.activity {
+        Some(activity) => {
+            let passed = format_duration(model.elapsed_ms(activity.since));
+            let what = truncate(&single_line(&activity.text), width.saturating_sub(display_width(&passed) + 4));
             let what = Span::raw(format!("{what} "));
             let mark = Span::styled(" ▸ ", style(model, TextTone::Accent));
             vec![Line::from(vec![mark, what, Span::styled(passed, style(model, TextTone::Dim))])]

@@ -2,10 +2,10 @@
 
 use ralph_core::event::IterationOutcome;
 use ralph_core::gutter::GUTTER_THRESHOLD;
+use ralph_web::view::IterationRow;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::super::iterations::IterationRow;
 use super::super::model::WatchModel;
 use super::super::text::{align_left, align_right, format_duration, format_money, pluralize, truncate};
 use super::theme::{TextTone, style};
@@ -18,7 +18,7 @@ pub(super) fn lines(model: &WatchModel, area: Rect) -> Vec<Line<'static>> {
     if area.is_empty() {
         return Vec::new();
     }
-    let rows = model.iterations.all();
+    let rows = model.run.iterations.all();
     let number = rows.last().map_or(1, |row| row.n.to_string().len()) + 1;
     let room = width.saturating_sub(FIXED_COLUMNS_WIDTH + number + 1);
     let outcome = align_left("outcome", room);
@@ -69,7 +69,7 @@ fn iteration_line(model: &WatchModel, row: &IterationRow, number: usize, room: u
 
 fn outcome_parts(model: &WatchModel, row: &IterationRow) -> (&'static str, &'static str, TextTone) {
     let Some((ended, _)) = row.ended else {
-        let active = model.state.as_ref().is_some_and(|state| state.status.is_active());
+        let active = model.run.state.as_ref().is_some_and(|state| state.status.is_active());
         return if active { ("▸", "under way", TextTone::Accent) } else { ("·", "interrupted", TextTone::Warn) };
     };
     match ended {

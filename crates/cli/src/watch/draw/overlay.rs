@@ -1,6 +1,7 @@
 //! What is said below the panels and over them: pending controls, answers, questions, the keys.
 
 use ralph_core::run::RunStatus;
+use ralph_web::view::{PendingControl, progress_text};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
@@ -9,7 +10,6 @@ use ratatui::widgets::{Block, BorderType, Clear, Paragraph};
 
 use super::super::keys::{KEY_BINDINGS, TextPrompt};
 use super::super::model::{ChoiceItem, ChoiceKind, InputMode, WatchModel};
-use super::super::pending_controls::progress_text;
 use super::super::text::{align_left, display_width, format_duration, single_line, truncate, truncate_start, wrap};
 use super::theme::{TextTone, style};
 
@@ -31,21 +31,21 @@ pub(super) fn message(model: &WatchModel, width: u16) -> Line<'static> {
         }
         InputMode::Browse | InputMode::Help | InputMode::Choose { .. } => (),
     }
-    if !model.controls.pending().is_empty() {
-        let said = |pending: &super::super::pending_controls::PendingControl| {
+    if !model.run.controls.pending().is_empty() {
+        let said = |pending: &PendingControl| {
             format!(
                 "{} {}",
                 single_line(&progress_text(&pending.control)),
                 format_duration(model.elapsed_ms(pending.since))
             )
         };
-        let words: Vec<String> = model.controls.pending().iter().map(said).collect();
+        let words: Vec<String> = model.run.controls.pending().iter().map(said).collect();
         return Line::from(vec![
             Span::styled(" … ", style(model, TextTone::Accent)),
             Span::raw(truncate(&words.join(" · "), width.saturating_sub(3))),
         ]);
     }
-    let Some(notice) = model.controls.notice() else { return Line::default() };
+    let Some(notice) = model.run.controls.notice() else { return Line::default() };
     let (mark, tone) = if notice.good { (" ✓ ", TextTone::Good) } else { (" ✗ ", TextTone::Bad) };
     Line::from(vec![
         Span::styled(mark, style(model, tone)),
@@ -81,7 +81,7 @@ pub(super) fn footer(model: &WatchModel, width: u16) -> Line<'static> {
 
 /// The keys that do something where the run stands.
 fn available_keys(model: &WatchModel) -> Vec<(&'static str, &'static str)> {
-    let status = model.state.as_ref().map(|state| &state.status);
+    let status = model.run.state.as_ref().map(|state| &state.status);
     let active = status.is_none_or(RunStatus::is_active) && model.live;
     let over = status.is_some_and(RunStatus::is_ended);
     let useful = |key: &str| match key {

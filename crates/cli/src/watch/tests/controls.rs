@@ -183,9 +183,9 @@ fn a_doctor_who_is_awaited_is_named() {
     story.five_iterations().push_event(&json!({"type": "paused", "reason": {"kind": "asked"}, "next": "n"}));
     assert!(!seen(&mut story));
     story.push_event(&control_applied_json(&Control::Diagnose));
-    assert_eq!(story.model.activity.as_ref().map(|(what, _)| what.as_str()), Some(AWAITED));
+    assert_eq!(story.model.run.activity.as_ref().map(|activity| activity.text.as_str()), Some(AWAITED));
     story.write_diagnosis(5, &["look first"]);
-    assert_eq!(story.model.activity, None);
+    assert_eq!(story.model.run.activity, None);
 }
 
 #[test]

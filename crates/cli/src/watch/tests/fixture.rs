@@ -75,7 +75,7 @@ impl WatchFixture {
 
     pub(super) fn sandbox_ready(&mut self) -> &mut Self {
         self.advance(2).push_event(&json!({"type": "sandbox-ready", "sandbox": "agent-loop-1", "backend": "embedded",
-            "isolated": true, "start": "a8bf", "head": "a8bf", "reclaim": []}));
+            "isolated": true, "start": COMMIT, "head": COMMIT, "reclaim": []}));
         self.advance(3).push_event(&json!({"type": "baseline-checked", "checks": [
             {"proves": ["test"], "command": "npm test", "verdict": "red"},
             {"proves": ["M1.1"], "command": "sh tests/login.sh", "verdict": "red"}]}))
@@ -196,6 +196,9 @@ pub(in super::super) fn draw_text(model: &WatchModel, width: u16, height: u16) -
     text
 }
 
+/// The commit the run starts from.
+const COMMIT: &str = "a8bf6d0e23d6e3896d6d4709d04294950b3fc692";
+
 /// The first event.
 pub(in super::super) fn run_started_json() -> Value {
     let profile = |name: &str, model: &str| {
@@ -205,7 +208,7 @@ pub(in super::super) fn run_started_json() -> Value {
     let pinned = |id: &str, text: &str, milestone: &str| json!({"id": id, "text": text, "milestone": milestone, "proofs": ["true"]});
     json!({"type": "run-started", "format": 1, "run": "d1vn1bc09rwx", "ralph": "0.1.0", "task_id": "auth-007",
         "title": "Fix the login that forgets its session", "repo": "/home/ann/shop", "task_path": "ralph_task.md",
-        "task_sha256": "1c89", "base_branch": "main", "base_commit": "a8bf", "start_commit": "a8bf",
+        "task_sha256": "1c89", "base_branch": "main", "base_commit": COMMIT, "start_commit": COMMIT,
         "branch": "ralph/auth-007/fix-the-login", "engine": "actions", "backend": "embedded", "image": null,
         "resources": {"memory": null, "cpus": null, "disk": null, "pids": 4096}, "toolchains": "auto",
         "profiles": {"default": profile("glm", "zai/glm-4.7"), "fallback": profile("sonnet", "anthropic/sonnet"),

@@ -41,7 +41,7 @@ fn fixture_with_text(text: &str, n: u32) -> WatchFixture {
     let mut story = WatchFixture::from_started(&first);
     let asked = json!({"kind": "needs-decision", "why": text});
     let events = [
-        json!({"type": "sandbox-ready", "sandbox": text, "backend": text, "isolated": true, "start": text, "head": text, "reclaim": [text]}),
+        json!({"type": "sandbox-ready", "sandbox": text, "backend": text, "isolated": true, "start": "c".repeat(40), "head": "c".repeat(40), "reclaim": [text]}),
         json!({"type": "baseline-checked", "checks": [{"proves": [text], "command": text, "verdict": "slow"}]}),
         json!({"type": "iteration-started", "n": n, "profile": text, "because": text, "head": text, "tree": text}),
         json!({"type": "model-called", "n": n, "call": 0, "profile": text, "model": text, "answer": {"kind": "invalid", "error": text},
@@ -52,11 +52,11 @@ fn fixture_with_text(text: &str, n: u32) -> WatchFixture {
         json!({"type": "iteration-finished", "n": n, "outcome": "progress", "head": text, "summary": text, "sample": {"newly_verified": n}, "verified": []}),
         json!({"type": "gutter-scored", "n": n, "score": {"total": 1e300, "a": 0.0, "b": 0.0, "c": 0.0, "evidence": [text], "veto": text}}),
         json!({"type": "mitigation-applied", "n": n, "rung": "fallback", "profile": text, "why": text}),
-        json!({"type": "commit-imported", "n": n, "sha": text, "commits": 1, "findings": [{"rule": text, "path": text, "detail": text, "stop": false}]}),
-        json!({"type": "pushed", "to": text, "branch": text, "sha": text}),
+        json!({"type": "commit-imported", "n": n, "sha": "", "commits": 1, "findings": [{"rule": text, "path": text, "detail": text, "stop": false}]}),
+        json!({"type": "pushed", "to": text, "branch": text, "sha": "c".repeat(40)}),
         json!({"type": "pr-opened", "url": format!("https://{text}"), "number": u64::MAX}),
         json!({"type": "pr-updated", "url": text, "number": 1, "why": text}),
-        json!({"type": "ci-changed", "state": text}),
+        json!({"type": "ci-changed", "state": "failed", "checks": [text]}),
         json!({"type": "policy-denied", "host": text, "port": 0, "rule": text, "count": u64::MAX}),
         json!({"type": "control-applied", "control": {"type": "set-profile", "name": text}, "by": text}),
         json!({"type": "paused", "reason": asked, "next": text}),

@@ -88,7 +88,7 @@ fn succeeded() {
     let mut story = WatchFixture::new();
     story.five_iterations().full_iteration(6, "progress", 2, &["M1.1", "M1.2", "M2.1", "M2.2"], 0.0);
     story.push_event(
-        &json!({"type": "pushed", "to": "origin", "branch": "ralph/auth-007/fix-the-login", "sha": "809bd5f5e4"}),
+        &json!({"type": "pushed", "to": "origin", "branch": "ralph/auth-007/fix-the-login", "sha": "809bd5f5e4d6e3896d6d4709d04294950b3fc692"}),
     );
     story.push_event(&json!({"type": "pr-opened", "url": "https://github.com/ann/shop/pull/12", "number": 12}));
     story.advance(9).push_event(&json!({"type": "check-finished", "n": 6, "stage": "proof", "command": "npm test",

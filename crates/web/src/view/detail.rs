@@ -1,8 +1,8 @@
-//! A run as it is shown from outside.
+//! One run as an object for programs: a row of a list, or everything of it.
 
 use ralph_core::budget::BudgetKind;
 use ralph_core::event::RunStopReason;
-use ralph_core::run::{RunCheckResult, RunState, RunStatus};
+use ralph_core::run::{RunCheckResult, RunListing, RunState, RunStatus};
 use serde::Serialize;
 
 /// The number of the format of every view.
@@ -92,49 +92,47 @@ pub struct ProofView {
 }
 
 /// Where a run stands, with the difference between "running" and "its process died".
-pub fn status_word(state: &RunState, live: bool) -> &'static str {
-    if state.status.is_active() && !live { "crashed" } else { state.status.word() }
+pub fn status_word(status: &RunStatus, live: bool) -> &'static str {
+    if status.is_active() && !live { "crashed" } else { status.word() }
 }
 
 /// Returns why a run rests and what to do about it.
-pub fn rest_reason(state: &RunState, live: bool) -> Option<(String, String)> {
-    let id = state.id();
-    match &state.status {
+pub fn rest_reason(status: &RunStatus, run: &str, live: bool) -> Option<(String, String)> {
+    match status {
         RunStatus::Paused { reason, next }
         | RunStatus::Failed { reason, next }
         | RunStatus::Stopped { reason, next } => Some((reason.describe(), next.clone())),
         RunStatus::Preparing | RunStatus::Running if !live => {
-            Some(("its process ended without a word".to_owned(), RunStopReason::Interrupted.next_step(id)))
+            Some(("its process ended without a word".to_owned(), RunStopReason::Interrupted.next_step(run)))
         }
         RunStatus::Queued | RunStatus::Preparing | RunStatus::Running | RunStatus::Succeeded => None,
     }
 }
 
-pub fn summary(state: &RunState, live: bool) -> RunSummary {
-    let started = &state.started;
-    let (reason, next) = rest_reason(state, live).unzip();
+pub fn summary(listing: RunListing, live: bool) -> RunSummary {
+    let (reason, next) = rest_reason(&listing.status, &listing.run, live).unzip();
     RunSummary {
-        id: started.run.clone(),
-        state: status_word(state, live),
+        state: status_word(&listing.status, live),
+        id: listing.run,
         reason,
         next,
         live,
-        task_id: started.task_id.clone(),
-        title: started.title.clone(),
-        repo: started.repo.clone(),
-        branch: started.branch.clone(),
-        iteration: state.spent.iterations,
-        max_iterations: state.budget.iterations,
-        boxes_verified: state.verified.len(),
-        boxes: started.boxes.len(),
-        cost_usd: state.spent.cost.as_usd(),
-        max_cost_usd: state.budget.cost.map(ralph_core::money::MicroUsd::as_usd),
-        tokens: state.spent.tokens,
-        loop_score: state.scores.back().copied(),
-        profile: state.profile.clone(),
-        pull_request: state.pull_request.as_ref().map(|pr| pr.url.clone()),
-        started_at: state.started_at.to_string(),
-        last_at: state.last_at.to_string(),
+        task_id: listing.task_id,
+        title: listing.title,
+        repo: listing.repo,
+        branch: listing.branch,
+        iteration: listing.iteration,
+        max_iterations: listing.max_iterations,
+        boxes_verified: listing.boxes_verified,
+        boxes: listing.boxes,
+        cost_usd: listing.cost.as_usd(),
+        max_cost_usd: listing.max_cost.map(ralph_core::money::MicroUsd::as_usd),
+        tokens: listing.tokens,
+        loop_score: listing.loop_score,
+        profile: listing.profile,
+        pull_request: listing.pull_request,
+        started_at: listing.started_at.to_string(),
+        last_at: listing.last_at.to_string(),
     }
 }
 
@@ -142,9 +140,9 @@ pub fn detail(state: &RunState, live: bool) -> RunDetail {
     let started = &state.started;
     RunDetail {
         format: FORMAT,
-        summary: summary(state, live),
+        summary: summary(RunListing::of(state), live),
         base_branch: started.base_branch.clone(),
-        base_commit: started.base_commit.clone(),
+        base_commit: started.base_commit.to_string(),
         task_path: started.task_path.clone(),
         backend: started.backend.clone(),
         isolated: state.workplace.as_ref().map(|place| place.isolated),
@@ -156,8 +154,8 @@ pub fn detail(state: &RunState, live: bool) -> RunDetail {
         loop_scores: state.scores.iter().copied().collect(),
         last_summary: state.last.as_ref().map(|last| last.summary.clone()),
         commits: state.commits,
-        commit: state.imported.clone(),
-        pushed: state.pushed.clone(),
+        commit: state.imported.clone().map(String::from),
+        pushed: state.pushed.clone().map(String::from),
         proof: state.proof.iter().map(proof).collect(),
         recovered: started.recovered,
     }
@@ -197,5 +195,21 @@ fn proof((command, checked): (&String, &RunCheckResult)) -> ProofView {
         passed: checked.passed(),
         duration_ms: checked.duration_ms,
         output_sha256: checked.output.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ralph_core::event::EventLine;
+
+    use super::*;
+
+    #[test]
+    fn a_run_of_an_older_version_is_shown_as_it_was_then() {
+        let events = include_str!("../../engine/tests/it/fixtures/run-0.1/events.jsonl");
+        let lines = events.lines().map(|text| EventLine::parse(text).expect("the line is one of version 0.1"));
+        let state = RunState::from_events(lines).expect("the lines make a run");
+        let shown = serde_json::to_string(&detail(&state, false)).expect("a view is plain data");
+        assert_eq!(shown, include_str!("../../engine/tests/it/fixtures/run-0.1/show.json").trim_end());
     }
 }

@@ -12,29 +12,29 @@ const ERROR_NOTICE_MS: i64 = 60_000;
 
 /// A control that was asked for.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct PendingControl {
-    pub(super) control: Control,
-    pub(super) since: Timestamp,
+pub struct PendingControl {
+    pub control: Control,
+    pub since: Timestamp,
 }
 
 /// The last answer in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ControlNotice {
-    pub(super) text: String,
-    pub(super) good: bool,
+pub struct ControlNotice {
+    pub text: String,
+    pub good: bool,
     since: Timestamp,
 }
 
 /// All that is asked for, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct PendingControls {
+pub struct PendingControls {
     pending: Vec<PendingControl>,
     notice: Option<ControlNotice>,
 }
 
 impl PendingControls {
     /// Notes that something is asked for; `false` when the same is under way already.
-    pub(super) fn add(&mut self, control: &Control, now: Timestamp) -> bool {
+    pub fn add(&mut self, control: &Control, now: Timestamp) -> bool {
         if self.pending.iter().any(|pending| pending.control.kind() == control.kind()) {
             self.refuse(format!("already asked for: {}", progress_text(control)), now);
             return false;
@@ -45,7 +45,7 @@ impl PendingControls {
     }
 
     /// Hears of an event: it may be the answer to something.
-    pub(super) fn on_event(&mut self, event: &Event, now: Timestamp) {
+    pub fn on_event(&mut self, event: &Event, now: Timestamp) {
         let answered = self.pending.iter().position(|pending| answers(event, &pending.control));
         if let Some(at) = answered {
             let PendingControl { control, .. } = self.pending.remove(at);
@@ -58,7 +58,7 @@ impl PendingControls {
     }
 
     /// Hears what whoever was asked said. What counts as done is still its event, where there is one to wait for.
-    pub(super) fn on_answer(&mut self, kind: &str, outcome: Result<(), String>, resting: bool, now: Timestamp) {
+    pub fn on_answer(&mut self, kind: &str, outcome: Result<(), String>, resting: bool, now: Timestamp) {
         let at = self.pending.iter().position(|pending| pending.control.kind() == kind);
         match (outcome, at) {
             (Ok(()), Some(at)) if resting || !needs_event(&self.pending[at].control) => {
@@ -75,7 +75,7 @@ impl PendingControls {
         }
     }
 
-    pub(super) fn refuse(&mut self, why: String, now: Timestamp) {
+    pub fn refuse(&mut self, why: String, now: Timestamp) {
         self.set_notice(why, false, now);
     }
 
@@ -84,7 +84,7 @@ impl PendingControls {
     }
 
     /// Takes an old answer away.
-    pub(super) fn expire_notice(&mut self, now: Timestamp) {
+    pub fn expire_notice(&mut self, now: Timestamp) {
         let old = |notice: &ControlNotice| {
             let age = now.as_millisecond() - notice.since.as_millisecond();
             age > if notice.good { SUCCESS_NOTICE_MS } else { ERROR_NOTICE_MS }
@@ -94,15 +94,15 @@ impl PendingControls {
         }
     }
 
-    pub(super) fn dismiss_notice(&mut self) {
+    pub fn dismiss_notice(&mut self) {
         self.notice = None;
     }
 
-    pub(super) fn pending(&self) -> &[PendingControl] {
+    pub fn pending(&self) -> &[PendingControl] {
         &self.pending
     }
 
-    pub(super) fn notice(&self) -> Option<&ControlNotice> {
+    pub fn notice(&self) -> Option<&ControlNotice> {
         self.notice.as_ref()
     }
 }
@@ -122,7 +122,7 @@ fn answers(event: &Event, control: &Control) -> bool {
 }
 
 /// Says what is under way.
-pub(super) fn progress_text(control: &Control) -> String {
+pub fn progress_text(control: &Control) -> String {
     match control {
         Control::Pause => "pausing after the action under way".to_owned(),
         Control::Resume => "going on".to_owned(),

@@ -9,24 +9,24 @@ const MAX_ROWS: usize = 2000;
 
 /// One iteration as a row.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct IterationRow {
-    pub(super) n: u32,
-    pub(super) profile: String,
-    pub(super) began: Timestamp,
+pub struct IterationRow {
+    pub n: u32,
+    pub profile: String,
+    pub began: Timestamp,
     /// How it ended and when; `None` while it is under way.
-    pub(super) ended: Option<(IterationOutcome, Timestamp)>,
-    pub(super) cost: MicroUsd,
-    pub(super) score: Option<f64>,
+    pub ended: Option<(IterationOutcome, Timestamp)>,
+    pub cost: MicroUsd,
+    pub score: Option<f64>,
     /// Boxes that were verified in it for the first time.
-    pub(super) boxes: u32,
+    pub boxes: u32,
 }
 
 /// All rows, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct IterationTable(Vec<IterationRow>);
+pub struct IterationTable(Vec<IterationRow>);
 
 impl IterationTable {
-    pub(super) fn fold(&mut self, line: &EventLine) {
+    pub fn fold(&mut self, line: &EventLine) {
         match &line.event {
             Event::IterationStarted { n, profile, .. } => self.begin(*n, profile, line.at),
             Event::ModelCalled { n, cost, .. } => self.update_row(*n, |row| row.cost += *cost),
@@ -65,12 +65,12 @@ impl IterationTable {
         }
     }
 
-    pub(super) fn all(&self) -> &[IterationRow] {
+    pub fn all(&self) -> &[IterationRow] {
         &self.0
     }
 
     /// Returns the iterations that began with another profile than the one before.
-    pub(super) fn profile_changes(&self) -> Vec<u32> {
+    pub fn profile_changes(&self) -> Vec<u32> {
         self.0.windows(2).filter(|two| two[0].profile != two[1].profile).map(|two| two[1].n).collect()
     }
 }

@@ -1,0 +1,36 @@
+//! Ends a run: its result is published first, then what it holds is released and its last event is written.
+
+use ralph_core::event::{Event, RunVerdict};
+
+use super::runner::{KeepSandbox, Runner};
+use super::sandbox_setup::discard_sandbox;
+use crate::error::Error;
+
+impl Runner {
+    /// Publishes the result of a run and ends it. A process that dies between the two does both again.
+    pub(super) async fn finish_run(&mut self, verdict: RunVerdict) -> Result<(), Error> {
+        self.close_ledger().await?;
+        self.publish_verdict(&verdict).await?;
+        self.end_run(verdict).await
+    }
+
+    async fn end_run(&mut self, verdict: RunVerdict) -> Result<(), Error> {
+        let next = match &verdict {
+            RunVerdict::Succeeded => {
+                format!("ralph diff {0}, then merge {1}", self.state().id(), self.state().started.branch)
+            }
+            RunVerdict::Failed { reason } | RunVerdict::Stopped { reason } => self.state().next_for(reason),
+        };
+        self.stop_asked = false;
+        self.discard_proof_sandboxes().await;
+        // Before the last event, because after it nobody comes back to do it; a resume does not need it any more.
+        if verdict == RunVerdict::Succeeded
+            && self.keep_sandbox == KeepSandbox::Never
+            && let Some(sandbox) = self.sandbox.take()
+        {
+            discard_sandbox(&*sandbox).await;
+        }
+        self.close_egress().await?;
+        self.events.append(Event::RunFinished { verdict, next })
+    }
+}

@@ -1,0 +1,86 @@
+//! What a run is doing now, by its last events.
+
+use jiff::Timestamp;
+use ralph_core::decide::{self, RunStep};
+use ralph_core::diagnosis::DiagnosisStep;
+use ralph_core::event::{CheckStage, Event, EventLine, ModelCallOutcome};
+use ralph_core::run::RunState;
+use ralph_core::text::first_line;
+
+/// The longest activity that is worth keeping, in bytes.
+const MAX_ACTIVITY_BYTES: usize = 200;
+
+/// What a run is doing, and since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunActivity {
+    pub text: String,
+    pub since: Timestamp,
+}
+
+/// What an event says about what the run is doing.
+enum ActivityChange {
+    Unchanged,
+    /// Nothing is under way any more.
+    Resting,
+    Doing(String),
+}
+
+/// Brings what a run is doing up to date with an event that its state has folded already.
+pub(super) fn update(activity: &mut Option<RunActivity>, line: &EventLine, state: Option<&RunState>) {
+    let diagnosis = state.and_then(|state| waiting_for_diagnosis(state, &line.event));
+    match diagnosis.map_or_else(|| change_by(&line.event, state), ActivityChange::Doing) {
+        ActivityChange::Unchanged => (),
+        ActivityChange::Resting => *activity = None,
+        ActivityChange::Doing(text) => *activity = Some(RunActivity { text, since: line.at }),
+    }
+}
+
+fn change_by(event: &Event, state: Option<&RunState>) -> ActivityChange {
+    let text = match event {
+        Event::RunStarted(_) => "preparing the sandbox".to_owned(),
+        Event::SandboxReady { .. } => "checking the proofs on the base commit".to_owned(),
+        Event::IterationStarted { profile, .. } => format!("waiting for {profile}"),
+        Event::ActionStarted { brief, .. } => first_line(brief, MAX_ACTIVITY_BYTES).to_owned(),
+        // An agent goes on after each of its calls.
+        Event::ModelCalled { answer: ModelCallOutcome::Through { .. }, .. } => return ActivityChange::Unchanged,
+        Event::ActionFinished { .. } | Event::ModelCalled { .. } => "checking".to_owned(),
+        Event::CheckFinished { stage: CheckStage::Proof, .. } | Event::Pushed { .. } => {
+            "proving in a fresh sandbox".to_owned()
+        }
+        Event::CheckFinished { .. } => "checking".to_owned(),
+        Event::Resumed { .. } => "going on".to_owned(),
+        Event::DiagnosisWritten { .. } if state.is_some_and(|state| state.status.is_active()) => "going on".to_owned(),
+        Event::DiagnosisWritten { .. } | Event::Paused { .. } | Event::RunFinished { .. } => {
+            return ActivityChange::Resting;
+        }
+        Event::BaselineChecked { .. }
+        | Event::Log { .. }
+        | Event::IterationFinished { .. }
+        | Event::GutterScored { .. }
+        | Event::MitigationApplied { .. }
+        | Event::BudgetWarned { .. }
+        | Event::CommitImported { .. }
+        | Event::PrOpened { .. }
+        | Event::PrUpdated { .. }
+        | Event::CiChanged(_)
+        | Event::PolicyDenied { .. }
+        | Event::ControlApplied { .. }
+        | Event::AuditAnchored { .. } => return ActivityChange::Unchanged,
+    };
+    ActivityChange::Doing(text)
+}
+
+/// Says who is awaited when a diagnosis is what comes after an event. It may come by the ladder, every so many
+/// iterations, or because somebody asked for it, so it is the state that tells.
+fn waiting_for_diagnosis(state: &RunState, event: &Event) -> Option<String> {
+    if state.open.is_some() || matches!(event, Event::Log { .. }) {
+        return None;
+    }
+    let step = match decide::next(state) {
+        // A run at rest is diagnosed at once when somebody asks for it.
+        RunStep::Rest if state.diagnoses.under.is_some() => decide::diagnosis_step(state)?,
+        step => step,
+    };
+    let asks = matches!(step, RunStep::Diagnose { doing: DiagnosisStep::Call { .. }, .. });
+    asks.then(|| format!("waiting for a diagnosis by {}", state.started.profiles.doctor().name))
+}
