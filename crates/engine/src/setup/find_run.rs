@@ -38,7 +38,7 @@ fn latest_run_here(home: &RalphHome, dir: &Path, wanted: &str) -> Result<Option<
     let ids = home.run_ids()?;
     let folders = ids.iter().rev().map(|id| home.run_folder(id));
     let mut own = folders.filter(|folder| {
-        folder.state().is_ok_and(|state| here.ancestors().any(|above| above.as_os_str() == state.started.repo.as_str()))
+        folder.listing().is_ok_and(|listing| here.ancestors().any(|above| above.as_os_str() == listing.repo.as_str()))
     });
     Ok(own.next())
 }
