@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use ralph_core::redact::Redactor;
 use ralph_engine::secret::SecretStore;
+use ralph_engine::setup::ralph_home;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::environment::ProcessEnvironment;
-use crate::setup;
 use crate::ui::Ui;
 
 /// Logs what a filter names. The secrets are gathered before the first line, since gathering them logs too.
@@ -22,7 +22,7 @@ pub(crate) fn to_stderr(filter: &str, environment: &ProcessEnvironment, ui: &mut
         return;
     };
     // Without a home the command itself will say so; what looks like a secret is masked all the same.
-    let store = setup::home(environment).map(|home| SecretStore::open(&home, &environment.env));
+    let store = ralph_home(&environment.env).map(|home| SecretStore::open(&home, &environment.env));
     let secrets = store.map(|store| store.all_values()).unwrap_or_default();
     let masked = RedactingMakeWriter { redactor: Redactor::new(secrets), to: io::stderr };
     let lines = tracing_subscriber::fmt::layer().with_writer(masked);

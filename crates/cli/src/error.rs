@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ralph_core::exit::RalphExitCode;
+use ralph_engine::setup::SetupError;
 use serde_json::json;
 
 use crate::ui::{BOLD, RED, Ui, paint};
@@ -88,6 +89,19 @@ impl From<ralph_engine::Error> for CliError {
             failure.message = failure.causes.remove(0);
         }
         failure
+    }
+}
+
+impl From<SetupError> for CliError {
+    fn from(error: SetupError) -> Self {
+        match error {
+            SetupError::Engine(error) => error.into(),
+            error => {
+                let mut failure = Self::from_error(error.exit(), &error);
+                failure.hint = error.hint();
+                failure
+            }
+        }
     }
 }
 

@@ -16,6 +16,7 @@ pub mod receipt;
 pub mod run;
 pub mod scm;
 pub mod secret;
+pub mod setup;
 pub mod store;
 pub mod verify;
 

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use ralph_core::exit::RalphExitCode;
 use ralph_engine::run::{adopt as rebuild, sandbox_origin};
+use ralph_engine::setup::{RunOverrides, resolve_run};
 
 use crate::args::AdoptArgs;
 use crate::error::{CliError, CliResult};
 use crate::foreground::DisplayNotifier;
-use crate::setup::{CliSetup, RunOverrides};
+use crate::setup::CliSetup;
 use crate::ui::Ui;
 
 pub(crate) async fn adopt(setup: &CliSetup, args: &AdoptArgs, ui: &mut Ui) -> CliResult {
@@ -25,7 +26,7 @@ pub(crate) async fn adopt(setup: &CliSetup, args: &AdoptArgs, ui: &mut Ui) -> Cl
     })?;
     read.repo_path.clone_from(&from.task_path);
     let flags = RunOverrides { backend: Some(backend.to_owned()), ..RunOverrides::default() };
-    let wish = setup.resolve_run(&read, &flags)?;
+    let wish = resolve_run(&setup.host, &read, &flags)?;
     let runner = rebuild(&setup.host, from, &args.sandbox, wish, Box::new(DisplayNotifier::default())).await?;
     let id = runner.state().id().to_owned();
     if ui.json() {

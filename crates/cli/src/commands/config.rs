@@ -4,12 +4,13 @@ use std::path::Path;
 
 use ralph_core::config::{rows, schema};
 use ralph_core::exit::RalphExitCode;
+use ralph_engine::setup::{RunOverrides, config_file, resolve_config, trust_file, user_models_file};
 use serde_json::json;
 
 use crate::args::ConfigCommand;
 use crate::error::CliResult;
 use crate::render::align_columns;
-use crate::setup::{CliSetup, RunOverrides};
+use crate::setup::CliSetup;
 use crate::ui::Ui;
 
 pub(crate) async fn config(setup: &CliSetup, args: &ConfigCommand, ui: &mut Ui) -> CliResult {
@@ -19,7 +20,7 @@ pub(crate) async fn config(setup: &CliSetup, args: &ConfigCommand, ui: &mut Ui) 
         ConfigCommand::Schema => ui.print_data(&serde_json::to_string_pretty(&schema()).unwrap_or_default()),
         ConfigCommand::Path => print_paths(setup, top.as_deref(), ui),
         ConfigCommand::Show { origin } => {
-            let config = setup.resolve(top.as_deref(), &RunOverrides::default(), None)?;
+            let config = resolve_config(&setup.host, top.as_deref(), &RunOverrides::default(), None)?;
             let all = rows(&config);
             if ui.json() {
                 let rows: Vec<_> = all
@@ -45,12 +46,13 @@ pub(crate) async fn config(setup: &CliSetup, args: &ConfigCommand, ui: &mut Ui) 
 }
 
 fn print_paths(setup: &CliSetup, top: Option<&Path>, ui: &mut Ui) {
+    let home = &setup.host.home;
     let mut files = vec![
-        ("user", setup.config_file()),
-        ("user models", setup.user_models()),
-        ("trusted", setup.trust_file()),
-        ("runs", setup.host.home.runs_dir()),
-        ("sandboxes", setup.host.home.sandboxes_dir()),
+        ("user", config_file(home)),
+        ("user models", user_models_file(home)),
+        ("trusted", trust_file(home)),
+        ("runs", home.runs_dir()),
+        ("sandboxes", home.sandboxes_dir()),
     ];
     if let Some(top) = top {
         files.extend([

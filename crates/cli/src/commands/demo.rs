@@ -11,12 +11,13 @@ use ralph_core::price::Price;
 use ralph_core::run::RunState;
 use ralph_engine::control::send;
 use ralph_engine::run::{BudgetRaise, KeepSandbox, PreparedRun, RecreateSandbox, StopSignals, begin, resume};
+use ralph_engine::setup::{RunOverrides, TASK_FILE, resolve_run};
 
 use super::run::{exit_code, warn_if_not_isolated};
 use crate::args::DemoArgs;
 use crate::error::{CliError, CliResult};
 use crate::foreground::{self, DisplayNotifier};
-use crate::setup::{CliSetup, RunOverrides, TASK_FILE};
+use crate::setup::CliSetup;
 use crate::ui::{BOLD, Ui, paint};
 
 /// The files of the small repository.
@@ -58,7 +59,7 @@ pub(crate) async fn demo(setup: &CliSetup, args: DemoArgs, ui: &mut Ui) -> CliRe
     let read = setup.load_task(Some(&repo.join(TASK_FILE))).await?;
     let flags =
         RunOverrides { backend: Some(ralph_engine::host::DEFAULT_BACKEND.to_owned()), ..RunOverrides::default() };
-    let mut wish = setup.resolve_run(&read, &flags)?;
+    let mut wish = resolve_run(&setup.host, &read, &flags)?;
     let played = |name: &str| scripted_profile(&dir, name);
     wish.profiles = RunProfiles {
         default: played("demo"),

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use ralph_core::exit::RalphExitCode;
 use ralph_core::import::{ImportedTask, MAX_BYTES, PlanSource, import as make};
+use ralph_engine::setup::{TASK_FILE, shell_quote};
 use ralph_engine::store::write_atomic;
 
 use super::init::detect_project;
 use crate::args::ImportArgs;
 use crate::error::{CliError, CliResult};
-use crate::setup::{CliSetup, TASK_FILE, error_with_hint, shell_quote};
+use crate::setup::{CliSetup, error_with_hint};
 use crate::ui::{Ui, one_line};
 
 pub(crate) async fn import(setup: &CliSetup, args: &ImportArgs, ui: &mut Ui) -> CliResult {

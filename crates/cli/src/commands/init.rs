@@ -8,11 +8,12 @@ use ralph_core::init::{
     render_task,
 };
 use ralph_core::text::slug;
+use ralph_engine::setup::TASK_FILE;
 use ralph_engine::store::write_atomic;
 
 use crate::args::{InitArgs, TemplateArg};
 use crate::error::{CliError, CliResult};
-use crate::setup::{CliSetup, TASK_FILE};
+use crate::setup::CliSetup;
 use crate::ui::{Ui, one_line};
 
 /// How many folders deep the repository is looked at.

@@ -3,31 +3,32 @@
 use ralph_core::exit::RalphExitCode;
 use ralph_core::lint::{LintFinding, fix, has_errors};
 use ralph_engine::run::baseline_findings;
+use ralph_engine::setup::{RunOverrides, SetupError, TASK_FILE, lint_task, resolve_run, task_errors};
 use serde_json::json;
 
-use super::run::{missing_task, task_has_errors, warn_if_not_isolated};
+use super::run::warn_if_not_isolated;
 use crate::args::LintArgs;
 use crate::error::CliResult;
 use crate::render::findings;
-use crate::setup::{CliSetup, RunOverrides};
+use crate::setup::CliSetup;
 use crate::ui::{GREEN, Ui, paint};
 
 pub(crate) async fn lint(setup: &CliSetup, args: &LintArgs, ui: &mut Ui) -> CliResult {
     let flags = RunOverrides { backend: args.backend.clone(), ..RunOverrides::default() };
     let mut read = setup.load_task(args.task.as_deref()).await?;
     if read.source.is_none() && !ui.json() {
-        return Err(missing_task());
+        return Err(SetupError::NoTask.into());
     }
-    let mut found = setup.lint(&read, &flags).await?;
+    let mut found = lint_task(&setup.host, &read, &flags).await?;
     if args.fix
         && let Some(source) = &read.source
     {
         let fixed = fix(source, &found);
         if fixed != *source {
-            let path = args.task.clone().unwrap_or_else(|| read.repo.top().join(crate::setup::TASK_FILE));
+            let path = args.task.clone().unwrap_or_else(|| read.repo.top().join(TASK_FILE));
             ralph_engine::store::write_atomic(&path, fixed.as_bytes())?;
             read.source = Some(fixed);
-            let left = setup.lint(&read, &flags).await?;
+            let left = lint_task(&setup.host, &read, &flags).await?;
             let mended = match found.len().saturating_sub(left.len()) {
                 1 => "1 finding was mended".to_owned(),
                 n => format!("{n} findings were mended"),
@@ -37,7 +38,7 @@ pub(crate) async fn lint(setup: &CliSetup, args: &LintArgs, ui: &mut Ui) -> CliR
         }
     }
     if args.baseline && !has_errors(&found) {
-        let wish = setup.resolve_run(&read, &flags)?;
+        let wish = resolve_run(&setup.host, &read, &flags)?;
         warn_if_not_isolated(&setup.host.backend(&wish.backend)?.capabilities(), ui);
         found.extend(baseline_findings(&setup.host, &wish).await?);
     }
@@ -46,7 +47,7 @@ pub(crate) async fn lint(setup: &CliSetup, args: &LintArgs, ui: &mut Ui) -> CliR
         if ui.json() {
             return Ok(RalphExitCode::Usage);
         }
-        return Err(task_has_errors(&read, &found, ui.json()));
+        return Err(task_errors(&read, &found).into());
     }
     Ok(RalphExitCode::Success)
 }

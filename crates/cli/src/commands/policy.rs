@@ -11,13 +11,14 @@ use ralph_core::policy::{
     shorten,
 };
 use ralph_core::run::RunState;
+use ralph_engine::setup::{RunOverrides, resolve_config};
 use ralph_proxy::policy::internal_address_kind;
 use serde_json::{Value, json};
 
 use crate::args::{PolicyCommand, PolicyTestArgs};
 use crate::error::{CliError, CliResult};
 use crate::render::align_columns;
-use crate::setup::{CliSetup, RunOverrides};
+use crate::setup::CliSetup;
 use crate::ui::Ui;
 
 pub(crate) async fn policy(setup: &CliSetup, args: &PolicyCommand, ui: &mut Ui) -> CliResult {
@@ -48,7 +49,7 @@ impl EffectivePolicy {
         }
         // Outside a repository there is no project layer; the rest is still worth showing.
         let top = setup.repo_top().await;
-        let network = setup.resolve(top.as_deref(), &RunOverrides::default(), None)?.sandbox.network;
+        let network = resolve_config(&setup.host, top.as_deref(), &RunOverrides::default(), None)?.sandbox.network;
         Ok(Self {
             run: None,
             policy: network.policy(),

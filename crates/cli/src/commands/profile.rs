@@ -8,6 +8,7 @@ use ralph_core::price::{Price, TokenRates};
 use ralph_core::profile::{ProfileEntry, credential_names, resolve_endpoint};
 use ralph_core::text;
 use ralph_engine::secret::SecretStore;
+use ralph_engine::setup::{load_profiles, prices_in_force};
 use serde_json::{Value, json};
 
 use super::profile_prices::prices;
@@ -31,8 +32,8 @@ pub(crate) async fn profile(setup: &CliSetup, args: &ProfileCommand, ui: &mut Ui
 
 async fn ls(setup: &CliSetup, ui: &mut Ui) -> CliResult {
     let top = setup.repo_top().await.unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
-    let profiles = setup.profiles(&top)?;
-    let table = setup.prices()?;
+    let profiles = load_profiles(&setup.host.home, &top)?;
+    let table = prices_in_force(&setup.host.home)?;
     let mut keys = KeyLookup::new(setup);
     let rows: Vec<(&str, &ProfileEntry, Option<Price>, ProfileKeyStatus)> =
         profiles.iter().map(|(name, entry)| (name, entry, entry.profile.price(&table), keys.status(entry))).collect();

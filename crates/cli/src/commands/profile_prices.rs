@@ -7,6 +7,7 @@ use std::path::Path;
 use ralph_core::exit::RalphExitCode;
 use ralph_core::price::{ImportedPrices, Price, PriceTable, import_litellm};
 use ralph_core::text;
+use ralph_engine::setup::{imported_prices, prices_file};
 use ralph_engine::store::write_atomic;
 use serde_json::{Value, json};
 
@@ -23,7 +24,7 @@ const MAX_PRICE_FILE_BYTES: u64 = 64 << 20;
 pub(crate) fn prices(setup: &CliSetup, args: &ProfilePricesArgs, ui: &mut Ui) -> CliResult {
     let new = args.import.as_deref().map(|path| import(setup, path)).transpose()?;
     // Read again from where runs will read it.
-    let over = setup.imported_prices()?;
+    let over = imported_prices(&setup.host.home)?;
     let table = PriceTable::shipped().overlaid(over.clone());
     let rows = match (&new, args.models.is_empty()) {
         // Whoever imports thousands of prices does not want to read them all.
@@ -31,9 +32,9 @@ pub(crate) fn prices(setup: &CliSetup, args: &ProfilePricesArgs, ui: &mut Ui) ->
         _ => select_models(&table, &over, &args.models)?,
     };
     if ui.json() {
-        let imported = new
-            .as_ref()
-            .map(|new| json!({"models": new.table.len(), "skipped": new.skipped, "file": setup.prices_file()}));
+        let imported = new.as_ref().map(
+            |new| json!({"models": new.table.len(), "skipped": new.skipped, "file": prices_file(&setup.host.home)}),
+        );
         let rows: Vec<Value> = rows.iter().map(PriceRow::json).collect();
         ui.print_json(&json!({"format": FORMAT, "imported": imported, "prices": rows}));
         return Ok(RalphExitCode::Success);
@@ -45,7 +46,7 @@ pub(crate) fn prices(setup: &CliSetup, args: &ProfilePricesArgs, ui: &mut Ui) ->
         ));
         ui.print_message(&format!(
             "they are in `{}` and count for every run that starts from now on",
-            setup.prices_file().display()
+            prices_file(&setup.host.home).display()
         ));
     }
     if !rows.is_empty() {
@@ -83,7 +84,7 @@ fn import(setup: &CliSetup, path: &Path) -> Result<ImportedPrices, CliError> {
         failure.causes.insert(0, std::mem::replace(&mut failure.message, refused()));
         failure
     })?;
-    write_atomic(&setup.prices_file(), imported.to_saved_json().as_bytes())?;
+    write_atomic(&prices_file(&setup.host.home), imported.to_saved_json().as_bytes())?;
     Ok(imported)
 }
 

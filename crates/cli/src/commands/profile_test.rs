@@ -9,13 +9,14 @@ use ralph_core::price::TokenUsage;
 use ralph_core::profile::resolve_endpoint;
 use ralph_core::text;
 use ralph_engine::model::{CallKey, Error as CallError, ModelErrorClass, ModelFinishReason, ModelRequest};
+use ralph_engine::setup::{RunOverrides, pin_named_profiles, resolve_config};
 use serde_json::{Value, json};
 
 use super::profile::{FORMAT, table_cell};
 use crate::args::profile::ProfileTestArgs;
 use crate::error::CliResult;
 use crate::render::align_columns;
-use crate::setup::{CliSetup, RunOverrides};
+use crate::setup::CliSetup;
 use crate::ui::{RED, Ui, YELLOW, paint};
 
 /// What is asked. A model that thinks first may use up its few tokens with it, which is an answer too.
@@ -27,7 +28,7 @@ const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) async fn test(setup: &CliSetup, args: &ProfileTestArgs, ui: &mut Ui) -> CliResult {
     let top = setup.repo_top().await.unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
     let names = if args.names.is_empty() { default_profiles(setup, &top)? } else { args.names.clone() };
-    let pinned = setup.pinned_profiles(&top, &names)?;
+    let pinned = pin_named_profiles(&setup.host.home, &top, &names)?;
     let mut rows = Vec::new();
     for profile in &pinned {
         if !ui.json() {
@@ -47,7 +48,7 @@ pub(crate) async fn test(setup: &CliSetup, args: &ProfileTestArgs, ui: &mut Ui) 
 
 /// The profiles that a run here would have, each once.
 fn default_profiles(setup: &CliSetup, top: &std::path::Path) -> Result<Vec<String>, crate::error::CliError> {
-    let model = setup.resolve(Some(top), &RunOverrides::default(), None)?.model;
+    let model = resolve_config(&setup.host, Some(top), &RunOverrides::default(), None)?.model;
     let mut names = vec![model.default.value];
     for more in [model.fallback.value, model.doctor.value].into_iter().flatten() {
         if !names.contains(&more) {

@@ -17,13 +17,14 @@ use ralph_engine::egress::{EgressAvailability, SandboxGrant, SecretGrant};
 #[cfg(target_os = "linux")]
 use ralph_engine::egress::{EgressLease, EgressReport};
 use ralph_engine::host::{DEFAULT_BACKEND, short_key_warning};
+use ralph_engine::setup::{RunOverrides, pin_named_profiles, resolve_config};
 use ralph_proxy::ledger::{Ledger, LedgerCaps};
 use ralph_sandbox::{ExecRequest, ExecStatus, OutputSink, OutputStream, ResourceLimit, Sandbox, SandboxSpec};
 
 use super::run::{lent_host_notice, warn_if_not_isolated};
 use crate::args::SandboxExecArgs;
 use crate::error::{CliError, CliResult};
-use crate::setup::{CliSetup, RunOverrides, error_with_hint};
+use crate::setup::{CliSetup, error_with_hint};
 use crate::ui::{Ui, YELLOW, paint};
 
 pub(crate) async fn exec(setup: &CliSetup, args: SandboxExecArgs, ui: &mut Ui) -> CliResult {
@@ -124,7 +125,8 @@ async fn prepare_grant(
     let name = format!("exec-{id}");
     let repo = setup.repo_top().await;
     let top = repo.clone().unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
-    let profiles = if args.profile.is_empty() { Vec::new() } else { setup.pinned_profiles(&top, &args.profile)? };
+    let profiles =
+        if args.profile.is_empty() { Vec::new() } else { pin_named_profiles(&setup.host.home, &top, &args.profile)? };
     let mut loans = Vec::new();
     for text in &args.lend {
         let loan: SecretGrant = text.parse().map_err(|error: ralph_engine::egress::SecretGrantError| {
@@ -141,7 +143,8 @@ async fn prepare_grant(
         policy.add_allow(host).map_err(|error| error_with_hint(RalphExitCode::Usage, &error, error.hint()))?;
     }
     // What is denied to every run is denied here as well.
-    policy.deny = setup.resolve(repo.as_deref(), &RunOverrides::default(), None)?.sandbox.network.denied.value;
+    policy.deny =
+        resolve_config(&setup.host, repo.as_deref(), &RunOverrides::default(), None)?.sandbox.network.denied.value;
     let profiles: Vec<_> = profiles.iter().collect();
     let lent = ralph_engine::egress::build_grant(
         &setup.host,

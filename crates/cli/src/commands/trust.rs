@@ -1,10 +1,9 @@
 //! `ralph trust`: the project's model profiles may name where a key is sent; a person says yes to exactly one version.
 
-use std::io::Write as _;
-
 use ralph_core::exit::RalphExitCode;
 use ralph_core::hash::sha256;
 use ralph_core::profile;
+use ralph_engine::setup::{PROJECT_MODEL_FILES, record_trust, trusted_files};
 
 use crate::args::TrustArgs;
 use crate::error::{CliError, CliResult};
@@ -13,9 +12,9 @@ use crate::ui::Ui;
 
 pub(crate) async fn trust(setup: &CliSetup, args: &TrustArgs, ui: &mut Ui) -> CliResult {
     let repo = setup.repo().await?;
-    let known = setup.trust();
+    let known = trusted_files(&setup.host.home);
     let mut asked: Vec<&str> = Vec::new();
-    for name in ["config/models.yaml", "models.yaml"] {
+    for name in PROJECT_MODEL_FILES {
         let path = repo.top().join(name);
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let profiles = profile::parse(&text, name)
@@ -43,7 +42,7 @@ pub(crate) async fn trust(setup: &CliSetup, args: &TrustArgs, ui: &mut Ui) -> Cl
                     .hint("use another profile, or `ralph trust` again"));
             }
         }
-        record_trust(setup, &hash, &path.display().to_string())?;
+        record_trust(&setup.host.home, &hash, &path.display().to_string())?;
         ui.print_message(&format!("{name} is trusted until it changes"));
     }
     if ui.json() {
@@ -52,16 +51,4 @@ pub(crate) async fn trust(setup: &CliSetup, args: &TrustArgs, ui: &mut Ui) -> Cl
         ui.print_message("nothing here asks for trust");
     }
     Ok(RalphExitCode::Success)
-}
-
-fn record_trust(setup: &CliSetup, hash: &str, path: &str) -> Result<(), CliError> {
-    let file = setup.trust_file();
-    let failed = |error: std::io::Error| {
-        CliError::new(RalphExitCode::Failed, format!("could not write `{}`", file.display()))
-            .with_cause(&error)
-            .hint("ralph config path")
-    };
-    std::fs::create_dir_all(setup.host.home.config_dir()).map_err(failed)?;
-    let mut out = std::fs::File::options().append(true).create(true).open(&file).map_err(failed)?;
-    writeln!(out, "{hash}  {path}").map_err(failed)
 }

@@ -24,7 +24,7 @@ use crate::git::{self, BareRepo, BaseCommit, UserRepo};
 use crate::host::HostContext;
 use crate::store::{EventObserver, RunFolder, write_atomic};
 
-/// What a run is made from, as the command line worked it out.
+/// What a run is made from, as [`crate::setup`] works it out.
 #[derive(Debug)]
 pub struct RunSpec {
     pub repo: PathBuf,

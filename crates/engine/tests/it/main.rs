@@ -23,6 +23,7 @@ mod publish;
 mod replay;
 mod run_fixture;
 mod run_list;
+mod run_request;
 mod traces;
 mod unpriced_profiles;
 mod unsettled_calls;

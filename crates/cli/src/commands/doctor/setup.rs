@@ -2,31 +2,33 @@
 
 use std::path::Path;
 
+use ralph_engine::setup::{RunOverrides, config_file, load_profiles, resolve_config};
+
 use super::super::profile::{ProfileKeyStatus, profile_key_status};
 use super::{DoctorFinding, DoctorStatus, finding};
 use crate::error::CliError;
-use crate::setup::{CliSetup, RunOverrides};
+use crate::setup::CliSetup;
 
 pub(super) async fn check_setup(setup: &CliSetup) -> Vec<DoctorFinding> {
     let top = setup.repo_top().await;
     let mut findings = vec![state_dir_finding(setup.host.home.state_dir())];
-    let config = match setup.resolve(top.as_deref(), &RunOverrides::default(), None) {
+    let config = match resolve_config(&setup.host, top.as_deref(), &RunOverrides::default(), None) {
         Ok(config) => {
-            let file = setup.config_file();
+            let file = config_file(&setup.host.home);
             let there = if file.exists() { "" } else { " is not there: what is built in counts" };
             findings.push(finding("config", DoctorStatus::Good, format!("`{}`{there}", file.display()), None));
             config
         }
         Err(failure) => {
-            findings.push(error_finding("config", failure));
+            findings.push(error_finding("config", failure.into()));
             return findings;
         }
     };
     let here = top.unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
-    let profiles = match setup.profiles(&here) {
+    let profiles = match load_profiles(&setup.host.home, &here) {
         Ok(profiles) => profiles,
         Err(failure) => {
-            findings.push(error_finding("profiles", failure));
+            findings.push(error_finding("profiles", failure.into()));
             return findings;
         }
     };

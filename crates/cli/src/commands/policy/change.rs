@@ -11,6 +11,7 @@ use ralph_core::egress::{EgressTarget, is_localhost};
 use ralph_core::exit::RalphExitCode;
 use ralph_core::policy::{BadRule, HostPattern, PRESETS, Policy, PolicyMode, PolicyRule, expand, shell_argument};
 use ralph_core::text::strip_control;
+use ralph_engine::setup::config_file;
 use ralph_proxy::policy::internal_address_kind;
 use serde_json::json;
 
@@ -116,7 +117,7 @@ async fn change_run(setup: &CliSetup, run: &str, hosts: &[String], list: PolicyL
 }
 
 fn change_user_config(setup: &CliSetup, hosts: &[String], list: PolicyList, ui: &mut Ui) -> CliResult {
-    let path = setup.config_file();
+    let path = config_file(&setup.host.home);
     let shown = path.display().to_string();
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,

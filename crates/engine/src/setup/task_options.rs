@@ -1,0 +1,49 @@
+//! What a task's front matter asks for, as far as overrides leave it a say.
+
+use ralph_core::config::{Config, ConfigOrigin, TaskOptions};
+use ralph_core::money::MicroUsd;
+use ralph_core::policy::PolicyMode;
+use ralph_core::task::FrontMatter;
+
+use super::RunOverrides;
+
+/// Returns what a task asks for; where an override decides, what the task would like no longer matters.
+pub(super) fn task_options(front: &FrontMatter, overrides: &RunOverrides) -> TaskOptions {
+    let mode = front
+        .sandbox_network
+        .policy
+        .as_deref()
+        .and_then(|policy| PolicyMode::ALL.into_iter().find(|mode| mode.as_str() == policy));
+    TaskOptions {
+        backend: unless(
+            overrides.backend.as_ref(),
+            front.sandbox_provider.as_deref().and_then(|name| name.parse().ok()),
+        ),
+        image: front.sandbox_image.clone(),
+        vcpu: front.sandbox_resources.vcpu.map(f64::from),
+        memory_gib: front.sandbox_resources.memory_gib.map(f64::from),
+        disk_gib: front.sandbox_resources.disk_gib.map(f64::from),
+        network_policy: mode,
+        network_allow: front.sandbox_network.allow.clone(),
+        max_cost_usd: unless(overrides.max_cost.as_ref(), front.max_cost_usd_estimate.map(MicroUsd::as_usd)),
+        max_iterations: unless(overrides.max_iterations.as_ref(), front.max_iterations),
+        max_wall_time_minutes: unless(overrides.max_minutes.as_ref(), front.max_wall_time_minutes),
+        max_tokens: unless(overrides.max_tokens.as_ref(), front.max_tokens_total),
+        max_consecutive_gutter: front.max_consecutive_gutter,
+        profile_default: unless(overrides.profile.as_ref(), front.model_profile_default.clone()),
+        profile_fallback: front.model_profile_fallback.clone(),
+        profile_doctor: front.model_profile_doctor.clone(),
+        ladder: front.ladder.clone(),
+    }
+}
+
+/// Returns the cap of a run's cost; `None` where only tokens are capped.
+pub(super) fn cost_cap(front: &FrontMatter, config: &Config) -> Option<MicroUsd> {
+    // A task that caps tokens alone has no cost cap, unless somebody set one.
+    let asked = front.max_cost_usd_estimate.is_some() || config.budget.max_cost.origin != ConfigOrigin::BuiltIn;
+    (asked || front.max_tokens_total.is_none()).then_some(config.budget.max_cost.value)
+}
+
+fn unless<Override, Value>(decided: Option<&Override>, asked: Option<Value>) -> Option<Value> {
+    if decided.is_some() { None } else { asked }
+}
