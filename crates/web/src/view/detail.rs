@@ -206,10 +206,10 @@ mod tests {
 
     #[test]
     fn a_run_of_an_older_version_is_shown_as_it_was_then() {
-        let events = include_str!("../../engine/tests/it/fixtures/run-0.1/events.jsonl");
+        let events = include_str!("../../../engine/tests/it/fixtures/run-0.1/events.jsonl");
         let lines = events.lines().map(|text| EventLine::parse(text).expect("the line is one of version 0.1"));
         let state = RunState::from_events(lines).expect("the lines make a run");
         let shown = serde_json::to_string(&detail(&state, false)).expect("a view is plain data");
-        assert_eq!(shown, include_str!("../../engine/tests/it/fixtures/run-0.1/show.json").trim_end());
+        assert_eq!(shown, include_str!("../../../engine/tests/it/fixtures/run-0.1/show.json").trim_end());
     }
 }
