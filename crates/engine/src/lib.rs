@@ -13,9 +13,9 @@ pub mod git;
 pub mod host;
 pub mod model;
 pub mod receipt;
-#[cfg(target_os = "linux")]
 pub mod redteam;
 pub mod run;
+pub mod sandboxes;
 pub mod scm;
 pub mod secret;
 pub mod store;

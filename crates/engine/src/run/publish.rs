@@ -7,9 +7,9 @@ use ralph_core::run::PROVED_UPDATE;
 
 use super::prove::proof_checks;
 use super::runner::{KeepSandbox, Runner};
-use super::sandbox_setup::discard_sandbox;
 use crate::error::Error;
 use crate::git::Sha;
+use crate::sandboxes;
 use crate::scm::local;
 
 /// So many files are listed; the diff has them all.
@@ -146,7 +146,7 @@ impl Runner {
             && self.keep_sandbox == KeepSandbox::Never
             && let Some(sandbox) = self.sandbox.take()
         {
-            discard_sandbox(&*sandbox).await;
+            sandboxes::discard(&*sandbox).await;
         }
         self.close_egress().await?;
         self.events.append(Event::RunFinished { verdict, next })

@@ -20,8 +20,7 @@ use super::target::RedteamTarget;
 use crate::embedded::{EmbeddedBackend, EmbeddedOptions, IsolationMechanism};
 use crate::local::LocalBackend;
 use crate::{
-    Backend, Error, ExecOutput, ExecRequest, IsolationLevel, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec,
-    capture, token,
+    Backend, Error, ExecOutput, ExecRequest, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec, capture, token,
 };
 
 /// Time for payloads that are not about time.
@@ -106,7 +105,7 @@ impl HostListeners {
 impl<'a> SandboxArena<'a> {
     pub(super) async fn new(target: &'a RedteamTarget<'a>) -> Result<Self, SandboxAttackError> {
         if let RedteamTarget::Other(backend) = target
-            && backend.capabilities().isolation == IsolationLevel::None
+            && !backend.capabilities().isolation.is_isolated()
         {
             // These are real attacks: without anything around them they would be attacks on the host.
             return Err(SandboxAttackError::Skip("this backend does not isolate, so nothing is tried".to_owned()));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 
 use super::arena::SandboxArena;
-use super::report::{AttackArea, AttackVerdict};
+use super::report::{AttackArea, AttackVerdict, is_selected};
 use crate::Error;
 use crate::embedded::IsolationMechanism;
 
@@ -117,16 +117,6 @@ impl SandboxAttack {
             return self.walls().iter().any(|one| wall_name(*one) == wall);
         }
         is_selected(self.id, only)
-    }
-}
-
-/// Returns whether a choice means a case of this number: an area, a number, or a number's beginning with `*`.
-pub fn is_selected(id: &str, only: &str) -> bool {
-    let start = only.strip_suffix('*').unwrap_or(only);
-    let whole = !only.ends_with('*') && start.len() > 2;
-    match id.strip_prefix(start) {
-        Some(rest) => !whole || rest.is_empty() || rest.starts_with('.'),
-        None => false,
     }
 }
 

@@ -5,18 +5,34 @@
 //! never held. All of it aims at files, sockets and processes the suite has made itself, in a folder of its own: a
 //! sandbox that lets an attack through costs the host nothing. What only a proxy could refuse is tested beside the proxy.
 
+#[cfg(target_os = "linux")]
 mod arena;
+#[cfg(target_os = "linux")]
 mod case;
+#[cfg(target_os = "linux")]
 mod cases;
+#[cfg(target_os = "linux")]
 mod probe;
 mod report;
+#[cfg(target_os = "linux")]
 mod run;
+#[cfg(target_os = "linux")]
 mod supervisor;
+#[cfg(target_os = "linux")]
 mod syscall_names;
+#[cfg(target_os = "linux")]
 mod target;
+#[cfg(not(target_os = "linux"))]
+mod unsupported;
 
-pub use case::{SandboxAttack, is_selected};
+#[cfg(target_os = "linux")]
+pub use case::SandboxAttack;
+#[cfg(target_os = "linux")]
 pub use probe::entry as probe_entry;
-pub use report::{AttackArea, AttackReport, AttackVerdict, RedteamReport};
-pub use run::{cases, run};
+pub use report::{AttackArea, AttackReport, AttackVerdict, RedteamReport, is_selected};
+#[cfg(target_os = "linux")]
+pub use run::{cases, run, selects_any};
+#[cfg(target_os = "linux")]
 pub use target::RedteamTarget;
+#[cfg(not(target_os = "linux"))]
+pub use unsupported::{RedteamTarget, run, selects_any};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::embedded::IsolationMechanism;
+use crate::isolation_mechanism::IsolationMechanism;
 
 /// What an attack goes for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -40,6 +40,16 @@ impl AttackArea {
             Some("PE") => Self::PE,
             _ => Self::FS,
         }
+    }
+}
+
+/// Returns whether a choice means a case of this number: an area, a number, or a number's beginning with `*`.
+pub fn is_selected(id: &str, only: &str) -> bool {
+    let start = only.strip_suffix('*').unwrap_or(only);
+    let whole = !only.ends_with('*') && start.len() > 2;
+    match id.strip_prefix(start) {
+        Some(rest) => !whole || rest.is_empty() || rest.starts_with('.'),
+        None => false,
     }
 }
 

@@ -17,6 +17,11 @@ pub fn cases() -> impl Iterator<Item = &'static SandboxAttack> {
     ALL.iter().copied().flatten()
 }
 
+/// Returns whether a person's choice means any case.
+pub fn selects_any(only: &str) -> bool {
+    cases().any(|case| case.is_selected(only))
+}
+
 /// Runs the cases a choice means (all without one) against a target, telling each as soon as it is known.
 pub async fn run(
     target: &RedteamTarget<'_>,

@@ -1,7 +1,9 @@
 //! What is attacked.
 
+use std::path::PathBuf;
+
 use crate::Backend;
-use crate::embedded::EmbeddedOptions;
+use crate::embedded::{EmbeddedOptions, NAME as EMBEDDED};
 
 /// What is attacked.
 #[derive(Debug)]
@@ -13,10 +15,24 @@ pub enum RedteamTarget<'a> {
     Other(&'a dyn Backend),
 }
 
-impl RedteamTarget<'_> {
+impl<'a> RedteamTarget<'a> {
+    /// Returns how a backend is attacked, with `dir` for what the suite makes of its own; `None` on a system on which
+    /// no attack can be tried.
+    pub fn for_backend(backend: &'a dyn Backend, dir: PathBuf) -> Option<Self> {
+        Some(match backend.capabilities().name {
+            EMBEDDED => Self::Cage(EmbeddedOptions { dir, ..EmbeddedOptions::default() }),
+            _ => Self::Other(backend),
+        })
+    }
+
+    /// Returns whether the suite makes the attacked sandboxes itself, with what it needs in them.
+    pub fn is_own_cage(&self) -> bool {
+        matches!(self, Self::Cage(_))
+    }
+
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Self::Cage(_) => "embedded",
+            Self::Cage(_) => EMBEDDED,
             Self::Other(backend) => backend.capabilities().name,
         }
     }
