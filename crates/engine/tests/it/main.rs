@@ -18,6 +18,7 @@ mod provider_faults;
 mod provider_wait;
 mod replay;
 mod run_fixture;
+mod second_backend;
 mod traces;
 mod unpriced_profiles;
 mod unsettled_calls;
