@@ -25,12 +25,7 @@ use crate::ui::Ui;
 
 fn main() -> ExitCode {
     // First of all, and before any thread: this may be the process that builds a cage.
-    #[cfg(target_os = "linux")]
-    if let Some(code) = ralph_sandbox::embedded::launcher_entry() {
-        return code;
-    }
-    #[cfg(target_os = "linux")]
-    if let Some(code) = ralph_redteam::payload_entry() {
+    if let Some(code) = ralph_sandbox::platform::helper_entry().or_else(ralph_redteam::payload_entry) {
         return code;
     }
     let environment = environment::read();

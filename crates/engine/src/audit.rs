@@ -12,7 +12,6 @@ mod writer;
 
 pub use call_log::{LoggedCharge, ModelCallLog};
 pub use denials::DenialCounter;
-#[cfg(target_os = "linux")]
 pub(crate) use denials::is_refusal;
 pub use engine_calls::{EngineCallResult, EngineCallTarget};
 pub use read::{AuditLine, AuditReader, verify};

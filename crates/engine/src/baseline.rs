@@ -12,7 +12,8 @@ use crate::check;
 use crate::error::Error;
 use crate::git::BareRepo;
 use crate::host::HostContext;
-use crate::run::{SandboxRole, discard_sandbox, egress_restarts, fresh_sandbox};
+use crate::run::{SandboxRole, fresh_sandbox};
+use crate::sandboxes;
 
 /// A check is repeated to find out whether it is flaky only while it is quick.
 const QUICK_MS: u64 = 5_000;
@@ -63,10 +64,10 @@ pub async fn check(
     'all: for due in &due {
         let mut runs = Vec::new();
         for _ in 0..REPEAT_COUNT {
-            let before = egress_restarts(host, sandbox.id());
+            let before = host.egress().restarts(sandbox.id());
             let mut ran = check::run(&*sandbox, &due.command, ".", timeout, &redactor).await;
             // What failed because its way out was cut says nothing about the commit.
-            if matches!(&ran, Ok(ran) if !ran.passed()) && egress_restarts(host, sandbox.id()) != before {
+            if matches!(&ran, Ok(ran) if !ran.passed()) && host.egress().restarts(sandbox.id()) != before {
                 ran = check::run(&*sandbox, &due.command, ".", timeout, &redactor).await;
             }
             match ran {
@@ -89,26 +90,15 @@ pub async fn check(
             id,
             command: due.command.clone(),
             runs,
-            denied_hosts: take_refused_hosts(host, sandbox.id()),
+            denied_hosts: host.egress().take_refused_hosts(sandbox.id()).into_iter().collect(),
         });
     }
-    discard_sandbox(&*sandbox).await;
+    sandboxes::discard(&*sandbox).await;
     if let Some(error) = trouble {
         return Err(error);
     }
     let findings = lint::lint_baseline(&checks);
     Ok(BaselineReport { checks, findings, leaked_secrets: redactor.take_sightings(), due })
-}
-
-/// Returns the hosts that were asked for in vain since this was last asked.
-fn take_refused_hosts(host: &HostContext, sandbox: &str) -> Vec<String> {
-    #[cfg(target_os = "linux")]
-    return host.egress().take_refused_hosts(sandbox).into_iter().collect();
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = (host, sandbox);
-        Vec::new()
-    }
 }
 
 fn verdict(check: &BaselineCheck) -> BaselineVerdict {

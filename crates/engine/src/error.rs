@@ -7,6 +7,7 @@ use ralph_core::event::BadEventLine;
 use ralph_core::exit::RalphExitCode;
 use ralph_core::redact::SHORTEST;
 use ralph_core::text::strip_control;
+use ralph_sandbox::platform::DEFAULT_BACKEND;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -109,7 +110,7 @@ impl Error {
             Self::Sandbox(error) => error.hint(),
             Self::Git(error) => error.hint(),
             Self::Secret(error) => error.hint(),
-            Self::NoBackend { .. } if cfg!(target_os = "linux") => {
+            Self::NoBackend { .. } if DEFAULT_BACKEND != "local" => {
                 Some("use the default, `--backend embedded`; `ralph doctor` says what this machine can do".to_owned())
             }
             Self::NoBackend { .. } => Some(

@@ -10,12 +10,10 @@ use ralph_core::event::{PinnedAgent, PinnedProfile, RunStart};
 use ralph_core::profile::{self, ProfileEndpoint, ProviderProtocol};
 use ralph_core::redact::{Redactor, SHORTEST, is_too_short};
 use ralph_core::secret::SecretKind;
-#[cfg(target_os = "linux")]
-use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions, HostUser};
 use ralph_sandbox::local::LocalBackend;
-use ralph_sandbox::{Backend, HostLayer, IsolationLevel};
+use ralph_sandbox::platform::{self, HostUser, PlatformOptions};
+use ralph_sandbox::{Backend, EgressServer, HostLayer};
 
-#[cfg(target_os = "linux")]
 use crate::egress::EgressManager;
 use crate::error::{Error, NOT_INSTALLED};
 use crate::git::{self, GitAuth, GitProgram, GitRemote, UserRepo};
@@ -25,8 +23,7 @@ use crate::scm::{LocalScm, Scm};
 use crate::secret::{ResolvedSecret, SecretStore};
 use crate::store::RalphHome;
 
-/// The name of the backend a run uses when nobody says otherwise.
-pub const DEFAULT_BACKEND: &str = if cfg!(target_os = "linux") { "embedded" } else { "local" };
+pub use ralph_sandbox::platform::DEFAULT_BACKEND;
 
 /// The machine, as far as a run may use it.
 #[derive(Debug, Clone)]
@@ -39,10 +36,8 @@ pub struct HostContext {
     /// Keys in use that are too short to be looked for, and whether somebody was told.
     short_keys: Arc<Mutex<BTreeMap<String, bool>>>,
     scm: Arc<dyn Scm>,
-    local: Arc<LocalBackend>,
-    #[cfg(target_os = "linux")]
-    embedded: Arc<EmbeddedBackend>,
-    #[cfg(target_os = "linux")]
+    /// The default first.
+    backends: Vec<Arc<dyn Backend>>,
     egress: Arc<EgressManager>,
 }
 
@@ -51,47 +46,39 @@ impl HostContext {
     pub async fn open(home: RalphHome, env: Env) -> Result<Self, Error> {
         let path = env.get("PATH").unwrap_or("");
         let tool = GitProgram::find(OsStr::new(path)).await?;
-        let local = Arc::new(LocalBackend::with_path(home.sandboxes_dir(), path.into()));
-        #[cfg(target_os = "linux")]
         let egress = EgressManager::new(home.clone(), SecretStore::open(&home, &env));
-        #[cfg(target_os = "linux")]
-        let embedded = Arc::new(EmbeddedBackend::new(EmbeddedOptions {
+        let isolating = platform::backend(PlatformOptions {
             dir: home.state_dir().join("embedded"),
             user: env.get("HOME").map(|user| HostUser {
                 home: user.into(),
                 path: path.into(),
                 env: env.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             }),
-            egress_server: Some(Arc::clone(&egress) as Arc<dyn ralph_sandbox::embedded::EgressServer>),
-            ..EmbeddedOptions::default()
-        }));
+            binds: Vec::new(),
+            egress_server: Some(Arc::clone(&egress) as Arc<dyn EgressServer>),
+        });
+        let local = Arc::new(LocalBackend::with_path(home.sandboxes_dir(), path.into()));
+        let backends = isolating.into_iter().chain([local as Arc<dyn Backend>]).collect();
         let scm = Arc::new(LocalScm::new(tool.clone(), git_auth(&env)));
-        Ok(Self {
-            home,
-            env,
-            git: tool,
-            pace: RetryPace::default(),
-            short_keys: Arc::default(),
-            scm,
-            local,
-            #[cfg(target_os = "linux")]
-            embedded,
-            #[cfg(target_os = "linux")]
-            egress,
-        })
+        Ok(Self { home, env, git: tool, pace: RetryPace::default(), short_keys: Arc::default(), scm, backends, egress })
     }
 
-    /// Returns the backend of cages itself, for what only it can tell.
-    #[cfg(target_os = "linux")]
-    pub fn embedded(&self) -> &EmbeddedBackend {
-        &self.embedded
-    }
-
-    /// Uses another program as the launcher of cages than the one that is running, which a test is not.
-    #[cfg(target_os = "linux")]
+    /// Uses a further backend, or another one in the place of the one with the same name.
     #[must_use]
-    pub fn with_embedded(mut self, embedded: EmbeddedBackend) -> Self {
-        self.embedded = Arc::new(embedded);
+    pub fn with_backend(mut self, backend: Arc<dyn Backend>) -> Self {
+        let name = backend.capabilities().name;
+        match self.backends.iter_mut().find(|known| known.capabilities().name == name) {
+            Some(known) => *known = backend,
+            None => self.backends.push(backend),
+        }
+        self
+    }
+
+    /// Has the egress of sandboxes served by another manager, which the backends must have been given as well: the attack
+    /// suite puts a network of its own behind it.
+    #[must_use]
+    pub fn with_egress(mut self, egress: Arc<EgressManager>) -> Self {
+        self.egress = egress;
         self
     }
 
@@ -128,12 +115,8 @@ impl HostContext {
     }
 
     /// Returns every backend of this ralph, the default first.
-    pub fn backends(&self) -> Vec<Arc<dyn Backend>> {
-        vec![
-            #[cfg(target_os = "linux")]
-            self.embedded.clone(),
-            self.local.clone(),
-        ]
+    pub fn backends(&self) -> &[Arc<dyn Backend>] {
+        &self.backends
     }
 
     /// Finds the backend that has a sandbox of this name: the one that was named, or the first that has it.
@@ -143,19 +126,15 @@ impl HostContext {
         }
         for backend in self.backends() {
             if backend.list().await?.iter().any(|listed| listed.id == sandbox) {
-                return Ok(backend);
+                return Ok(Arc::clone(backend));
             }
         }
         self.backend(DEFAULT_BACKEND)
     }
 
     pub fn backend(&self, name: &str) -> Result<Arc<dyn Backend>, Error> {
-        match name {
-            "local" => Ok(self.local.clone()),
-            #[cfg(target_os = "linux")]
-            "embedded" => Ok(self.embedded.clone()),
-            other => Err(Error::NoBackend { name: other.to_owned() }),
-        }
+        let found = self.backends.iter().find(|backend| backend.capabilities().name == name);
+        found.cloned().ok_or_else(|| Error::NoBackend { name: name.to_owned() })
     }
 
     /// Opens the model of a profile, with its key when it needs one.
@@ -259,12 +238,12 @@ impl HostContext {
         if pinned.template.is_some() {
             return Ok(SandboxAgent { program: agent.program().to_owned(), layer: None, env: Vec::new() });
         }
-        let isolation = self.backend(backend)?.capabilities().isolation;
+        let layered = self.backend(backend)?.capabilities().host_layers;
         let missing = |why: String| Error::Agent { name: pinned.name.clone(), why };
         match crate::agent::find(self, agent).map_err(|error| missing(error.to_string()))? {
             Some(found) => Ok(SandboxAgent {
-                program: found.program_in(isolation).display().to_string(),
-                layer: found.layer.filter(|_| isolation != IsolationLevel::None),
+                program: if layered { &found.program } else { &found.on_host }.display().to_string(),
+                layer: found.layer.filter(|_| layered),
                 env: found.env,
             }),
             None => Err(missing(NOT_INSTALLED.to_owned())),
@@ -276,8 +255,7 @@ impl HostContext {
         SecretStore::open(&self.home, &self.env)
     }
 
-    /// Returns who stands at the doors of cages.
-    #[cfg(target_os = "linux")]
+    /// Returns what serves the egress of sandboxes.
     pub fn egress(&self) -> &Arc<EgressManager> {
         &self.egress
     }

@@ -14,6 +14,7 @@ pub mod host;
 pub mod model;
 pub mod receipt;
 pub mod run;
+pub mod sandboxes;
 pub mod scm;
 pub mod secret;
 pub mod setup;

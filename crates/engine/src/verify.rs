@@ -16,7 +16,7 @@ use crate::git::inside::StateFiles;
 use crate::git::{self, BareRepo, Sha, UserRepo};
 use crate::host::HostContext;
 use crate::receipt::{self, SigningKey};
-use crate::run::discard_sandbox;
+use crate::sandboxes::{self, SandboxRequest};
 
 /// What re-execution says of a receipt.
 #[derive(Debug, Serialize)]
@@ -115,7 +115,11 @@ async fn repository(host: &HostContext, receipt: &Receipt, repo: &Path, scratch:
 }
 
 /// Makes the sandbox of a re-execution, under a name of its own.
-async fn create_sandbox(backend: &dyn Backend, receipt: &Receipt) -> Result<Arc<dyn Sandbox>, Error> {
+async fn create_sandbox(
+    host: &HostContext,
+    backend: &dyn Backend,
+    receipt: &Receipt,
+) -> Result<Arc<dyn Sandbox>, Error> {
     let mut random = [0_u8; 4];
     getrandom::fill(&mut random).map_err(|_| Error::Random)?;
     let name = format!("ralph-verify-{}", ralph_core::hash::hex(&random));
@@ -123,9 +127,8 @@ async fn create_sandbox(backend: &dyn Backend, receipt: &Receipt) -> Result<Arc<
         (SandboxLabel::RUN.to_owned(), receipt.body.run.clone()),
         (SandboxLabel::ROLE.to_owned(), "verify".to_owned()),
     ]);
-    Ok(backend
-        .create(&SandboxSpec { name, labels, env: BTreeMap::new(), image: None, ..SandboxSpec::default() })
-        .await?)
+    let spec = SandboxSpec { name, labels, ..SandboxSpec::default() };
+    Ok(sandboxes::create(host, SandboxRequest { backend, spec, egress: None }).await?.sandbox)
 }
 
 async fn rerun_checks(
@@ -141,7 +144,7 @@ async fn rerun_checks(
     let mut lines = Vec::new();
     for then in &receipt.body.checks {
         // A sandbox for each, as when it was proved.
-        let sandbox = create_sandbox(backend, receipt).await?;
+        let sandbox = create_sandbox(host, backend, receipt).await?;
         let body = &receipt.body;
         let put =
             git::seed_sandbox(&*sandbox, bare, scratch, &body.branch, &body.commit, &nobody, StateFiles::Excluded)
@@ -150,7 +153,7 @@ async fn rerun_checks(
             Ok(()) => check::run(&*sandbox, &then.command, ".", timeout, &redactor).await,
             Err(error) => Err(error.into()),
         };
-        discard_sandbox(&*sandbox).await;
+        sandboxes::discard(&*sandbox).await;
         let ran = ran.ok();
         let now = ran.map(|ran| ReceiptCheck {
             code: ran.code,

@@ -9,17 +9,10 @@ pub mod cage;
 mod case;
 #[cfg(target_os = "linux")]
 pub mod egress;
-#[cfg(target_os = "linux")]
 mod report;
+mod suite;
 
 #[cfg(target_os = "linux")]
 pub use case::{AttackCase, AttackPayload};
-#[cfg(target_os = "linux")]
 pub use report::{AttackArea, AttackReport, AttackVerdict, RedteamReport};
-
-/// Becomes one of the programs that attack from inside a sandbox, if this process was started as one. Call it early in
-/// `main`, before any thread starts.
-#[cfg(target_os = "linux")]
-pub fn payload_entry() -> Option<std::process::ExitCode> {
-    cage::probe_entry().or_else(egress::attack_client_entry)
-}
+pub use suite::{AttackRequest, payload_entry, run_suites, selects_any};

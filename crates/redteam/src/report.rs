@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use ralph_sandbox::embedded::IsolationMechanism;
+use ralph_sandbox::IsolationMechanism;
 
 /// What an attack goes for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -8,25 +8,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, ExecExit, ExecRequest, OutputSink};
-use ralph_core::config::ToolchainSelection;
-
-/// How strongly a backend separates the sandbox from the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum IsolationLevel {
-    /// Commands run as the user, on the host: no isolation at all.
-    None,
-    /// Kernel namespaces, filters and a root built from nothing.
-    Namespaces,
-    /// A container of an engine.
-    Container,
-    /// A virtual machine with its own kernel.
-    Machine,
-}
+use crate::{EgressSupport, Error, ExecExit, ExecRequest, OutputSink};
+use ralph_core::config::{IsolationLevel, ToolchainSelection};
 
 /// What a backend can do; callers ask here before they ask for more than the contract.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendCapabilities {
     pub name: &'static str,
     pub isolation: IsolationLevel,
@@ -34,9 +20,33 @@ pub struct BackendCapabilities {
     pub max_vcpu: Option<u32>,
     pub max_memory_gib: Option<u32>,
     pub max_disk_gib: Option<u32>,
-    pub network_policy: bool,
+    /// How commands inside reach the egress proxy.
+    pub egress: EgressSupport,
+    /// Whether [`SandboxSpec::layers`] are seen inside; otherwise commands find those files where the host has them.
+    pub host_layers: bool,
     pub snapshot: bool,
     pub preview: bool,
+}
+
+/// How far the host has what a backend needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BackendCheckStatus {
+    Good,
+    /// It works, with less protection or fewer features.
+    Weak,
+    /// The backend cannot be used, or not as what it is for.
+    Missing,
+}
+
+/// One thing that a backend needs of the host, as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackendCheck {
+    pub name: &'static str,
+    pub status: BackendCheckStatus,
+    pub found: String,
+    /// What to do about it.
+    pub next: Option<String>,
 }
 
 /// What one sandbox may use at most; `None` leaves it to the backend.
@@ -51,7 +61,7 @@ pub struct SandboxLimits {
     pub pids: Option<u64>,
 }
 
-/// Which doors a sandbox has. What may pass them is decided by whoever stands at them.
+/// How a sandbox reaches the network. What may pass is decided by whoever serves its egress.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxNetwork {
@@ -161,6 +171,13 @@ pub enum DirectoryEntryKind {
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync {
     fn capabilities(&self) -> BackendCapabilities;
+    /// Looks whether the host has what the backend needs. It reads and changes nothing.
+    async fn checks(&self) -> Vec<BackendCheck>;
+    /// Says why an error of this backend happened on this host and what to do, where the host's settings tell.
+    fn explain(&self, error: &Error) -> Option<String> {
+        let _ = error;
+        None
+    }
     /// Makes the sandbox; one of the same name that still exists is an error, never silently reused.
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, Error>;
     /// Opens an existing sandbox and ends whatever a dead owner left running in it; a living owner's commands go on.
@@ -221,6 +238,11 @@ pub trait Sandbox: fmt::Debug + Send + Sync {
     async fn copy_out(&self, path: &Path, host: &Path, cap: u64) -> Result<u64, Error>;
     /// The directory for files that pass in and out and are not part of the workspace, as commands inside see it.
     fn exchange(&self) -> PathBuf;
+    /// Returns where commands inside find the egress proxy, if they were given a network; `None` where
+    /// [`BackendCapabilities::egress`] says that there is none.
+    fn egress_url(&self) -> Option<String> {
+        None
+    }
     /// Keeps the files as they are now under a name that `fork` takes; ends every process first. Only where
     /// [`BackendCapabilities::snapshot`] says so.
     async fn snapshot(&self) -> Result<String, Error> {

@@ -6,23 +6,29 @@
 mod command_pipes;
 pub mod conformance;
 mod contract;
+mod egress;
 #[cfg(target_os = "linux")]
 pub mod embedded;
 mod error;
 mod exec;
 pub mod files;
 pub mod image;
+mod isolation_mechanism;
 pub mod local;
+pub mod platform;
 mod sandbox_dirs;
 mod token;
 pub mod toolchain;
 
 pub use contract::{
-    Backend, BackendCapabilities, DirectoryEntry, DirectoryEntryKind, HostLayer, IsolationLevel, PruneResult,
-    PruneRule, Sandbox, SandboxLabel, SandboxLimits, SandboxNetwork, SandboxSpec, SandboxSummary,
+    Backend, BackendCapabilities, BackendCheck, BackendCheckStatus, DirectoryEntry, DirectoryEntryKind, HostLayer,
+    PruneResult, PruneRule, Sandbox, SandboxLabel, SandboxLimits, SandboxNetwork, SandboxSpec, SandboxSummary,
 };
+pub use egress::{EgressServer, EgressSockets, EgressSupport, ServeGuard};
 pub use error::Error;
 pub use exec::{
     ExecExit, ExecOutput, ExecRequest, ExecStatus, HeadTailBuffer, OutputCapture, OutputSink, OutputStream,
     ResourceLimit, capture,
 };
+pub use isolation_mechanism::IsolationMechanism;
+pub use ralph_core::config::IsolationLevel;

@@ -131,7 +131,6 @@ fn find_agent(name: &str) -> Result<&'static dyn Known, CliError> {
     })
 }
 
-#[cfg(target_os = "linux")]
 async fn install(setup: &CliSetup, args: &AgentInstallArgs, ui: &mut Ui) -> CliResult {
     let agent = find_agent(&args.name)?;
     let wish =
@@ -150,12 +149,4 @@ async fn install(setup: &CliSetup, args: &AgentInstallArgs, ui: &mut Ui) -> CliR
         ui.print_message(&format!("{} {version} is on the shelf", agent.name()));
     }
     Ok(RalphExitCode::Success)
-}
-
-#[cfg(not(target_os = "linux"))]
-async fn install(_setup: &CliSetup, args: &AgentInstallArgs, _ui: &mut Ui) -> CliResult {
-    let agent = find_agent(&args.name)?;
-    let failure =
-        CliError::new(RalphExitCode::NotReady, format!("`{}` cannot be fetched in a cage here", agent.name()));
-    Err(failure.hint(format!("put `{}` on PATH; `ralph agent ls` shows it then", agent.program())))
 }

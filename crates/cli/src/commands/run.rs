@@ -7,7 +7,7 @@ use ralph_core::run::RunState;
 use ralph_engine::run::{KeepSandbox, PreparedRun, Runner, StopSignals, begin};
 use ralph_engine::setup::{RunOverrides, RunRequest, SetupError};
 use ralph_engine::store::RunFolder;
-use ralph_sandbox::{BackendCapabilities, IsolationLevel};
+use ralph_sandbox::BackendCapabilities;
 
 use crate::args::RunArgs;
 use crate::error::{CliError, CliResult};
@@ -74,7 +74,7 @@ pub(crate) fn lent_host_notice(host: &str) -> String {
 
 /// Says at every start what the sandbox does not do.
 pub(crate) fn warn_if_not_isolated(backend: &BackendCapabilities, ui: &mut Ui) {
-    if backend.isolation == IsolationLevel::None {
+    if !backend.isolation.is_isolated() {
         let mark = paint(YELLOW, "!");
         ui.print_message(&format!(
             "{mark} backend {} does NOT isolate: commands run on this machine as you, with your files and your network",

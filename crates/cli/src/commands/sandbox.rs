@@ -27,7 +27,7 @@ pub(crate) async fn sandbox(setup: &CliSetup, args: SandboxCommand, ui: &mut Ui)
 fn backends(setup: &CliSetup, on: &BackendFlag) -> Result<Vec<Arc<dyn ralph_sandbox::Backend>>, CliError> {
     match &on.backend {
         Some(name) => Ok(vec![setup.host.backend(name)?]),
-        None => Ok(setup.host.backends()),
+        None => Ok(setup.host.backends().to_vec()),
     }
 }
 

@@ -1,10 +1,8 @@
 //! `ralph sandbox exec`: one command in a sandbox, with its output and its exit code passed on.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ralph_core::config::ToolchainSelection;
@@ -13,10 +11,9 @@ use ralph_core::exit::RalphExitCode;
 use ralph_core::money::MicroUsd;
 use ralph_core::policy::{Policy, PolicyMode, shell_argument};
 use ralph_engine::Error;
-use ralph_engine::egress::{EgressAvailability, SandboxGrant, SecretGrant};
-#[cfg(target_os = "linux")]
-use ralph_engine::egress::{EgressLease, EgressReport};
+use ralph_engine::egress::{EgressLease, EgressReport, EgressRequest, SecretGrant};
 use ralph_engine::host::{DEFAULT_BACKEND, short_key_warning};
+use ralph_engine::sandboxes::{self, SandboxRequest};
 use ralph_engine::setup::{RunOverrides, pin_named_profiles, resolve_config};
 use ralph_proxy::ledger::{Ledger, LedgerCaps};
 use ralph_sandbox::{ExecRequest, ExecStatus, OutputSink, OutputStream, ResourceLimit, Sandbox, SandboxSpec};
@@ -36,30 +33,38 @@ pub(crate) async fn exec(setup: &CliSetup, args: SandboxExecArgs, ui: &mut Ui) -
     let exec = exec_request(&args)?;
     // Whoever ends ralph ends the command, and what was made for it goes with it.
     let mut stops = ExecSignals::new().map_err(|error| CliError::from_error(RalphExitCode::Failed, &error))?;
-    let lent = match &args.name {
-        Some(_) => None,
-        None => Some(prepare_grant(setup, &args, backend.capabilities().network_policy, ui).await?),
+    let (made, ledger) = match &args.name {
+        Some(name) => (sandboxes::open(&setup.host, &*backend, name, None).await, None),
+        None => {
+            let (spec, egress) =
+                prepare_request(setup, &args, backend.capabilities().egress.is_available(), ui).await?;
+            let ledger = egress.ledger.clone();
+            let request = SandboxRequest { backend: &*backend, spec, egress: Some(egress) };
+            (sandboxes::create(&setup.host, request).await, Some(ledger))
+        }
     };
     for name in setup.host.take_short_keys() {
         ui.print_message(&format!("{} {}", paint(YELLOW, "!"), short_key_warning(&name)));
     }
-    let (sandbox, own) = match (&args.name, &lent) {
-        (Some(name), _) => (backend.open(name).await.map_err(Error::from)?, false),
-        (None, Some(lent)) => (lent.create_sandbox(&*backend, &args).await?, true),
-        (None, None) => unreachable!("a sandbox that is not named is made with what it is lent"),
-    };
+    let made = made?;
+    let sandbox = made.sandbox;
     let ended = tokio::select! {
         ended = run(&*sandbox, &args, &exec) => Some(ended),
         () = stops.recv() => None,
     };
-    if own && let Err(error) = sandbox.destroy().await {
+    if args.name.is_none()
+        && let Err(error) = sandbox.destroy().await
+    {
         ui.print_message(&format!(
             "the sandbox could not be removed: {error}; next: ralph sandbox rm {}",
             sandbox.id()
         ));
     }
-    if let Some(lent) = &lent {
-        lent.print_usage(&args, ui);
+    if let Some(lease) = &made.lease {
+        print_egress_events(lease, ui);
+    }
+    if let Some(ledger) = ledger.filter(|_| !args.profile.is_empty()) {
+        print_cost(&ledger, &args, ui);
     }
     let Some(ended) = ended else { return Ok(RalphExitCode::Interrupted) };
     let exit = ended?;
@@ -101,21 +106,13 @@ fn exec_request(args: &SandboxExecArgs) -> Result<ExecRequest, CliError> {
     Ok(exec)
 }
 
-/// What a new sandbox is made with.
-struct ExecGrant {
-    name: String,
-    grant: SandboxGrant,
-    ledger: Ledger,
-    #[cfg(target_os = "linux")]
-    pass: EgressLease,
-}
-
-async fn prepare_grant(
+/// Returns what a new sandbox is made from and what it asks of the egress proxy.
+async fn prepare_request(
     setup: &CliSetup,
     args: &SandboxExecArgs,
     doors: bool,
     ui: &mut Ui,
-) -> Result<ExecGrant, CliError> {
+) -> Result<(SandboxSpec, EgressRequest), CliError> {
     if !doors && (!args.profile.is_empty() || !args.lend.is_empty()) {
         let failure = CliError::usage("this backend has no way out at which anything could be lent");
         return Err(failure.hint("leave `--backend` away"));
@@ -145,75 +142,28 @@ async fn prepare_grant(
     // What is denied to every run is denied here as well.
     policy.deny =
         resolve_config(&setup.host, repo.as_deref(), &RunOverrides::default(), None)?.sandbox.network.denied.value;
-    let profiles: Vec<_> = profiles.iter().collect();
-    let lent = ralph_engine::egress::build_grant(
-        &setup.host,
-        &name,
-        policy,
-        &profiles,
-        &loans,
-        ledger.clone(),
-        EgressAvailability::AsNeeded,
-    )?;
-    #[cfg(target_os = "linux")]
-    let pass = if loans.is_empty() && args.profile.is_empty() {
-        setup.host.egress().lease(&name, lent.terms.clone())
-    } else {
-        // What is worth something is used: that is written down, as a run's is.
-        let paper = setup.host.home.exec_audit_folder(&name);
-        fs::create_dir_all(paper.path()).map_err(|error| CliError::from_error(RalphExitCode::Failed, &error))?;
-        setup.host.egress().lease_with_audit_folder(&name, lent.terms.clone(), paper)
+    // What is worth something is used: that is written down, as a run's is.
+    let audited = !loans.is_empty() || !args.profile.is_empty();
+    let audit_folder = audited.then(|| setup.host.home.exec_audit_folder(&name));
+    let egress = EgressRequest { profiles, secrets: loans, ledger, audit_folder, ..EgressRequest::from(policy) };
+    let toolchains = match args.toolchain.as_slice() {
+        [] => ToolchainSelection::Auto,
+        [word] if word == "auto" => ToolchainSelection::Auto,
+        [word] if word == "none" => ToolchainSelection::None,
+        names => ToolchainSelection::Only(names.to_vec()),
     };
-    Ok(ExecGrant {
-        name,
-        grant: lent,
-        ledger,
-        #[cfg(target_os = "linux")]
-        pass,
-    })
+    let spec = SandboxSpec { name, image: args.image.clone(), toolchains, ..SandboxSpec::default() };
+    Ok((spec, egress))
 }
 
-impl ExecGrant {
-    async fn create_sandbox(
-        &self,
-        backend: &dyn ralph_sandbox::Backend,
-        args: &SandboxExecArgs,
-    ) -> Result<Arc<dyn Sandbox>, CliError> {
-        let mut labels = BTreeMap::new();
-        let network = ralph_engine::egress::network_for_grant(&self.grant.terms, &mut labels);
-        let toolchains = match args.toolchain.as_slice() {
-            [] => ToolchainSelection::Auto,
-            [word] if word == "auto" => ToolchainSelection::Auto,
-            [word] if word == "none" => ToolchainSelection::None,
-            names => ToolchainSelection::Only(names.to_vec()),
-        };
-        let (name, image) = (self.name.clone(), args.image.clone());
-        let spec = SandboxSpec { name, labels, image, network, toolchains, ..SandboxSpec::default() };
-        let sandbox = backend.create(&spec).await.map_err(Error::from)?;
-        match self.grant.install(&backend.capabilities(), Arc::clone(&sandbox)).await {
-            Ok(dressed) => Ok(dressed),
-            Err(error) => {
-                // It was made for this alone; what stays is told by `ralph sandbox ls`.
-                sandbox.destroy().await.ok();
-                Err(error.into())
-            }
-        }
-    }
-
-    /// Says what the calls of lent models cost.
-    fn print_usage(&self, args: &SandboxExecArgs, ui: &mut Ui) {
-        #[cfg(target_os = "linux")]
-        print_egress_events(&self.pass, ui);
-        if !args.profile.is_empty() {
-            let (spent, open) = (self.ledger.settled(), self.ledger.reserved());
-            let (cost, tokens) = (spent.cost + open.cost, spent.tokens.saturating_add(open.tokens));
-            ui.print_message(&format!("calls cost {cost} of {}, {tokens} tokens", MicroUsd::from_usd(args.max_cost)));
-        }
-    }
+/// Says what the calls of granted models cost.
+fn print_cost(ledger: &Ledger, args: &SandboxExecArgs, ui: &mut Ui) {
+    let (spent, open) = (ledger.settled(), ledger.reserved());
+    let (cost, tokens) = (spent.cost + open.cost, spent.tokens.saturating_add(open.tokens));
+    ui.print_message(&format!("calls cost {cost} of {}, {tokens} tokens", MicroUsd::from_usd(args.max_cost)));
 }
 
 /// Says what was refused and what raised an alarm, and where it is written down.
-#[cfg(target_os = "linux")]
 fn print_egress_events(pass: &EgressLease, ui: &mut Ui) {
     let EgressReport { refusals, more, others } = pass.take_report();
     for event in refusals {

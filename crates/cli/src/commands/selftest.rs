@@ -1,6 +1,5 @@
 //! `ralph selftest`: really makes a sandbox, uses it, tries what it must refuse, and looks that nothing is left.
 
-use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use ralph_core::exit::RalphExitCode;
 use ralph_core::policy::{Policy, PolicyMode};
-use ralph_engine::host::DEFAULT_BACKEND;
+use ralph_engine::egress::EgressRequest;
+use ralph_engine::host::{DEFAULT_BACKEND, HostContext};
+use ralph_engine::sandboxes::{self, SandboxRequest};
 use ralph_sandbox::conformance::{self, ConformanceOutcome as Case};
-use ralph_sandbox::{Backend, Error, ExecRequest, ExecStatus, IsolationLevel, Sandbox, SandboxSpec, capture};
+use ralph_sandbox::{Backend, Error, ExecRequest, ExecStatus, Sandbox, SandboxSpec, capture};
 use serde::Serialize;
 use serde_json::json;
 
@@ -48,21 +49,21 @@ pub(crate) async fn selftest(setup: &CliSetup, args: &SelftestArgs, ui: &mut Ui)
     };
     let id = format!("selftest-{}", std::process::id());
     let began = Instant::now();
-    match create_sandbox(&*backend, &id).await {
+    match create_sandbox(&setup.host, &*backend, &id).await {
         Err(error) => {
-            let why = explain_error(&error);
+            let why = explain_error(&*backend, &error);
             tell(ui, "a sandbox is made and runs a command", began, Case::Failed(why));
         }
         Ok(sandbox) => {
             tell(ui, "a sandbox is made and runs a command", began, Case::Passed);
             for (what, line, want) in INSIDE_CHECKS {
                 let began = Instant::now();
-                let isolates = backend.capabilities().isolation != IsolationLevel::None;
+                let isolates = backend.capabilities().isolation.is_isolated();
                 let outcome = if isolates { check_output(&*sandbox, line, want).await } else { skipped_no_isolation() };
                 tell(ui, what, began, outcome);
             }
             let began = Instant::now();
-            let outcome = if backend.capabilities().network_policy {
+            let outcome = if backend.capabilities().egress.is_available() {
                 check_host_ports_closed(&*sandbox).await
             } else {
                 skipped_no_isolation()
@@ -78,13 +79,13 @@ pub(crate) async fn selftest(setup: &CliSetup, args: &SelftestArgs, ui: &mut Ui)
                 Err(error) => Case::Failed(error.to_string()),
             };
             tell(ui, "it is removed and nothing is left", began, outcome);
-            if backend.capabilities().network_policy {
+            if backend.capabilities().egress.is_available() {
                 let began = Instant::now();
                 tell(
                     ui,
                     "a host that is not allowed is refused at the door",
                     began,
-                    check_egress_denied(&*backend, &id).await,
+                    check_egress_denied(&setup.host, &*backend, &id).await,
                 );
             }
             if backend.capabilities().snapshot {
@@ -129,25 +130,28 @@ fn spec(id: &str) -> SandboxSpec {
     SandboxSpec { name: id.to_owned(), ..SandboxSpec::default() }
 }
 
-async fn create_sandbox(backend: &dyn Backend, id: &str) -> Result<Arc<dyn Sandbox>, Error> {
-    let sandbox = backend.create(&spec(id)).await?;
+async fn create_sandbox(
+    host: &HostContext,
+    backend: &dyn Backend,
+    id: &str,
+) -> Result<Arc<dyn Sandbox>, ralph_engine::Error> {
+    let request = SandboxRequest { backend, spec: spec(id), egress: None };
+    let sandbox = sandboxes::create(host, request).await?.sandbox;
     match capture(&*sandbox, &ExecRequest::new(["true"], COMMAND_TIMEOUT), 1024).await {
         Ok(_) => Ok(sandbox),
         Err(error) => {
             // The first failure is the one to tell.
-            let _ = sandbox.destroy().await;
-            Err(error)
+            sandboxes::discard(&*sandbox).await;
+            Err(error.into())
         }
     }
 }
 
 /// Tells a failure with what the host's settings say about it.
-fn explain_error(error: &Error) -> String {
-    #[cfg(target_os = "linux")]
-    if let Error::Cage { step, source, .. } = error {
-        use ralph_sandbox::embedded::{NamespaceSettings, explain_failure};
-        let told = explain_failure(step, source, &NamespaceSettings::read());
-        return format!("{}; next: {}", told.why, told.remedies.join(", or "));
+fn explain_error(backend: &dyn Backend, error: &ralph_engine::Error) -> String {
+    let ralph_engine::Error::Sandbox(error) = error else { return error.to_string() };
+    if let Some(told) = backend.explain(error) {
+        return told;
     }
     let source = std::error::Error::source(error).map_or_else(String::new, |source| format!(": {source}"));
     format!("{error}{source}")
@@ -212,17 +216,18 @@ async fn check_removed(backend: &dyn Backend, id: &str) -> Case {
     }
 }
 
-async fn check_egress_denied(backend: &dyn Backend, id: &str) -> Case {
+async fn check_egress_denied(host: &HostContext, backend: &dyn Backend, id: &str) -> Case {
     let policy = Policy { mode: PolicyMode::Allowlist, ..Policy::default() };
-    let mut labels = BTreeMap::new();
-    let network = ralph_engine::egress::network_for_policy(&policy, &mut labels);
-    let spec = SandboxSpec { name: format!("{id}-door"), labels, network, ..SandboxSpec::default() };
-    let sandbox = match backend.create(&spec).await {
-        Ok(sandbox) => sandbox,
+    let request =
+        SandboxRequest { backend, spec: spec(&format!("{id}-door")), egress: Some(EgressRequest::from(policy)) };
+    let sandbox = match sandboxes::create(host, request).await {
+        Ok(granted) => granted.into_sandbox(),
         Err(error) => return Case::Failed(error.to_string()),
     };
-    let line = "bash -c 'exec 3<>/dev/tcp/127.0.0.1/3128; printf \"CONNECT example.com:443 HTTP/1.1\\r\\nHost: example.com:443\\r\\n\\r\\n\" >&3; head -n 1 <&3' | tr -d '\\r'";
-    let outcome = match capture(&*sandbox, &ExecRequest::shell(line, COMMAND_TIMEOUT), 4096).await {
+    let address = sandbox.egress_url().unwrap_or_default().trim_start_matches("http://").replace(':', "/");
+    let line = "bash -c 'exec 3<>/dev/tcp/ADDRESS; printf \"CONNECT example.com:443 HTTP/1.1\\r\\nHost: example.com:443\\r\\n\\r\\n\" >&3; head -n 1 <&3' | tr -d '\\r'";
+    let line = line.replace("ADDRESS", &address);
+    let outcome = match capture(&*sandbox, &ExecRequest::shell(&line, COMMAND_TIMEOUT), 4096).await {
         Ok(output) if output.stdout_text().contains(" 403 ") => Case::Passed,
         Ok(output) => Case::Failed(format!("it answers {:?} {:?}", output.stdout_text(), output.stderr_text())),
         Err(error) => Case::Failed(error.to_string()),
@@ -250,6 +255,6 @@ async fn check_fork(backend: &dyn Backend, id: &str) -> Case {
     match steps.await {
         Ok(kept) if kept == b"one\n" => Case::Passed,
         Ok(kept) => Case::Failed(format!("the fork holds {:?}", String::from_utf8_lossy(&kept))),
-        Err(error) => Case::Failed(explain_error(&error)),
+        Err(error) => Case::Failed(explain_error(backend, &ralph_engine::Error::from(error))),
     }
 }

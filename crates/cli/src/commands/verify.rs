@@ -8,7 +8,6 @@ use ralph_core::text::head;
 use ralph_engine::host::DEFAULT_BACKEND;
 use ralph_engine::receipt::SigningKey;
 use ralph_engine::verify::{ReceiptSigner, find_receipt, verify as again};
-use ralph_sandbox::IsolationLevel;
 
 use super::run::warn_if_not_isolated;
 use crate::args::VerifyArgs;
@@ -33,7 +32,7 @@ pub(crate) async fn verify(setup: &CliSetup, args: &VerifyArgs, ui: &mut Ui) -> 
     if !ui.json() {
         print_receipt(&receipt, ui);
     }
-    if args.backend.is_none() && isolation.isolation == IsolationLevel::None && !is_own_receipt(setup, &receipt)? {
+    if args.backend.is_none() && !isolation.isolation.is_isolated() && !is_own_receipt(setup, &receipt)? {
         // Its commands are somebody else's words, and here nothing would stand between them and this machine.
         return Err(CliError::usage(
             "the receipt was made elsewhere, and its commands would run here without isolation",

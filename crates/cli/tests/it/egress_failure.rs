@@ -16,7 +16,8 @@ use ralph_engine::host::HostContext;
 use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, StopSignals, resume};
 use ralph_engine::store::{RalphHome, SilentObserver};
 use ralph_proxy::observer::{ChargeBasis, ChargedCall, EgressEntry, EgressEvent, EgressExchange};
-use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions, HostUser};
+use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions};
+use ralph_sandbox::platform::HostUser;
 use ralph_testkit::model_server::ScriptedTurn;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
@@ -313,5 +314,5 @@ async fn open_host(world: &AgentRunFixture) -> HostContext {
         egress_server: Some(door),
         ..EmbeddedOptions::default()
     });
-    host.with_embedded(embedded)
+    host.with_backend(std::sync::Arc::new(embedded))
 }

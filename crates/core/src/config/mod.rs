@@ -27,7 +27,10 @@ pub use resolved::{
 };
 pub use show::{ConfigRow, rows, schema};
 pub use task_options::TaskOptions;
-pub use units::{BackendKind, ByteSize, CpuCount, InvalidUnit, NetworkEnforcement, ToolchainSelection, UnknownBackend};
+pub use units::{
+    BackendKind, ByteSize, CpuCount, InvalidUnit, IsolationLevel, NetworkEnforcement, ToolchainSelection,
+    UnknownBackend,
+};
 pub use values::{
     AgentValues, BudgetValues, CheckValues, ConfigValues, EgressValues, GitValues, LintValues, ModelValues,
     NetworkValues, ResourceValues, SandboxValues,

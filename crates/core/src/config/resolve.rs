@@ -188,7 +188,7 @@ fn backend(stack: &ConfigStack<'_>, built_in: BackendKind) -> Result<ResolvedVal
         let limit = user.clone().unwrap_or_else(|| ResolvedValue::built_in(built_in));
         let weaker = match limit.origin {
             ConfigOrigin::BuiltIn => asked == BackendKind::Local && limit.value != BackendKind::Local,
-            _ => asked.isolation() < limit.value.isolation(),
+            _ => limit.value.isolation().is_stronger_than(asked.isolation()),
         };
         if weaker && !stack.is_settled_above(&layer.origin, get) {
             return Err(ConfigWidening {

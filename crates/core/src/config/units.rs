@@ -9,6 +9,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::text;
 
+/// How strongly a backend separates the sandbox from the host, the weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IsolationLevel {
+    /// Commands run as the user, on the host: no isolation at all.
+    None,
+    /// Kernel namespaces, filters and a root built from nothing.
+    Namespaces,
+    /// A container of an engine.
+    Container,
+    /// A virtual machine with its own kernel.
+    Machine,
+}
+
+impl IsolationLevel {
+    /// Returns whether anything stands between a sandbox and the host.
+    pub fn is_isolated(self) -> bool {
+        self != Self::None
+    }
+
+    /// Returns whether another level separates less: by nothing, by a kernel that is shared, by a machine of its own.
+    pub fn is_stronger_than(self, other: Self) -> bool {
+        let kernel = |level| match level {
+            Self::None => 0,
+            Self::Namespaces | Self::Container => 1,
+            Self::Machine => 2,
+        };
+        kernel(self) > kernel(other)
+    }
+}
+
 /// Where sandboxes run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -36,12 +66,13 @@ impl BackendKind {
         }
     }
 
-    /// Returns how strongly the backend separates from the host: nothing, a shared kernel, a machine of its own.
-    pub fn isolation(self) -> u8 {
+    /// Returns how strongly the backend separates from the host.
+    pub fn isolation(self) -> IsolationLevel {
         match self {
-            Self::Local => 0,
-            Self::Embedded | Self::Docker => 1,
-            Self::Microvm | Self::Tart | Self::Daytona => 2,
+            Self::Local => IsolationLevel::None,
+            Self::Embedded => IsolationLevel::Namespaces,
+            Self::Docker => IsolationLevel::Container,
+            Self::Microvm | Self::Tart | Self::Daytona => IsolationLevel::Machine,
         }
     }
 }

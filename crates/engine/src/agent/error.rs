@@ -11,6 +11,8 @@ pub enum Error {
     File { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("`{agent}` cannot be fetched by ralph")]
     NoPackage { agent: String, by_hand: String },
+    #[error("`{agent}` cannot be fetched in a cage here")]
+    NoCage { agent: String, program: String },
     #[error("`{version}` is not the version of a package")]
     Version { version: String },
     #[error("`{path}` cannot be shown in a sandbox: {why}")]
@@ -29,6 +31,7 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NoPackage { by_hand, .. } => Some(by_hand.clone()),
+            Self::NoCage { program, .. } => Some(format!("put `{program}` on PATH; `ralph agent ls` shows it then")),
             Self::Version { .. } => Some("write it as the registry does, for example `--version 1.2.3`".to_owned()),
             Self::NotMountable { agent, .. } => Some(format!("ralph agent install {agent}")),
             Self::Fetch { refused: Some(place), .. } => {
@@ -50,7 +53,7 @@ impl Error {
     pub fn exit(&self) -> RalphExitCode {
         match self {
             Self::NoPackage { .. } | Self::Version { .. } => RalphExitCode::Usage,
-            Self::NotMountable { .. } => RalphExitCode::NotReady,
+            Self::NoCage { .. } | Self::NotMountable { .. } => RalphExitCode::NotReady,
             Self::Sandbox { source, .. } => source.exit(),
             Self::File { .. } | Self::Busy { .. } | Self::Fetch { .. } | Self::Package { .. } => RalphExitCode::Failed,
         }

@@ -1,9 +1,9 @@
 //! Where an agent's program is.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ralph_core::agent::Agent;
-use ralph_sandbox::{HostLayer, IsolationLevel};
+use ralph_sandbox::HostLayer;
 
 use super::error::Error;
 use super::{path_search, store};
@@ -23,7 +23,7 @@ pub enum AgentOrigin {
 pub struct AgentProgram {
     /// The program as sandboxes see it.
     pub program: PathBuf,
-    /// The same on the host, for a backend without isolation.
+    /// The same on the host, for a backend that shows no layers of the host.
     pub on_host: PathBuf,
     /// To be added to [`ralph_sandbox::Spec::layers`]; `None` where every sandbox sees it anyway.
     pub layer: Option<HostLayer>,
@@ -32,13 +32,6 @@ pub struct AgentProgram {
     /// `None` where no file says it.
     pub version: Option<String>,
     pub from: AgentOrigin,
-}
-
-impl AgentProgram {
-    /// Returns the program as commands of a backend find it.
-    pub fn program_in(&self, isolation: IsolationLevel) -> &Path {
-        if isolation == IsolationLevel::None { &self.on_host } else { &self.program }
-    }
 }
 
 /// Finds an agent: on the shelf, the newest version first, then on the host's `PATH`.

@@ -3,7 +3,6 @@
 //! No script of a package is run: what npm and pip would run while they install stays out. What came is looked at from
 //! outside, file by file, and tried once in a cage without any way out before it is found by anybody.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +12,16 @@ use ralph_core::config::ToolchainSelection;
 use ralph_core::event::Event;
 use ralph_core::policy::{Policy, PolicyMode};
 use ralph_core::text;
-use ralph_proxy::ledger::{Ledger, LedgerCaps};
-use ralph_sandbox::{ExecOutput, ExecRequest, Sandbox, SandboxSpec, capture};
+use ralph_sandbox::{Backend, ExecOutput, ExecRequest, Sandbox, SandboxSpec, capture};
 
 use super::copy_out;
 use super::error::Error;
 use super::find::AgentProgram;
 use super::package::{self, NpmManifest};
 use super::store::{AgentInstallation, AgentRuntime, FILES_DIR, InstalledAgent};
-use crate::egress::{self, EgressAvailability, EgressLease};
+use crate::egress::{EgressLease, EgressRequest};
 use crate::host::HostContext;
+use crate::sandboxes::{self, GrantedSandbox, SandboxRequest};
 
 /// How long a package may take to come.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(20);
@@ -55,28 +54,41 @@ pub async fn install(
     if let Some(version) = wish.version.filter(|version| !package::is_version(version)) {
         return Err(Error::Version { version: text::strip_control(text::first_line(version, 40)) });
     }
+    let backend = fetch_backend(host, agent)?;
     let new = AgentInstallation::begin(&host.home, agent)?;
     say(&format!("fetching {package} in a cage that may reach only `{}`", package.preset()));
-    let cage = FetchCage::make(host, wish, package).await?;
+    let cage = FetchCage::make(host, &*backend, wish, package).await?;
     let came = match cage.fetch(wish, package).await {
-        Ok(()) => copy_package_out(cage.sandbox.as_ref(), agent, package, &new).await,
+        Ok(()) => copy_package_out(cage.0.sandbox.as_ref(), agent, package, &new).await,
         Err(error) => Err(error),
     };
-    cage.destroy().await;
+    sandboxes::discard(&*cage.0.sandbox).await;
     let about = came?;
     say(&format!("{package} {} came; trying it in a cage without a way out", about.version));
-    try_version(host, agent, package, &about, &new).await?;
+    try_version(host, &*backend, agent, package, &about, &new).await?;
     new.finish(&about)
 }
 
-/// The cage in which a package is fetched.
-struct FetchCage {
-    sandbox: Arc<dyn Sandbox>,
-    pass: EgressLease,
+/// Returns a backend in which what strangers wrote can be fetched and tried.
+fn fetch_backend(host: &HostContext, agent: &dyn Agent) -> Result<Arc<dyn Backend>, Error> {
+    let fits = |backend: &&Arc<dyn Backend>| {
+        let capabilities = backend.capabilities();
+        capabilities.isolation.is_isolated() && capabilities.egress.is_available() && capabilities.host_layers
+    };
+    let missing = || Error::NoCage { agent: agent.name().to_owned(), program: agent.program().to_owned() };
+    host.backends().iter().find(fits).cloned().ok_or_else(missing)
 }
 
+/// The cage in which a package is fetched.
+struct FetchCage(GrantedSandbox);
+
 impl FetchCage {
-    async fn make(host: &HostContext, wish: &AgentInstallRequest<'_>, package: AgentPackage) -> Result<Self, Error> {
+    async fn make(
+        host: &HostContext,
+        backend: &dyn Backend,
+        wish: &AgentInstallRequest<'_>,
+        package: AgentPackage,
+    ) -> Result<Self, Error> {
         let failed =
             |source: crate::Error| Error::Sandbox { agent: wish.agent.name().to_owned(), source: Box::new(source) };
         let mut rules = vec![package.preset()];
@@ -84,43 +96,24 @@ impl FetchCage {
         let policy = Policy::parse(PolicyMode::Allowlist, &rules, &[])
             .map_err(|error| failed(crate::Error::Refused(error.to_string())))?;
         let name = sandbox_name("fetch", wish.agent);
-        // Nothing is lent, so nothing can be spent.
-        let ledger = Ledger::new(LedgerCaps { cost: None, tokens: None }, ralph_core::money::MicroUsd::ZERO, 0);
-        let lent =
-            egress::build_grant(host, &name, policy, &[], &[], ledger, EgressAvailability::AsNeeded).map_err(failed)?;
-        let pass = host.egress().lease(&name, lent.terms.clone());
-        let mut labels = BTreeMap::new();
-        let network = egress::network_for_grant(&lent.terms, &mut labels);
-        let spec = SandboxSpec { name, labels, network, toolchains: toolchains(package), ..SandboxSpec::default() };
-        let backend = host.backend("embedded").map_err(failed)?;
-        let made = backend.create(&spec).await.map_err(|error| failed(error.into()))?;
-        match lent.install(&backend.capabilities(), Arc::clone(&made)).await {
-            Ok(sandbox) => Ok(Self { sandbox, pass }),
-            Err(error) => {
-                // It was made for this alone; what stays is told by `ralph sandbox ls`.
-                made.destroy().await.ok();
-                Err(failed(error))
-            }
-        }
+        let spec = SandboxSpec { name, toolchains: toolchains(package), ..SandboxSpec::default() };
+        let egress = Some(EgressRequest::from(policy));
+        let granted = sandboxes::create(host, SandboxRequest { backend, spec, egress }).await.map_err(failed)?;
+        Ok(Self(granted))
     }
 
     async fn fetch(&self, wish: &AgentInstallRequest<'_>, package: AgentPackage) -> Result<(), Error> {
         let exec = ExecRequest::new(command(package, wish.version), FETCH_TIMEOUT);
-        let output = run(self.sandbox.as_ref(), wish.agent, &exec).await?;
+        let output = run(self.0.sandbox.as_ref(), wish.agent, &exec).await?;
         if output.exit.success() {
             return Ok(());
         }
-        let denied = self.pass.take_report().refusals.into_iter().find_map(|event| match event {
+        let report = self.0.lease.as_ref().map(EgressLease::take_report).unwrap_or_default();
+        let denied = report.refusals.into_iter().find_map(|event| match event {
             Event::PolicyDenied { host, port, .. } => Some(format!("{host}:{port}")),
             _ => None,
         });
         Err(Error::Fetch { package: package.to_string(), why: last_line(&output), refused: denied })
-    }
-
-    async fn destroy(self) {
-        if let Err(error) = self.sandbox.destroy().await {
-            tracing::warn!(%error, sandbox = self.sandbox.id(), "the cage of a fetched package could not be removed");
-        }
     }
 }
 
@@ -235,6 +228,7 @@ fn wheel_version(files: &Path, name: &str) -> Option<String> {
 /// Lets the program say its version in a cage that shows it as every other will.
 async fn try_version(
     host: &HostContext,
+    backend: &dyn Backend,
     agent: &dyn Agent,
     package: AgentPackage,
     about: &InstalledAgent,
@@ -249,8 +243,8 @@ async fn try_version(
         layers,
         ..SandboxSpec::default()
     };
-    let backend = host.backend("embedded").map_err(failed)?;
-    let sandbox = backend.create(&spec).await.map_err(|error| failed(error.into()))?;
+    let request = SandboxRequest { backend, spec, egress: None };
+    let sandbox = sandboxes::create(host, request).await.map_err(failed)?.sandbox;
     let program = found.program.to_string_lossy().into_owned();
     let exec =
         ExecRequest { env: found.env.clone(), ..ExecRequest::new([program, "--version".to_owned()], TRIAL_TIMEOUT) };

@@ -2,11 +2,9 @@
 //!
 //! What they are told and what they say is in `ralph_core::agent`; the sessions are started by `run`.
 
-#[cfg(target_os = "linux")]
 mod copy_out;
 mod error;
 mod find;
-#[cfg(target_os = "linux")]
 mod install;
 mod package;
 mod path_search;
@@ -14,7 +12,6 @@ pub mod store;
 
 pub use error::Error;
 pub use find::{AgentOrigin, AgentProgram, find};
-#[cfg(target_os = "linux")]
 pub use install::{AgentInstallRequest, install};
 
 /// Where the programs of agents are seen in sandboxes.

@@ -12,8 +12,12 @@ pub(super) struct EnvSandbox {
     pub(super) inner: Arc<dyn Sandbox>,
     pub(super) env: Vec<(String, String)>,
     /// What was agreed on for it, where nobody else keeps that.
-    #[cfg(target_os = "linux")]
     pub(super) _lease: Option<super::EgressLease>,
+}
+
+/// Keeps a lease for as long as the sandbox is held.
+pub(crate) fn hold_lease(inner: Arc<dyn Sandbox>, lease: super::EgressLease) -> Arc<dyn Sandbox> {
+    Arc::new(EnvSandbox { inner, env: Vec::new(), _lease: Some(lease) })
 }
 
 #[async_trait]
@@ -79,6 +83,10 @@ impl Sandbox for EnvSandbox {
 
     fn exchange(&self) -> PathBuf {
         self.inner.exchange()
+    }
+
+    fn egress_url(&self) -> Option<String> {
+        self.inner.egress_url()
     }
 
     async fn snapshot(&self) -> Result<String, Error> {

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use ralph_core::egress::EgressEndpoint;
 use ralph_core::env::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
 use ralph_core::event::PinnedProfile;
+use ralph_core::money::MicroUsd;
 use ralph_core::policy::{Policy, PolicyMode};
 use ralph_core::price::MAX_OUTPUT_TOKENS;
 use ralph_core::profile::{ANTHROPIC, ProfileEndpoint, ProviderProtocol};
@@ -16,17 +17,18 @@ use ralph_core::secret::SecretKind;
 use ralph_proxy::credential::{CredentialPlacement, ProxyCredential};
 use ralph_proxy::grant::ProxyGrant;
 use ralph_proxy::inspect::MitmCa;
-use ralph_proxy::ledger::Ledger;
+use ralph_proxy::ledger::{Ledger, LedgerCaps};
 use ralph_proxy::meter;
 use ralph_proxy::model_gateway::{ModelRoute, RouteModel};
 use ralph_proxy::outflow::OutflowMeter;
 use ralph_sandbox::{BackendCapabilities, Sandbox};
 
+use super::ca_bundle;
 use super::env_sandbox::EnvSandbox;
-use super::{PROXY_URL, ca_bundle};
 use crate::error::Error;
 use crate::host::HostContext;
 use crate::secret::ResolvedSecret;
+use crate::store::RunFolder;
 
 /// Where the bundle of certificates lies in the exchange.
 const CA_BUNDLE_FILE: &str = "ca-certificates.crt";
@@ -75,15 +77,54 @@ pub enum EgressAvailability {
     Always,
 }
 
-/// What a sandbox is lent.
+/// What a sandbox asks of the egress proxy.
 #[derive(Debug)]
-pub struct SandboxGrant {
-    pub terms: ProxyGrant,
-    /// Variables for the commands inside; the door's own are not among them.
-    env: BTreeMap<String, String>,
-    /// The way to each profile's model.
-    model_access: Vec<ModelAccess>,
+pub struct EgressRequest {
+    pub policy: Policy,
+    /// Profiles whose models can be reached from inside.
+    pub profiles: Vec<PinnedProfile>,
+    pub secrets: Vec<SecretGrant>,
+    /// What calls of the profiles' models are charged to.
+    pub ledger: Ledger,
+    pub availability: EgressAvailability,
+    /// Has an alarm raised when more than so many bytes were sent out.
+    pub alarm_after: Option<u64>,
+    /// Where traffic is written down for a sandbox that belongs to no run.
+    pub audit_folder: Option<RunFolder>,
+}
+
+impl From<Policy> for EgressRequest {
+    /// Asks for a policy and for nothing that is worth anything.
+    fn from(policy: Policy) -> Self {
+        Self {
+            policy,
+            profiles: Vec::new(),
+            secrets: Vec::new(),
+            ledger: Ledger::new(LedgerCaps::default(), MicroUsd::ZERO, 0),
+            availability: EgressAvailability::AsNeeded,
+            alarm_after: None,
+            audit_folder: None,
+        }
+    }
+}
+
+/// What a sandbox is granted.
+#[derive(Debug)]
+pub(crate) struct SandboxGrant {
+    pub(crate) terms: ProxyGrant,
+    /// Variables for the secrets; those of models are known once the proxy has an address.
+    secret_env: BTreeMap<String, String>,
+    models: Vec<GrantedModel>,
     authority: Option<Arc<MitmCa>>,
+}
+
+/// The model of a profile that can be reached by the route of the same name.
+#[derive(Debug)]
+struct GrantedModel {
+    profile: String,
+    model: String,
+    wire: ProviderProtocol,
+    api: meter::RouteApi,
 }
 
 /// The way to the model of a profile, as a program inside is told of it.
@@ -99,19 +140,12 @@ pub struct ModelAccess {
     pub wire: ProviderProtocol,
 }
 
-/// Gathers what a sandbox is lent: the models of profiles by routes, secrets by host.
-pub fn build_grant(
-    host: &HostContext,
-    sandbox: &str,
-    policy: Policy,
-    profiles: &[&PinnedProfile],
-    loans: &[SecretGrant],
-    ledger: Ledger,
-    doors: EgressAvailability,
-) -> Result<SandboxGrant, Error> {
-    let (mut routes, mut env, mut ways) = (Vec::new(), BTreeMap::new(), Vec::new());
+/// Gathers what a sandbox is granted: the models of profiles by routes, secrets by host.
+pub(crate) fn build_grant(host: &HostContext, sandbox: &str, request: &EgressRequest) -> Result<SandboxGrant, Error> {
+    let EgressRequest { policy, profiles, secrets: loans, availability, .. } = request;
+    let (mut routes, mut env, mut models) = (Vec::new(), BTreeMap::new(), Vec::new());
     for profile in profiles {
-        ways.extend(add_profile_routes(host, profile, &mut routes, &mut env)?);
+        models.push(add_profile_routes(host, profile, &mut routes)?);
     }
     let mut credentials = Vec::new();
     let mut names: Vec<&str> = loans.iter().map(|loan| loan.secret.as_str()).collect();
@@ -127,44 +161,71 @@ pub fn build_grant(
         credentials.push(Arc::new(host_credential(host, name, &hosts, &mut env)?));
     }
     // Wherever hosts may be reached, a rule about single requests may be among the rules, or join them later.
-    let authority = (!credentials.is_empty() || policy.mode != PolicyMode::Deny || doors == EgressAvailability::Always)
-        .then(|| MitmCa::new(sandbox).map(Arc::new))
-        .transpose()
-        .map_err(|error| Error::Grant { what: sandbox.to_owned(), why: error.to_string() })?;
-    let terms = ProxyGrant { routes, credentials, authority: authority.clone(), ledger, ..ProxyGrant::from(policy) };
-    Ok(SandboxGrant { terms, env, model_access: ways, authority })
+    let authority =
+        (!credentials.is_empty() || policy.mode != PolicyMode::Deny || *availability == EgressAvailability::Always)
+            .then(|| MitmCa::new(sandbox).map(Arc::new))
+            .transpose()
+            .map_err(|error| Error::Grant { what: sandbox.to_owned(), why: error.to_string() })?;
+    let terms = ProxyGrant {
+        routes,
+        credentials,
+        authority: authority.clone(),
+        ledger: request.ledger.clone(),
+        outflow: OutflowMeter::new(request.alarm_after, 0),
+        ..ProxyGrant::from(policy.clone())
+    };
+    Ok(SandboxGrant { terms, secret_env: env, models, authority })
 }
 
 impl SandboxGrant {
-    /// Has an alarm raised when the run has sent out more than so many bytes.
-    #[must_use]
-    pub fn with_outflow_alarm(mut self, after: Option<u64>) -> Self {
-        self.terms.outflow = OutflowMeter::new(after, 0);
-        self
+    /// Returns how programs inside reach the models of profiles, by a proxy at this address.
+    pub(crate) fn model_access(&self, proxy_url: &str) -> Vec<ModelAccess> {
+        let access = |granted: &GrantedModel| {
+            let route = self.terms.routes.iter().find(|route| route.name() == granted.profile)?;
+            // A route that was there already has a phantom of its own.
+            let credential = route.credential();
+            Some(ModelAccess {
+                profile: granted.profile.clone(),
+                base_url: route.base_url(proxy_url),
+                phantom_key: credential.map_or("none", |credential| credential.phantom()).to_owned(),
+                key_name: credential.map_or("", |credential| credential.name()).to_owned(),
+                model: granted.model.clone(),
+                wire: granted.wire,
+            })
+        };
+        self.models.iter().filter_map(access).collect()
     }
 
-    /// Returns the ways to the models of profiles.
-    pub fn model_access(&self) -> &[ModelAccess] {
-        &self.model_access
+    /// Returns the variables for the commands inside; the proxy's own are not among them.
+    fn env(&self, proxy_url: &str) -> BTreeMap<String, String> {
+        let mut env = BTreeMap::new();
+        for (way, granted) in self.model_access(proxy_url).iter().zip(&self.models) {
+            // The first profile is the one that programs are told of; the others are reached by the names of their routes.
+            for (name, value) in provider_env(granted.api, &way.key_name, &way.base_url, &way.phantom_key, &way.model) {
+                env.entry(name.to_owned()).or_insert(value);
+            }
+        }
+        env.extend(self.secret_env.clone());
+        env
     }
 
-    /// Says whether there is anything to be told to the commands inside.
-    pub fn is_empty(&self) -> bool {
-        self.env.is_empty() && self.authority.is_none()
-    }
-
-    /// Puts in what the sandbox has to have, and returns it with commands that are told of it. Where a backend has no
-    /// doors there is nothing to tell, and nothing can be lent.
-    pub async fn install(
+    /// Puts in what the sandbox has to have, and returns it with commands that are told of it. Where a sandbox has no
+    /// egress proxy there is nothing to tell, and nothing can be granted.
+    pub(crate) async fn install(
         &self,
         backend: &BackendCapabilities,
         sandbox: Arc<dyn Sandbox>,
     ) -> Result<Arc<dyn Sandbox>, Error> {
-        if !backend.network_policy && !self.env.is_empty() {
-            let why = format!("backend `{}` has no door at which anything could be lent", backend.name);
-            return Err(Error::Grant { what: sandbox.id().to_owned(), why });
-        }
-        if !backend.network_policy || self.is_empty() {
+        let nothing_granted = self.secret_env.is_empty() && self.models.is_empty();
+        let url = match sandbox.egress_url().filter(|_| backend.egress.is_available()) {
+            Some(url) => url,
+            None if nothing_granted => return Ok(sandbox),
+            None => {
+                let why = format!("backend `{}` has no door at which anything could be lent", backend.name);
+                return Err(Error::Grant { what: sandbox.id().to_owned(), why });
+            }
+        };
+        if nothing_granted && self.authority.is_none() {
             return Ok(sandbox);
         }
         let trusted = match &self.authority {
@@ -175,26 +236,10 @@ impl SandboxGrant {
             }
             None => None,
         };
-        let mut env = EgressEndpoint { url: PROXY_URL.to_owned(), ca_bundle: trusted }.env_vars();
-        env.extend(self.env.clone());
-        Ok(Arc::new(EnvSandbox {
-            inner: sandbox,
-            env,
-            #[cfg(target_os = "linux")]
-            _lease: None,
-        }))
-    }
-
-    /// As [`Self::install`], for a sandbox whose agreement ends with it.
-    #[cfg(target_os = "linux")]
-    pub(crate) async fn install_with_lease(
-        &self,
-        backend: &BackendCapabilities,
-        sandbox: Arc<dyn Sandbox>,
-        pass: super::EgressLease,
-    ) -> Result<Arc<dyn Sandbox>, Error> {
-        let inner = self.install(backend, sandbox).await?;
-        Ok(Arc::new(EnvSandbox { inner, env: Vec::new(), _lease: Some(pass) }))
+        let granted = self.env(&url);
+        let mut env = EgressEndpoint { url, ca_bundle: trusted }.env_vars();
+        env.extend(granted);
+        Ok(Arc::new(EnvSandbox { inner: sandbox, env, _lease: None }))
     }
 }
 
@@ -203,8 +248,7 @@ fn add_profile_routes(
     host: &HostContext,
     profile: &PinnedProfile,
     routes: &mut Vec<ModelRoute>,
-    env: &mut BTreeMap<String, String>,
-) -> Result<Option<ModelAccess>, Error> {
+) -> Result<GrantedModel, Error> {
     let refuse = |why: String| Error::Profile { profile: profile.name.clone(), why };
     let endpoint = host.endpoint(profile)?;
     let wire = match endpoint.wire {
@@ -247,26 +291,7 @@ fn add_profile_routes(
         }
         routes.push(route);
     }
-    let way = routes.iter().find(|route| route.name() == profile.name).map(|route| {
-        let base_url = route.base_url(PROXY_URL);
-        // A route that is there already has a stand-in of its own.
-        let credential = route.credential();
-        ModelAccess {
-            profile: profile.name.clone(),
-            base_url,
-            phantom_key: credential.map_or("none", |credential| credential.phantom()).to_owned(),
-            key_name: credential.map_or("", |credential| credential.name()).to_owned(),
-            model: endpoint.model.clone(),
-            wire: endpoint.wire,
-        }
-    });
-    if let Some(ModelAccess { base_url: url, phantom_key: phantom, key_name: key, .. }) = &way {
-        // The first profile is the one that programs are told of; the others are reached by the names of their routes.
-        for (name, value) in provider_env(wire, key, url, phantom, &endpoint.model) {
-            env.entry(name.to_owned()).or_insert(value);
-        }
-    }
-    Ok(way)
+    Ok(GrantedModel { profile: profile.name.clone(), model: endpoint.model, wire: endpoint.wire, api: wire })
 }
 
 /// What a call may come to. A wish is lowered to what the model can give where that is known; a call without one gets

@@ -10,13 +10,13 @@ use std::time::Duration;
 use ralph_core::event::Event;
 use ralph_core::policy::Policy;
 use ralph_core::redact::Redactor;
+use ralph_proxy::credential::ProxyCredential;
 use ralph_proxy::grant::ProxyGrant;
 use ralph_proxy::limits::ProxyLimits;
 use ralph_proxy::listen::{self, ListenerSockets, ProxyHandle, ProxyShutdown};
 use ralph_proxy::observer::{EgressEvent, EgressObserver, PersistFuture};
 use ralph_proxy::resolver::{EgressResolver, SystemResolver};
-use ralph_sandbox::SandboxLabel;
-use ralph_sandbox::embedded::{self, EgressServer, ServeGuard};
+use ralph_sandbox::{EgressServer, EgressSockets, SandboxLabel, ServeGuard};
 use tokio::time::timeout;
 
 use super::POLICY_LABEL;
@@ -213,6 +213,11 @@ pub struct EgressLease {
 }
 
 impl EgressLease {
+    /// Returns every credential that was granted.
+    pub fn credentials(&self) -> Vec<Arc<ProxyCredential>> {
+        lock(&self.state.terms).all_credentials()
+    }
+
     /// Changes the policy, at once and for every cage that will stand over the sandbox.
     pub fn set_policy(&self, policy: Policy) {
         lock(&self.state.terms).policy = policy.clone();
@@ -276,12 +281,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl EgressServer for EgressManager {
-    fn serve(
-        &self,
-        sandbox: &str,
-        labels: &BTreeMap<String, String>,
-        doors: embedded::EgressSockets,
-    ) -> io::Result<ServeGuard> {
+    fn serve(&self, sandbox: &str, labels: &BTreeMap<String, String>, doors: EgressSockets) -> io::Result<ServeGuard> {
         let agreed = self.lock_leases().get(sandbox).cloned();
         let mut terms = match &agreed {
             Some(agreed) => lock(&agreed.terms).clone(),
@@ -311,7 +311,7 @@ impl EgressServer for EgressManager {
             lease: agreed.clone(),
             has_records: told,
         });
-        let embedded::EgressSockets { explicit, transparent, dns_udp, dns_tcp } = doors;
+        let EgressSockets { explicit, transparent, dns_udp, dns_tcp } = doors;
         let doors = ListenerSockets { explicit, transparent, dns_udp, dns_tcp };
         let (outside, notice) = (Arc::clone(&self.resolver), Arc::clone(&ears) as Arc<dyn EgressObserver>);
         let guard = listen::serve_with_limits(self.limits, doors, terms, outside, notice)?;

@@ -4,7 +4,6 @@
 mod ca_bundle;
 mod env_sandbox;
 mod grant;
-#[cfg(target_os = "linux")]
 mod manager;
 
 use std::collections::BTreeMap;
@@ -13,20 +12,16 @@ use ralph_core::policy::{Policy, PolicyMode};
 use ralph_proxy::grant::ProxyGrant;
 use ralph_sandbox::SandboxNetwork;
 
-pub use grant::{
-    EgressAvailability, ModelAccess, SandboxGrant, SecretGrant, SecretGrantError, build_grant, check_grantable,
-};
-#[cfg(target_os = "linux")]
+pub(crate) use env_sandbox::hold_lease;
+pub use grant::{EgressAvailability, EgressRequest, ModelAccess, SecretGrant, SecretGrantError, check_grantable};
+pub(crate) use grant::{SandboxGrant, build_grant};
 pub use manager::{EgressLease, EgressManager, EgressReport};
 
 /// The label that tells a sandbox's policy to whoever stands at its doors.
 const POLICY_LABEL: &str = "ralph.policy";
 
-/// Where a sandbox finds the way out.
-const PROXY_URL: &str = "http://127.0.0.1:3128";
-
 /// Returns which doors a policy needs, and labels the sandbox with it. A run that may talk to nobody has no doors.
-pub fn network_for_policy(policy: &Policy, labels: &mut BTreeMap<String, String>) -> SandboxNetwork {
+fn network_for_policy(policy: &Policy, labels: &mut BTreeMap<String, String>) -> SandboxNetwork {
     if policy.mode == PolicyMode::Deny {
         return SandboxNetwork::None;
     }
@@ -36,7 +31,7 @@ pub fn network_for_policy(policy: &Policy, labels: &mut BTreeMap<String, String>
 }
 
 /// Returns which doors a sandbox on these terms needs.
-pub fn network_for_grant(terms: &ProxyGrant, labels: &mut BTreeMap<String, String>) -> SandboxNetwork {
+pub(crate) fn network_for_grant(terms: &ProxyGrant, labels: &mut BTreeMap<String, String>) -> SandboxNetwork {
     match network_for_policy(&terms.policy, labels) {
         // Whoever may reach nothing but a model needs to be told where it is, and nothing more.
         SandboxNetwork::None if !terms.routes.is_empty() => SandboxNetwork::Proxy,

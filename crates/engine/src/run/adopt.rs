@@ -10,7 +10,7 @@ use ralph_core::event::{CarriedUsage, Event, EventLogLevel, RunStart};
 use ralph_core::money::MicroUsd;
 use ralph_core::name::RunId;
 use ralph_core::task;
-use ralph_sandbox::{IsolationLevel, Sandbox, SandboxLabel};
+use ralph_sandbox::{Sandbox, SandboxLabel};
 use serde::Deserialize;
 
 use super::begin::{RunRefs, RunSpec, check_priced};
@@ -18,6 +18,7 @@ use super::runner::{KeepSandbox, Runner, StopSignals};
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, Sha, UserRepo, inside};
 use crate::host::HostContext;
+use crate::sandboxes;
 use crate::store::{EventObserver, write_atomic};
 
 #[derive(Debug, Deserialize)]
@@ -79,7 +80,7 @@ pub async fn adopt(
     }
     check_priced(&wish)?;
     let backend = host.backend(&origin.backend)?;
-    let place = backend.open(sandbox).await?;
+    let place = sandboxes::open(host, &*backend, sandbox, None).await?.sandbox;
     inside::remove_stale_locks(&*place).await?;
     fs::create_dir_all(folder.path()).map_err(file_error("make the run folder", folder.path()))?;
     let repo = UserRepo::find(&host.git, Path::new(&origin.repo)).await?;
@@ -125,7 +126,7 @@ pub async fn adopt(
     runner.events.append(Event::SandboxReady {
         sandbox: sandbox.to_owned(),
         backend: origin.backend,
-        isolated: backend.capabilities().isolation != IsolationLevel::None,
+        isolated: backend.capabilities().isolation.is_isolated(),
         start: (&base).into(),
         head: (&head).into(),
         reclaim: ticked_boxes(&*place, &started.task_path).await,

@@ -108,7 +108,6 @@ impl Runner {
 
     /// Closes the doors of the run for good and anchors the whole of the audit file: nothing comes after it.
     pub(super) async fn close_egress(&mut self) -> Result<(), Error> {
-        #[cfg(target_os = "linux")]
         self.host.egress().close_run(&self.folder.id()).await;
         // What was under way is charged now, at its worst if nobody saw the count.
         self.record_agent_calls()?;

@@ -3,8 +3,8 @@
 use ralph_core::event::{Event, RunVerdict};
 
 use super::runner::{KeepSandbox, Runner};
-use super::sandbox_setup::discard_sandbox;
 use crate::error::Error;
+use crate::sandboxes;
 
 impl Runner {
     /// Publishes the result of a run and ends it. A process that dies between the two does both again.
@@ -28,7 +28,7 @@ impl Runner {
             && self.keep_sandbox == KeepSandbox::Never
             && let Some(sandbox) = self.sandbox.take()
         {
-            discard_sandbox(&*sandbox).await;
+            sandboxes::discard(&*sandbox).await;
         }
         self.close_egress().await?;
         self.events.append(Event::RunFinished { verdict, next })

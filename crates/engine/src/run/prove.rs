@@ -9,12 +9,12 @@ use ralph_core::receipt::{Receipt, ReceiptBody, ReceiptCheck};
 use ralph_core::run::{RunCheckResult, RunState};
 use ralph_core::text;
 
-use super::egress::egress_restarts;
 use super::runner::Runner;
-use super::sandbox_setup::{SandboxRole, discard_sandbox, fresh_sandbox};
+use super::sandbox_setup::{SandboxRole, fresh_sandbox};
 use crate::check;
 use crate::error::Error;
 use crate::receipt::SigningKey;
+use crate::sandboxes;
 use crate::store::write_atomic;
 
 impl Runner {
@@ -48,8 +48,8 @@ impl Runner {
                 };
                 // A new sandbox, so its way out has never been cut before.
                 let cut =
-                    egress_restarts(&self.host, sandbox.id()) != 0 && matches!(&ran, Some(Ok(ran)) if !ran.passed());
-                discard_sandbox(&*sandbox).await;
+                    self.host.egress().restarts(sandbox.id()) != 0 && matches!(&ran, Some(Ok(ran)) if !ran.passed());
+                sandboxes::discard(&*sandbox).await;
                 if !cut || retried {
                     break ran;
                 }

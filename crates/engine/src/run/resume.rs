@@ -11,6 +11,7 @@ use super::runner::{KeepSandbox, Runner, StopSignals};
 use crate::error::Error;
 use crate::git::inside;
 use crate::host::HostContext;
+use crate::sandboxes;
 use crate::store::{EventObserver, RunFolder};
 
 /// What is added to the budgets of a run that goes on.
@@ -50,16 +51,19 @@ pub async fn resume(
     }
     if let Some(place) = state.workplace.clone() {
         let backend = host.backend(&place.backend)?;
-        let lent = runner.lease_egress(&place.sandbox)?;
-        let opened = backend.open(&place.sandbox).await;
-        match (opened, recreate) {
-            (Ok(sandbox), RecreateSandbox::No) => {
-                sandbox.start().await?;
+        let egress = match recreate {
+            RecreateSandbox::No => Some(runner.egress_request()?),
+            // It is only looked for: nothing has to work in it.
+            RecreateSandbox::Yes => None,
+        };
+        match (sandboxes::open(host, &*backend, &place.sandbox, egress).await, recreate) {
+            (Ok(granted), RecreateSandbox::No) => {
+                let sandbox = runner.hold_grant(granted);
                 inside::remove_stale_locks(&*sandbox).await?;
-                runner.sandbox = Some(lent.install(&backend.capabilities(), sandbox).await?);
+                runner.sandbox = Some(sandbox);
             }
             // Asked for by name: what is left of the old one goes, and with it what was never handed over.
-            (Ok(_) | Err(SandboxError::Gone { .. }), RecreateSandbox::Yes) => {
+            (Ok(_) | Err(Error::Sandbox(SandboxError::Gone { .. })), RecreateSandbox::Yes) => {
                 runner.record_unread_answer()?;
                 append_resumed(&mut runner, raise)?;
                 let head = state.imported.clone().unwrap_or_else(|| place.start.clone());
@@ -68,12 +72,12 @@ pub async fn resume(
                 return Ok(runner);
             }
             // Everything is handed over and proved: the sandbox went just before the run could say so.
-            (Err(SandboxError::Gone { .. }), RecreateSandbox::No) if is_proved(&state) => (),
-            (Err(SandboxError::Gone { .. }), RecreateSandbox::No) => {
+            (Err(Error::Sandbox(SandboxError::Gone { .. })), RecreateSandbox::No) if is_proved(&state) => (),
+            (Err(Error::Sandbox(SandboxError::Gone { .. })), RecreateSandbox::No) => {
                 let why = format!("its sandbox `{}` is gone", place.sandbox);
                 return Err(Error::CannotResume { hint: format!("ralph resume --recreate {run}"), run, why });
             }
-            (Err(error), _) => return Err(error.into()),
+            (Err(error), _) => return Err(error),
         }
     }
     if state.task_revision > 1 && state.open.is_none() {

@@ -22,9 +22,7 @@ use super::close_iteration::ProtectedFiles;
 use super::ralph_files::RalphFiles;
 use crate::audit::AuditLog;
 use crate::control::{ControlSocket, IncomingControl};
-#[cfg(target_os = "linux")]
-use crate::egress::EgressLease;
-use crate::egress::ModelAccess;
+use crate::egress::{EgressLease, ModelAccess};
 use crate::error::Error;
 use crate::git::inside::CloneStatus;
 use crate::git::{self, BareRepo};
@@ -58,7 +56,6 @@ pub struct Runner {
     pub(super) bare: BareRepo,
     pub(super) sandbox: Option<Arc<dyn Sandbox>>,
     /// What was agreed on for the way out of the sandbox.
-    #[cfg(target_os = "linux")]
     pub(super) lease: Option<EgressLease>,
     /// The ways to models that its agent is lent.
     pub(super) model_access: Vec<ModelAccess>,
@@ -117,7 +114,6 @@ impl Runner {
             events,
             bare,
             sandbox: None,
-            #[cfg(target_os = "linux")]
             lease: None,
             model_access: Vec::new(),
             ledger,

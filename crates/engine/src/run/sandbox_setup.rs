@@ -1,26 +1,22 @@
 //! Makes the sandbox of a run and puts the branch into it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use std::path::Path;
+use std::sync::Arc;
 
 use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{Event, EventLogLevel, RunStart};
 use ralph_core::lint::Severity;
-use ralph_core::money::MicroUsd;
 use ralph_core::name;
-use ralph_proxy::ledger::{Ledger, LedgerCaps};
-use ralph_sandbox::{
-    Backend, Error as SandboxError, IsolationLevel, Sandbox, SandboxLabel, SandboxLimits, SandboxNetwork, SandboxSpec,
-};
+use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec};
 
 use super::runner::Runner;
-use crate::egress::{self, EgressAvailability};
+use crate::egress::{EgressAvailability, EgressRequest};
 use crate::error::Error;
 use crate::git::inside::StateFiles;
 use crate::git::{self, BareRepo};
 use crate::host::HostContext;
+use crate::sandboxes::{self, SandboxRequest};
 
 /// What a sandbox is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,9 +53,10 @@ impl Runner {
     ) -> Result<(), Error> {
         let backend = self.host.backend(&started.backend)?;
         let name = sandbox_name(&*backend, started, SandboxRole::Work).await?;
-        let lent = self.lease_egress(&name)?;
-        let made = create_sandbox(&self.host, &*backend, started, name, SandboxRole::Work).await?;
-        let sandbox = lent.install(&backend.capabilities(), made).await?;
+        let spec = sandbox_spec(&self.host, started, name, SandboxRole::Work)?;
+        let request = SandboxRequest { backend: &*backend, spec, egress: Some(self.egress_request()?) };
+        let granted = sandboxes::create(&self.host, request).await?;
+        let sandbox = self.hold_grant(granted);
         seed_commit(&*sandbox, &self.bare, self.folder.path(), started, head).await?;
         self.files.write_initial(&*sandbox).await?;
         self.tree_status = None;
@@ -67,7 +64,7 @@ impl Runner {
         self.events.append(Event::SandboxReady {
             sandbox: sandbox.id().to_owned(),
             backend: started.backend.clone(),
-            isolated: backend.capabilities().isolation != IsolationLevel::None,
+            isolated: backend.capabilities().isolation.is_isolated(),
             start: start.clone(),
             head: head.clone(),
             reclaim,
@@ -99,7 +96,7 @@ impl Runner {
                 && of(SandboxLabel::ROLE, SandboxRole::Proof.as_str())
                 && let Ok(sandbox) = backend.open(&other.id).await
             {
-                discard_sandbox(&*sandbox).await;
+                sandboxes::discard(&*sandbox).await;
             }
         }
     }
@@ -122,15 +119,9 @@ async fn sandbox_name(backend: &dyn Backend, started: &RunStart, role: SandboxRo
     Ok(name)
 }
 
-/// Makes a sandbox for a run.
-async fn create_sandbox(
-    host: &HostContext,
-    backend: &dyn Backend,
-    started: &RunStart,
-    name: String,
-    role: SandboxRole,
-) -> Result<Arc<dyn Sandbox>, Error> {
-    let mut labels = BTreeMap::from([
+/// Returns what a sandbox of a run is made from.
+fn sandbox_spec(host: &HostContext, started: &RunStart, name: String, role: SandboxRole) -> Result<SandboxSpec, Error> {
+    let labels = BTreeMap::from([
         (SandboxLabel::RUN.to_owned(), started.run.clone()),
         (SandboxLabel::ROLE.to_owned(), role.as_str().to_owned()),
         (SandboxLabel::REPO.to_owned(), started.repo.clone()),
@@ -139,13 +130,6 @@ async fn create_sandbox(
         ("ralph.base-branch".to_owned(), started.base_branch.clone()),
         ("ralph.task".to_owned(), started.task_path.clone()),
     ]);
-    let network = match egress::network_for_policy(&started.policy, &mut labels) {
-        // A person may allow something later, and until then the refusals are worth knowing. A proof needs no such door.
-        SandboxNetwork::None if role != SandboxRole::Proof && backend.capabilities().network_policy => {
-            SandboxNetwork::Transparent
-        }
-        network => network,
-    };
     let asked = started.resources;
     let resources = SandboxLimits { memory: asked.memory, cpus: asked.cpus, disk: asked.disk, pids: asked.pids };
     let (image, toolchains) = (started.image.clone(), started.toolchains.clone());
@@ -153,8 +137,7 @@ async fn create_sandbox(
         (Some(agent), SandboxRole::Work) => host.agent(agent, &started.backend)?.layer.into_iter().collect(),
         _ => Vec::new(),
     };
-    let spec = SandboxSpec { name, labels, env: BTreeMap::new(), image, resources, network, toolchains, layers };
-    Ok(backend.create(&spec).await?)
+    Ok(SandboxSpec { name, labels, image, resources, toolchains, layers, ..SandboxSpec::default() })
 }
 
 /// Makes a fresh sandbox that holds exactly one commit.
@@ -168,27 +151,18 @@ pub(crate) async fn fresh_sandbox(
 ) -> Result<Arc<dyn Sandbox>, Error> {
     let backend = host.backend(&started.backend)?;
     let name = sandbox_name(&*backend, started, role).await?;
-    // A proof is lent nothing, but held to the same rules, those about single requests among them.
-    let nothing = Ledger::new(LedgerCaps::default(), MicroUsd::ZERO, 0);
-    let doors = if role == SandboxRole::Baseline { EgressAvailability::Always } else { EgressAvailability::AsNeeded };
-    let lent = egress::build_grant(host, &name, started.policy.clone(), &[], &[], nothing, doors)?
-        .with_outflow_alarm(started.alarm_after);
-    #[cfg(target_os = "linux")]
-    let pass = host.egress().lease(&name, lent.terms.clone());
-    let made = create_sandbox(host, &*backend, started, name, role).await?;
-    #[cfg(target_os = "linux")]
-    let put_in = lent.install_with_lease(&backend.capabilities(), Arc::clone(&made), pass).await;
-    #[cfg(not(target_os = "linux"))]
-    let put_in = lent.put_in(&backend.capabilities(), Arc::clone(&made)).await;
-    let sandbox = match put_in {
-        Ok(sandbox) => sandbox,
-        Err(error) => {
-            discard_sandbox(&*made).await;
-            return Err(error);
-        }
+    // A proof is granted nothing, but held to the same rules, those about single requests among them.
+    let availability = match role {
+        SandboxRole::Baseline => EgressAvailability::Always,
+        SandboxRole::Work | SandboxRole::Proof => EgressAvailability::AsNeeded,
     };
+    let egress =
+        EgressRequest { availability, alarm_after: started.alarm_after, ..EgressRequest::from(started.policy.clone()) };
+    let spec = sandbox_spec(host, started, name, role)?;
+    let request = SandboxRequest { backend: &*backend, spec, egress: Some(egress) };
+    let sandbox = sandboxes::create(host, request).await?.into_sandbox();
     if let Err(error) = seed_commit(&*sandbox, bare, scratch, started, sha).await {
-        discard_sandbox(&*sandbox).await;
+        sandboxes::discard(&*sandbox).await;
         return Err(error);
     }
     Ok(sandbox)
@@ -203,12 +177,4 @@ async fn seed_commit(
 ) -> Result<(), Error> {
     let keep = if started.commit_state { StateFiles::Committed } else { StateFiles::Excluded };
     Ok(git::seed_sandbox(sandbox, bare, scratch, &started.branch, sha, &started.identity, keep).await?)
-}
-
-/// Removes a sandbox that served its purpose; what stays is removed when the next one of its name is made.
-pub(crate) async fn discard_sandbox(sandbox: &dyn Sandbox) {
-    match sandbox.destroy().await {
-        Ok(()) | Err(SandboxError::Gone { .. }) => (),
-        Err(error) => tracing::warn!(%error, sandbox = sandbox.id(), "a sandbox could not be removed"),
-    }
 }

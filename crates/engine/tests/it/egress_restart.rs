@@ -12,7 +12,7 @@ use ralph_core::run::{RunState, RunStatus};
 use ralph_engine::host::HostContext;
 use ralph_engine::run::{KeepSandbox, StopSignals, begin};
 use ralph_engine::store::{AnnouncePhase, EventObserver};
-use ralph_sandbox::embedded::{EgressServer as _, EgressSockets};
+use ralph_sandbox::{EgressServer as _, EgressSockets};
 use tokio::time::{sleep, timeout};
 
 use super::killable_run::{KillableRun, PushTarget};

@@ -24,6 +24,7 @@ mod replay;
 mod run_fixture;
 mod run_list;
 mod run_request;
+mod second_backend;
 mod traces;
 mod unpriced_profiles;
 mod unsettled_calls;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions, IsolationMechanism};
 use ralph_sandbox::local::LocalBackend;
 use ralph_sandbox::{
-    Backend, Error, ExecOutput, ExecRequest, IsolationLevel, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec, capture,
+    Backend, Error, ExecOutput, ExecRequest, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec, capture,
 };
 
 use super::case::SandboxAttackError;
@@ -106,7 +106,7 @@ impl HostListeners {
 impl<'a> SandboxArena<'a> {
     pub(super) async fn new(target: &'a RedteamTarget<'a>) -> Result<Self, SandboxAttackError> {
         if let RedteamTarget::Other(backend) = target
-            && backend.capabilities().isolation == IsolationLevel::None
+            && !backend.capabilities().isolation.is_isolated()
         {
             // These are real attacks: without anything around them they would be attacks on the host.
             return Err(SandboxAttackError::Skip("this backend does not isolate, so nothing is tried".to_owned()));

@@ -1,7 +1,9 @@
 //! What is attacked.
 
+use std::path::PathBuf;
+
 use ralph_sandbox::Backend;
-use ralph_sandbox::embedded::EmbeddedOptions;
+use ralph_sandbox::embedded::{EmbeddedOptions, NAME as EMBEDDED};
 
 /// What is attacked.
 #[derive(Debug)]
@@ -13,10 +15,23 @@ pub enum RedteamTarget<'a> {
     Other(&'a dyn Backend),
 }
 
-impl RedteamTarget<'_> {
+impl<'a> RedteamTarget<'a> {
+    /// Returns how a backend is attacked, with `dir` for what the suite makes of its own.
+    pub fn for_backend(backend: &'a dyn Backend, dir: PathBuf) -> Self {
+        match backend.capabilities().name {
+            EMBEDDED => Self::Cage(EmbeddedOptions { dir, ..EmbeddedOptions::default() }),
+            _ => Self::Other(backend),
+        }
+    }
+
+    /// Returns whether the suite makes the attacked sandboxes itself, with what it needs in them.
+    pub fn is_own_cage(&self) -> bool {
+        matches!(self, Self::Cage(_))
+    }
+
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Self::Cage(_) => "embedded",
+            Self::Cage(_) => EMBEDDED,
             Self::Other(backend) => backend.capabilities().name,
         }
     }

@@ -15,16 +15,16 @@ use ralph_core::event::PinnedProfile;
 use ralph_core::money::MicroUsd;
 use ralph_core::policy::Policy;
 use ralph_core::price::Price;
-use ralph_engine::egress::{
-    EgressAvailability, EgressLease, EgressManager, SandboxGrant, SecretGrant, build_grant, network_for_grant,
-};
+use ralph_engine::egress::{EgressLease, EgressManager, EgressRequest, SecretGrant};
 use ralph_engine::host::HostContext;
+use ralph_engine::sandboxes::{self, SandboxRequest};
 use ralph_engine::secret::SecretStore;
 use ralph_engine::store::{RalphHome, RunFolder};
+use ralph_proxy::credential::ProxyCredential;
 use ralph_proxy::ledger::{Ledger, LedgerCaps};
 use ralph_proxy::limits::ProxyLimits;
 use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions};
-use ralph_sandbox::{Backend as _, ExecRequest, Sandbox, SandboxLabel, SandboxSpec, capture};
+use ralph_sandbox::{Backend, EgressServer, ExecRequest, Sandbox, SandboxLabel, SandboxSpec, capture};
 
 use super::attack_client;
 use super::fake_network::{FakeNetwork, NetworkTrace, lock};
@@ -62,8 +62,7 @@ pub(super) struct EgressArena {
     pub(super) world: Arc<FakeNetwork>,
     pub(super) home: RalphHome,
     host: HostContext,
-    egress: Arc<EgressManager>,
-    embedded: EmbeddedBackend,
+    backend: Arc<dyn Backend>,
     /// The real secrets, by the short names that payloads know them by.
     secrets: BTreeMap<&'static str, String>,
     cages: tokio::sync::Mutex<BTreeMap<PolicyPreset, Arc<ArenaCage>>>,
@@ -75,7 +74,7 @@ pub(super) struct EgressArena {
 /// A sandbox, what it was lent, and the agreement about its doors.
 pub(super) struct ArenaCage {
     pub(super) sandbox: Arc<dyn Sandbox>,
-    pub(super) lent: SandboxGrant,
+    credentials: Vec<Arc<ProxyCredential>>,
     /// Taken by whoever ends the agreement.
     pub(super) pass: Mutex<Option<EgressLease>>,
 }
@@ -84,8 +83,8 @@ impl ArenaCage {
     /// Returns the stand-in for a secret, by its short name.
     pub(super) fn phantom(&self, short: &str) -> String {
         let name = LENT_SECRETS.iter().find(|(known, ..)| *known == short).map_or(MODEL_KEY_NAME, |(_, name, _)| name);
-        let lent = self.lent.terms.all_credentials();
-        lent.iter()
+        self.credentials
+            .iter()
             .find(|credential| credential.name() == name)
             .map_or_else(String::new, |one| one.phantom().to_owned())
     }
@@ -135,26 +134,16 @@ impl EgressArena {
         let limits = ProxyLimits { head_time: Duration::from_secs(2), ..ProxyLimits::default() };
         let outside = Arc::clone(&world) as Arc<dyn ralph_proxy::resolver::EgressResolver>;
         let egress = EgressManager::with_resolver(home.clone(), SecretStore::open(&home, &env), outside, limits);
-        let embedded = EmbeddedBackend::new(EmbeddedOptions {
+        let backend: Arc<dyn Backend> = Arc::new(EmbeddedBackend::new(EmbeddedOptions {
             dir: home.state_dir().join("embedded"),
             binds: vec![tool],
             program: target.program.clone(),
-            egress_server: Some(Arc::clone(&egress) as Arc<dyn ralph_sandbox::embedded::EgressServer>),
+            egress_server: Some(Arc::clone(&egress) as Arc<dyn EgressServer>),
             ..EmbeddedOptions::default()
-        });
+        }));
+        let host = host.with_egress(egress);
         let (cages, shown, made) = (tokio::sync::Mutex::default(), Mutex::default(), AtomicU32::new(0));
-        Ok(Self {
-            folder,
-            world,
-            home,
-            host,
-            egress,
-            embedded,
-            secrets,
-            cages,
-            passed_controls: shown,
-            next_number: made,
-        })
+        Ok(Self { folder, world, home, host, backend, secrets, cages, passed_controls: shown, next_number: made })
     }
 
     /// Returns the real secret of a short name.
@@ -219,21 +208,21 @@ impl EgressArena {
         alarm_after: Option<u64>,
     ) -> Result<ArenaCage, AttackVerdict> {
         let name = format!("redteam-{}-{}", std::process::id(), self.next_number.fetch_add(1, Ordering::Relaxed));
-        let loans =
+        let secrets =
             LENT_SECRETS.map(|(_, secret, host)| SecretGrant { secret: secret.to_owned(), host: host.to_owned() });
-        let lent = build_grant(&self.host, &name, policy, &[&profile()], &loans, ledger, EgressAvailability::AsNeeded)
-            .map_err(suite_error)?;
-        let lent = lent.with_outflow_alarm(alarm_after);
-        let pass = self.egress.lease(&name, lent.terms.clone());
-        let mut labels = BTreeMap::from([(label.to_owned(), RUN_NAME.to_owned())]);
-        let network = network_for_grant(&lent.terms, &mut labels);
-        let sandbox = self
-            .embedded
-            .create(&SandboxSpec { name, labels, network, ..SandboxSpec::default() })
-            .await
-            .map_err(suite_error)?;
-        let sandbox = lent.install(&self.embedded.capabilities(), sandbox).await.map_err(suite_error)?;
-        Ok(ArenaCage { sandbox, lent, pass: Mutex::new(Some(pass)) })
+        let egress = EgressRequest {
+            profiles: vec![profile()],
+            secrets: secrets.into(),
+            ledger,
+            alarm_after,
+            ..EgressRequest::from(policy)
+        };
+        let labels = BTreeMap::from([(label.to_owned(), RUN_NAME.to_owned())]);
+        let spec = SandboxSpec { name, labels, ..SandboxSpec::default() };
+        let request = SandboxRequest { backend: &*self.backend, spec, egress: Some(egress) };
+        let made = sandboxes::create(&self.host, request).await.map_err(suite_error)?;
+        let credentials = made.lease.as_ref().map(EgressLease::credentials).unwrap_or_default();
+        Ok(ArenaCage { sandbox: made.sandbox, credentials, pass: Mutex::new(made.lease) })
     }
 
     /// Replaces what payloads name by what it is: `{api}` by the stand-in for that secret, `{plain}` by a recorder.

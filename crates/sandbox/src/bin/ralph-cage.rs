@@ -3,9 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    #[cfg(target_os = "linux")]
-    if let Some(code) = ralph_sandbox::embedded::launcher_entry() {
-        return code;
-    }
-    ExitCode::from(2)
+    ralph_sandbox::platform::helper_entry().unwrap_or(ExitCode::from(2))
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::fixture::{ConformanceFixture, ConformanceResult, expect_eq, expect_true, sh};
-use crate::{HostLayer, IsolationLevel, SandboxSpec};
+use crate::{HostLayer, SandboxSpec};
 
 const INSIDE: &str = "/opt/conformance/folder";
 const FILE: &str = "/opt/conformance/one/tool";
@@ -28,7 +28,7 @@ pub(super) async fn layers(bench: &ConformanceFixture<'_>) -> ConformanceResult 
     ];
     let sandbox = bench.backend.create(&SandboxSpec { layers, ..bench.spec("layers") }).await?;
     // Where commands run on the host itself, everything is where it is and nothing keeps them from it.
-    let caged = bench.backend.capabilities().isolation != IsolationLevel::None;
+    let caged = bench.backend.capabilities().host_layers;
     let (seen, file) = if caged {
         (Path::new(INSIDE).to_owned(), PathBuf::from(FILE))
     } else {

@@ -1,7 +1,6 @@
 //! Making, finding and removing sandboxes, and the one cage that stands over each.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -10,22 +9,26 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ralph_core::config::ToolchainSelection;
 
+use super::build_failure::{NamespaceSettings, explain_failure};
 use super::cage::RunningCage;
 use super::cage_owners::{self, CagePidFile};
 use super::cgroup::{self, CageCgroups, CgroupLimits, CgroupParents};
+use super::checks;
 use super::disk_watch::{self, DiskWatch};
-use super::egress_sockets::EgressServer;
 use super::host_system::{self, HostSystem};
 use super::launcher_process::{LauncherProcess, LauncherProgram};
 use super::layout::{self, CageRequest};
-use super::plan::{IdMapping, IsolationMechanism, LauncherConfig};
+use super::plan::{IdMapping, LauncherConfig};
 use super::sandbox::EmbeddedSandbox;
 use super::snapshots;
 use super::toolchains::CageToolchains;
 use crate::image;
+use crate::isolation_mechanism::IsolationMechanism;
+use crate::platform::HostUser;
 use crate::sandbox_dirs::{self, SandboxDirs, SandboxMeta, blocking, host_error};
 use crate::{
-    Backend, BackendCapabilities, Error, IsolationLevel, PruneResult, PruneRule, Sandbox, SandboxSpec, SandboxSummary,
+    Backend, BackendCapabilities, BackendCheck, EgressServer, EgressSupport, Error, IsolationLevel, PruneResult,
+    PruneRule, Sandbox, SandboxSpec, SandboxSummary,
 };
 
 /// How the backend is set up.
@@ -48,14 +51,6 @@ pub struct EmbeddedOptions {
     pub no_cgroups: bool,
     /// Walls to leave out: how an attack is shown to work where nothing stands against it. No setting leads here.
     pub disabled_mechanisms: Vec<IsolationMechanism>,
-}
-
-/// The user as far as toolchains are concerned.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostUser {
-    pub home: PathBuf,
-    pub path: OsString,
-    pub env: BTreeMap<String, String>,
 }
 
 /// Sandboxes that are cages of this kernel's namespaces.
@@ -127,7 +122,7 @@ impl EmbeddedBackend {
     }
 
     /// Returns what a person should know about the toolchains that a wish shows, and those it does not.
-    pub fn toolchain_notes(&self, asked: &ToolchainSelection) -> Result<Vec<String>, Error> {
+    pub(super) fn toolchain_notes(&self, asked: &ToolchainSelection) -> Result<Vec<String>, Error> {
         Ok(CageToolchains::find(asked, self.shared.user.as_ref())?.notes().to_vec())
     }
 
@@ -155,15 +150,26 @@ impl EmbeddedBackend {
 impl Backend for EmbeddedBackend {
     fn capabilities(&self) -> BackendCapabilities {
         BackendCapabilities {
-            name: "embedded",
+            name: super::NAME,
             isolation: IsolationLevel::Namespaces,
             max_vcpu: None,
             max_memory_gib: None,
             max_disk_gib: None,
-            network_policy: true,
+            egress: EgressSupport::Transparent,
+            host_layers: true,
             snapshot: true,
             preview: false,
         }
+    }
+
+    async fn checks(&self) -> Vec<BackendCheck> {
+        checks::check_host(self)
+    }
+
+    fn explain(&self, error: &Error) -> Option<String> {
+        let Error::Cage { step, source, .. } = error else { return None };
+        let told = explain_failure(step, source, &NamespaceSettings::read());
+        Some(format!("{}; next: {}", told.why, told.remedies.join(", or ")))
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, Error> {

@@ -6,23 +6,23 @@ use std::io;
 
 /// Settings of the host that decide whether a user may make namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NamespaceSettings {
+pub(super) struct NamespaceSettings {
     /// `kernel.apparmor_restrict_unprivileged_userns`.
-    pub apparmor_restriction: Option<u64>,
+    pub(super) apparmor_restriction: Option<u64>,
     /// `kernel.unprivileged_userns_clone`, on hosts that have it.
-    pub unprivileged_userns: Option<u64>,
+    pub(super) unprivileged_userns: Option<u64>,
     /// `user.max_user_namespaces`.
-    pub max_user_namespaces: Option<u64>,
+    pub(super) max_user_namespaces: Option<u64>,
     /// Whether this looks like a container itself.
-    pub container: bool,
-    pub root: bool,
+    pub(super) container: bool,
+    pub(super) root: bool,
     /// The kernel's version, as it writes it.
-    pub kernel: String,
+    pub(super) kernel: String,
 }
 
 impl NamespaceSettings {
     /// Reads them; changes nothing.
-    pub fn read() -> Self {
+    pub(super) fn read() -> Self {
         let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse().ok();
         Self {
             apparmor_restriction: number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
@@ -35,7 +35,7 @@ impl NamespaceSettings {
     }
 
     /// Returns the kernel's version as two numbers.
-    pub fn version(&self) -> (u32, u32) {
+    pub(super) fn version(&self) -> (u32, u32) {
         let mut parts = self.kernel.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
         (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
     }
@@ -43,18 +43,18 @@ impl NamespaceSettings {
 
 /// A reason and what to do about it, the best way first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailureExplanation {
-    pub why: String,
-    pub remedies: Vec<String>,
+pub(super) struct FailureExplanation {
+    pub(super) why: String,
+    pub(super) remedies: Vec<String>,
 }
 
 /// The oldest kernel with everything a cage is made of.
-pub const MIN_KERNEL: (u32, u32) = (5, 12);
+pub(super) const MIN_KERNEL: (u32, u32) = (5, 12);
 
 const APPARMOR_PROFILE_COMMAND: &str = "printf 'abi <abi/4.0>,\\ninclude <tunables/global>\\nprofile ralph %s flags=(unconfined) { userns, }\\n' \"$(command -v ralph)\" | sudo tee /etc/apparmor.d/ralph && sudo apparmor_parser -r /etc/apparmor.d/ralph";
 
 /// Explains a failed step.
-pub fn explain_failure(step: &str, error: &io::Error, settings: &NamespaceSettings) -> FailureExplanation {
+pub(super) fn explain_failure(step: &str, error: &io::Error, settings: &NamespaceSettings) -> FailureExplanation {
     let told = |why: &str, remedies: &[&str]| FailureExplanation {
         why: why.to_owned(),
         remedies: remedies.iter().map(ToString::to_string).collect(),

@@ -18,11 +18,11 @@ use tokio::sync::watch;
 use super::cage_owners::CagePidFile;
 use super::cgroup::{CageCgroups, CgroupEvents};
 use super::disk_watch::DiskWatch;
-use super::egress_sockets::{EgressSockets, ServeGuard};
+use super::egress_sockets::sort_sockets;
 use super::launcher_process::LauncherProcess;
 use super::launcher_protocol::{self, LauncherMessage};
 use crate::files::RootDir;
-use crate::{Error, ResourceLimit};
+use crate::{EgressServer, Error, ResourceLimit, ServeGuard};
 
 /// How long a cage may take to build; a host that is slower than this is out of order.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -60,7 +60,7 @@ impl RunningCage {
         volumes: usize,
         held: (Option<CageCgroups>, CagePidFile),
         disk: Option<Arc<DiskWatch>>,
-        door: Option<&dyn super::EgressServer>,
+        door: Option<&dyn EgressServer>,
     ) -> Result<Self, Error> {
         let LauncherProcess { mut child, ctl } = launched;
         let failed = |step: &str, source: io::Error| Error::Cage { id: id.to_owned(), step: step.to_owned(), source };
@@ -89,8 +89,7 @@ impl RunningCage {
         let roots = descriptors.into_iter().map(|fd| Arc::new(RootDir::new(id, fd))).collect();
         let doors = match door {
             Some(door) if !listeners.is_empty() => {
-                let doors =
-                    EgressSockets::new(sockets, listeners).map_err(|source| failed("open the doors", source))?;
+                let doors = sort_sockets(sockets, listeners).map_err(|source| failed("open the doors", source))?;
                 Some(door.serve(id, labels, doors).map_err(|source| failed("open the doors", source))?)
             }
             _ => None,

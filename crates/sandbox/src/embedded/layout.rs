@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use super::host_system::{self, HostSystem};
 use super::plan::{
-    AGENT_ID, CageLimits, CageNetwork, CagePlan, CageVolume, IdMapping, IsolationMechanism, RootBase, ScratchMount,
-    TextFile,
+    AGENT_ID, CageLimits, CageNetwork, CagePlan, CageVolume, IdMapping, RootBase, ScratchMount, TextFile,
 };
 use super::toolchains::ToolchainMounts;
 use super::{EXCHANGE, HOME, WORKSPACE};
 use crate::SandboxLimits;
+use crate::isolation_mechanism::IsolationMechanism;
 use crate::sandbox_dirs::SandboxMeta;
 
 /// Who the agent is on the host when ralph runs as root: somebody that no package and no person is.

@@ -9,6 +9,7 @@ mod build_failure;
 mod cage;
 mod cage_owners;
 mod cgroup;
+mod checks;
 mod command;
 mod disk_usage;
 mod disk_watch;
@@ -26,20 +27,16 @@ mod toolchains;
 
 use std::process::ExitCode;
 
-pub use backend::{EmbeddedBackend, EmbeddedOptions, HostUser};
-pub use build_failure::{FailureExplanation, MIN_KERNEL, NamespaceSettings, explain_failure};
-pub use egress_sockets::{EgressServer, EgressSockets, ServeGuard};
-pub use plan::IsolationMechanism;
+pub use crate::isolation_mechanism::IsolationMechanism;
+pub use backend::{EmbeddedBackend, EmbeddedOptions};
+
+/// The name of the backend.
+pub const NAME: &str = "embedded";
 
 /// Where the parts of a sandbox are inside.
 pub const WORKSPACE: &str = "/workspace";
 pub const HOME: &str = "/home/agent";
 const EXCHANGE: &str = "/exchange";
-
-/// Returns the version of Landlock this kernel speaks, 0 for none.
-pub fn landlock_version() -> u8 {
-    launcher::landlock_version()
-}
 
 /// Becomes the launcher or the counter, if this process was started as one. To be called first of all in `main`, before any thread.
 pub fn launcher_entry() -> Option<ExitCode> {

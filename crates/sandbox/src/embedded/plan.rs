@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::isolation_mechanism::IsolationMechanism;
+
 /// What a launcher is told when it starts, before anything is known of the sandbox: enough to make the namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LauncherConfig {
@@ -43,59 +45,6 @@ pub(super) struct CagePlan {
     pub(super) limits: CageLimits,
     /// Walls left out on purpose, to see that their absence is noticed.
     pub(super) without: Vec<IsolationMechanism>,
-}
-
-/// The parts of the cage that can be left out one by one, to see what each is good for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum IsolationMechanism {
-    /// The filter on system calls.
-    Seccomp,
-    /// Landlock's rules on files.
-    Landlock,
-    /// Dropping capabilities and the bits that would bring them back.
-    Capabilities,
-    /// The inner user namespace that locks the mounts.
-    InnerUser,
-    /// The limit on further namespaces.
-    NamespaceLimit,
-    /// The empty network.
-    Network,
-    /// Covering what `/proc` tells about the host.
-    ProcMasks,
-    /// Read-only system directories.
-    ReadOnly,
-    /// The hidden memory of process 1.
-    Dumpable,
-    /// Closing descriptors before a program starts.
-    Descriptors,
-    /// Limits on processes, memory and files.
-    Limits,
-    /// The clean environment.
-    Environment,
-    /// Covering credential files in toolchains.
-    Masks,
-    /// A root built from nothing: without it, the host's settings are bound as well.
-    Root,
-}
-
-impl IsolationMechanism {
-    pub const ALL: [Self; 14] = [
-        Self::Seccomp,
-        Self::Landlock,
-        Self::Capabilities,
-        Self::InnerUser,
-        Self::NamespaceLimit,
-        Self::Network,
-        Self::ProcMasks,
-        Self::ReadOnly,
-        Self::Dumpable,
-        Self::Descriptors,
-        Self::Limits,
-        Self::Environment,
-        Self::Masks,
-        Self::Root,
-    ];
 }
 
 /// How numbers of users inside and outside belong together.

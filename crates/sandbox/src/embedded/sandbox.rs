@@ -12,10 +12,10 @@ use super::command::{self, CommandError};
 use super::launcher_process::LauncherProcess;
 use super::launcher_protocol::ProgramRequest;
 use super::layout::PROXY_PORT;
-use super::plan::IsolationMechanism;
 use super::toolchains::CageToolchains;
 use super::{EXCHANGE, HOME, WORKSPACE};
 use crate::files::{self, RootDir};
+use crate::isolation_mechanism::IsolationMechanism;
 use crate::sandbox_dirs::{SandboxMeta, blocking, is_variable_name};
 use crate::{DirectoryEntry, Error, ExecExit, ExecRequest, OutputSink, Sandbox, SandboxNetwork};
 
@@ -86,8 +86,7 @@ impl EmbeddedSandbox {
         ]);
         env.insert("PATH", tools.path());
         env.extend(tools.env());
-        let door =
-            ralph_core::egress::EgressEndpoint { url: format!("http://127.0.0.1:{PROXY_PORT}"), ca_bundle: None };
+        let door = ralph_core::egress::EgressEndpoint { url: proxy_url(), ca_bundle: None };
         let told = if self.meta.network == SandboxNetwork::None { Vec::new() } else { door.env_vars() };
         env.extend(told.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         env.extend(self.meta.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
@@ -200,11 +199,20 @@ impl Sandbox for EmbeddedSandbox {
         PathBuf::from(EXCHANGE)
     }
 
+    fn egress_url(&self) -> Option<String> {
+        Some(proxy_url())
+    }
+
     async fn snapshot(&self) -> Result<String, Error> {
         self.stop().await?;
         let (shared, id, folder) = (self.shared.clone(), self.meta.id.clone(), self.folder.clone());
         blocking(move || shared.snapshot(&id, &folder)).await
     }
+}
+
+/// Returns where the egress proxy listens in every cage that has a network.
+fn proxy_url() -> String {
+    format!("http://127.0.0.1:{PROXY_PORT}")
 }
 
 /// Refuses words the system would misread instead of refusing.

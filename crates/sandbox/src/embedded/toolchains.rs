@@ -5,12 +5,12 @@ use std::path::{Component, Path, PathBuf};
 
 use ralph_core::config::ToolchainSelection;
 
-use super::backend::HostUser;
 use super::layout;
 use super::plan::{CageBind, CageVolume, IdMapping};
 use super::{HOME, host_system};
 use crate::files::{self, RootDir};
 use crate::image::ImageConfig;
+use crate::platform::HostUser;
 use crate::toolchain::{self, ToolchainHost, ToolchainSetup};
 use crate::{Error, HostLayer};
 

@@ -14,8 +14,8 @@ use super::sandbox::{EXCHANGE, HOME, LocalSandbox, TEMPORARY, WORKSPACE};
 use super::watchdog::Watchdog;
 use crate::sandbox_dirs::{self, SandboxDirs, SandboxMeta, blocking, host_error};
 use crate::{
-    Backend, BackendCapabilities, Error, IsolationLevel, PruneResult, PruneRule, Sandbox, SandboxSpec, SandboxSummary,
-    token,
+    Backend, BackendCapabilities, BackendCheck, BackendCheckStatus, EgressSupport, Error, IsolationLevel, PruneResult,
+    PruneRule, Sandbox, SandboxSpec, SandboxSummary, token,
 };
 
 /// Sandboxes that are folders on the host, without any isolation.
@@ -66,10 +66,21 @@ impl Backend for LocalBackend {
             max_vcpu: None,
             max_memory_gib: None,
             max_disk_gib: None,
-            network_policy: false,
+            egress: EgressSupport::None,
+            host_layers: false,
             snapshot: false,
             preview: false,
         }
+    }
+
+    /// Says what nobody should find out later: there is no isolation.
+    async fn checks(&self) -> Vec<BackendCheck> {
+        vec![BackendCheck {
+            name: "isolation",
+            status: BackendCheckStatus::Missing,
+            found: "the local backend has none: commands run on this machine as you".to_owned(),
+            next: Some("ask for it by name with `--backend local`, or use a Linux machine".to_owned()),
+        }]
     }
 
     /// An image means nothing to a backend that runs on the host; it only counts for the fingerprint.

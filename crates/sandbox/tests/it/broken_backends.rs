@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use ralph_sandbox::conformance::{self, ConformanceOutcome};
 use ralph_sandbox::local::LocalBackend;
 use ralph_sandbox::{
-    Backend, BackendCapabilities, DirectoryEntry, Error, ExecExit, ExecRequest, ExecStatus, OutputSink, OutputStream,
-    PruneResult, PruneRule, Sandbox, SandboxSpec, SandboxSummary,
+    Backend, BackendCapabilities, BackendCheck, DirectoryEntry, Error, ExecExit, ExecRequest, ExecStatus, OutputSink,
+    OutputStream, PruneResult, PruneRule, Sandbox, SandboxSpec, SandboxSummary,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,10 @@ impl BrokenBackend {
 impl Backend for BrokenBackend {
     fn capabilities(&self) -> BackendCapabilities {
         self.inner.capabilities()
+    }
+
+    async fn checks(&self) -> Vec<BackendCheck> {
+        self.inner.checks().await
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, Error> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use ralph_engine::setup::{RunOverrides, config_file, load_profiles, resolve_config};
 
 use super::super::profile::{ProfileKeyStatus, profile_key_status};
-use super::{DoctorFinding, DoctorStatus, finding};
+use super::{BackendCheckStatus, DoctorFinding, finding};
 use crate::error::CliError;
 use crate::setup::CliSetup;
 
@@ -16,7 +16,7 @@ pub(super) async fn check_setup(setup: &CliSetup) -> Vec<DoctorFinding> {
         Ok(config) => {
             let file = config_file(&setup.host.home);
             let there = if file.exists() { "" } else { " is not there: what is built in counts" };
-            findings.push(finding("config", DoctorStatus::Good, format!("`{}`{there}", file.display()), None));
+            findings.push(finding("config", BackendCheckStatus::Good, format!("`{}`{there}", file.display()), None));
             config
         }
         Err(failure) => {
@@ -37,14 +37,14 @@ pub(super) async fn check_setup(setup: &CliSetup) -> Vec<DoctorFinding> {
         Some((_, entry)) => profile_finding(name, &entry.profile.litellm_model, &profile_key_status(setup, entry)),
         None => finding(
             "profile",
-            DoctorStatus::Missing,
+            BackendCheckStatus::Missing,
             format!("there is no profile `{name}`"),
             Some("choose one of `ralph profile ls`, with `model.default` in the config"),
         ),
     });
     for (name, entry) in profiles.iter().filter(|(_, entry)| entry.needs_trust()) {
         let found = format!("`{name}` of {} sets {}", entry.origin.location(), entry.untrusted.join(", "));
-        findings.push(finding("trust", DoctorStatus::Weak, found, Some("read it, then run `ralph trust`")));
+        findings.push(finding("trust", BackendCheckStatus::Weak, found, Some("read it, then run `ralph trust`")));
     }
     findings
 }
@@ -54,10 +54,10 @@ fn state_dir_finding(dir: &Path) -> DoctorFinding {
     let there = dir.ancestors().find(|path| path.exists()).unwrap_or(dir);
     let may = rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
     match may {
-        Ok(()) => finding("state", DoctorStatus::Good, dir.display().to_string(), None),
+        Ok(()) => finding("state", BackendCheckStatus::Good, dir.display().to_string(), None),
         Err(why) => finding(
             "state",
-            DoctorStatus::Missing,
+            BackendCheckStatus::Missing,
             format!("`{}` cannot be written: {why}", there.display()),
             Some("name another folder with RALPH_STATE_DIR, or make this one yours"),
         ),
@@ -68,11 +68,11 @@ fn state_dir_finding(dir: &Path) -> DoctorFinding {
 fn profile_finding(profile: &str, model: &str, key: &ProfileKeyStatus) -> DoctorFinding {
     let (state, next) = match key {
         ProfileKeyStatus::Missing { name } | ProfileKeyStatus::Expired { name } => {
-            (DoctorStatus::Weak, Some(format!("ralph secret set {name}")))
+            (BackendCheckStatus::Weak, Some(format!("ralph secret set {name}")))
         }
-        ProfileKeyStatus::Failed(why) => (DoctorStatus::Weak, Some(why.clone())),
-        ProfileKeyStatus::Untrusted => (DoctorStatus::Weak, Some("ralph trust".to_owned())),
-        ProfileKeyStatus::NotNeeded | ProfileKeyStatus::Found { .. } => (DoctorStatus::Good, None),
+        ProfileKeyStatus::Failed(why) => (BackendCheckStatus::Weak, Some(why.clone())),
+        ProfileKeyStatus::Untrusted => (BackendCheckStatus::Weak, Some("ralph trust".to_owned())),
+        ProfileKeyStatus::NotNeeded | ProfileKeyStatus::Found { .. } => (BackendCheckStatus::Good, None),
     };
     let found = format!("`{profile}` is {model}, key: {}", key.text());
     finding("profile", state, found, next.as_deref())
@@ -81,5 +81,5 @@ fn profile_finding(profile: &str, model: &str, key: &ProfileKeyStatus) -> Doctor
 fn error_finding(what: &'static str, failure: CliError) -> DoctorFinding {
     let CliError { message, causes, hint, .. } = failure;
     let found = [vec![message], causes].concat().join(": ");
-    finding(what, DoctorStatus::Missing, found, hint.as_deref())
+    finding(what, BackendCheckStatus::Missing, found, hint.as_deref())
 }

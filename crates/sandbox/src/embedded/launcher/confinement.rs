@@ -18,9 +18,10 @@ use seccompiler::{
     TargetArch, sock_filter,
 };
 
-use super::super::plan::{AGENT_ID, CagePlan, IdMapping, IsolationMechanism, RootBase};
+use super::super::plan::{AGENT_ID, CagePlan, IdMapping, RootBase};
 use super::step_error::{StepContext as _, StepError, step_error};
 use super::sys;
+use crate::isolation_mechanism::IsolationMechanism;
 
 /// Leaves the namespace that owns the mounts for one that owns nothing.
 pub(super) fn enter_inner_user(ids: &IdMapping, wanted: bool, capabilities: bool) -> Result<(), StepError> {

@@ -9,10 +9,11 @@ use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior, set_paren
 use rustix::system::sethostname;
 
 use super::super::launcher_protocol::{self, LauncherMessage};
-use super::super::plan::{CagePlan, IsolationMechanism, LauncherConfig};
+use super::super::plan::{CagePlan, LauncherConfig};
 use super::outer_process::report_failure;
 use super::step_error::{StepContext as _, StepError, step_error};
 use super::{LAUNCHER_NAME, confinement, network, request_loop, root_builder, sys};
+use crate::isolation_mechanism::IsolationMechanism;
 
 /// Builds the cage and serves in it. The process is the first of its namespaces and never returns.
 pub(super) fn main(ctl: &OwnedFd, birth: &LauncherConfig, go: PipeReader) -> ! {

@@ -18,11 +18,10 @@ use rustix::mount::{
 };
 use rustix::process::{chdir, fchdir, pivot_root};
 
-use super::super::plan::{
-    CageBind, CagePlan, CageVolume, IsolationMechanism, MountSource, RootBase, ScratchMount, TextFile,
-};
+use super::super::plan::{CageBind, CagePlan, CageVolume, MountSource, RootBase, ScratchMount, TextFile};
 use super::step_error::{StepContext as _, StepError, step_error};
 use super::{proc, sys};
+use crate::isolation_mechanism::IsolationMechanism;
 
 /// What mounts may allow, as `mount_setattr` counts it.
 const READ_ONLY: u64 = 0x1;

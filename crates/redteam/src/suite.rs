@@ -1,0 +1,70 @@
+//! Runs both suites against one backend. The one entry of the crate that exists on every system.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ralph_sandbox::Backend;
+
+use crate::report::{AttackReport, RedteamReport};
+
+/// What is attacked, and with which cases.
+#[derive(Debug)]
+pub struct AttackRequest<'a> {
+    pub backend: &'a dyn Backend,
+    /// Where the suite keeps the sandboxes it makes itself.
+    pub dir: PathBuf,
+    /// Where the programs of the host are looked for.
+    pub search_path: OsString,
+    /// An area, a case, the start of a case with `*`, or `wall:` and an isolation mechanism; `None` is everything.
+    pub only: Option<&'a str>,
+}
+
+/// Runs the selected attacks and reports each as soon as it has ended; `None` on a system where none can be tried.
+#[cfg(target_os = "linux")]
+pub async fn run_suites(
+    request: &AttackRequest<'_>,
+    on_case: &mut (dyn FnMut(&AttackReport) + Send),
+) -> Option<RedteamReport> {
+    use crate::cage::{self, RedteamTarget};
+    use crate::egress::{self, EgressTarget};
+
+    let target = RedteamTarget::for_backend(request.backend, request.dir.clone());
+    let mut report = cage::run(&target, request.only, on_case).await;
+    if target.is_own_cage() {
+        let target = EgressTarget { program: None, search_path: request.search_path.clone() };
+        egress::run(&target, request.only, &mut report, on_case).await;
+    } else {
+        let why = "only the listeners of cages can be served by the suite's own network";
+        egress::skip(why, request.only, &mut report, on_case);
+    }
+    Some(report)
+}
+
+/// Runs the selected attacks and reports each as soon as it has ended; `None` on a system where none can be tried.
+#[cfg(not(target_os = "linux"))]
+#[expect(clippy::unused_async, reason = "the same signature on every system")]
+pub async fn run_suites(
+    _request: &AttackRequest<'_>,
+    _on_case: &mut (dyn FnMut(&AttackReport) + Send),
+) -> Option<RedteamReport> {
+    None
+}
+
+/// Returns whether a selection includes any case. Where no attack can be tried, that is told instead.
+pub fn selects_any(only: &str) -> bool {
+    #[cfg(target_os = "linux")]
+    return crate::cage::cases().any(|case| case.is_selected(only))
+        || crate::egress::cases().any(|case| case.is_selected(only));
+    #[cfg(not(target_os = "linux"))]
+    return !only.is_empty();
+}
+
+/// Becomes one of the programs that attack from inside a sandbox, if this process was started as one. Call it early in
+/// `main`, before any thread starts.
+pub fn payload_entry() -> Option<ExitCode> {
+    #[cfg(target_os = "linux")]
+    return crate::cage::probe_entry().or_else(crate::egress::attack_client_entry);
+    #[cfg(not(target_os = "linux"))]
+    return None;
+}
