@@ -455,7 +455,7 @@ impl RunState {
             Event::PrUpdated { url, number, why } => self.record_pull_request(url, *number, Some(why)),
             Event::PolicyDenied { count, .. } => self.denied = self.denied.saturating_add(u32::from(*count == 1)),
             Event::AuditAnchored { lines, head } => {
-                self.audited = Some(AuditHead { lines: *lines, hash: head.clone() })
+                self.audited = Some(AuditHead { lines: *lines, hash: head.clone() });
             }
             Event::Paused { reason, next } => {
                 self.pause_due = false;

@@ -12,6 +12,7 @@ const NOBODY_UID: u32 = 65_534;
 const LAUNCHER_VARIABLE: &str = "RALPH_TEST_CAGE";
 
 /// Returns the launcher to use: the copy made for an ordinary user, or the one that was built.
+#[expect(clippy::disallowed_methods, reason = "the variable is how the test tells its copy run as another user")]
 pub fn launcher_program(built: &str) -> PathBuf {
     std::env::var_os(LAUNCHER_VARIABLE).map_or_else(|| built.into(), Into::into)
 }

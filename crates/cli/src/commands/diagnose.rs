@@ -78,7 +78,7 @@ fn print_proposals(folder: &RunFolder, state: &RunState, ui: &mut Ui) -> CliResu
         let why = last.lines().rev().find_map(|line| line.strip_prefix("No diagnosis: ")).map(|why| one_line(why, 300));
         match why {
             Some(why) if state.diagnoses.written > 0 => {
-                ui.print_message(&format!("there is no diagnosis of run {id}: {why}"))
+                ui.print_message(&format!("there is no diagnosis of run {id}: {why}"));
             }
             _ => ui.print_message(&format!(
                 "nothing was proposed for run {id} yet; ralph diagnose {id} asks for a diagnosis"

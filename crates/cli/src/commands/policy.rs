@@ -107,7 +107,7 @@ fn ls(in_force: &EffectivePolicy, ui: &mut Ui) -> RalphExitCode {
     match mode {
         PolicyMode::Deny => ui.print_message("nothing but the model endpoints of the run can be reached"),
         PolicyMode::Allowlist if in_force.policy.allow.is_empty() => {
-            ui.print_message("the list is empty: nothing can be reached")
+            ui.print_message("the list is empty: nothing can be reached");
         }
         PolicyMode::Allowlist | PolicyMode::Open => (),
     }

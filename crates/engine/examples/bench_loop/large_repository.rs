@@ -37,7 +37,7 @@ pub(crate) async fn measure(table: &mut FigureTable) -> BenchResult<()> {
     }
     table.add_with_target("prompt from a log of 200 MB, p50", percentile(&times, 50), PROMPT_MS, "ms");
     drop(log);
-    let driven = drive(BenchAction::Write, ITERATIONS, FILES, Some(LOG_BYTES)).await?;
+    let driven = Box::pin(drive(BenchAction::Write, ITERATIONS, FILES, Some(LOG_BYTES))).await?;
     let ((whole, prompt), (look, planted)) = (driven.median(), driven.median_tree_status());
     if planted < 2 * usize::try_from(ITERATIONS)? {
         return Err(format!("only {planted} large files stood in the way").into());

@@ -99,7 +99,7 @@ async fn measure(options: &BenchOptions) -> BenchResult<FigureTable> {
     let mut kept = Vec::new();
     for kind in [BenchAction::Run, BenchAction::Write] {
         table.section(kind.title());
-        let driven = drive(kind, options.iterations, bench_run::SMALL_REPOSITORY_FILES, None).await?;
+        let driven = Box::pin(drive(kind, options.iterations, bench_run::SMALL_REPOSITORY_FILES, None)).await?;
         driven.add_figures(&mut table);
         kept.push(driven);
     }
@@ -108,7 +108,7 @@ async fn measure(options: &BenchOptions) -> BenchResult<FigureTable> {
     run_list::measure(&mut table)?;
     if !options.quick {
         table.section("large inputs");
-        large_repository::measure(&mut table).await?;
+        Box::pin(large_repository::measure(&mut table)).await?;
     }
     Ok(table)
 }

@@ -142,7 +142,7 @@ async fn a_live_run_and_a_resting_one_are_steered_alike() {
 /// Two that ask at the same moment both get their turn, although the run rests and each has to hold it for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_to_a_resting_run_wait_for_each_other() {
-    let (lab, _server) = resting_run().await;
+    let (lab, _server) = Box::pin(resting_run()).await;
     let folder = lab.case.folder().unwrap();
     let notes = [note("one"), note("two"), note("three")];
     let [one, two, three] = notes.each_ref().map(|note| send(&lab.host, &folder, note, "a test"));
@@ -176,7 +176,7 @@ async fn take_up(lab: &RunFixture) -> Runner {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_run_is_held_by_nobody() {
-    let (lab, _server) = resting_run().await;
+    let (lab, _server) = Box::pin(resting_run()).await;
     let folder = lab.case.folder().unwrap();
     for _ in 0..3 {
         let runner = take_up(&lab).await;
@@ -193,7 +193,7 @@ async fn a_closed_run_is_held_by_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn questions_of_liveness_disturb_nobody() {
     const QUESTIONS: u32 = 1000;
-    let (lab, _server) = resting_run().await;
+    let (lab, _server) = Box::pin(resting_run()).await;
     let (folder, enough) = (lab.case.folder().unwrap(), AtomicBool::new(false));
     let asked = std::thread::scope(|scope| {
         let asking = scope.spawn(|| {

@@ -265,7 +265,7 @@ async fn a_wish_for_json_is_dropped_where_it_is_refused() {
         match wire {
             // There is no such wish that could be dropped.
             ProviderProtocol::Anthropic => {
-                assert_eq!((outcome.unwrap_err().class(), asked), (ModelErrorClass::BadRequest, 1))
+                assert_eq!((outcome.unwrap_err().class(), asked), (ModelErrorClass::BadRequest, 1));
             }
             _ => assert_eq!((outcome.unwrap().text.as_str(), asked), ("hi", 2), "{wire:?}"),
         }

@@ -47,7 +47,7 @@ async fn drive_rate_limited(lab: &mut RunFixture, act: impl AsyncFnOnce(RunFolde
 async fn a_wish_to_stop_ends_the_wait_and_costs_nothing() {
     let mut lab = RunFixture::new().await.with_real_backoff();
     let soon = lab.stops.soon.clone();
-    let (state, server) = drive_rate_limited(&mut lab, async move |_| soon.cancel()).await;
+    let (state, server) = Box::pin(drive_rate_limited(&mut lab, async move |_| soon.cancel())).await;
     assert!(
         matches!(state.status, RunStatus::Paused { reason: RunStopReason::Interrupted, .. }),
         "{}",

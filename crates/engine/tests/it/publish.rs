@@ -65,13 +65,13 @@ async fn another_provider_takes_the_branch_and_the_pull_request() {
     assert_eq!(state.status, RunStatus::Succeeded, "{}", lab.case.event_text());
 
     let sha = state.pushed.clone().unwrap().to_string();
-    assert_eq!(*scm.pushed.lock().unwrap(), [sha.clone()]);
-    assert_eq!(*scm.receipts.lock().unwrap(), [sha.clone()]);
+    assert_eq!(*scm.pushed.lock().unwrap(), std::slice::from_ref(&sha));
+    assert_eq!(*scm.receipts.lock().unwrap(), std::slice::from_ref(&sha));
     let requests = scm.requests.lock().unwrap().clone();
     let told: Vec<_> = requests.iter().map(|(request, existing)| (request.sha.to_string(), *existing)).collect();
     assert_eq!(told, [(sha.clone(), None), (sha, Some(7))]);
     let (last, _) = requests.last().unwrap();
-    assert_eq!((last.title.as_str(), last.branch.to_string()), ("Go on", state.started.branch.to_string()));
+    assert_eq!((last.title.as_str(), last.branch.clone()), ("Go on", state.started.branch.clone()));
     assert!(last.body.contains("## Receipt"), "{}", last.body);
 
     let pull = state.pull_request.unwrap();

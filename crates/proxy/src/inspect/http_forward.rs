@@ -140,7 +140,7 @@ async fn forward(
         match form {
             TargetForm::Absolute => context.report_refused_text(entry, written, 0, &why),
             TargetForm::Bound { target, .. } => {
-                context.report_refused_request(entry, target, Some(request_summary(&request)), &why)
+                context.report_refused_request(entry, target, Some(request_summary(&request)), &why);
             }
         }
         ProxyReply::bad_target(&why)

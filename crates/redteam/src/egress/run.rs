@@ -164,7 +164,7 @@ async fn run_control(ground: &EgressArena, words: &[&str], proof: EgressControl)
     match proof {
         EgressControl::Same(rules) => reached(ground.run_attack(&*ground.shared_cage(rules).await?, words).await?)?,
         EgressControl::Other(rules, words) => {
-            reached(ground.run_attack(&*ground.shared_cage(rules).await?, words).await?)?
+            reached(ground.run_attack(&*ground.shared_cage(rules).await?, words).await?)?;
         }
         EgressControl::Says(rules, words, says) => {
             let told = ground.run_client(&*ground.shared_cage(rules).await?, words).await?;

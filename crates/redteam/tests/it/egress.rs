@@ -8,6 +8,7 @@ use ralph_sandbox::embedded::EmbeddedOptions;
 use crate::unprivileged::launcher_program;
 
 /// Runs the selected cases of both suites.
+#[expect(clippy::disallowed_methods, reason = "programs are looked for where the test's own are")]
 async fn attack(only: &str) -> RedteamReport {
     let dir = tempfile::tempdir().expect("a folder");
     let program = Some(launcher_program());

@@ -75,7 +75,7 @@ fn report_memory(table: &mut SandboxBenchReport, name: &str, count: usize, kerne
         }
         Some(sizes) => table.add_missing(title, Some(MAX_MIB), "MiB", &format!("{} processes were found", sizes.len())),
         None => {
-            table.add_missing(title, Some(MAX_MIB), "MiB", "the kernel shows the memory of process 1 to root alone")
+            table.add_missing(title, Some(MAX_MIB), "MiB", "the kernel shows the memory of process 1 to root alone");
         }
     }
     let each = |kib: f64| kib.max(0.0) / count.max(1) as f64 / 1024.0;

@@ -54,7 +54,7 @@ pub(crate) async fn measure(
     }
     match (medians.first(), medians.get(1)) {
         (Some(small), Some(large)) => {
-            table.add_with_target(format!("{READY}: 2 GB / 1 MB"), large / small, MAX_GROWTH, "×")
+            table.add_with_target(format!("{READY}: 2 GB / 1 MB"), large / small, MAX_GROWTH, "×");
         }
         _ => table.add_missing(format!("{READY}: 2 GB / 1 MB"), Some(MAX_GROWTH), "×", "left out by `--quick`"),
     }

@@ -81,7 +81,7 @@ pub(crate) async fn measure(
             standing.push(warm);
         }
         Err(why) => {
-            absent.extend([FIRST, FURTHER].map(|group| SandboxBenchSeries::missing(group, EMBEDDED_RALPH, why)))
+            absent.extend([FIRST, FURTHER].map(|group| SandboxBenchSeries::missing(group, EMBEDDED_RALPH, why)));
         }
     }
     for (group, argv) in [(FIRST, TRUE), (SHELL, COLON), (FURTHER, TRUE)] {

@@ -133,7 +133,7 @@ mod tests {
             fs::create_dir(home.path().join(name)).expect("made");
         }
         let check = |meant: &str, want: Option<&str>| {
-            assert_eq!(matching_version(home.path(), meant).as_deref(), want, "{meant}")
+            assert_eq!(matching_version(home.path(), meant).as_deref(), want, "{meant}");
         };
         check("3.11.7", Some("3.11.7"));
         check("3.11", Some("3.11.10"));

@@ -74,7 +74,7 @@ impl BarChart<'_> {
                     ));
                 }
                 None => {
-                    put(format!(r#"<text x="{LABEL_WIDTH:.0}" y="{middle:.0}" font-style="italic">{missing}</text>"#))
+                    put(format!(r#"<text x="{LABEL_WIDTH:.0}" y="{middle:.0}" font-style="italic">{missing}</text>"#));
                 }
             }
             y += BAR_HEIGHT;

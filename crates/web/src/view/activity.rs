@@ -41,19 +41,21 @@ fn change_by(event: &Event, state: Option<&RunState>) -> ActivityChange {
         Event::SandboxReady { .. } => "checking the proofs on the base commit".to_owned(),
         Event::IterationStarted { profile, .. } => format!("waiting for {profile}"),
         Event::ActionStarted { brief, .. } => first_line(brief, MAX_ACTIVITY_BYTES).to_owned(),
-        // An agent goes on after each of its calls.
-        Event::ModelCalled { answer: ModelCallOutcome::Through { .. }, .. } => return ActivityChange::Unchanged,
-        Event::ActionFinished { .. } | Event::ModelCalled { .. } => "checking".to_owned(),
         Event::CheckFinished { stage: CheckStage::Proof, .. } | Event::Pushed { .. } => {
             "proving in a fresh sandbox".to_owned()
         }
-        Event::CheckFinished { .. } => "checking".to_owned(),
+        Event::ActionFinished { .. } | Event::CheckFinished { .. } => "checking".to_owned(),
+        // An agent continues after each of its own calls.
+        Event::ModelCalled { answer, .. } if !matches!(answer, ModelCallOutcome::Through { .. }) => {
+            "checking".to_owned()
+        }
         Event::Resumed { .. } => "going on".to_owned(),
         Event::DiagnosisWritten { .. } if state.is_some_and(|state| state.status.is_active()) => "going on".to_owned(),
         Event::DiagnosisWritten { .. } | Event::Paused { .. } | Event::RunFinished { .. } => {
             return ActivityChange::Resting;
         }
-        Event::BaselineChecked { .. }
+        Event::ModelCalled { .. }
+        | Event::BaselineChecked { .. }
         | Event::Log { .. }
         | Event::IterationFinished { .. }
         | Event::GutterScored { .. }

@@ -174,7 +174,7 @@ impl<'t> EditableJson<'t> {
             out.push(b':');
             match part {
                 EditableField::Original(range) => {
-                    out.extend_from_slice(self.text.get(range.clone()).unwrap_or_default())
+                    out.extend_from_slice(self.text.get(range.clone()).unwrap_or_default());
                 }
                 EditableField::Replaced(value) => write_json(&mut out, value),
             }
