@@ -8,6 +8,7 @@ mod bench;
 mod deny;
 mod fuzz;
 mod macos;
+mod module_list;
 mod options;
 mod prerequisites;
 mod report;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         XtaskCommand::Fuzz { seconds, target } => fuzz::run(&house, seconds, target.as_deref()),
         XtaskCommand::Bench { bench, arguments } => bench::run(&house, bench, &arguments),
         XtaskCommand::Rules => rules::run(&house),
+        XtaskCommand::Docs => module_list::write(&house),
         XtaskCommand::Macos => macos::run(&house),
         XtaskCommand::Deny => deny::run(&house),
     };

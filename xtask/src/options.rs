@@ -24,6 +24,8 @@ usage: cargo xtask <chore>
         --only TEXT      measure only what has this in its name
   rules
         only the house rules
+  docs
+        write docs/modules.md anew from the sources
   macos
         type-check the program for macOS, on a Debian machine
   deny
@@ -35,6 +37,7 @@ pub(crate) enum XtaskCommand {
     Fuzz { seconds: Duration, target: Option<String> },
     Bench { bench: BenchKind, arguments: Vec<String> },
     Rules,
+    Docs,
     Macos,
     Deny,
 }
@@ -89,6 +92,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<XtaskCommand, String> {
             _ => return Err("which bench? there are `loop`, `sandbox` and `proxy`".to_owned()),
         },
         Some("rules") => XtaskCommand::Rules,
+        Some("docs") => XtaskCommand::Docs,
         Some("macos") => XtaskCommand::Macos,
         Some("deny") => XtaskCommand::Deny,
         Some(other) => return Err(format!("unknown chore `{other}`")),
@@ -181,6 +185,7 @@ mod tests {
         check("bench proxy --strict", bench(BenchKind::Proxy(PeerInstall::AsFound), &["--strict"]));
         check("bench proxy --install --rounds 9", bench(BenchKind::Proxy(PeerInstall::Install), &["--rounds", "9"]));
         check("rules", Ok(XtaskCommand::Rules));
+        check("docs", Ok(XtaskCommand::Docs));
         check("macos", Ok(XtaskCommand::Macos));
         check("deny", Ok(XtaskCommand::Deny));
     }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use super::finding::{RuleFinding, extension};
 use super::type_names::TypeNames;
 use super::{forbidden_words, layers, text};
-use crate::report;
+use crate::{module_list, report};
 use crate::workspace::ProjectWorkspace;
 
 /// Checks all house rules and names every place that breaks one.
@@ -31,7 +31,7 @@ pub(crate) fn run(house: &ProjectWorkspace) -> anyhow::Result<()> {
         );
     }
     report::print(&format!("{} files keep the house rules", files.len()));
-    Ok(())
+    module_list::check(house)
 }
 
 fn check(path: &str, content: &str) -> Vec<RuleFinding> {
