@@ -82,9 +82,9 @@ fn what_cannot_be_imported() {
         said.stderr
     };
     assert_snapshot!(refused(&["import", "words.md", "--to", "x.md"]), @"
-    ralph: `words.md` names nothing to do: it has no checkbox, no task heading and no list
+    ralph: `words.md` has nothing to do in it: it has no checkbox, no task heading and no list
 
-    hint: write each item as `- [ ] what shall be true`, or begin anew: ralph init
+    hint: write each item as `- [ ] what shall be true`, or start with a new task: ralph init
     ");
     assert_snapshot!(refused(&["import", "large.md", "--to", "x.md"]), @"
     ralph: `large.md` has 800000 bytes, more than 196608

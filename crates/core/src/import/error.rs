@@ -1,8 +1,8 @@
-//! Why a plan could not be imported.
+//! The reasons why a plan could not be imported.
 
 use super::MAX_BYTES;
 
-/// A plan that does not become a task.
+/// A plan that could not be turned into a task.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanImportError {
     #[error("`{name}` has {bytes} bytes, more than {MAX_BYTES}")]
@@ -11,7 +11,7 @@ pub enum PlanImportError {
     NotJson { name: String, why: String },
     #[error("`{name}` holds no list of stories")]
     NoStories { name: String },
-    #[error("`{name}` names nothing to do: it has no checkbox, no task heading and no list")]
+    #[error("`{name}` has nothing to do in it: it has no checkbox, no task heading and no list")]
     Nothing { name: String },
     #[error("`{name}` is a task file already")]
     Already { name: String },
@@ -30,7 +30,7 @@ impl PlanImportError {
                 "name the list `userStories`, each with a `title` and `acceptanceCriteria`".to_owned()
             }
             Self::Nothing { .. } => {
-                "write each item as `- [ ] what shall be true`, or begin anew: ralph init".to_owned()
+                "write each item as `- [ ] what shall be true`, or start with a new task: ralph init".to_owned()
             }
             Self::Already { name } => format!("ralph lint {name}"),
         }

@@ -1,4 +1,4 @@
-//! The task file that is made of a draft, judged by our own parser before anybody sees it.
+//! Writes the task file for a draft and checks it with the task parser before returning it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -36,7 +36,7 @@ pub(super) fn write_task(
     let bare = |task: &Task| task.boxes.iter().any(|checkbox| checkbox.proofs.is_empty());
     let mut written = Err("it could not be read again".to_owned());
     for body in [draft.body.clone(), plain_list_body(file, source, draft)] {
-        // Whether a box is left without a proof is known only once it was read.
+        // Whether a box lacks a proof is known only after parsing the result.
         let first = format!("{}\n{body}", front(true));
         written = match task::parse(&first) {
             Ok(task) if fits(&task, true) => {
@@ -68,7 +68,7 @@ pub(super) fn write_task(
     })
 }
 
-/// The front matter; `bare` says that some box has no proof of its own.
+/// Writes the front matter; `bare` says that some box has no proof of its own.
 fn front_matter(file: &str, task_id: &str, test_command: Option<&str>, draft: &TaskDraft, bare: bool) -> String {
     let mut out = format!("---\ntask_id: {task_id}\n");
     let mut line = |text: &str| writeln!(out, "{text}").expect("writing to a String cannot fail");
@@ -120,7 +120,8 @@ fn front_matter(file: &str, task_id: &str, test_command: Option<&str>, draft: &T
     out
 }
 
-/// The items as a plain list and the source below it as it is: for a page whose own layout our marks would spoil.
+/// Writes the items as a plain list with the unchanged source below it, for pages whose layout inserted boxes would
+/// break.
 fn plain_list_body(file: &str, source: &str, draft: &TaskDraft) -> String {
     let mut out = format!("# {}\n\n", escape_markdown(&draft.title));
     for DraftItem { id, words, claimed, proofs } in &draft.items {
@@ -139,7 +140,7 @@ fn plain_list_body(file: &str, source: &str, draft: &TaskDraft) -> String {
     out
 }
 
-/// Takes from a line everything that means something in Markdown.
+/// Escapes everything in a line that has a meaning in Markdown.
 fn escape_markdown(line: &str) -> String {
     let mut out = String::new();
     for c in one_line(text::first_line(line, 500)).chars() {

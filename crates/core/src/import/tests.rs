@@ -1,4 +1,4 @@
-//! Plans of every shape, and what must be true of whatever is made of them.
+//! Plans of every shape, and the invariants of every import.
 
 use proptest::prelude::*;
 
@@ -22,14 +22,14 @@ fn check(name: &str, text: &str, want: &[&str]) -> ImportedTask {
     assert_eq!(shown(&imported), want, "{}", imported.task);
     let rules: Vec<LintRule> =
         lint(Some(&imported.task), &LintContext::default()).iter().map(|found| found.rule).collect();
-    // A plan without proofs of its own is one that shares one, and that is said.
+    // When no box has a proof of its own, all boxes share one, and the import has to say so.
     let rest: Vec<LintRule> = rules.into_iter().filter(|rule| *rule != LintRule::SharedProof).collect();
     assert_eq!(rest, [], "{}", imported.task);
     assert_invariants(text, &imported);
     imported
 }
 
-/// What must be true of whatever was imported.
+/// Checks the invariants of an imported plan.
 #[track_caller]
 fn assert_invariants(source: &str, imported: &ImportedTask) {
     let task = task::parse(&imported.task).unwrap();
@@ -42,7 +42,7 @@ fn assert_invariants(source: &str, imported: &ImportedTask) {
             text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect()
         };
         let kept: std::collections::BTreeSet<String> = words(&imported.task).into_iter().collect();
-        // A mark of a box is the one thing that is taken out.
+        // Only the marks of boxes are removed from the text.
         for word in words(&crate::text::strip_control(source))
             .into_iter()
             .filter(|word| !matches!(word.as_str(), "x" | "X" | "task" | "test_command" | "max_iterations"))
@@ -72,7 +72,7 @@ const STORIES: &str = r#"{
 }"#;
 
 #[test]
-fn stories() {
+fn user_stories_become_boxes() {
     let imported = check(
         "scripts/ralph/prd.json",
         STORIES,
@@ -124,7 +124,7 @@ fn stories() {
 }
 
 #[test]
-fn lists_of_stories() {
+fn bare_lists_of_stories_are_accepted() {
     let list = r#"[{"category": "functional", "description": "User can send a message", "steps": ["Open chat", "Send"], "passes": false},
         {"id": "ui-7", "description": "It is blue", "status": "done"}, "Only words"]"#;
     let imported = check(
@@ -231,7 +231,7 @@ fn plans() {
 }
 
 #[test]
-fn the_same_plan_gives_the_same_names() {
+fn imports_are_deterministic() {
     let plan = "## A\n- [ ] one\n## B\n- [ ] two\n";
     let longer = "## A\n- [ ] one\n- [ ] more\n## B\n- [ ] two\n- [ ] last\n";
     let first = import(&plan_source("plan.md", plan)).unwrap();
@@ -251,9 +251,9 @@ fn refused(name: &str, text: &str, want: &str) {
 }
 
 #[test]
-fn what_is_no_plan() {
-    refused("a.md", "Only words.\n", "`a.md` names nothing to do: it has no checkbox, no task heading and no list");
-    refused("a.md", "", "`a.md` names nothing to do: it has no checkbox, no task heading and no list");
+fn unusable_plans_are_refused() {
+    refused("a.md", "Only words.\n", "`a.md` has nothing to do in it: it has no checkbox, no task heading and no list");
+    refused("a.md", "", "`a.md` has nothing to do in it: it has no checkbox, no task heading and no list");
     refused("prd.json", "{", "`prd.json` is not JSON: EOF while parsing an object at line 1 column 1");
     refused("prd.json", "3", "`prd.json` holds no list of stories");
     refused("prd.json", "{\"userStories\": []}", "`prd.json` holds no list of stories");
@@ -286,7 +286,7 @@ fn many_items_are_refused_quickly() {
 
 proptest! {
     #[test]
-    fn any_page(text in "((?s).|- \\[ \\] |- \\[x\\] |\\* |1\\. |\n|\n\n|  |# |### Task 1: |---\n|test_command: |verify: |`|```|`npm test`|<!--|-->|> |M1\\.1 |\\[|\\]\\(x\\)|\\*\\*|\t){0,40}") {
+    fn any_page_keeps_the_invariants(text in "((?s).|- \\[ \\] |- \\[x\\] |\\* |1\\. |\n|\n\n|  |# |### Task 1: |---\n|test_command: |verify: |`|```|`npm test`|<!--|-->|> |M1\\.1 |\\[|\\]\\(x\\)|\\*\\*|\t){0,40}") {
         match import(&plan_source("plan.md", &text)) {
             Ok(imported) => assert_invariants(&text, &imported),
             Err(error) => prop_assert!(!error.to_string().is_empty()),
@@ -294,7 +294,7 @@ proptest! {
     }
 
     #[test]
-    fn any_story(title in "((?s).|\\[ \\]|- |`|#|\n|verify: ){0,20}", criterion in "((?s).|\\[ \\]|- |`|```|#|\n|verify: |<!--|`npm test`){0,20}", id in "[A-Z]{0,3}-?[0-9.]{0,4}", passes: bool) {
+    fn any_story_keeps_the_invariants(title in "((?s).|\\[ \\]|- |`|#|\n|verify: ){0,20}", criterion in "((?s).|\\[ \\]|- |`|```|#|\n|verify: |<!--|`npm test`){0,20}", id in "[A-Z]{0,3}-?[0-9.]{0,4}", passes: bool) {
         let source = serde_json::json!({"project": &title, "notes": &criterion, "userStories": [
             {"id": &id, "title": &title, "acceptanceCriteria": [&criterion, &title], "passes": passes, "more": {"a": [&criterion]}},
             {"id": &id, "description": &criterion},

@@ -1,4 +1,4 @@
-//! The rules about names that only the host knows: profiles, backends, agents, template variables.
+//! The rules about names that only the host can resolve: profiles, backends, agents, template variables.
 
 use std::collections::BTreeMap;
 
@@ -110,7 +110,7 @@ impl LintPass<'_> {
     }
 }
 
-/// Returns the variables of a template that nobody knows, each once. `{` before anything but a word is plain text.
+/// Returns the unknown variables of a template, each once. `{` before anything but a word is plain text.
 fn unknown_variables(template: &str) -> Vec<String> {
     let mut unknown = Vec::new();
     for piece in template.split('{').skip(1) {
