@@ -1,4 +1,4 @@
-//! What somebody typed or piped, made into a secret: pasting goes wrong in a few ways that can be told.
+//! Reads a typed or piped value as a secret, and detects common mistakes of pasting.
 
 use super::{BadCommand, CredentialCommand, Secret};
 use crate::redact::{SHORTEST, is_too_short};
@@ -6,7 +6,7 @@ use crate::redact::{SHORTEST, is_too_short};
 /// More than any key; less than a file that was piped in by mistake.
 pub const LONGEST: usize = 64 * 1024;
 
-/// Why a text is no secret. The text itself is never shown.
+/// The reasons why a text is not a secret. The text itself is never shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadValue {
     #[error("nothing was given")]
@@ -45,13 +45,14 @@ impl BadValue {
     }
 }
 
-/// Reads a value that is to be stored. One that nobody could look for is not taken; what was stored before is.
+/// Reads a value that is to be stored. A value too short to search for is refused; one stored earlier is still
+/// accepted.
 pub fn read_new(given: &str) -> Result<Secret, BadValue> {
     let secret = read(given)?;
     if is_too_short(secret.expose()) { Err(BadValue::Short) } else { Ok(secret) }
 }
 
-/// Reads a value as it was given; line ends around it are not part of it.
+/// Reads a value as given; line ends around it are not part of it.
 pub fn read(given: &str) -> Result<Secret, BadValue> {
     let value = given.strip_prefix('\u{feff}').unwrap_or(given).trim();
     if value.is_empty() {
@@ -65,7 +66,7 @@ pub fn read(given: &str) -> Result<Secret, BadValue> {
         return Ok(Secret::new(value));
     }
     if value.starts_with("-----BEGIN ") {
-        // A key in one line with `\n` written out, as `.env` files have it.
+        // A key in one line with `\n` written out, as in `.env` files.
         let lines = if value.contains('\n') { value.replace('\r', "") } else { value.replace("\\n", "\n") };
         return Ok(Secret::new(lines));
     }
@@ -132,8 +133,8 @@ mod tests {
         #[test]
         fn never_panics_and_never_shows(given in "\\PC{0,40}|[a-z\"'=\n \\\\]{0,20}") {
             if let Err(error) = read(&given) {
-                let told = format!("{error} {}", error.hint().unwrap_or_default());
-                prop_assert!(given.trim().len() < 12 || !told.contains(given.trim()));
+                let message = format!("{error} {}", error.hint().unwrap_or_default());
+                prop_assert!(given.trim().len() < 12 || !message.contains(given.trim()));
             }
         }
     }

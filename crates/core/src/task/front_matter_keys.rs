@@ -1,10 +1,10 @@
-//! The table of front-matter keys: what `ralph help task-file` prints and what the parser accepts.
+//! The table of front-matter keys: `ralph help task-file` prints it and the parser accepts these keys.
 
 /// One key of the front matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrontMatterKey {
     pub name: &'static str,
-    /// The value without it, in words.
+    /// The default value, in words.
     pub default: &'static str,
     pub meaning: &'static str,
 }
@@ -13,7 +13,7 @@ const fn key(name: &'static str, default: &'static str, meaning: &'static str) -
     FrontMatterKey { name, default, meaning }
 }
 
-/// Every key a task may have, in the order people read them.
+/// Every key a task may have, in the order of the help.
 pub const TASK_KEYS: &[FrontMatterKey] = &[
     key("format", "1", "version of the task format"),
     key("task_id", "required", "name of the task, the same across resumes: a-z, 0-9 and dashes, at most 63"),
