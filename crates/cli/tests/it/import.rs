@@ -20,7 +20,7 @@ fn stories() {
     wrote ralph_task.md from user stories: 2 boxes
     note: 1 box called done; nothing of that is proved, so they are open
     note: 1 box without a check of their own, proved by `npm test`
-    note: the branch `ralph/cart` is not used: every run makes its own below `ralph/`
+    note: the branch `ralph/cart` is not used: every run creates its own under `ralph/`
     next: read it, give each box a proof that fails today, then ralph lint
     ");
     let lint = stage.ralph(&["lint"]);
@@ -63,7 +63,7 @@ fn pages() {
     exit 0
     --- stderr
     wrote tasks/a.md from a plan: 2 boxes
-    note: nothing says how the project is tested: put `test_command` in
+    note: nothing shows how the project is tested: add a `test_command`
     next: read it, give each box a proof that fails today, then ralph lint tasks/a.md
     ");
 }

@@ -24,8 +24,8 @@ pub(super) fn read(name: &str, file: &str, source: &str) -> Result<TaskDraft, Pl
     let mut remarks = Vec::new();
     match other.unused_lines.len() {
         0 => (),
-        1 => remarks.push("a line of its front matter has no place in a task: it is kept as a comment".to_owned()),
-        n => remarks.push(format!("{n} lines of its front matter have no place in a task: they are kept as comments")),
+        1 => remarks.push("a front-matter line has no equivalent in a task and is kept as a comment".to_owned()),
+        n => remarks.push(format!("{n} front-matter lines have no equivalent in a task and are kept as comments")),
     }
     let body = add_missing_boxes(name, body.trim_start_matches('\n'), &mut remarks)?;
     let page = reject_oversized(name, scan_page(&body))?;

@@ -53,7 +53,7 @@ pub(super) fn write_task(
     }
     let (task, proved) = written.map_err(|why| PlanImportError::NoTask { name: name.to_owned(), why })?;
     if test_command.is_none() {
-        remarks.push("nothing says how the project is tested: put `test_command` in".to_owned());
+        remarks.push("nothing shows how the project is tested: add a `test_command`".to_owned());
     }
     let claimed = draft.items.iter().filter(|item| item.claimed).count();
     Ok(ImportedTask {

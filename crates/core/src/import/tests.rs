@@ -201,7 +201,7 @@ fn ralph_tasks() {
         &["M1.1||GET /health returns 200", "M1.2||(claimed done) POST /users creates a user"],
     );
     assert_eq!(imported.test_command.as_deref(), Some("npm test"));
-    assert_eq!(imported.remarks, ["a line of its front matter has no place in a task: it is kept as a comment"]);
+    assert_eq!(imported.remarks, ["a front-matter line has no equivalent in a task and is kept as a comment"]);
     assert!(imported.task.contains("verify_commands: [\"npm test\"]\n"), "{}", imported.task);
     assert!(imported.task.contains("#   browser_validation: true\n") && imported.task.contains("max_iterations: 12\n"));
 }

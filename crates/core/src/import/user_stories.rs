@@ -64,7 +64,7 @@ fn read_header(whole: &Map<String, Value>, draft: &mut TaskDraft) {
     if let Some(branch) = branch {
         draft.named = branch.rsplit('/').next().map(str::to_owned);
         let branch = one_line(branch);
-        draft.remarks.push(format!("the branch `{branch}` is not used: every run makes its own below `ralph/`"));
+        draft.remarks.push(format!("the branch `{branch}` is not used: every run creates its own under `ralph/`"));
     }
     draft.body = format!("# {}\n", escape_block_start(&title));
     draft.title = title;

@@ -101,9 +101,9 @@ pub fn detect(project: &ProjectFiles) -> TestDetection {
             let name = own.command.clone();
             let chosen = if let [one] = stacks { one.clone() } else { name.clone() };
             if stacks.len() == 1 {
-                found.remarks.push(format!("put `{name}` in instead if it does more than `{chosen}`"));
+                found.remarks.push(format!("use `{name}` instead if it does more than `{chosen}`"));
             } else if stacks.len() > 1 {
-                found.remarks.push(format!("`{name}` was taken for all of them: {}", own.because));
+                found.remarks.push(format!("`{name}` is used for all of them: {}", own.because));
             }
             found.stacks.push(own);
             Some(chosen)

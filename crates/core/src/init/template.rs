@@ -143,7 +143,7 @@ mod tests {
 
         # Rust: `cargo test` (Cargo.toml)
         # Make: `make test` (Makefile has `test`)
-        # put `make test` in instead if it does more than `cargo test`
+        # use `make test` instead if it does more than `cargo test`
         # The one command whose success is needed for success.
         test_command: "cargo test"
 

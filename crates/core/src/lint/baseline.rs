@@ -131,7 +131,7 @@ fn denied_host_finding(check: &BaselineCheck) -> Option<LintFinding> {
         None => (check.denied_hosts.first()?, Severity::Warning),
     };
     let (id, host) = (excerpt(&check.id), excerpt(host));
-    let word = if severity == Severity::Error { "needs" } else { "asked for" };
+    let word = if severity == Severity::Error { "needs" } else { "tried to reach" };
     let message = format!("the proof of `{id}` {word} the host `{host}`, which the policy denies");
     let fix = format!("allow it with `--allow-host {host}`, or use a proof that needs no network");
     Some(LintFinding { severity, ..LintFinding::error(LintRule::DeniedHost, None, message, fix) })
@@ -317,7 +317,7 @@ mod tests {
         check(&[passed_anyway, red("M1.1")], &[]);
         // The proof may have checked for an update of its own program.
         let asked = BaselineCheck { denied_hosts: host(), ..red("test") };
-        let told = "the proof of `test` asked for the host `registry.npmjs.org`, which the policy denies";
+        let told = "the proof of `test` tried to reach the host `registry.npmjs.org`, which the policy denies";
         check(&[asked], &[(LintRule::DeniedHost, Severity::Warning, told)]);
     }
 

@@ -40,7 +40,7 @@ impl LintPass<'_> {
             self.error(
                 LintRule::UnknownPrice,
                 key,
-                format!("the price of profile `{}` is not known, so the cost cap cannot hold", excerpt(name)),
+                format!("the price of profile `{}` is not known, so the cost cap cannot be enforced", excerpt(name)),
                 "add `max_tokens_total: 2000000` (or run with `--max-tokens`), or a `price` to the profile",
             );
         }

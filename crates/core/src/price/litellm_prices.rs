@@ -35,13 +35,13 @@ const FORMAT: u32 = 1;
 /// The reasons why a saved import cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SavedPricesError {
-    #[error("it is no price list of ralph's, at line {line}, column {column}")]
+    #[error("it is not a price list written by ralph, at line {line}, column {column}")]
     Json { line: usize, column: usize, source: serde_json::Error },
     #[error("it has format {found}, and this ralph reads {FORMAT}")]
     Format { found: u32 },
-    #[error("`{model}` costs nothing in it, which would lift the cost cap")]
+    #[error("`{model}` has a price of zero, which would disable the cost cap")]
     Free { model: String },
-    #[error("it names no model")]
+    #[error("it has no models")]
     Empty,
 }
 
@@ -393,12 +393,12 @@ mod tests {
         for (json, want) in [
             (one(price, "x"), None),
             (one(free, "ollama"), None),
-            (one(free, "x"), Some("`m` costs nothing in it, which would lift the cost cap")),
-            (one("7", "x"), Some("it is no price list of ralph's, at line 1, column 64")),
+            (one(free, "x"), Some("`m` has a price of zero, which would disable the cost cap")),
+            (one("7", "x"), Some("it is not a price list written by ralph, at line 1, column 64")),
             (one(price, "x").replace(": 1,", ": 2,"), Some("it has format 2, and this ralph reads 1")),
-            (String::new(), Some("it is no price list of ralph's, at line 1, column 0")),
-            ("{}".to_owned(), Some("it is no price list of ralph's, at line 1, column 2")),
-            (r#"{"format": 1, "models": {}}"#.to_owned(), Some("it names no model")),
+            (String::new(), Some("it is not a price list written by ralph, at line 1, column 0")),
+            ("{}".to_owned(), Some("it is not a price list written by ralph, at line 1, column 2")),
+            (r#"{"format": 1, "models": {}}"#.to_owned(), Some("it has no models")),
         ] {
             assert_eq!(read_saved(&json).err().map(|bad| bad.to_string()).as_deref(), want, "{json}");
         }

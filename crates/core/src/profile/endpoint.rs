@@ -60,7 +60,7 @@ pub enum BadEndpoint {
     Model(#[from] UnknownModel),
     #[error("provider `{provider}` has no base URL of its own")]
     NoBaseUrl { provider: &'static str, envs: &'static [&'static str] },
-    #[error("provider `{provider}` works through a LiteLLM proxy, and no address of one is set")]
+    #[error("provider `{provider}` needs a LiteLLM proxy, and no address of one is set")]
     NoProxy { provider: &'static str },
     #[error("base URL `{url}` {problem}")]
     Url { url: String, problem: &'static str },
@@ -207,7 +207,7 @@ mod tests {
             "bedrock/x",
             None,
             &[],
-            "provider `bedrock` works through a LiteLLM proxy, and no address of one is set | start one and set LITELLM_PROXY_API_BASE, or `base_url` in your own models.yaml",
+            "provider `bedrock` needs a LiteLLM proxy, and no address of one is set | start one and set LITELLM_PROXY_API_BASE, or `base_url` in your own models.yaml",
         );
         check(
             "litellm_proxy/zai/glm-4.7",

@@ -33,9 +33,9 @@ pub const AGENTS: &[AgentSecrets] = &[
 pub enum UnknownAgent {
     #[error("there is no agent `{name}`")]
     NotFound { name: String },
-    #[error("agent `{name}` talks to its maker only, so no credential can be lent to it")]
+    #[error("agent `{name}` connects only to its vendor, so ralph cannot supply a credential for it")]
     VendorOnly { name: String },
-    #[error("agent `custom` has no credential of its own: a run lends it that of its profile")]
+    #[error("agent `custom` has no credential of its own: a run gives it the credential of its profile")]
     Custom,
 }
 

@@ -24,13 +24,16 @@ pub enum BadCommand {
     Empty,
     #[error("a quote of the `cmd://` line is never closed")]
     Quote,
-    #[error("the second line of a `cmd://` secret is `{line}`, which is no `ttl SECONDS`")]
+    #[error("the second line of a `cmd://` secret is `{line}`, not `ttl SECONDS`")]
     Ttl { line: String },
 }
 
 impl BadCommand {
     pub fn hint(&self) -> Option<String> {
-        Some("write `cmd://program word 'a word with blanks'`, and `ttl 60` on a second line if you like".to_owned())
+        Some(
+            "write `cmd://program argument 'an argument with spaces'`, and optionally `ttl 60` on a second line"
+                .to_owned(),
+        )
     }
 }
 
@@ -114,11 +117,8 @@ mod tests {
         check("cmd://", Err("`cmd://` names no program"));
         check("cmd://''", Err("`cmd://` names no program"));
         check("cmd://x 'y", Err("a quote of the `cmd://` line is never closed"));
-        check("cmd://x\nrm y", Err("the second line of a `cmd://` secret is `rm y`, which is no `ttl SECONDS`"));
-        check(
-            "cmd://x\nttl 1\nttl 2",
-            Err("the second line of a `cmd://` secret is `ttl 1`, which is no `ttl SECONDS`"),
-        );
+        check("cmd://x\nrm y", Err("the second line of a `cmd://` secret is `rm y`, not `ttl SECONDS`"));
+        check("cmd://x\nttl 1\nttl 2", Err("the second line of a `cmd://` secret is `ttl 1`, not `ttl SECONDS`"));
         assert!(!CredentialCommand::is_command("sk-cmd://"));
     }
 

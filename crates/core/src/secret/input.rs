@@ -13,15 +13,15 @@ pub enum BadValue {
     Empty,
     #[error("it is longer than {LONGEST} bytes")]
     Long,
-    #[error("it has fewer than {SHORTEST} characters, so it could be neither masked nor kept from coming back")]
+    #[error("it has fewer than {SHORTEST} characters, too few to mask it or to keep it out of responses")]
     Short,
-    #[error("it has several lines and is no PEM")]
+    #[error("it has several lines but is not PEM")]
     Lines,
-    #[error("it holds blanks or control characters")]
+    #[error("it contains whitespace or control characters")]
     Blanks,
-    #[error("it still has its quotes around it")]
+    #[error("it is still enclosed in quotes")]
     Quotes,
-    #[error("it is a whole line `NAME=value`")]
+    #[error("it is a whole `NAME=value` line")]
     Assignment,
     #[error(transparent)]
     Command(#[from] BadCommand),
@@ -34,7 +34,7 @@ impl BadValue {
         }
         if *self == Self::Short {
             return Some(format!(
-                "have one of {SHORTEST} characters or more made where it was issued (LiteLLM: `LITELLM_MASTER_KEY`), and \
+                "have its issuer create one of at least {SHORTEST} characters (LiteLLM: `LITELLM_MASTER_KEY`), and \
                  store that"
             ));
         }

@@ -14,7 +14,7 @@ pub struct SecretName(String);
 /// The reasons why a text cannot name a secret. Text that looks like a value is not repeated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
-    #[error("that looks like a secret itself, not like a name")]
+    #[error("that looks like the value of a secret, not like its name")]
     Value,
     #[error("`{name}` cannot name a secret: a name has capital letters, digits and `_`, like a variable")]
     Form { name: String },

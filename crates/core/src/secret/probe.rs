@@ -23,13 +23,13 @@ pub struct CredentialProbe {
 /// The reasons why there is no request to send.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeUnavailable {
-    #[error("ralph does not know where `{name}` is used, so it cannot be tried")]
+    #[error("ralph does not know where `{name}` is used, so it cannot be checked")]
     UnknownAddress { name: String },
-    #[error("the address to try `{name}` at cannot be used")]
+    #[error("the address to check `{name}` at cannot be used")]
     BadAddress { name: String, source: BadEndpoint },
-    #[error("`{name}` would be tried at `{host}` over `http://`, and a key does not travel in the clear")]
+    #[error("`{name}` would be checked at `{host}` over `http://`, which would send the key unencrypted")]
     Cleartext { name: String, host: String },
-    #[error("`{name}` is a subscription of Claude, and `{host}` is not whom it was bought from")]
+    #[error("`{name}` is a Claude subscription, and `{host}` is not the provider that sold it")]
     ForeignHost { name: String, host: String },
 }
 
@@ -54,7 +54,7 @@ impl ProbeUnavailable {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownAddress { name } => Some(format!(
-                "say where: ralph secret set {name} --base-url https://HOST/v1, or leave the trial out: ralph secret set {name} --no-validate"
+                "give its address: ralph secret set {name} --base-url https://HOST/v1, or skip the check: ralph secret set {name} --no-validate"
             )),
             Self::BadAddress { source, .. } => source.hint(),
             Self::Cleartext { host, .. } => Some(cleartext_hint(host)),
@@ -256,11 +256,11 @@ mod tests {
             (Some("https://api.z.ai/api/anthropic"), &[][..]),
             (None, &[("ANTHROPIC_BASE_URL", "https://api.z.ai/api/anthropic")]),
         ] {
-            let message = "`MINE` is a subscription of Claude, and `api.z.ai` is not whom it was bought from";
+            let message = "`MINE` is a Claude subscription, and `api.z.ai` is not the provider that sold it";
             check("MINE", SecretKind::Oauth, base_url, env, message);
         }
         // Without an address of its own, a gateway's token would be sent to the wrong host.
-        let nowhere = "ralph does not know where `ANTHROPIC_AUTH_TOKEN` is used, so it cannot be tried";
+        let nowhere = "ralph does not know where `ANTHROPIC_AUTH_TOKEN` is used, so it cannot be checked";
         check("ANTHROPIC_AUTH_TOKEN", SecretKind::Gateway, None, &[], nowhere);
         check(
             "ZAI_API_KEY",
@@ -301,7 +301,13 @@ mod tests {
             &format!("http://127.0.0.1:9/api/v3/user {github}"),
         );
         check("K", SecretKind::GithubApp, None, &[], "none");
-        check("MINE", SecretKind::ApiKey, None, &[], "ralph does not know where `MINE` is used, so it cannot be tried");
+        check(
+            "MINE",
+            SecretKind::ApiKey,
+            None,
+            &[],
+            "ralph does not know where `MINE` is used, so it cannot be checked",
+        );
         check(
             "MINE",
             SecretKind::Gateway,
@@ -309,9 +315,9 @@ mod tests {
             &[],
             "https://x.io/v1/models authorization=Bearer V",
         );
-        let clear = "`MINE` would be tried at `gw.corp` over `http://`, and a key does not travel in the clear";
+        let clear = "`MINE` would be checked at `gw.corp` over `http://`, which would send the key unencrypted";
         check("MINE", SecretKind::Gateway, Some("http://gw.corp:4000/v1"), &[], clear);
-        check("MINE", SecretKind::ApiKey, Some("ftp://x"), &[], "the address to try `MINE` at cannot be used");
+        check("MINE", SecretKind::ApiKey, Some("ftp://x"), &[], "the address to check `MINE` at cannot be used");
         let daytona = |base: &str| format!("{base}/api-keys/current authorization=Bearer V");
         check("DAYTONA_API_KEY", SecretKind::ApiKey, None, &[], &daytona("https://app.daytona.io/api"));
         let own = [("DAYTONA_API_URL", "https://daytona.corp/api")];
