@@ -39,12 +39,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let since = format!("{}{}", year - 1, date.get(4..).unwrap_or_default());
     all.retain(|key, entry| is_shipped(key, entry, &since));
     let imported = import_litellm(&Value::Object(all).to_string())?;
-    let kept: Value = serde_json::from_str(&imported.to_saved_json())?;
-    let models = kept.get("models").and_then(Value::as_object).ok_or("an import without models")?;
+    let saved: Value = serde_json::from_str(&imported.to_saved_json())?;
+    let models = saved.get("models").and_then(Value::as_object).ok_or("an import without models")?;
     // One model per line, so that a later list can be compared with this one.
     let lines: Vec<String> =
         models.iter().map(|(key, entry)| format!("{}:{entry}", Value::from(key.as_str()))).collect();
-    let format = kept.get("format").ok_or("an import without a format")?;
+    let format = saved.get("format").ok_or("an import without a format")?;
     let text = format!("{{\"format\":{format},\"made\":\"{date}\",\"models\":{{\n{}\n}}}}\n", lines.join(",\n"));
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())

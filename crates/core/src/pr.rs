@@ -199,7 +199,7 @@ pub fn shared_proofs_note(boxes: &[&str]) -> String {
     }
     let names = table_cell(&boxes.join(", "));
     format!(
-        "\nNo proof of their own, only commands that cover others too: {names}. Look whether what they say was done.\n"
+        "\nWithout a proof of their own (their commands also cover other boxes): {names}. Check that each was done.\n"
     )
 }
 
@@ -276,7 +276,7 @@ mod tests {
             stop: false,
         };
         assert_eq!(shared_proofs_note(&[]), "");
-        assert!(shared_proofs_note(&["M1.1", "M1.2"]).contains("M1.1, M1.2. Look"));
+        assert!(shared_proofs_note(&["M1.1", "M1.2"]).contains("M1.1, M1.2. Check"));
         assert_eq!(findings_list(&[finding]), "- **auto-run** .envrc: a b\n");
     }
 

@@ -116,13 +116,13 @@ pub fn proof_flaw(checks: &[ReceiptCheck], again: &[RerunResult]) -> Option<&'st
         return Some("it holds no check");
     }
     if !checks.iter().any(|check| check.proves.iter().any(|id| id == TEST_COMMAND_ID)) {
-        return Some("none of its checks is that of a test command");
+        return Some("none of its checks runs a test command");
     }
     if !checks.iter().all(ReceiptCheck::passed) {
-        return Some("a check of it failed when it was signed");
+        return Some("one of its checks failed when it was signed");
     }
     let same = again.len() == checks.len() && again.iter().all(|again| *again == RerunResult::Same);
-    (!same).then_some("not every check ends as it did then")
+    (!same).then_some("not every check ends as it did when it was signed")
 }
 
 #[cfg(test)]
@@ -136,12 +136,12 @@ mod tests {
         let other = ReceiptCheck { proves: vec!["M1.1".to_owned()], ..ok.clone() };
         for (checks, again, want) in [
             (vec![], vec![], Some("it holds no check")),
-            (vec![other.clone()], vec![Same], Some("none of its checks is that of a test command")),
-            (vec![ok.clone(), check(1, false)], vec![Same, Same], Some("a check of it failed when it was signed")),
-            (vec![check(0, true)], vec![Same], Some("a check of it failed when it was signed")),
-            (vec![ok.clone()], vec![Different], Some("not every check ends as it did then")),
-            (vec![ok.clone()], vec![Cannot], Some("not every check ends as it did then")),
-            (vec![ok.clone(), other.clone()], vec![Same], Some("not every check ends as it did then")),
+            (vec![other.clone()], vec![Same], Some("none of its checks runs a test command")),
+            (vec![ok.clone(), check(1, false)], vec![Same, Same], Some("one of its checks failed when it was signed")),
+            (vec![check(0, true)], vec![Same], Some("one of its checks failed when it was signed")),
+            (vec![ok.clone()], vec![Different], Some("not every check ends as it did when it was signed")),
+            (vec![ok.clone()], vec![Cannot], Some("not every check ends as it did when it was signed")),
+            (vec![ok.clone(), other.clone()], vec![Same], Some("not every check ends as it did when it was signed")),
             (vec![ok, other], vec![Same, Same], None),
         ] {
             assert_eq!(proof_flaw(&checks, &again), want, "{checks:?} {again:?}");

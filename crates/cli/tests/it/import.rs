@@ -82,7 +82,7 @@ fn what_cannot_be_imported() {
         said.stderr
     };
     assert_snapshot!(refused(&["import", "words.md", "--to", "x.md"]), @"
-    ralph: `words.md` has nothing to do in it: it has no checkbox, no task heading and no list
+    ralph: `words.md` contains no work items: it has no checkbox, no task heading and no list
 
     hint: write each item as `- [ ] what shall be true`, or start with a new task: ralph init
     ");
@@ -103,7 +103,7 @@ fn what_cannot_be_imported() {
     hint: name a plan in UTF-8: ralph import docs/plans/PLAN.md
     ");
     assert_snapshot!(refused(&["import", "ralph_task.md", "--to", "x.md"]), @"
-    ralph: `ralph_task.md` is a task file already
+    ralph: `ralph_task.md` is already a task file
 
     hint: ralph lint ralph_task.md
     ");

@@ -9,11 +9,11 @@ pub enum PlanImportError {
     TooLarge { name: String, bytes: usize },
     #[error("`{name}` is not JSON: {why}")]
     NotJson { name: String, why: String },
-    #[error("`{name}` holds no list of stories")]
+    #[error("`{name}` contains no list of stories")]
     NoStories { name: String },
-    #[error("`{name}` has nothing to do in it: it has no checkbox, no task heading and no list")]
+    #[error("`{name}` contains no work items: it has no checkbox, no task heading and no list")]
     Nothing { name: String },
-    #[error("`{name}` is a task file already")]
+    #[error("`{name}` is already a task file")]
     Already { name: String },
     #[error("`{name}` is too large a task: {why}")]
     NoTask { name: String, why: String },

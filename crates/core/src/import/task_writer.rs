@@ -34,7 +34,7 @@ pub(super) fn write_task(
             })
     };
     let bare = |task: &Task| task.boxes.iter().any(|checkbox| checkbox.proofs.is_empty());
-    let mut written = Err("it could not be read again".to_owned());
+    let mut written = Err("the task made from it could not be parsed".to_owned());
     for body in [draft.body.clone(), plain_list_body(file, source, draft)] {
         // Whether a box lacks a proof is known only after parsing the result.
         let first = format!("{}\n{body}", front(true));
@@ -44,7 +44,7 @@ pub(super) fn write_task(
                 let proved = task.boxes.iter().filter(|checkbox| !checkbox.proofs.is_empty()).count();
                 Ok((whole, proved))
             }
-            Ok(_) => Err("its lists could not be told apart".to_owned()),
+            Ok(_) => Err("its lists could not be separated".to_owned()),
             Err(error) => Err(error.to_string()),
         };
         if written.is_ok() {
@@ -74,13 +74,10 @@ fn front_matter(file: &str, task_id: &str, test_command: Option<&str>, draft: &T
     let mut line = |text: &str| writeln!(out, "{text}").expect("writing to a String cannot fail");
     line(&format!("# Made from {}.", one_line(file)));
     if draft.items.iter().any(|item| item.claimed) {
-        line(&format!(
-            "# A box marked {CLAIMED} is done as far as {} says. Nothing of that is proved yet.",
-            one_line(file)
-        ));
+        line(&format!("# A box marked {CLAIMED} is done according to {}. None of this is proved yet.", one_line(file)));
     }
     if !draft.comments.is_empty() {
-        line("# From its front matter, without a place here:");
+        line("# From its front matter, without an equivalent here:");
         for comment in &draft.comments {
             line(&format!("#   {comment}"));
         }
@@ -88,11 +85,11 @@ fn front_matter(file: &str, task_id: &str, test_command: Option<&str>, draft: &T
     line("");
     match test_command {
         Some(command) => {
-            line("# The one command whose success is needed for success.");
+            line("# The command that must succeed for the task to succeed.");
             line(&format!("test_command: {}", yaml_string(command)));
         }
         None => {
-            line("# Nothing says how the project is tested. Put in the one command that must succeed:");
+            line("# Nothing shows how the project is tested. Add the command that must succeed:");
             line("# test_command: \"sh tests/all.sh\"");
         }
     }

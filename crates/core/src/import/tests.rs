@@ -85,9 +85,9 @@ fn user_stories_become_boxes() {
     ---
     task_id: task-priority
     # Made from prd.json.
-    # A box marked (claimed done) is done as far as prd.json says. Nothing of that is proved yet.
+    # A box marked (claimed done) is done according to prd.json. None of this is proved yet.
 
-    # The one command whose success is needed for success.
+    # The command that must succeed for the task to succeed.
     test_command: "make test"
     # These prove the boxes without a proof of their own. A proof that fails today is worth more.
     verify_commands: ["npm run typecheck", "make test"]
@@ -159,9 +159,9 @@ fn fix_plans() {
     ---
     task_id: ralph-fix-plan
     # Made from @fix_plan.md.
-    # A box marked (claimed done) is done as far as @fix_plan.md says. Nothing of that is proved yet.
+    # A box marked (claimed done) is done according to @fix_plan.md. None of this is proved yet.
 
-    # The one command whose success is needed for success.
+    # The command that must succeed for the task to succeed.
     test_command: "make test"
     # These prove the boxes without a proof of their own. A proof that fails today is worth more.
     verify_commands: ["make test"]
@@ -252,11 +252,11 @@ fn refused(name: &str, text: &str, want: &str) {
 
 #[test]
 fn unusable_plans_are_refused() {
-    refused("a.md", "Only words.\n", "`a.md` has nothing to do in it: it has no checkbox, no task heading and no list");
-    refused("a.md", "", "`a.md` has nothing to do in it: it has no checkbox, no task heading and no list");
+    refused("a.md", "Only words.\n", "`a.md` contains no work items: it has no checkbox, no task heading and no list");
+    refused("a.md", "", "`a.md` contains no work items: it has no checkbox, no task heading and no list");
     refused("prd.json", "{", "`prd.json` is not JSON: EOF while parsing an object at line 1 column 1");
-    refused("prd.json", "3", "`prd.json` holds no list of stories");
-    refused("prd.json", "{\"userStories\": []}", "`prd.json` holds no list of stories");
+    refused("prd.json", "3", "`prd.json` contains no list of stories");
+    refused("prd.json", "{\"userStories\": []}", "`prd.json` contains no list of stories");
     let deep = "[".repeat(5000);
     refused("prd.json", &deep, "`prd.json` is not JSON: recursion limit exceeded at line 1 column 128");
     let large = "- [ ] x\n".repeat(MAX_BYTES / 8 + 1);
@@ -268,7 +268,7 @@ fn unusable_plans_are_refused() {
         "`a.md` is too large a task: line 5, column 1: this line is nested more than 100 lists or quotes deep",
     );
     let ours = "---\ntask_id: a\n---\n- [ ] x\n";
-    refused("ralph_task.md", ours, "`ralph_task.md` is a task file already");
+    refused("ralph_task.md", ours, "`ralph_task.md` is already a task file");
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(super) fn node(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
             with_tests(NAME, command, because)
         }
         TestScript::Watches => {
-            untested("the script `test` watches and never ends; add one that runs once, such as `test:ci`")
+            untested("the script `test` watches and never exits; add one that runs once, such as `test:ci`")
         }
         TestScript::Missing => match workspace_test_command(place, &manifest, manager) {
             Some((command, seen)) => with_tests(NAME, command, format!("{seen}, {evidence}")),
@@ -84,7 +84,7 @@ fn package_manager(place: &ProjectFolder<'_>, manifest: &Map<String, Value>) -> 
     ];
     match locks.into_iter().find(|(lock, _)| place.has(lock)) {
         Some((lock, name)) => (name, lock.to_owned()),
-        None => ("npm", "no lock file of another program".to_owned()),
+        None => ("npm", "no lock file of another package manager".to_owned()),
     }
 }
 

@@ -39,7 +39,9 @@ pub(super) fn python(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     }
     match tests_folder(place) {
         Some(folder) => run(&format!("{python} -m unittest discover -s {folder}"), &format!("{manifest}, {folder}/")),
-        None => Some(LanguageTests::Untested { name: "Python", why: format!("{manifest} is there, but no tests are") }),
+        None => {
+            Some(LanguageTests::Untested { name: "Python", why: format!("{manifest} exists, but there are no tests") })
+        }
     }
 }
 

@@ -26,13 +26,13 @@ pub fn render_task(template: TaskTemplate, task_id: &str, found: &TestDetection)
     }
     match &found.test_command {
         Some(command) => {
-            push_comment(&mut front, "The one command whose success is needed for success.");
+            push_comment(&mut front, "The command that must succeed for the task to succeed.");
             writeln!(front, "test_command: {}", yaml_string(command)).expect("writing to a String cannot fail");
         }
         None => {
             push_comment(
                 &mut front,
-                "Nothing here says how the project is tested. Put in the one command that must succeed:",
+                "Nothing here shows how the project is tested. Add the command that must succeed:",
             );
             push_comment(&mut front, "test_command: \"sh tests/all.sh\"");
         }
@@ -144,7 +144,7 @@ mod tests {
         # Rust: `cargo test` (Cargo.toml)
         # Make: `make test` (Makefile has `test`)
         # use `make test` instead if it does more than `cargo test`
-        # The one command whose success is needed for success.
+        # The command that must succeed for the task to succeed.
         test_command: "cargo test"
 
         # Hard stops. The run ends when the first is reached.

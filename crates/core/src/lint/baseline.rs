@@ -122,10 +122,10 @@ fn blocker_finding(check: &BaselineCheck) -> Option<LintFinding> {
 /// Reports a refused host. A host named in the command or in its error output is needed; any other host was merely
 /// contacted, so it is only a warning.
 fn denied_host_finding(check: &BaselineCheck) -> Option<LintFinding> {
-    let said = |host: &String| {
+    let is_mentioned = |host: &String| {
         check.command.contains(host.as_str()) || check.runs.iter().any(|run| run.stderr_tail.contains(host.as_str()))
     };
-    let named = check.denied_hosts.iter().find(|host| said(host));
+    let named = check.denied_hosts.iter().find(|host| is_mentioned(host));
     let (host, severity) = match named {
         Some(host) => (host, Severity::Error),
         None => (check.denied_hosts.first()?, Severity::Warning),
@@ -170,7 +170,7 @@ fn unstable_finding(check: &BaselineCheck) -> Option<LintFinding> {
         LintFinding::warning(
             LintRule::Slow,
             None,
-            format!("the proof of `{id}` did not end in its time: `{command}`"),
+            format!("the proof of `{id}` timed out: `{command}`"),
             "make it shorter, or raise `proof_timeout_s`",
         )
     })
@@ -181,9 +181,9 @@ fn missing_tool(command: &str, run: &BaselineRun) -> Option<String> {
     if run.code == 0 || run.timed_out {
         return None;
     }
-    let said = run.stderr_tail.lines().rev().take(50).find_map(missing_tool_in_line);
+    let reported = run.stderr_tail.lines().rev().take(50).find_map(missing_tool_in_line);
     let first = || shell_command::programs(command).into_iter().next();
-    said.or_else(|| (run.code == 127).then(first).flatten()).filter(|tool| !tool.is_empty() && tool.len() <= 100)
+    reported.or_else(|| (run.code == 127).then(first).flatten()).filter(|tool| !tool.is_empty() && tool.len() <= 100)
 }
 
 /// Parses the line that a shell (`sh`, `bash`, `zsh`, `fish`), `env` or `exec` writes about a program it did not find.
@@ -293,7 +293,7 @@ mod tests {
         let slow = BaselineRun { code: -1, timed_out: true, stderr_tail: String::new() };
         check(
             &[check_of("M1.1", "npm test", vec![slow])],
-            &[(LintRule::Slow, Severity::Warning, "the proof of `M1.1` did not end in its time: `npm test`")],
+            &[(LintRule::Slow, Severity::Warning, "the proof of `M1.1` timed out: `npm test`")],
         );
     }
 
@@ -317,8 +317,8 @@ mod tests {
         check(&[passed_anyway, red("M1.1")], &[]);
         // The proof may have checked for an update of its own program.
         let asked = BaselineCheck { denied_hosts: host(), ..red("test") };
-        let told = "the proof of `test` tried to reach the host `registry.npmjs.org`, which the policy denies";
-        check(&[asked], &[(LintRule::DeniedHost, Severity::Warning, told)]);
+        let message = "the proof of `test` tried to reach the host `registry.npmjs.org`, which the policy denies";
+        check(&[asked], &[(LintRule::DeniedHost, Severity::Warning, message)]);
     }
 
     #[track_caller]

@@ -71,12 +71,12 @@ impl LintPass<'_> {
             if let (Some(asked), Some(most)) = (asked, most)
                 && asked > most
             {
-                let message = format!("`{what}: {asked}` is more than backend `{}` gives", excerpt(name));
+                let message = format!("`{what}: {asked}` is more than backend `{}` can provide", excerpt(name));
                 self.error(
                     LintRule::ResourcesOverMaximum,
                     "sandbox_resources",
                     message,
-                    format!("ask for at most `{what}: {most}`"),
+                    format!("request at most `{what}: {most}`"),
                 );
             }
         }

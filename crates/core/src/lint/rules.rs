@@ -161,7 +161,7 @@ impl<'a> LintPass<'a> {
         self.error(
             LintRule::NoTestCommand,
             "test_command",
-            "`test_command` is missing: nothing would imply success".to_owned(),
+            "`test_command` is missing: no command would prove success".to_owned(),
             "add `test_command:` with the command that must exit 0",
         );
     }
@@ -377,7 +377,7 @@ impl<'a> LintPass<'a> {
                     LintRule::MissingFile,
                     span,
                     format!("`{}` is not in the repo and no checkbox creates it", excerpt(&path)),
-                    "correct the path, or say in a checkbox that the file is to be made",
+                    "correct the path, or say in a checkbox that the file is to be created",
                 ));
             }
         }
@@ -556,8 +556,8 @@ mod tests {
         assert_eq!(
             fixes,
             [
-                (LintRule::ResourcesOverMaximum, "ask for at most `vcpu: 4`"),
-                (LintRule::ResourcesOverMaximum, "ask for at most `disk_gib: 10`")
+                (LintRule::ResourcesOverMaximum, "request at most `vcpu: 4`"),
+                (LintRule::ResourcesOverMaximum, "request at most `disk_gib: 10`")
             ]
         );
     }

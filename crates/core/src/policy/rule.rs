@@ -131,13 +131,13 @@ pub enum BadRule {
     Method { rule: String, method: String },
     #[error("rule `{rule}` names a port that is not 1 to 65535")]
     Port { rule: String },
-    #[error("rule `{rule}` has a path that is not plain")]
+    #[error("rule `{rule}` has an invalid path")]
     Path { rule: String },
     #[error("rule `{rule}` is neither a preset nor a full host name")]
     Word { rule: String, meant: Option<&'static str> },
     #[error("rule `{rule}` has a `*` that is not its whole first label")]
     Star { rule: String },
-    #[error("rule `{rule}` names no host")]
+    #[error("rule `{rule}` has an invalid host")]
     Host { rule: String, source: BadHost },
 }
 
@@ -145,7 +145,7 @@ impl BadRule {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Empty { .. } => Some("write `METHOD host/path`, or only the host".to_owned()),
-            Self::Everything { .. } => Some("name the hosts, or ask for the policy `open` by name".to_owned()),
+            Self::Everything { .. } => Some("name the hosts, or request the policy `open` explicitly".to_owned()),
             Self::Scheme { .. } => Some("leave out `https://`; for plain HTTP write `host:80`".to_owned()),
             Self::Method { .. } => Some(format!("use one of {}", METHODS.join(", "))),
             Self::Port { .. } => None,
@@ -288,9 +288,9 @@ mod tests {
 
     #[test]
     fn invalid_rules_are_refused() {
-        check("*", "rule `*` would match every host | name the hosts, or ask for the policy `open` by name");
-        check("*:443", "rule `*:443` would match every host | name the hosts, or ask for the policy `open` by name");
-        check("*.com", "rule `*.com` would match every host | name the hosts, or ask for the policy `open` by name");
+        check("*", "rule `*` would match every host | name the hosts, or request the policy `open` explicitly");
+        check("*:443", "rule `*:443` would match every host | name the hosts, or request the policy `open` explicitly");
+        check("*.com", "rule `*.com` would match every host | name the hosts, or request the policy `open` explicitly");
         check("a*.com", "rule `a*.com` has a `*` that is not its whole first label | write `*.example.com`");
         check("*.*.com", "rule `*.*.com` has a `*` that is not its whole first label | write `*.example.com`");
         check("npmm", "rule `npmm` is neither a preset nor a full host name | did you mean `npm`?");
@@ -307,10 +307,10 @@ mod tests {
         check("x.io:99999", "rule `x.io:99999` names a port that is not 1 to 65535 | ");
         check(
             "x.io/../y",
-            "rule `x.io/../y` has a path that is not plain | write the path without escapes or a query; `*` may stand for one whole segment",
+            "rule `x.io/../y` has an invalid path | write the path without escapes or a query; `*` may stand for one whole segment",
         );
         check("", "rule `` has no host | write `METHOD host/path`, or only the host");
-        check("127.1", "rule `127.1` names no host | write IPv4 as four decimal numbers, IPv6 in brackets");
+        check("127.1", "rule `127.1` has an invalid host | write IPv4 as four decimal numbers, IPv6 in brackets");
     }
 
     #[test]

@@ -68,8 +68,8 @@ pub struct ImportedPrices {
 impl ImportedPrices {
     /// Returns the import as JSON text; [`read_saved`] reads it.
     pub fn to_saved_json(&self) -> String {
-        let kept = SavedPrices { format: FORMAT, models: self.table.clone() };
-        serde_json::to_string_pretty(&kept).expect("plain data with string keys") + "\n"
+        let saved = SavedPrices { format: FORMAT, models: self.table.clone() };
+        serde_json::to_string_pretty(&saved).expect("plain data with string keys") + "\n"
     }
 }
 
@@ -156,8 +156,8 @@ fn price(provider: &str, entry: &Value) -> Option<Price> {
     }
     let or = |rate: Option<u64>, fallback: u64| rate.filter(|rate| *rate > 0).unwrap_or(fallback);
     // Anthropic charges twice the input rate for an hour in the cache, also for models whose entry does not say so.
-    let hour = |sold: Option<u64>, input: u64| {
-        sold.filter(|rate| *rate > 0).or((provider == "anthropic").then(|| input.saturating_mul(2)))
+    let hour = |listed: Option<u64>, input: u64| {
+        listed.filter(|rate| *rate > 0).or((provider == "anthropic").then(|| input.saturating_mul(2)))
     };
     let base = TokenRates {
         input,
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn maximum_outputs() {
-        for (said, want) in [
+        for (limit, want) in [
             ("8192", Some(8192)),
             ("1048576", Some(1_048_576)),
             ("10000000", None),
@@ -351,10 +351,10 @@ mod tests {
         ] {
             let json = format!(
                 r#"{{"m": {{"input_cost_per_token": 1e-06, "output_cost_per_token": 1e-06, "litellm_provider": "x",
-                      "max_tokens": 7, "max_output_tokens": {said}}}}}"#
+                      "max_tokens": 7, "max_output_tokens": {limit}}}}}"#
             );
             let ImportedPrices { table, skipped } = import_litellm(&json).expect("a price file");
-            assert_eq!((table.max_output("x", "m"), skipped), (want, 0), "{said}");
+            assert_eq!((table.max_output("x", "m"), skipped), (want, 0), "{limit}");
         }
     }
 
@@ -379,7 +379,7 @@ mod tests {
             "ollama/c": {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "litellm_provider": "ollama"}
         }"#;
         let imported = import_litellm(json).expect("a price file");
-        assert_eq!(read_saved(&imported.to_saved_json()).expect("what was kept"), imported.table);
+        assert_eq!(read_saved(&imported.to_saved_json()).expect("a saved import"), imported.table);
         assert!(imported.to_saved_json().starts_with("{\n  \"format\": 1,\n"), "{}", imported.to_saved_json());
     }
 
@@ -409,8 +409,8 @@ mod tests {
         fn damaged_saved_prices_never_panic(json in "\\PC{0,60}", at in any::<prop::sample::Index>(), byte in any::<char>()) {
             let _ = read_saved(&json);
             let entry = r#"{"m": {"input_cost_per_token": 1e-6, "output_cost_per_token": 1e-6, "litellm_provider": "x"}}"#;
-            let kept = import_litellm(entry).expect("a price file").to_saved_json();
-            let mut chars: Vec<char> = kept.chars().collect();
+            let saved = import_litellm(entry).expect("a price file").to_saved_json();
+            let mut chars: Vec<char> = saved.chars().collect();
             let at = at.index(chars.len());
             chars[at] = byte;
             if let Ok(table) = read_saved(&chars.into_iter().collect::<String>()) {

@@ -141,8 +141,10 @@ impl TokenRates {
     /// Where a cache write costs more than fresh input, an hour costs twice the input rate; elsewhere the same as any
     /// write.
     fn long_cache_write_rate(&self) -> u64 {
-        let sold = self.cache_write > self.input;
-        self.cache_write_long.unwrap_or(if sold { self.input.saturating_mul(2) } else { 0 }).max(self.cache_write)
+        let has_write_price = self.cache_write > self.input;
+        self.cache_write_long
+            .unwrap_or(if has_write_price { self.input.saturating_mul(2) } else { 0 })
+            .max(self.cache_write)
     }
 
     fn reasoning_rate(&self) -> u64 {

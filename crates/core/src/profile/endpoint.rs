@@ -139,11 +139,11 @@ fn host_and_port(url: &str) -> Result<(String, u16), BadEndpoint> {
         _ => return bad("does not start with https:// or http://"),
     };
     if url.contains(['?', '#', '\\']) || url.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return bad("has a query, a fragment or a blank");
+        return bad("has a query, a fragment or a space");
     }
     let authority = rest.split('/').next().unwrap_or("");
     if authority.contains('@') {
-        return bad("holds a user name or password");
+        return bad("contains a user name or password");
     }
     let shown = |problem| BadEndpoint::Url { url: url.to_owned(), problem };
     let colon = authority.rfind(':').filter(|at| authority.rfind(']').is_none_or(|end| end < *at));
@@ -231,7 +231,7 @@ mod tests {
             "zai/g",
             Some("https://u:pw@x.io"),
             &[],
-            "base URL `…` holds a user name or password | write `https://host/path`",
+            "base URL `…` contains a user name or password | write `https://host/path`",
         );
         check(
             "zai/g",

@@ -222,9 +222,9 @@ fn check_profile(name: &str, profile: &Profile, file: &str) -> Result<(), BadMod
         }
     }
     match profile.extra.keys().find(|key| RESERVED_FIELDS.contains(&key.as_str())) {
-        Some(key) => bad(&format!("extra.{key}"), "is filled by ralph"),
+        Some(key) => bad(&format!("extra.{key}"), "is set by ralph"),
         None if model.is_scripted() && profile.base_url.is_some() => {
-            bad("base_url", "means nothing for a scripted model")
+            bad("base_url", "has no effect for a scripted model")
         }
         None => Ok(()),
     }
@@ -320,7 +320,7 @@ mod tests {
         );
         check(
             "profiles: {a: {litellm_model: zai/x, extra: {model: dear}}}",
-            "models.yaml: profile `a`: `extra.model` is filled by ralph | correct it in models.yaml",
+            "models.yaml: profile `a`: `extra.model` is set by ralph | correct it in models.yaml",
         );
         check(
             "profiles: {a: {litellm_model: zai/x, price: {input_per_mtok: -1, output_per_mtok: 1}}}",

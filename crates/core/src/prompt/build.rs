@@ -615,13 +615,13 @@ mod tests {
         for ask in [inputs().ask, agent] {
             let (with, without) =
                 (build(&PromptInputs { refused, ask, ..inputs() }), build(&PromptInputs { ask, ..inputs() }));
-            let told = "\n# What the network refused since the last prompt\n\
+            let refusals = "\n# What the network refused since the last prompt\n\
                         [ralph:begin refused k3v9q2w8]\n- evil.test (3 times): no rule names it\n[ralph:end refused k3v9q2w8]\n\
                         Asking again changes nothing: only a person can allow a host, outside of the sandbox, with `ralph \
                         policy allow HOST --run demo-1`. You cannot. Go another way; if there is none, say in \
                         `.ralph/progress.md` which host you need and what for.\n";
-            assert_eq!(with.user.replace(told, ""), without.user);
-            assert!(with.user.contains(told), "{}", with.user);
+            assert_eq!(with.user.replace(refusals, ""), without.user);
+            assert!(with.user.contains(refusals), "{}", with.user);
             assert_eq!(with.system, without.system);
         }
     }

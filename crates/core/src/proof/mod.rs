@@ -235,20 +235,20 @@ impl<'a> ProofSearch<'a> {
             return;
         };
         let package = content.as_deref().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
-        let said = |key: &str| {
+        let script_command = |key: &str| {
             let value = package.as_ref()?.pointer(&format!("/{key}"))?;
             value.as_str().filter(|command| !command.contains(NO_TEST)).map(str::to_owned)
         };
         let keys = ["", "pre", "post"].map(|when| format!("scripts/{when}{script}"));
         let [own, ..] = &keys;
         // A script that does not exist yet is for the run to write.
-        if said(own).is_none() {
+        if script_command(own).is_none() {
             return;
         }
         let known = self.parts.entry(path.to_owned()).or_default();
         if !known.contains(own) {
             known.extend(keys.iter().cloned());
-            for command in keys.iter().filter_map(|key| said(key)) {
+            for command in keys.iter().filter_map(|key| script_command(key)) {
                 self.add_command(&command, role);
             }
         }

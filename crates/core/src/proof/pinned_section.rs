@@ -20,14 +20,14 @@ impl PinnedSection {
     /// Pins the current contents of a file; `None` for a file that cannot be parsed.
     pub(super) fn pin(path: &str, keys: &BTreeSet<String>, text: Option<&str>) -> Option<Self> {
         let keys: Vec<String> = keys.iter().cloned().collect();
-        let said = pinned_text(path, &keys, text.unwrap_or_default())?;
-        Some(Self { path: path.to_owned(), keys, sha256: sha256(said.as_bytes()) })
+        let contents = pinned_text(path, &keys, text.unwrap_or_default())?;
+        Some(Self { path: path.to_owned(), keys, sha256: sha256(contents.as_bytes()) })
     }
 
     /// Returns whether a file still has the pinned contents; `None` is a file that does not exist.
     pub fn is_unchanged(&self, bytes: Option<&[u8]>) -> bool {
         let Ok(text) = std::str::from_utf8(bytes.unwrap_or_default()) else { return false };
-        pinned_text(&self.path, &self.keys, text).is_some_and(|said| sha256(said.as_bytes()) == self.sha256)
+        pinned_text(&self.path, &self.keys, text).is_some_and(|contents| sha256(contents.as_bytes()) == self.sha256)
     }
 
     /// Returns a description for people and models.

@@ -23,7 +23,7 @@ pub enum BadName {
 impl BadName {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::Value => "a value on the command line is seen by every program and kept by the shell: run `ralph secret set NAME`, which asks for it".to_owned(),
+            Self::Value => "a value on the command line is visible to every program and saved in the shell's history: run `ralph secret set NAME`, which prompts for it".to_owned(),
             Self::Form { .. } => "ralph secret set ANTHROPIC_API_KEY".to_owned(),
         })
     }

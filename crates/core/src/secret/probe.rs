@@ -36,7 +36,7 @@ pub enum ProbeUnavailable {
 /// Returns what to do about a subscription that would be sent to another host.
 pub fn subscription_hint(host: &str) -> String {
     format!(
-        "unset {} and {}, or keep a token of `{host}` itself: ralph secret set {}",
+        "unset {} and {}, or store a token for `{host}` itself: ralph secret set {}",
         env::ANTHROPIC_BASE_URL,
         env::ANTHROPIC_API_BASE,
         env::ANTHROPIC_AUTH_TOKEN

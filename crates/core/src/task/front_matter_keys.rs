@@ -40,7 +40,7 @@ pub const TASK_KEYS: &[FrontMatterKey] = &[
         "stuck iterations without progress, resumes or not, after which a run with no rung left fails",
     ),
     key("ladder", "from the config", "what is tried in turn when stuck: rotate, fallback, diagnose, pause, give-up"),
-    key("test_command", "required", "the one command whose success is needed for success"),
+    key("test_command", "required", "the command that must succeed for the task to succeed"),
     key("verify_commands", "[]", "further commands; they cover checkboxes without a proof of their own"),
     key("test_every", "iteration", "when test_command runs: iteration or claim"),
     key("proof_timeout_s", "600", "seconds one proof may take"),
@@ -53,7 +53,7 @@ pub const TASK_KEYS: &[FrontMatterKey] = &[
     key(
         "diagnose",
         "{apply: approve, every: 0}",
-        "how often to diagnose; with `auto`, signs, stricter tasks and profiles need no yes, weaker ones always do",
+        "how often to diagnose; with `auto`, signs, stricter tasks and profiles need no approval, weaker ones always do",
     ),
     key("pr", "{draft: true}", "draft, labels, title_template, body_template, wait_for_ci, required_checks"),
 ];
@@ -62,5 +62,5 @@ pub const TASK_KEYS: &[FrontMatterKey] = &[
 pub const ISSUE_KEYS: &[FrontMatterKey] = &[
     key("branch", "ralph/<task_id>/<slug>", "branch of the issue"),
     key("base", "remote HEAD", "branch the pull request targets"),
-    key("depends", "[]", "numbers of the issues that must be done before"),
+    key("depends", "[]", "numbers of the issues that must be done first"),
 ];

@@ -172,9 +172,9 @@ impl RunBuilder {
     }
 
     pub(crate) fn acts(self, index: u32, kind: &str, outcome: ActionOutcome) -> Self {
-        let story = self.begins(index, kind);
-        let n = story.state.open.as_ref().map_or(0, |open| open.n);
-        story.then(Event::ActionFinished { n, index, outcome, code: None, duration_ms: 1, detail: "why".to_owned() })
+        let run = self.begins(index, kind);
+        let n = run.state.open.as_ref().map_or(0, |open| open.n);
+        run.then(Event::ActionFinished { n, index, outcome, code: None, duration_ms: 1, detail: "why".to_owned() })
     }
 
     pub(crate) fn checks(self, stage: CheckStage, command: &str, proves: &[&str], code: i32) -> Self {
