@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::litellm_prices::read_saved;
 use super::rate::Price;
 
-/// The highest known maximum output of any model, reasoning included.
+/// An upper bound: no known model has a larger maximum output, reasoning included.
 pub const MAX_OUTPUT_TOKENS: u64 = 1 << 20;
 
 /// One model of the table: its provider and its price.
