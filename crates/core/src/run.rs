@@ -1,6 +1,6 @@
-//! The state of a run: a fold of its events, computed nowhere else.
+//! Computes the state of a run as a fold of its events; nothing else computes it.
 //!
-//! What should happen next is not here but in [`crate::decide`].
+//! The next step is decided in [`crate::decide`].
 
 pub(crate) mod baseline;
 mod listing;
@@ -31,16 +31,16 @@ use crate::task::ApplyMode;
 pub use listing::RunListing;
 pub use model_usage::ModelUsage;
 
-/// How many iterations the loop score looks back on; older ones can no longer matter.
+/// The number of iterations in the loop score's window; older ones can no longer matter.
 pub const SCORE_WINDOW: usize = 8;
 
-/// How many findings a pull request can tell of; more would not be read.
+/// The maximum number of findings in a pull request; more would not be read.
 const MAX_FINDINGS: usize = 100;
 
-/// How many loop scores are kept for people to look at.
+/// The number of loop scores kept for display.
 const MAX_SCORES: usize = 64;
 
-/// Where a run stands.
+/// The status of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum RunStatus {
@@ -54,7 +54,7 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
-    /// Returns the one word people see.
+    /// Returns the one-word name that users see.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -67,7 +67,7 @@ impl RunStatus {
         }
     }
 
-    /// Returns the word after "it has".
+    /// Returns the words that follow "it has".
     pub fn past_tense(&self) -> &'static str {
         match self {
             Self::Stopped { .. } => "been stopped",
@@ -95,7 +95,7 @@ pub struct RunSandbox {
     pub start: CommitSha,
 }
 
-/// What the model asked for at the end of its actions.
+/// The request with which the model ended its actions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum FinalAction {
@@ -105,7 +105,7 @@ pub enum FinalAction {
     StopFailure { why: String },
 }
 
-/// How one check ended.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunCheckResult {
     pub proves: Vec<String>,
@@ -121,26 +121,26 @@ impl RunCheckResult {
     }
 }
 
-/// An iteration that has begun and not ended.
+/// An iteration that has started and not ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OpenIteration {
     pub n: u32,
     pub profile: String,
-    /// Why it is a deliberately fresh look, when it is.
+    /// Why it deliberately starts fresh, if it does.
     pub because: Option<String>,
-    /// HEAD and the whole tree as the iteration found them.
+    /// HEAD and the whole tree at the start of the iteration.
     pub head: String,
     pub tree: String,
-    /// Calls made so far, lost ones included.
+    /// Calls made so far, including lost ones.
     pub calls: u32,
-    /// Why each answer so far was not valid.
+    /// Why each answer so far was invalid.
     pub invalid: Vec<String>,
-    /// How often the session under way was cut short by others.
+    /// How often the current session was interrupted from outside.
     pub cut: u32,
-    /// The valid answer: how many actions, and the hash of its text.
+    /// The valid answer: the number of actions, and the hash of its text.
     pub answer: Option<(u32, String)>,
     pub next_action: u32,
-    /// An action that was begun and never reported.
+    /// An action that was started but whose end was not recorded.
     pub begun: Option<PendingAction>,
     /// Why the list of actions ended early.
     pub failed: Option<String>,
@@ -148,7 +148,7 @@ pub struct OpenIteration {
     /// Results by command.
     pub checks: BTreeMap<String, RunCheckResult>,
     pub cost: MicroUsd,
-    /// What was logged since the iteration began, so that a step done again after a crash does not say it again.
+    /// What was logged since the iteration started, so that a step repeated after a crash is not logged twice.
     pub told: BTreeSet<String>,
 }
 
@@ -176,79 +176,79 @@ pub struct LastIteration {
 pub struct RunPullRequest {
     pub url: String,
     pub number: u64,
-    /// The commit its text was last written for.
+    /// The commit that its text was last written for.
     pub sha: Option<CommitSha>,
-    /// Its text carries the final proof of that commit.
+    /// Its text includes the final proof of that commit.
     pub proved: bool,
 }
 
-/// How many requests are remembered: one is sent again within seconds, not after hundreds of others.
+/// The number of remembered requests: a request is resent within seconds, not after hundreds of others.
 const REMEMBERED_REQUESTS: usize = 256;
 
-/// All that is known of a run.
+/// Everything known about a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunState {
     pub started: Box<RunStart>,
     pub status: RunStatus,
     pub budget: Budget,
     pub spent: BudgetUsage,
-    /// What each model was asked and paid, by its name.
+    /// Calls and cost of each model, by its name.
     pub models: BTreeMap<String, ModelUsage>,
     pub profile: String,
-    /// The profile that somebody chose; without one it is the default. The ladder goes away from it and comes back.
+    /// The profile that a user chose; without one it is the default. The ladder may leave it and comes back to it.
     pub chosen: Option<String>,
     pub workplace: Option<RunSandbox>,
     pub baseline: Option<Vec<BaselineProof>>,
-    /// Why the base commit makes the run pointless, until it is asked again.
+    /// Why the base commit makes the run pointless, until the baseline is run again.
     pub baseline_refused: Option<String>,
     pub open: Option<OpenIteration>,
     pub last: Option<LastIteration>,
     pub window: VecDeque<IterationSample>,
     pub scores: VecDeque<f64>,
     pub verified: BTreeSet<String>,
-    /// Boxes that held before the sandbox was made anew; the next check proves them again.
+    /// Boxes that were verified before the sandbox was rebuilt; the next check proves them again.
     pub reclaim: BTreeSet<String>,
-    /// The last result of `test_command` on the state as it is now.
+    /// The last result of `test_command` on the current state.
     pub gate: Option<bool>,
-    /// Gutter verdicts since the last progress. An iteration that is neither leaves the ladder where it stands: else a
-    /// run that twitches now and then would never get to its second rung.
+    /// Gutter verdicts since the last progress. An iteration that is neither leaves the ladder where it is: otherwise
+    /// a run with an occasional change would never reach its second rung.
     pub climb: LadderPosition,
     /// The score of the last iteration.
     pub last_score: Option<LoopScore>,
-    /// A gutter was scored and nothing was done about it yet.
+    /// A gutter was scored and not mitigated yet.
     pub unmitigated: bool,
-    /// The mitigation was to wait for a person, and the run does not rest yet.
+    /// The mitigation is to pause for a person, and the run is not paused yet.
     pub pause_due: bool,
     pub rotate_because: Option<String>,
     pub diagnoses: DiagnosisProgress,
-    /// Which text of the task counts, counted from 1.
+    /// The current revision of the task, counted from 1.
     pub task_revision: u32,
     pub warned: BTreeMap<BudgetKind, u8>,
     pub imported: Option<CommitSha>,
     pub import_stopped: Option<String>,
-    /// What a reviewer should see in what was handed over, each once.
+    /// Findings for a reviewer in the imported commits, each once.
     pub findings: Vec<ReviewFinding>,
     pub commits: u32,
     pub pushed: Option<CommitSha>,
-    /// Milestones that were complete when the branch was last pushed.
+    /// Milestones that were complete at the last push of the branch.
     pub pushed_milestones: BTreeSet<String>,
     pub pull_request: Option<RunPullRequest>,
-    /// What the CI checks of the pushed commit said last.
+    /// The last known CI state of the pushed commit.
     #[serde(skip_serializing_if = "CiState::is_none")]
     pub ci: CiState,
     /// Results of the final proof on the pushed commit, by command.
     pub proof: BTreeMap<String, RunCheckResult>,
-    /// What the run may reach: what it started with and what people added.
+    /// The policy in force: the one the run started with plus what users added.
     pub policy: Policy,
-    /// How many hosts and ports were refused.
+    /// The number of hosts and ports that were refused.
     pub denied: u32,
-    /// How many calls of agents were told of: those the door has seen since are still to be told.
+    /// The number of agent calls that are recorded in events: later calls in the proxy are still to be recorded.
     pub through: u64,
-    /// How often in a row the run has waited for a provider that gave no answer.
+    /// The number of consecutive waits for a provider that gave no answer.
     pub waited: u32,
-    /// How far the audit file is anchored.
+    /// How far the audit log is anchored.
     pub audited: Option<AuditHead>,
-    /// The last requests that were carried out, oldest first.
+    /// The last applied requests, oldest first.
     #[serde(skip_serializing_if = "VecDeque::is_empty")]
     pub applied_requests: VecDeque<String>,
     pub started_at: Timestamp,
@@ -256,7 +256,7 @@ pub struct RunState {
     pub last_seq: u64,
 }
 
-/// Why lines do not make a run.
+/// The reasons why lines are not the history of a run.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BadHistory {
     #[error("the first event is `{found}`, not `run-started`")]
@@ -280,7 +280,7 @@ impl RunState {
         Ok(state)
     }
 
-    /// Begins a run with its first event.
+    /// Starts the state of a run from its first event.
     pub fn begin(line: EventLine) -> Result<Self, BadHistory> {
         let Event::RunStarted(started) = line.event else {
             return Err(BadHistory::NoStart { found: line.event.kind() });
@@ -343,7 +343,7 @@ impl RunState {
         if line.seq != self.last_seq + 1 {
             return Err(BadHistory::Gap { last: self.last_seq, found: line.seq });
         }
-        // Time counts while the run is active; the gap before a resume is nobody's work.
+        // Time counts while the run is active; no work happens in the gap before a resume.
         if self.status.is_active() && !matches!(line.event, Event::Resumed { .. }) {
             self.spent.wall_ms = self.spent.wall_ms.saturating_add(self.elapsed_ms(line));
         }
@@ -352,10 +352,10 @@ impl RunState {
         self.fold(line)
     }
 
-    /// Returns how long a line is after the last one, in milliseconds.
+    /// Returns the time between the last line and this one, in milliseconds.
     pub fn elapsed_ms(&self, line: &EventLine) -> u64 {
-        let by_the_wall = line.at.as_millisecond().saturating_sub(self.last_at.as_millisecond());
-        line.passed_ms.unwrap_or_else(|| u64::try_from(by_the_wall).unwrap_or(0))
+        let wall_clock_ms = line.at.as_millisecond().saturating_sub(self.last_at.as_millisecond());
+        line.passed_ms.unwrap_or_else(|| u64::try_from(wall_clock_ms).unwrap_or(0))
     }
 
     fn fold(&mut self, line: &EventLine) -> Result<(), BadHistory> {
@@ -426,7 +426,7 @@ impl RunState {
             }
             Event::GutterScored { score, .. } => self.record_score(score),
             Event::MitigationApplied { rung, profile, why, cause, .. } => match (&mut self.open, cause) {
-                // The ladder is climbed between iterations: older runs told of both in the same words.
+                // The ladder is climbed between iterations: older runs recorded both causes with the same event.
                 (Some(open), _) => profile.clone_into(&mut open.profile),
                 (None, MitigationCause::Provider) => (),
                 (None, MitigationCause::Gutter) => self.apply_mitigation(*rung, profile, why),
@@ -489,7 +489,8 @@ impl RunState {
         Ok(())
     }
 
-    /// A sandbox made anew holds only what was handed over: the iteration under way begins again, boxes are re-proved.
+    /// Handles a rebuilt sandbox, which holds only imported work: the open iteration starts again, boxes are
+    /// re-proved.
     fn apply_sandbox_ready(&mut self, start: &CommitSha, head: &CommitSha, reclaim: &[String]) {
         self.open = None;
         if let Some(last) = &mut self.last {
@@ -537,7 +538,7 @@ impl RunState {
             }
             CheckStage::Proof => {
                 if !checked.passed() {
-                    // What holds only in the work sandbox was never proved.
+                    // What passes only in the work sandbox was never proved.
                     for id in &checked.proves {
                         self.verified.remove(id);
                     }
@@ -633,8 +634,8 @@ impl RunState {
         }
     }
 
-    /// Takes back what made the run rest: a person has seen it and wants it to go on. Nothing else is forgotten, because
-    /// a run whose process was killed did not rest, and what it was about to do is still to be done.
+    /// Clears what made the run pause: the user has seen it and wants the run to continue. Nothing else is cleared,
+    /// because a run whose process was killed was not paused, and its next steps are still to be done.
     fn apply_resume(&mut self, by: &str) {
         let reason = match &self.status {
             RunStatus::Paused { reason, .. } | RunStatus::Failed { reason, .. } | RunStatus::Stopped { reason, .. } => {
@@ -644,8 +645,8 @@ impl RunState {
         };
         match reason {
             Some(RunStopReason::Gutter) => {
-                // What went before no longer counts against the next tries, but how often it came to that does, until
-                // the run ends for it.
+                // The earlier iterations no longer count against the next attempts, but the number of such pauses
+                // does, until the run ends because of it.
                 if self.status.is_ended() {
                     self.climb = LadderPosition::default();
                 } else {
@@ -661,7 +662,8 @@ impl RunState {
                 }
             }
             Some(RunStopReason::Findings { .. }) => {
-                // What was verified has not been handed over: it is proved again, with what the next iteration changes.
+                // What was verified has not been imported: it is proved again, together with the next iteration's
+                // changes.
                 self.import_stopped = None;
                 self.gate = None;
                 self.reclaim.append(&mut self.verified);
@@ -669,7 +671,7 @@ impl RunState {
             Some(RunStopReason::Baseline { .. }) => self.recheck_after_resume(),
             _ => (),
         }
-        // Who waits for a provider that never answers must come to a person in the end.
+        // Automatic resumes keep the count, so that a run whose provider never answers pauses for a person in the end.
         if by != RESUMED_BY_RESET_TIME && by != RESUMED_BY_WAIT {
             self.waited = 0;
             if let Some(open) = &mut self.open {
@@ -693,7 +695,7 @@ impl RunState {
                 self.budget.raise(*iterations, *minutes, MicroUsd::from_usd(*cost_usd), *tokens);
                 self.warned.clear();
             }
-            // Only rules are ever applied; a text that is none changes nothing.
+            // Only rules are ever applied; any other text changes nothing.
             Control::AllowHost(hosts) => hosts.iter().for_each(|host| drop(self.policy.add_allow(host))),
             Control::DenyHost(hosts) => hosts.iter().for_each(|host| drop(self.policy.add_deny(host))),
             Control::EditTask(edit) => self.apply_task_edit(edit),
@@ -711,12 +713,12 @@ impl RunState {
         }
     }
 
-    /// Tells whether a request was carried out already; whoever heard no answer may send it again.
+    /// Returns whether a request was already applied; a client that got no answer may send it again.
     pub fn has_applied(&self, request: &str) -> bool {
         self.applied_requests.iter().any(|applied| applied == request)
     }
 
-    /// Returns the policy in force: the one the run started with and what people have allowed and denied since.
+    /// Returns the policy in force: the one the run started with and what users have allowed and denied since.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -733,7 +735,8 @@ impl RunState {
         complete.into_iter().filter_map(|(milestone, all)| all.then_some(milestone)).collect()
     }
 
-    /// Returns the boxes that a sandbox made anew has to prove again: what holds, and what was to be proved already.
+    /// Returns the boxes that a rebuilt sandbox has to prove again: the verified ones, and those already to be
+    /// re-proved.
     pub fn boxes_to_reprove(&self) -> Vec<String> {
         self.verified.union(&self.reclaim).cloned().collect()
     }
@@ -742,12 +745,12 @@ impl RunState {
         self.started.boxes.iter().all(|pinned| self.verified.contains(&pinned.id))
     }
 
-    /// Returns the number the next iteration gets.
+    /// Returns the number of the next iteration.
     pub fn next_iteration(&self) -> u32 {
         self.last.as_ref().map_or(self.started.carried.iterations, |last| last.n).saturating_add(1)
     }
 
-    /// Returns the exit code of a process that ends while the run stands like this.
+    /// Returns the exit code of a process that ends with the run in this state.
     pub fn exit(&self) -> RalphExitCode {
         match &self.status {
             RunStatus::Succeeded => RalphExitCode::Success,
@@ -770,7 +773,7 @@ impl RunState {
         }
     }
 
-    /// Returns the shown name of the run: its id.
+    /// Returns the name under which the run is shown: its id.
     pub fn id(&self) -> &str {
         &self.started.run
     }
@@ -820,7 +823,7 @@ impl OpenIteration {
         };
     }
 
-    /// Tells whether all that the model asked for was done, or ended early.
+    /// Returns whether all actions of the model's answer were executed, or the list ended early.
     pub fn actions_done(&self) -> bool {
         match &self.answer {
             Some((count, _)) => self.failed.is_some() || self.wish.is_some() || self.next_action >= *count,

@@ -613,7 +613,7 @@ fn task_cannot_widen_limits() {
     --- stderr
     ralph: rule `*` would match every host
 
-    hint: name the hosts, or ask for the policy `open` by name
+    hint: name the hosts, or request the policy `open` explicitly
     ");
 }
 

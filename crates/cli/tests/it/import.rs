@@ -20,7 +20,7 @@ fn stories() {
     wrote ralph_task.md from user stories: 2 boxes
     note: 1 box called done; nothing of that is proved, so they are open
     note: 1 box without a check of their own, proved by `npm test`
-    note: the branch `ralph/cart` is not used: every run makes its own below `ralph/`
+    note: the branch `ralph/cart` is not used: every run creates its own under `ralph/`
     next: read it, give each box a proof that fails today, then ralph lint
     ");
     let lint = stage.ralph(&["lint"]);
@@ -63,7 +63,7 @@ fn pages() {
     exit 0
     --- stderr
     wrote tasks/a.md from a plan: 2 boxes
-    note: nothing says how the project is tested: put `test_command` in
+    note: nothing shows how the project is tested: add a `test_command`
     next: read it, give each box a proof that fails today, then ralph lint tasks/a.md
     ");
 }
@@ -82,9 +82,9 @@ fn what_cannot_be_imported() {
         said.stderr
     };
     assert_snapshot!(refused(&["import", "words.md", "--to", "x.md"]), @"
-    ralph: `words.md` names nothing to do: it has no checkbox, no task heading and no list
+    ralph: `words.md` contains no work items: it has no checkbox, no task heading and no list
 
-    hint: write each item as `- [ ] what shall be true`, or begin anew: ralph init
+    hint: write each item as `- [ ] what shall be true`, or start with a new task: ralph init
     ");
     assert_snapshot!(refused(&["import", "large.md", "--to", "x.md"]), @"
     ralph: `large.md` has 800000 bytes, more than 196608
@@ -103,7 +103,7 @@ fn what_cannot_be_imported() {
     hint: name a plan in UTF-8: ralph import docs/plans/PLAN.md
     ");
     assert_snapshot!(refused(&["import", "ralph_task.md", "--to", "x.md"]), @"
-    ralph: `ralph_task.md` is a task file already
+    ralph: `ralph_task.md` is already a task file
 
     hint: ralph lint ralph_task.md
     ");

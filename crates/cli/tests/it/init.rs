@@ -45,7 +45,7 @@ fn several_stacks_at_once() {
     --- stderr
     found Rust: `cargo test` (Cargo.toml is a workspace)
     found Node in web: `pnpm test` (package.json has the script `test` (vitest run), pnpm-lock.yaml)
-    note: Python in tools: pyproject.toml is there, but no tests are
+    note: Python in tools: pyproject.toml exists, but there are no tests
     wrote ralph_task.md, tested by `cargo test && (cd web && pnpm test)`
     next: say what shall be true in it, then ralph lint
     ");

@@ -188,7 +188,7 @@ fn the_users_own_file() {
     --- stderr
     ralph: rule `*` would match every host
 
-    hint: name the hosts, or ask for the policy `open` by name
+    hint: name the hosts, or request the policy `open` explicitly
     ");
     stage.config("config.toml", "[sandbox\n");
     assert_eq!(stage.ralph(&["policy", "allow", "x.io"]).code, 2);

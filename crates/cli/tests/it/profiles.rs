@@ -101,7 +101,7 @@ fn profiles_are_listed() {
 /// No cap of cost holds what nobody knows the price of, whoever names the profile.
 #[test]
 fn a_profile_without_a_price_needs_a_cap_of_tokens() {
-    const NOT_KNOWN: &str = "the price of profile `mystery` is not known, so the cost cap cannot hold";
+    const NOT_KNOWN: &str = "the price of profile `mystery` is not known, so the cost cap cannot be enforced";
     let stage = RepoFixture::with_task();
     let models = std::fs::read_to_string(stage.repo.home().join(".config/ralph/models.yaml")).unwrap();
     stage.config("models.yaml", &format!("{models}  mystery: {{litellm_model: groq/new-one}}\n"));
@@ -280,11 +280,11 @@ fn nonsense_is_not_imported() {
 fn damaged_prices_are_told() {
     let stage = RepoFixture::with_task();
     for (text, why) in [
-        ("{\"format\": 1, \"mod", "it is no price list of ralph's, at line 1, column 18"),
+        ("{\"format\": 1, \"mod", "it is not a price list written by ralph, at line 1, column 18"),
         ("{\"format\": 9}", "it has format 9, and this ralph reads 1"),
         (
             "{\"format\":1,\"models\":{\"m\":{\"provider\":\"zai\",\"price\":{\"input\":0,\"output\":0,\"cached_input\":0,\"cache_write\":0}}}}",
-            "`m` costs nothing in it, which would lift the cost cap",
+            "`m` has a price of zero, which would disable the cost cap",
         ),
     ] {
         stage.config("prices.json", text);
@@ -420,7 +420,7 @@ fn a_profile_without_a_key_or_a_name_is_not_tried() {
     assert!(said.stderr.contains("next: ralph secret set GROQ_API_KEY"), "{said}");
     let said = stage.ralph(&["profile", "test", "cloud"]);
     assert_eq!(said.code, 1, "{said}");
-    assert!(said.stderr.contains("provider `bedrock` works through a LiteLLM proxy"), "{said}");
+    assert!(said.stderr.contains("provider `bedrock` needs a LiteLLM proxy"), "{said}");
     // A subscription is for the provider's own agent.
     let said = stage.ralph_with(&[("CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-nobodys")], &["profile", "test", "sold"]);
     assert_eq!(said.code, 4, "{said}");

@@ -302,8 +302,8 @@ fn receipts_that_prove_nothing() {
     let other = ralph_core::receipt::ReceiptCheck { proves: vec!["M1.1".to_owned()], ..test };
     for (checks, told) in [
         (vec![], "not proved: it holds no check"),
-        (vec![failed], "not proved: a check of it failed when it was signed"),
-        (vec![other], "not proved: none of its checks is that of a test command"),
+        (vec![failed], "not proved: one of its checks failed when it was signed"),
+        (vec![other], "not proved: none of its checks runs a test command"),
     ] {
         let forged = key.sign(ralph_core::receipt::ReceiptBody { checks, ..good.clone() });
         stage.repo.write("forged.json", serde_json::to_string(&forged).unwrap());

@@ -207,8 +207,8 @@ fn a_key_is_not_tried_in_the_clear() {
     let said = with_input(&stage, &[], &args, "planted-value");
     assert_eq!(
         said.to_string(),
-        "exit 2\n--- stderr\nralph: `MY_GATEWAY` would be tried at `gw.corp` over `http://`, and a key does not travel \
-         in the clear\n\nhint: use `https://gw.corp`, or a tunnel: ssh -N -L 4000:localhost:PORT gw.corp, and \
+        "exit 2\n--- stderr\nralph: `MY_GATEWAY` would be checked at `gw.corp` over `http://`, which would send \
+         the key unencrypted\n\nhint: use `https://gw.corp`, or a tunnel: ssh -N -L 4000:localhost:PORT gw.corp, and \
          `http://localhost:4000` as base URL\n"
     );
     assert!(!secret_file(&stage, "MY_GATEWAY").exists());
@@ -223,7 +223,7 @@ fn a_subscription_is_tried_at_its_own_provider_only() {
     for (env, more) in [(&[("ANTHROPIC_BASE_URL", gateway)][..], &[][..]), (&[], &["--base-url", gateway])] {
         let said = with_input(&stage, env, &[&set[..], more].concat(), &token);
         assert_eq!(said.code, 2, "{said}");
-        assert!(said.stderr.contains("`api.z.ai` is not whom it was bought from"), "{said}");
+        assert!(said.stderr.contains("`api.z.ai` is not the provider that sold it"), "{said}");
         assert!(said.stderr.contains("ralph secret set ANTHROPIC_AUTH_TOKEN"), "{said}");
         assert!(!secret_file(&stage, "CLAUDE_CODE_OAUTH_TOKEN").exists());
     }
@@ -251,7 +251,7 @@ fn a_secret_has_a_length() {
 fn agents_without_a_credential_say_why() {
     let stage = RepoFixture::new();
     for (agent, told) in [
-        ("cursor", "agent `cursor` talks to its maker only"),
+        ("cursor", "agent `cursor` connects only to its vendor"),
         ("custom", "agent `custom` has no credential of its own"),
         ("cursro", "there is no agent `cursro`"),
     ] {
@@ -306,9 +306,9 @@ fn what_is_given_must_be_a_value() {
     let stage = RepoFixture::new();
     for (input, told) in [
         ("", "the value of `MY_KEY` cannot be used: nothing was given"),
-        ("two words", "it holds blanks or control characters"),
-        ("MY_KEY=abc", "it is a whole line `NAME=value`"),
-        ("one\ntwo", "it has several lines and is no PEM"),
+        ("two words", "it contains whitespace or control characters"),
+        ("MY_KEY=abc", "it is a whole `NAME=value` line"),
+        ("one\ntwo", "it has several lines but is not PEM"),
     ] {
         let said = with_input(&stage, &[], &["secret", "set", "MY_KEY", "--no-validate"], input);
         assert_eq!(said.code, 2, "{said}");

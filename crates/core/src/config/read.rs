@@ -314,7 +314,7 @@ mod tests {
         );
         refused(
             "[sandbox.network]\nallowed = ['*']",
-            "config.toml:2:11: rule `*` would match every host (name the hosts, or ask for the policy `open` by name) | `ralph config schema` lists every key and what it takes",
+            "config.toml:2:11: rule `*` would match every host (name the hosts, or request the policy `open` explicitly) | `ralph config schema` lists every key and what it takes",
         );
         refused(
             "[budget]\nmax_cost_usd = -1",

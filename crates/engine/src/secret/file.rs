@@ -161,7 +161,7 @@ mod tests {
         );
         check_refused(
             |path| fs::write(path, "two words").unwrap(),
-            "`DIR/config/secrets/MY_KEY` holds no text that could be a secret: it holds blanks or control characters",
+            "`DIR/config/secrets/MY_KEY` holds no text that could be a secret: it contains whitespace or control characters",
             "ralph secret set MY_KEY",
         );
     }

@@ -207,7 +207,7 @@ fn commands_that_tell_nothing() {
         ("cmd://teller", "echo locked >&2; exit 3", "`teller` ended with 3: locked"),
         ("cmd://teller", "kill -9 $$", "`teller` was killed: "),
         ("cmd://teller", "true", "of its answer, nothing was given"),
-        ("cmd://teller", "echo two words", "of its answer, it holds blanks or control characters"),
+        ("cmd://teller", "echo two words", "of its answer, it contains whitespace or control characters"),
         ("cmd://teller", "printf '\\377'", "its answer is not UTF-8"),
         ("cmd://teller", "echo cmd://teller", "its answer is a `cmd://` line again"),
     ] {
