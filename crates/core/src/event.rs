@@ -1,8 +1,8 @@
 //! Defines everything that can happen in a run, as one closed enum.
 //!
 //! A run appends an [`EventLine`] to its `events.jsonl` first and announces it afterwards. Terminal, `--json`,
-//! WebSocket and resume are readers of that one stream; [`crate::run::RunState`] is its fold. What follows from an event
-//! is decided elsewhere.
+//! WebSocket and resume are readers of that one stream; [`crate::run::RunState`] is its fold. What follows from an
+//! event is decided elsewhere.
 
 use std::collections::BTreeMap;
 

@@ -91,8 +91,8 @@ fn repair(object: &str, error: &serde_json::Error) -> Result<ParsedReply, Invali
     if object.len() > MAX_REPAIR || extract::nesting_depth(object) > MAX_DEPTH {
         return Err(invalid());
     }
-    let mended = jsonrepair_rs::jsonrepair(object).map_err(|_| invalid())?;
-    let reply: ActionReply = serde_json::from_str(&mended).map_err(|_| invalid())?;
+    let repaired = jsonrepair_rs::jsonrepair(object).map_err(|_| invalid())?;
+    let reply: ActionReply = serde_json::from_str(&repaired).map_err(|_| invalid())?;
     if reply.actions.iter().any(Action::has_verbatim_text) {
         return Err(invalid());
     }

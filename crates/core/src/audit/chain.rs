@@ -112,7 +112,8 @@ impl AuditChain {
 
 /// Scans an existing file line by line, so that it can be continued.
 ///
-/// It does not verify the file: a tampered file is continued from its last record, and [`super::AuditVerifier`] detects it.
+/// It does not verify the file: a tampered file is continued from its last record, and [`super::AuditVerifier`] detects
+/// the tampering.
 #[derive(Debug)]
 pub struct AuditScanner {
     chain: AuditChain,

@@ -65,7 +65,7 @@ pub enum DecisionReason {
     Malformed(&'static str),
     #[error("too many connections at the same time")]
     TooManyConnections,
-    #[error("the client took too long to say what it wants")]
+    #[error("the client took too long to send its request")]
     ClientTimeout,
     #[error("the network policy changed")]
     PolicyChanged,

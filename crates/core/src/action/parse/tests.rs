@@ -185,7 +185,7 @@ impl SchemaValidator {
 
 #[test]
 fn schema_and_types_agree() {
-    let judge = SchemaValidator::new();
+    let validator = SchemaValidator::new();
     let with = |action: Value| json!({"summary": "s", "actions": [action]});
     let text = |len: usize| "é".repeat(len);
     let table = [
@@ -250,7 +250,7 @@ fn schema_and_types_agree() {
     ];
     for (want, value) in table {
         let shown = value.to_string();
-        assert_eq!((judge.accepts(&value), parse(&shown).is_ok()), (want, want), "{}", text::head(&shown, 200));
+        assert_eq!((validator.accepts(&value), parse(&shown).is_ok()), (want, want), "{}", text::head(&shown, 200));
     }
 }
 
