@@ -23,7 +23,7 @@ pub enum AccessRequest {
 }
 
 impl AccessRequest {
-    /// Returns the request that is asked for.
+    /// Returns the method and path, if a single request is asked for.
     pub fn request_summary(&self) -> Option<RequestSummary> {
         match self {
             Self::Request { method, path } => Some(RequestSummary::new(method, path)),
@@ -80,7 +80,7 @@ pub fn is_localhost(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// Decides about a name that was asked for without a port: it is allowed if any port of it is.
+/// Decides about a name without a port: it is allowed if any of its ports is.
 pub fn decide_name(policy: &Policy, host: &str) -> Result<DecisionReason, DecisionReason> {
     // No rule can name port 0, so it means "any other port" when the policy is open.
     let other = (policy.mode == PolicyMode::Open).then_some(0);

@@ -72,7 +72,7 @@ pub enum DecisionReason {
 }
 
 impl DecisionReason {
-    /// Returns the rule that would allow what was refused, where one can.
+    /// Returns the rule that would allow what was refused, if one can.
     pub fn suggested_rule(
         &self,
         target: &EgressTarget,
