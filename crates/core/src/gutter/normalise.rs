@@ -2,9 +2,9 @@
 //!
 //! Removed: escape sequences, directories, times, dates, durations, memory and network addresses, process ids, hex
 //! ids, uuids, random seeds and runs of white space. A line (and column) number is removed only where it belongs to a
-//! position in a file (`x.rs:12:5`, `x.ts(12,5)`, `line 12`, the margin of a quoted source line): an edit further up changes
-//! it while the failure stays the same. Every other number stays, because `expected 3, found 4` and `expected 3, found
-//! 5` are two failures.
+//! position in a file (`x.rs:12:5`, `x.ts(12,5)`, `line 12`, the margin of a quoted source line): an edit further up
+//! changes it while the failure stays the same. Every other number stays, because `expected 3, found 4` and
+//! `expected 3, found 5` are two failures.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
