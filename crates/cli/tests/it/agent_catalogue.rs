@@ -43,7 +43,7 @@ fn agents_are_listed() {
         assert!(table.lines().any(|line| line.starts_with(agent.name())), "{table}");
     }
     assert!(table.contains("goose     path"), "{table}");
-    assert!(remarks.contains("base-url: holds a stand-in"), "{remarks}");
+    assert!(remarks.contains("base-url: holds a phantom"), "{remarks}");
     assert!(remarks.contains("next: ralph agent install claude"), "{remarks}");
     let (all, _) = run(&["agent", "ls", "--json"]);
     let all: Value = serde_json::from_str(&all).unwrap();

@@ -99,10 +99,10 @@ fn verify() {
     ];
     assert_snapshot!(cases.map(told).join("\n"), @"
     changed: line 2 was changed
-    rewritten: line 3 is not the one that event 12 anchored: it or what stands before it was written anew
+    rewritten: line 3 is not the one that event 12 anchored: it or an earlier line was rewritten
     missing: record 2 is missing before line 2
-    moved: line 2 is out of order: record 3 stands there instead of 2
-    repeated: line 2 is there twice: it is record 1 again
+    moved: line 2 is out of order: it holds record 3 instead of 2
+    repeated: line 2 is a duplicate: it holds record 1 again
     short: the file ends after 2 records, and event 12 says there were 3
     torn: line 3 is torn: it ends after 100 bytes without a newline
     short: the file ends after 0 records, and event 12 says there were 3

@@ -194,5 +194,5 @@ async fn a_client_that_never_says_hello_is_cut() {
     stream.write_all(&[22]).await.unwrap();
     assert_eq!(rest(&mut stream).await, "");
     let last = stage.decisions.lines().pop();
-    assert_eq!(last.as_deref(), Some("connect allowed.test:443 no: the client took too long to say what it wants"));
+    assert_eq!(last.as_deref(), Some("connect allowed.test:443 no: the client took too long to send its request"));
 }
