@@ -1,14 +1,15 @@
-//! From the name of an entry to the plain names it consists of.
+//! Splits the name of an entry into plain path components.
 //!
-//! One leading slash is dropped, because some builders write `/etc/passwd` for `etc/passwd`; together with anything else
-//! odd it is refused. `./` and doubled slashes are dropped, `..` is refused wherever it stands: no honest layer has it.
+//! One leading slash is dropped, because some builders write `/etc/passwd` for `etc/passwd`; a name that has any
+//! other oddity as well is refused. `./` and doubled slashes are dropped. `..` is always refused: no valid layer
+//! contains it.
 
 use super::ImageLimits;
 
-/// Longest single name that the file systems in use can store.
+/// The longest single name that the file systems in use can store.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Returns the names from the root to the place meant; none for the root itself.
+/// Returns the path components from the root; empty for the root itself.
 pub(super) fn parse<'a>(name: &'a [u8], limits: &ImageLimits) -> Result<Vec<&'a [u8]>, &'static str> {
     if name.is_empty() {
         return Err("its name is empty");

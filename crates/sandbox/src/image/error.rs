@@ -1,11 +1,11 @@
-//! What can be wrong with an image, and what to do about it.
+//! Errors about images, and their hints.
 
 use std::io;
 use std::path::PathBuf;
 
 use ralph_core::text;
 
-/// Longest part of a hostile name that is shown, and most names of a hostile list.
+/// The longest part of a hostile name that is shown, and the most names of a hostile list.
 const MAX_SHOWN_BYTES: usize = 200;
 const MAX_LISTED: usize = 10;
 
@@ -93,7 +93,7 @@ fn list(names: &[String]) -> String {
     format!("{}{more}", names.get(..MAX_LISTED).unwrap_or(names).join(", "))
 }
 
-/// Makes a name from an image fit for a message.
+/// Makes a name from an image safe to print in a message.
 pub(super) fn printable(name: &[u8]) -> String {
     let text = text::strip_control(&String::from_utf8_lossy(name)).replace(['\n', '\r', '\t'], " ");
     match text::head(&text, MAX_SHOWN_BYTES) {

@@ -1,4 +1,5 @@
-//! What can be wrong with toolchains that were asked for by name. Those that are only found never fail: they are noted.
+//! Errors about toolchains that the configuration names. Toolchains that are only found on the `PATH` never fail:
+//! problems are noted.
 
 use std::path::PathBuf;
 
