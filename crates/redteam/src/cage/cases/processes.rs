@@ -32,7 +32,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
         "[ \"$(cat /proc/1/comm)\" = ralph-init ] || echo GOT",
         Host,
     ),
-    SandboxAttack::custom("PR-02.kill", "killing everybody", &[], |r, _| Box::pin(kill_all(r))),
+    SandboxAttack::custom("PR-02.kill", "killing every process", &[], |r, _| Box::pin(kill_all(r))),
     SandboxAttack::custom("PR-03.first", "killing and stopping process 1", &[], |r, _| Box::pin(kill_init(r))),
     SandboxAttack::call("PR-04.ptrace", "tracing process 1", "call ptrace 0x4206 1 0 0", "EPERM", Without(&[Dumpable])),
     SandboxAttack::call(

@@ -180,17 +180,17 @@ fn check(fake: &FakeToolchainHost, found: &ToolchainSetup, what: &str) {
     let home = fake.home();
     let lowers = found.caches.iter().filter_map(|cache| cache.lower.as_ref());
     for bind in found.binds.iter().chain(lowers) {
-        let told = format!("{what}: {bind:?}");
-        assert_eq!(bind.source.canonicalize().ok().as_ref(), Some(&bind.source), "{told}");
-        assert!(!home.starts_with(&bind.source), "{told}");
+        let context = format!("{what}: {bind:?}");
+        assert_eq!(bind.source.canonicalize().ok().as_ref(), Some(&bind.source), "{context}");
+        assert!(!home.starts_with(&bind.source), "{context}");
         for secret in [".ssh", ".config", ".aws"] {
             let secret = home.join(secret);
-            assert!(!bind.source.starts_with(&secret) && !secret.starts_with(&bind.source), "{told}");
+            assert!(!bind.source.starts_with(&secret) && !secret.starts_with(&bind.source), "{context}");
         }
-        assert!(!bind.source.starts_with(fake.at("/home/other")), "{told}");
+        assert!(!bind.source.starts_with(fake.at("/home/other")), "{context}");
         let mut seen = Vec::new();
         unmasked_secrets(bind, Path::new(""), 0, &mut seen);
-        assert_eq!(seen, Vec::<String>::new(), "{told}");
+        assert_eq!(seen, Vec::<String>::new(), "{context}");
     }
     for dir in &found.path {
         let shown = dir.starts_with(fake.at("/usr")) || found.binds.iter().any(|bind| dir.starts_with(&bind.target));
