@@ -145,8 +145,8 @@ impl AttackClient {
                 self.write_repeated(many, &unescape(text))?;
             }
             "hear" => {
-                let heard = self.read_answer()?;
-                self.note(&format!("heard {}", printable(&heard)));
+                let answer = self.read_answer()?;
+                self.note(&format!("heard {}", printable(&answer)));
             }
             "ask" => {
                 let (kind, name) = rest.split_once(':').ok_or(ErrorKind::InvalidInput)?;
@@ -221,21 +221,21 @@ impl AttackClient {
     /// Reads until the peer closes, an answer is complete, or nothing more arrives.
     fn read_answer(&mut self) -> io::Result<Vec<u8>> {
         let socket = self.socket()?;
-        let mut heard = Vec::new();
+        let mut answer = Vec::new();
         let mut room = [0; 4096];
-        while heard.len() < READ_CAP && !is_complete_answer(&heard) {
+        while answer.len() < READ_CAP && !is_complete_answer(&answer) {
             match socket.read(&mut room) {
                 Ok(0) => break,
-                Ok(got) => heard.extend_from_slice(room.get(..got).unwrap_or_default()),
+                Ok(got) => answer.extend_from_slice(room.get(..got).unwrap_or_default()),
                 // A broken connection counts like a closed one.
-                Err(error) if heard.is_empty() && error.kind() != ErrorKind::UnexpectedEof => return Err(error),
+                Err(error) if answer.is_empty() && error.kind() != ErrorKind::UnexpectedEof => return Err(error),
                 Err(_) => break,
             }
             if matches!(socket, ClientSocket::Datagram(..)) {
                 break;
             }
         }
-        Ok(heard)
+        Ok(answer)
     }
 
     /// Sends a message to a name server, and notes its answer.

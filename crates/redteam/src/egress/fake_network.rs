@@ -81,12 +81,13 @@ impl NetworkTrace {
 
     /// Summarises what happened in one line for a person.
     pub(super) fn summary(&self) -> String {
-        let heard: Vec<&str> = self.messages.iter().map(|heard| heard.text.lines().next().unwrap_or("")).collect();
-        format!("resolved {:?}, dialled {:?}, received {heard:?}", self.queries, self.dials)
+        let messages: Vec<&str> =
+            self.messages.iter().map(|message| message.text.lines().next().unwrap_or("")).collect();
+        format!("resolved {:?}, dialled {:?}, received {messages:?}", self.queries, self.dials)
     }
 
     pub(super) fn received(&self, text: &str) -> bool {
-        self.messages.iter().any(|heard| heard.text.contains(text))
+        self.messages.iter().any(|message| message.text.contains(text))
     }
 }
 

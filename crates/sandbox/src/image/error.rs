@@ -31,9 +31,9 @@ pub enum ImageError {
     Platform { image: String, wanted: String, known: Vec<String> },
     #[error("{what} of `{image}` is larger than {limit} bytes")]
     Large { image: String, what: String, limit: u64 },
-    #[error("{what} of `{image}` is not what it should be: expected {expected}, found {found}")]
+    #[error("{what} of `{image}` does not match: expected {expected}, found {found}")]
     Mismatch { image: String, what: String, expected: String, found: String },
-    #[error("could not understand {what} of `{image}`")]
+    #[error("could not parse {what} of `{image}`")]
     Document { image: String, what: String, source: serde_json::Error },
     #[error("could not read layer {layer} of the image")]
     Layer { layer: usize, source: io::Error },
@@ -66,7 +66,7 @@ impl ImageError {
                 Some(format!("save the image again for this machine, e.g. docker pull --platform {wanted}"))
             }
             Self::Mismatch { .. } | Self::Layer { .. } => {
-                Some("the image is damaged or was changed: save it again from where it came from".to_owned())
+                Some("the image is damaged or was changed: save it again from its source".to_owned())
             }
             Self::Large { .. } | Self::Entry { .. } | Self::Limit { .. } => {
                 Some("nothing of this image was kept: use one whose origin you trust".to_owned())

@@ -114,7 +114,7 @@ fn apply_entry(
         };
     };
     if parents.iter().any(|name| name.starts_with(WHITEOUT)) {
-        return Err(refused("a directory in its path has the name of a whiteout"));
+        return Err(refused("a directory in its path is named like a whiteout"));
     }
     if last.starts_with(WHITEOUT) {
         return apply_whiteout(tree, member, parents, last);
@@ -151,7 +151,7 @@ fn apply_whiteout(
         return Ok(());
     }
     match last.strip_prefix(WHITEOUT).unwrap_or_default() {
-        b"" | b"." | b".." => Err(refused("it is a whiteout of no plain name")),
+        b"" | b"." | b".." => Err(refused("it is a whiteout without a valid name")),
         hidden => Ok(tree.hide(&[parents, &[hidden]].concat())?),
     }
 }

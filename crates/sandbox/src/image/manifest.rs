@@ -298,6 +298,6 @@ fn unusable(source: &ImageSource, why: &str) -> ImageError {
 }
 
 fn unknown_media_type(source: &ImageSource, descriptor: &BlobDescriptor) -> ImageError {
-    let why = format!("`{}` is not a kind of content ralph knows", printable(descriptor.media_type.as_bytes()));
+    let why = format!("`{}` is not a known media type", printable(descriptor.media_type.as_bytes()));
     unusable(source, &why)
 }

@@ -61,10 +61,10 @@ impl ImageReference {
             "oci-archive" => Err(refused("`docker-archive` reads an OCI layout in a tar too")),
             "docker" if rest.starts_with("//") => Err(ImageError::NotLocal { given: given.to_owned() }),
             "docker" | "docker-daemon" | "containers-storage" | "dir" | "file" | "http" | "https" => {
-                Err(refused("this kind of image is not known"))
+                Err(refused("this kind of image is unknown"))
             }
             other if did_you_mean(other, [OCI, ARCHIVE, ROOTFS]).is_some() => {
-                Err(refused("this kind of image is not known"))
+                Err(refused("this kind of image is unknown"))
             }
             // The rest are names such as `ubuntu:24.04`.
             _ => Err(ImageError::NotLocal { given: given.to_owned() }),
@@ -149,7 +149,7 @@ mod tests {
                 "`oci-archive:a.tar` cannot be the image of a sandbox: `docker-archive` reads an OCI layout in a tar too",
             ),
         );
-        check("rootf:/srv", Err("`rootf:/srv` cannot be the image of a sandbox: this kind of image is not known"));
+        check("rootf:/srv", Err("`rootf:/srv` cannot be the image of a sandbox: this kind of image is unknown"));
         for name in [
             "ubuntu",
             "ubuntu:24.04",

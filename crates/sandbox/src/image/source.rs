@@ -202,9 +202,9 @@ fn index(
             TarEntryKind::File if member.extents.is_none() => {
                 ArchiveMember::Bytes { at: member.at, size: member.stored }
             }
-            TarEntryKind::Symlink => {
-                ArchiveMember::Link(resolve_link(&names, &member.link).ok_or_else(|| refused("its link leads out"))?)
-            }
+            TarEntryKind::Symlink => ArchiveMember::Link(
+                resolve_link(&names, &member.link).ok_or_else(|| refused("its link leads outside"))?,
+            ),
             TarEntryKind::Directory => continue,
             _ => return Err(refused("it is not a plain file")),
         };
@@ -212,7 +212,7 @@ fn index(
             return Err(unusable(format!("it holds more than {MAX_MEMBERS} files")));
         }
         if members.insert(names.join(&b'/'), stored).is_some() {
-            return Err(refused("it is there twice"));
+            return Err(refused("it occurs twice"));
         }
     }
 }

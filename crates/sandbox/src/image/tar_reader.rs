@@ -144,7 +144,7 @@ impl<'a, R: SkipRead> TarReader<'a, R> {
             EntryType::Char => TarEntryKind::Character,
             EntryType::Block => TarEntryKind::Block,
             EntryType::Fifo => TarEntryKind::Fifo,
-            _ => return Err(refused(&name, "it is of an unknown kind")),
+            _ => return Err(refused(&name, "it has an unknown type")),
         };
         let size = match extended.size {
             Some(size) => size,

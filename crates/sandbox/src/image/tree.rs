@@ -345,7 +345,7 @@ impl<'a> ImageTree<'a> {
         let names = entry_names(directory)?;
         self.entries_scanned.set(self.entries_scanned.get().saturating_add(names.len() as u64));
         if self.entries_scanned.get() > self.limits.entries.saturating_mul(2) {
-            return Err(LimitExceeded("it hides the same things over and over".to_owned()).into());
+            return Err(LimitExceeded("it hides the same entries again and again".to_owned()).into());
         }
         for name in names {
             self.remove(directory, inode, &name, keep)?;

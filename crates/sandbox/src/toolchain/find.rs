@@ -71,7 +71,7 @@ impl<'a> ToolchainRequest<'a> {
     fn parse(name: &'a str) -> Result<Self, ToolchainError> {
         let path = Path::new(name);
         if path.is_absolute() {
-            let refused = || ToolchainError::Refused { path: path.to_owned(), why: "its name goes up with `..`" };
+            let refused = || ToolchainError::Refused { path: path.to_owned(), why: "its path contains `..`" };
             return fs_probe::clean(path).map(Self::Folder).ok_or_else(refused);
         }
         if names::is_known(name) {

@@ -67,27 +67,27 @@ pub(super) fn check_dir(home: &UserHome, places: &HostPaths, real: &Path) -> Res
     }
     for own in [home.named.as_path(), home.real.as_path(), Path::new(ROOT)] {
         if own.starts_with(real) {
-            return Err("the home folder is in it");
+            return Err("it contains the home folder");
         }
         let Ok(rest) = real.strip_prefix(own) else { continue };
         if SECRET_DIRS.iter().any(|secret| rest.starts_with(secret) || Path::new(secret).starts_with(rest)) {
             return Err("keys and settings are kept there");
         }
         if TOO_WIDE_AT_HOME.iter().any(|wide| rest == Path::new(wide)) {
-            return Err("it is too wide");
+            return Err("it contains too much");
         }
     }
     if FORBIDDEN_DIRS.iter().any(|never| real.starts_with(never)) {
         return Err("the sandbox has its own");
     }
     if TOO_WIDE.iter().any(|wide| real == Path::new(wide)) || real == places.opt || real == places.homes {
-        return Err("it is too wide");
+        return Err("it contains too much");
     }
     if !home.contains(real) && is_other_users(places, real) {
         return Err("it is another user's");
     }
     if is_world_writable(real) {
-        return Err("everybody may write there");
+        return Err("every user may write there");
     }
     Ok(())
 }
@@ -133,29 +133,29 @@ mod tests {
             assert_eq!(check_dir(&home, &places, &real), want, "{path}");
         };
         check("/", Err("it is the root of the file system"));
-        check("home", Err("the home folder is in it"));
-        check("home/u", Err("the home folder is in it"));
+        check("home", Err("it contains the home folder"));
+        check("home/u", Err("it contains the home folder"));
         check("home/u/.ssh", Err("keys and settings are kept there"));
         check("home/u/.ssh/bin", Err("keys and settings are kept there"));
         check("home/u/.config/yarn/bin", Err("keys and settings are kept there"));
         check("home/u/.local", Err("keys and settings are kept there"));
         check("home/u/.local/share", Err("keys and settings are kept there"));
         check("home/u/.local/bin", Ok(()));
-        check("home/u/.cache", Err("it is too wide"));
+        check("home/u/.cache", Err("it contains too much"));
         check("home/u/.cargo/bin", Ok(()));
         check("home/other/bin", Err("it is another user's"));
         check("home/linuxbrew/.linuxbrew/bin", Ok(()));
-        check("opt", Err("it is too wide"));
+        check("opt", Err("it contains too much"));
         check("opt/x", Ok(()));
         check("/proc/1", Err("the sandbox has its own"));
         check("/etc/alternatives", Err("the sandbox has its own"));
-        check("/var", Err("it is too wide"));
+        check("/var", Err("it contains too much"));
 
         let open = base.join("home/u/open");
         fs::create_dir_all(open.join("bin")).expect("made");
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("set");
-        check("home/u/open", Err("everybody may write there"));
-        check("home/u/open/bin", Err("everybody may write there"));
+        check("home/u/open", Err("every user may write there"));
+        check("home/u/open/bin", Err("every user may write there"));
         fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).expect("set");
         check("home/u/open/bin", Ok(()));
     }

@@ -62,7 +62,7 @@ fn follow_interpreters(plan: &mut ToolchainPlan<'_>) {
         let shown = plan.is_visible(&real) || (bind_owner(plan, &real) && plan.is_visible(&real));
         if !shown {
             plan.note(&format!(
-                "`{}` needs `{}`, which is not shown; `sandbox.toolchains` may name its folder",
+                "`{}` needs `{}`, which is not shown; name its folder in `sandbox.toolchains` to show it",
                 environment.display(),
                 real.display()
             ));
@@ -80,7 +80,8 @@ fn note_unreachable(plan: &mut ToolchainPlan<'_>, dir: &Path, lost: &[String]) {
     }
     let names = names.join(", ");
     plan.note(&format!(
-        "in `{}` these lead to folders that are not shown: {names}; `sandbox.toolchains` may name those folders",
+        "in `{}` these programs link to folders that are not shown: {names}; \
+         name those folders in `sandbox.toolchains` to show them",
         dir.display()
     ));
 }

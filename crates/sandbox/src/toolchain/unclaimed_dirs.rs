@@ -31,7 +31,7 @@ pub(super) fn show(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) {
     let more = own_prefix.filter(|prefix| prefix.join("lib").is_dir() || prefix.join("libexec").is_dir());
     if let Some(more) = more.filter(|_| prefix.is_none() && named.ends_with("bin")) {
         plan.note(&format!(
-            "only `{}` is shown; if its programs need more, `sandbox.toolchains` may name `{}`",
+            "only `{}` is shown; if its programs need more, `sandbox.toolchains` can name `{}`",
             named.display(),
             more.display()
         ));

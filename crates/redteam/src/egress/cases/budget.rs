@@ -50,7 +50,7 @@ fn parallel_calls(last: &str) -> Vec<String> {
 
 /// Returns what the provider charges for all the calls it received.
 fn bill(happened: &NetworkTrace) -> u64 {
-    happened.messages.iter().map(|heard| granted_tokens(&heard.text).unwrap_or(u64::from(u32::MAX)) + 10).sum()
+    happened.messages.iter().map(|message| granted_tokens(&message.text).unwrap_or(u64::from(u32::MAX)) + 10).sum()
 }
 
 async fn parallel(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {

@@ -73,13 +73,16 @@ async fn send_out(arena: &EgressArena, cage: &ArenaCage, words: &[&str]) -> Resu
 /// Checks that the data arrives in any case, that no alarm is raised without a limit, and exactly one with a limit.
 async fn alarm_is_raised(arena: &EgressArena, words: &[&str]) -> Result<AttackVerdict, AttackVerdict> {
     let careless = arena.new_cage_with_alarm(Strict, None).await?;
-    let (heard, alarms) = send_out(arena, &careless, words).await?;
+    let (arrived, alarms) = send_out(arena, &careless, words).await?;
     let _ = careless.sandbox.destroy().await;
-    require_control(format!("{heard} messages arrived, {alarms} alarms without a limit"), heard > 0 && alarms == 0)?;
+    require_control(
+        format!("{arrived} messages arrived, {alarms} alarms without a limit"),
+        arrived > 0 && alarms == 0,
+    )?;
     let cage = arena.new_cage_with_alarm(Strict, Some(LIMIT)).await?;
-    let (heard, alarms) = send_out(arena, &cage, words).await?;
+    let (arrived, alarms) = send_out(arena, &cage, words).await?;
     let (_, again) = send_out(arena, &cage, words).await?;
     let _ = cage.sandbox.destroy().await;
-    require_control(format!("{heard} messages arrived with a limit"), heard > 0)?;
+    require_control(format!("{arrived} messages arrived with a limit"), arrived > 0)?;
     case_verdict(alarms + again != 1, format!("{alarms} alarms, and {again} more the second time"))
 }

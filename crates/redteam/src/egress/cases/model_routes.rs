@@ -152,7 +152,7 @@ async fn clamped(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
         );
         ["door".to_owned(), head, "hear".to_owned()]
     };
-    let asked = |happened: &NetworkTrace| happened.messages.first().and_then(|heard| granted_tokens(&heard.text));
+    let asked = |happened: &NetworkTrace| happened.messages.first().and_then(|message| granted_tokens(&message.text));
     let small = ledger_with_cap(2_000);
     let cage = arena.new_cage(Strict, small).await?;
     let mut most = Vec::new();

@@ -274,7 +274,7 @@ async fn stripped(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let lines = r"Authorization: Bearer {api}\r\nX_Api_Key: mine-1\r\nx-api-key: mine-2\r\nX.Auth.Token: mine-3\r\nCookie: mine-4\r\nProxy-Authorization: Basic mine-5\r\nPrivate_Token: mine-6\r\nX-Kept: kept";
     let (reply, happened) = arena.run_attack(&cage, &get("api.test", "/", lines)).await?;
     require_control(reply, happened.received("kept") && happened.received(arena.secret("api")))?;
-    case_verdict(happened.received("mine-"), happened.messages.first().map_or("", |heard| &heard.text))
+    case_verdict(happened.received("mine-"), happened.messages.first().map_or("", |message| &message.text))
 }
 
 /// Checks that a client cannot name the credential as a hop-by-hop header.

@@ -290,8 +290,8 @@ fn link_targets_of_programs_are_shown() {
             "bind ~/.local/share/uv/python/cpython-3.12",
             "bind ~/.pyenv/versions/3.11.7",
             "path ~/.local/bin:/usr/bin",
-            "note in `~/.local/bin` these lead to folders that are not shown: tool; \
-             `sandbox.toolchains` may name those folders",
+            "note in `~/.local/bin` these programs link to folders that are not shown: tool; \
+             name those folders in `sandbox.toolchains` to show them",
         ],
     );
 }
@@ -421,11 +421,11 @@ fn an_unclaimed_directory_is_shown_alone_or_not_at_all() {
             "bind /opt/bin",
             "bind /opt/z without auth.json",
             "path ~/bin:~/tools/y/bin:/opt/z/bin:/opt/bin:/usr/bin",
-            "note only `~/tools/y/bin` is shown; if its programs need more, `sandbox.toolchains` may name `~/tools/y`",
+            "note only `~/tools/y/bin` is shown; if its programs need more, `sandbox.toolchains` can name `~/tools/y`",
             "note `~/.ssh` is not shown: keys and settings are kept there",
             "note `~` of the PATH is not shown: it contains credentials",
             "note `~/keys` of the PATH is not shown: it contains credentials",
-            "note `~/open` is not shown: everybody may write there",
+            "note `~/open` is not shown: every user may write there",
             "note `bin` of the PATH is not shown: it is a relative path",
             "note `/srv/v/bin` of the PATH is not shown: it is not a system folder; `sandbox.toolchains` can name it",
             "note `/home/other/bin` of the PATH is not shown: it is not a system folder; `sandbox.toolchains` can name it",
@@ -436,7 +436,7 @@ fn an_unclaimed_directory_is_shown_alone_or_not_at_all() {
         &["~", "/", "/usr/bin"],
         &[
             "path /usr/bin",
-            "note `~` is not shown: the home folder is in it",
+            "note `~` is not shown: it contains the home folder",
             "note `` of the PATH is not shown: it is not a system folder; `sandbox.toolchains` can name it",
         ],
     );
@@ -474,7 +474,7 @@ fn named_toolchains_are_shown_or_an_error() {
         &host,
         &["~"],
         &[],
-        Err(&ToolchainError::Refused { path: host.home(), why: "the home folder is in it" }),
+        Err(&ToolchainError::Refused { path: host.home(), why: "it contains the home folder" }),
     );
     check_only(&host, &["~/x"], &[], Err(&ToolchainError::NoDirectory { path: host.at("~/x") }));
     let found = rust().env("JAVA_HOME", "/opt/x").find(&ToolchainSelection::None, &["~/.cargo/bin", "/usr/bin"]);
@@ -509,6 +509,6 @@ fn hints_name_a_fix() {
     check(&ToolchainError::Unknown { name: "rst".to_owned(), meant: Some("rust") }, "did you mean `rust`?");
     check(
         &ToolchainError::Missing { name: "deno".to_owned() },
-        "install `deno`, or take it out of `sandbox.toolchains`",
+        "install `deno`, or remove it from `sandbox.toolchains`",
     );
 }
