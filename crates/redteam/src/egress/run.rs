@@ -115,8 +115,8 @@ async fn run_batch(arena: &EgressArena, cases: &[&EgressCase]) -> Vec<String> {
     };
     match tokio::time::timeout(CASE_TIMEOUT, all).await {
         Ok(Ok((reply, happened))) if happened.is_empty() => {
-            let reply: Vec<String> = reply.split(SCRIPT_SEPARATOR).map(str::to_owned).collect();
-            if reply.len() == cases.len() { reply } else { Vec::new() }
+            let outputs: Vec<String> = reply.split(SCRIPT_SEPARATOR).map(str::to_owned).collect();
+            if outputs.len() == cases.len() { outputs } else { Vec::new() }
         }
         _ => Vec::new(),
     }

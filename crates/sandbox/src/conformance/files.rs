@@ -95,7 +95,7 @@ pub(super) async fn write_refusals(fixture: &ConformanceFixture<'_>) -> Conforma
     }
     expect_eq("what the link names", sandbox.read(Path::new("traps/file"), READ_CAP).await?, b"inside\n")?;
     let names = "dangling\nfile\nfolder\nlink\nout\noutside\npipe\nself\n";
-    expect_eq("nothing else was made", fixture.sh("ls -A traps").await?, names)?;
+    expect_eq("nothing else was created", fixture.sh("ls -A traps").await?, names)?;
     expect_victim_untouched(fixture).await
 }
 
@@ -167,7 +167,7 @@ pub(super) async fn mkdirs(fixture: &ConformanceFixture<'_>) -> ConformanceResul
     sandbox.mkdirs(Path::new(".")).await?;
     fixture.sh("test -d mkdirs/a/b/c && echo > mkdirs/file && ln -s a mkdirs/link").await?;
     expect_error("over a link", &sandbox.mkdirs(Path::new("mkdirs/link/new")).await, is_refused)?;
-    expect_eq("nothing was made there", fixture.sh("ls -A mkdirs/a").await?, "b\n")?;
+    expect_eq("nothing was created there", fixture.sh("ls -A mkdirs/a").await?, "b\n")?;
     let file = sandbox.mkdirs(Path::new("mkdirs/file/new")).await;
     expect_error("over a file", &file, |error| matches!(error, Error::File { .. }))
 }

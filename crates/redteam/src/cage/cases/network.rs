@@ -16,7 +16,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     }),
     SandboxAttack::line(
         "NE-05.v6",
-        "the same over IPv6",
+        "a server on the host's IPv6 loopback",
         r#"[ -n "$V6" ] && "$PROBE" connect tcp "$V6""#,
         IfSupported(&[Network], NO_V6),
     ),
@@ -56,8 +56,12 @@ pub(super) const CASES: &[SandboxAttack] = &[
         Box::pin(reach_internet(r, c, "tcp", "[2001:db8::1]:443"))
     }),
     internet_case("DN-03.udp", "a public name server", |r, c| Box::pin(reach_internet(r, c, "udp", "8.8.8.8:53"))),
-    internet_case("DN-03.tcp", "the same over TCP", |r, c| Box::pin(reach_internet(r, c, "tcp", "8.8.8.8:53"))),
-    internet_case("DN-03.tls", "the same over TLS", |r, c| Box::pin(reach_internet(r, c, "tcp", "1.1.1.1:853"))),
+    internet_case("DN-03.tcp", "a public name server over TCP", |r, c| {
+        Box::pin(reach_internet(r, c, "tcp", "8.8.8.8:53"))
+    }),
+    internet_case("DN-03.tls", "a public name server over TLS", |r, c| {
+        Box::pin(reach_internet(r, c, "tcp", "1.1.1.1:853"))
+    }),
     internet_case("DN-10.multicast", "a multicast name query", |r, c| {
         Box::pin(reach_internet(r, c, "udp", "224.0.0.251:5353"))
     }),
