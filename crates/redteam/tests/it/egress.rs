@@ -1,4 +1,4 @@
-//! The attacks on the egress proxy: every one of them is held, and every control works.
+//! Tests that all attacks on the egress proxy are held, and that every control works.
 
 use ralph_redteam::cage::{self, RedteamTarget};
 use ralph_redteam::egress::{self, EgressTarget};
@@ -28,16 +28,16 @@ async fn check(only: &str, least: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_network() {
+async fn network_attacks_are_held() {
     check("NE", 280).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names() {
+async fn dns_attacks_are_held() {
     check("DN", 100).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_proxy_and_credentials() {
+async fn proxy_and_credential_attacks_are_held() {
     check("PC", 200).await;
 }

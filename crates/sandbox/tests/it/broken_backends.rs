@@ -200,9 +200,9 @@ async fn every_fault_is_found() {
         check(
             BackendFault::TimeoutDoesNotKill,
             &[
-                "timeout: is told, in time, with the output so far",
+                "timeout: is reported in time, with the output so far",
                 "timeout: ends grandchildren",
-                "timeout: ends those that will not listen",
+                "timeout: ends processes that ignore signals",
                 "timeout: ends daemons",
             ],
         ),
@@ -210,17 +210,17 @@ async fn every_fault_is_found() {
         check(
             BackendFault::StreamsMixed,
             &[
-                "exec: error output is apart",
+                "exec: stderr is separate",
                 "exec: many at once",
-                "timeout: is told, in time, with the output so far",
-                "background: does not hold the command up",
+                "timeout: is reported in time, with the output so far",
+                "background: does not delay the end of the command",
             ],
         ),
         check(
             BackendFault::DestroyForgets,
             &[
                 "destroy: nothing is left and the name is free",
-                "destroy: locked and deep trees go too",
+                "destroy: removes locked and deep trees",
                 "end: nothing of the suite is left",
             ],
         ),
