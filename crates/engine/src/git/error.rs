@@ -1,4 +1,4 @@
-//! What can go wrong with git, and what to do about it.
+//! Defines git errors, their exit codes and hints.
 
 use std::io;
 use std::path::PathBuf;
