@@ -42,7 +42,7 @@ pub struct SecretGrant {
 
 /// A text that is not a valid `NAME=HOST` grant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` does not say which secret is lent to which host")]
+#[error("`{text}` does not say which secret to grant to which host")]
 pub struct SecretGrantError {
     text: String,
 }
@@ -456,7 +456,7 @@ mod tests {
                 SecretKind::Oauth,
                 "sk-ant-oat01-x",
                 &[ANTHROPIC, "x.io"],
-                Some("`K` cannot be lent to a sandbox: it is a sub"),
+                Some("`K` cannot be granted to a sandbox: it is a sub"),
             ),
         ] {
             let message = check_grantable(&found(kind, value), hosts).err().map(|error| error.to_string());

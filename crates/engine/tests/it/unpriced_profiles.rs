@@ -18,7 +18,7 @@ use super::killable_run::{KillableRun, PushTarget};
 const TASK: &str = "---\ntask_id: free-001\ntest_command: \"true\"\n---\n\n# Go on\n\n\
                     - [ ] M1.1 There is an out\n  - verify: `grep -q done out.txt`\n";
 
-const WHY: &str = "is not known and the run has no cap of tokens, so nothing would hold its cost";
+const WHY: &str = "is not known and the run has no token cap, so nothing would limit its cost";
 
 /// A model that asks a person before anything else.
 fn script() -> String {
