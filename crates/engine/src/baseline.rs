@@ -61,7 +61,7 @@ pub async fn check(
     let redactor = host.redactor();
     let timeout = Duration::from_secs(started.check_timeout_s);
     let mut checks = Vec::new();
-    let mut trouble = None;
+    let mut failure = None;
     'all: for due in &due {
         let mut runs = Vec::new();
         for _ in 0..REPEAT_COUNT {
@@ -81,7 +81,7 @@ pub async fn check(
                     }
                 }
                 Err(error) => {
-                    trouble = Some(error);
+                    failure = Some(error);
                     break 'all;
                 }
             }
@@ -95,7 +95,7 @@ pub async fn check(
         });
     }
     sandboxes::discard(&*sandbox).await;
-    if let Some(error) = trouble {
+    if let Some(error) = failure {
         return Err(error);
     }
     let findings = lint::lint_baseline(&checks);

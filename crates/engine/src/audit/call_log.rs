@@ -230,10 +230,11 @@ impl ModelCallLog {
         }
     }
 
-    /// Returns up to `most` charges after the first `told`, which are forgotten from now on.
-    pub fn charged_since(&self, told: u64, most: usize) -> Vec<LoggedCharge> {
+    /// Returns up to `most` charges after the first `reported`, which are forgotten from now on.
+    pub fn charged_since(&self, reported: u64, most: usize) -> Vec<LoggedCharge> {
         let mut state = self.lock_state();
-        let known = usize::try_from(told.saturating_sub(state.reported)).unwrap_or(usize::MAX).min(state.charged.len());
+        let known =
+            usize::try_from(reported.saturating_sub(state.reported)).unwrap_or(usize::MAX).min(state.charged.len());
         state.charged.drain(..known);
         state.reported += known as u64;
         state.charged.iter().take(most).cloned().collect()
@@ -247,9 +248,9 @@ impl ModelCallLog {
 
     /// Adjusts the count to the number already reported, if a power cut took charges from the file; returns how many
     /// are gone.
-    pub fn skip_missing(&self, told: u64) -> u64 {
+    pub fn skip_missing(&self, reported: u64) -> u64 {
         let mut state = self.lock_state();
-        let missing = told.saturating_sub(state.reported + state.charged.len() as u64);
+        let missing = reported.saturating_sub(state.reported + state.charged.len() as u64);
         // The missing ones came first and were reported.
         state.reported += missing;
         missing

@@ -38,14 +38,14 @@ pub fn read_refusals(folder: &RunFolder, from: u64) -> Result<(EgressRefusals, u
 
 /// Excludes hosts that do not answer and sandboxes that ask for too much at once: no policy refused those.
 fn is_refusal(record: &AuditRecord) -> bool {
-    let trouble = [
+    let failures = [
         DecisionReason::Unresolved,
         DecisionReason::Unreachable,
         DecisionReason::TooManyConnections,
         DecisionReason::ClientTimeout,
     ]
     .map(|why| why.to_string());
-    record.is_denial() && !record.reason.as_ref().is_some_and(|reason| trouble.contains(reason))
+    record.is_denial() && !record.reason.as_ref().is_some_and(|reason| failures.contains(reason))
 }
 
 /// Names the target of a refusal: a DNS lookup and a connection to the same name count as one.
