@@ -75,7 +75,7 @@ pub enum Error {
     CannotResume { run: String, why: String, hint: String },
     #[error("run `{run}` cannot continue: red first: {why}")]
     BaselineRefused { run: String, why: String },
-    #[error("could not read the randomness of the system")]
+    #[error("could not read random bytes from the system")]
     Random,
 }
 

@@ -270,8 +270,8 @@ impl HostContext {
 /// Returns the warning about a key that is too short to be masked.
 pub fn short_key_warning(name: &str) -> String {
     format!(
-        "`{name}` is shorter than {SHORTEST} characters: if a server repeats it, it is neither masked nor kept out of the \
-         sandbox; give that server a longer one"
+        "`{name}` is shorter than {SHORTEST} characters: if a server repeats it, it is neither masked nor kept out of \
+         the sandbox; give that server a longer one"
     )
 }
 

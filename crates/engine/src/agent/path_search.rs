@@ -82,7 +82,7 @@ fn resolve(real: &Path, agent: &dyn Agent) -> Result<AgentProgram, Error> {
             let below = real.strip_prefix(folder).unwrap_or(Path::new("")).to_owned();
             Ok(at(HostLayer { host: folder.to_owned(), inside }, &below, None))
         }
-        _ => Err(unfit("it is a script, and what it needs beside itself is not known")),
+        _ => Err(unfit("it is a script, and what else it needs is not known")),
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
 
         // A script among others could need anything.
         make(&bin.join("qwen"), b"#!/bin/sh\n");
-        let want = "`HOME/bin/qwen` cannot be shown in a sandbox: it is a script, and what it needs beside itself is not known; ralph agent install qwen";
+        let want = "`HOME/bin/qwen` cannot be shown in a sandbox: it is a script, and what else it needs is not known; ralph agent install qwen";
         check(&home, "qwen", want);
 
         // A file that is not executable is no program.

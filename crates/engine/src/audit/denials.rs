@@ -107,8 +107,8 @@ impl DenialCounter {
     fn observe_substituted_model(&mut self, call: &ChargedCall) -> Option<Event> {
         let (asked, by) = (call.model.clone(), call.answered_by.clone()?);
         let text = format!(
-            "`{asked}` was requested at route `{}`, and `{by}` says it answered; it is charged as `{asked}`, or as the other \
-            if a profile has that model and it is more expensive",
+            "`{asked}` was requested at route `{}`, and `{by}` says it answered; it is charged as `{asked}`, or as the \
+            other if a profile has that model and it is more expensive",
             call.route
         );
         let new = self.substituted_models.len() < MAX_OTHER_MODELS && self.substituted_models.insert((asked, by));
@@ -320,8 +320,8 @@ mod tests {
             let EgressEvent::Exchange(exchanged) = refused(GatewayRefusal::Model(String::new())) else { return None };
             denials.observe(&EgressEvent::Exchange(EgressExchange { refused: None, call: Some(call), ..exchanged }))
         };
-        let text = "`cheap` was requested at route `gw`, and `dear` says it answered; it is charged as `cheap`, or as the \
-        other if a profile has that model and it is more expensive";
+        let text = "`cheap` was requested at route `gw`, and `dear` says it answered; it is charged as `cheap`, or as \
+        the other if a profile has that model and it is more expensive";
         assert_eq!(
             report("cheap", Some("dear")),
             Some(Event::Log { level: EventLogLevel::Warn, text: text.to_owned() })

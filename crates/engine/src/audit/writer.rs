@@ -285,8 +285,8 @@ impl AuditLogState {
         };
         if damage.is_some() || !ended {
             let why = match &damage {
-                Some(_) => "the bytes before this record are none: a crash or a full disk cut a line off",
-                None => "the newline of the line before was missing",
+                Some(_) => "the bytes before this record are not a record: a crash or a full disk cut a line off",
+                None => "the newline of the previous line was missing",
             };
             let at = now();
             let marker = state.chain.damaged_line(damage.as_ref(), at, why);

@@ -112,7 +112,7 @@ pub struct EgressReport {
     pub others: Vec<Event>,
 }
 
-/// Refusals kept in full; nobody reads more.
+/// How many refusals are kept in full; more would not be read.
 const MAX_REFUSALS: usize = 20;
 /// How long a proxy may take to close its listeners.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -39,7 +39,7 @@ pub enum Error {
     BadAnswer { model: String, flaw: AnswerFlaw, said: String },
     #[error("the base URL of `{model}` {problem}")]
     BaseUrl { model: String, problem: &'static str },
-    #[error("the key of `{model}` holds characters that cannot be sent")]
+    #[error("the key of `{model}` contains characters that cannot be sent")]
     Key { model: String },
     #[error("the profile's `extra` sets `{field}` of `{model}`, which ralph sets itself")]
     Reserved { model: String, field: &'static str },

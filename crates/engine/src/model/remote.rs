@@ -91,7 +91,7 @@ impl RemoteModel {
     pub fn new(client: Client, endpoint: RemoteEndpoint) -> Result<Self, Error> {
         let RemoteEndpoint { name, model, wire, base_url, api_version, key, scheme } = endpoint;
         let bad = |problem| Error::BaseUrl { model: name.clone(), problem };
-        let format = ModelWireFormat::of(wire).ok_or_else(|| bad("leads to no server"))?;
+        let format = ModelWireFormat::of(wire).ok_or_else(|| bad("does not lead to a server"))?;
         let (url, host) = endpoint_url::request_url(wire, &base_url, &model, api_version.as_deref()).map_err(bad)?;
         let headers =
             endpoint_url::auth_headers(wire, key.as_ref(), scheme).map_err(|()| Error::Key { model: name.clone() })?;

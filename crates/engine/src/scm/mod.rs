@@ -1,4 +1,5 @@
-//! Publishes a run's branch and pull request: the [`Scm`] trait, and its implementation for repositories without a forge.
+//! Publishes a run's branch and pull request: the [`Scm`] trait, and its implementation for repositories without a
+//! forge.
 //!
 //! When to publish is decided in `ralph_core::decide`; what a pull request says is written in `run::publish`.
 

@@ -58,7 +58,7 @@ fn reply(summary: &str, actions: &[Value], claimed: &[&str]) -> Value {
         "json": {"summary": summary, "actions": actions, "claims": {"checkboxes_checked": claimed}}})
 }
 
-/// The step that goes in circles: it checks the door again and changes nothing.
+/// The step that goes in circles: it runs the failing check again and changes nothing.
 fn stuck_reply() -> Value {
     reply("Try the door again.", &[json!({"type": "run", "command": "sh tests/door.sh"})], &[])
 }

@@ -64,6 +64,6 @@ pub(super) fn read_answer(value: &Value) -> Option<DecodedParts> {
         (Some(other), None) => ModelFinishReason::Other(other.to_owned()),
     };
     let text = if refused { refusal } else { content };
-    // Reasoning comes as a summary at most, which does not tell its length.
+    // Reasoning comes as a summary at most, which does not state its length.
     Some(DecodedParts { text, finish, model: string_at(value, "/model"), reasoning_bytes: 0 })
 }
