@@ -433,7 +433,7 @@ fn a_subscription_is_not_lent_to_strangers() {
         let env = [("PATH", world.path.as_str()), (variable, &token), ("ANTHROPIC_BASE_URL", base)];
         let said = world.stage.ralph_with(&env, &["run"]);
         assert_eq!(said.code, 4, "{said}");
-        assert!(said.stderr.contains("a subscription of Claude, which nobody but Anthropic may see"), "{said}");
+        assert!(said.stderr.contains("a Claude subscription, which only Anthropic may see"), "{said}");
         assert!(said.stderr.contains("ralph secret set ANTHROPIC_AUTH_TOKEN"), "{said}");
         assert_eq!(world.stage.runs(), Vec::<String>::new(), "a run was made");
     }

@@ -29,7 +29,7 @@ fn a_resume_does_not_walk_past_the_refusal() {
     ralph.ralph(&["run"]).expect_exit(2);
     for _ in 0..2 {
         let said = ralph.ralph(&["resume", "@"]).expect_exit(2);
-        assert!(said.stderr.contains("cannot go on: red first: every proof already passes"), "{}", said.stderr);
+        assert!(said.stderr.contains("cannot continue: red first: every proof already passes"), "{}", said.stderr);
         assert!(said.stderr.contains(&format!("hint: ralph edit-task {} FILE", ralph.run_id())), "{}", said.stderr);
     }
     ralph.ralph(&["rewind", "@", "0"]).expect_exit(0);

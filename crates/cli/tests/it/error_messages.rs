@@ -219,7 +219,7 @@ fn homes() {
     ralph: could not make the folder `/dev/null/ralph/runs`
       caused by: Not a directory (os error 20)
 
-    hint: check that the folder is there and yours to write; `ralph config path` lists ralph's own
+    hint: check that the folder exists and that you can write to it; `ralph config path` lists ralph's own
     ");
     let demo = stage.repo.home().join("demo");
     let closed = stage.ralph_with(&[("RALPH_STATE_DIR", "/dev/null/x")], &["demo", "--dir", demo.to_str().unwrap()]);
@@ -315,12 +315,12 @@ fn task_files() {
     help: correct it; `ralph help task-file` shows the format
     ralph: `broken.md` cannot be run as it is: 1 error
 
-    hint: mend the file as told above; `ralph help task-file` shows the format
+    hint: fix the file as described above; `ralph help task-file` shows the format
     ");
     assert_snapshot!(stage.ralph(&["run", "broken.md", "--json"]), @r#"
     exit 2
     --- stdout
-    {"error":{"kind":"usage","message":"`broken.md` cannot be run as it is: 1 error","causes":["front matter is not YAML: mapping values are not allowed in this context"],"hint":"mend the file as told above; `ralph help task-file` shows the format","log":null}}
+    {"error":{"kind":"usage","message":"`broken.md` cannot be run as it is: 1 error","causes":["front matter is not YAML: mapping values are not allowed in this context"],"hint":"fix the file as described above; `ralph help task-file` shows the format","log":null}}
     "#);
     assert_snapshot!(stage.ralph(&["lint", "broken.md", "--json"]), @r#"
     exit 2
@@ -340,7 +340,7 @@ fn task_files() {
     help: start the file with a `---` line, the keys, and another `---` line; `ralph init` writes one
     ralph: `text.md` cannot be run as it is: 1 error
 
-    hint: mend the file as told above; `ralph help task-file` shows the format
+    hint: fix the file as described above; `ralph help task-file` shows the format
     ");
     assert_eq!(stage.runs(), Vec::<String>::new());
 }
@@ -418,7 +418,7 @@ fn models() {
     assert_snapshot!(docker, @"
     exit 6
     --- stderr
-    ralph: backend `docker` is not part of this ralph
+    ralph: backend `docker` is not available in this ralph
 
     hint: use the default, `--backend embedded`; `ralph doctor` says what this machine can do
     ");
@@ -606,7 +606,7 @@ fn task_cannot_widen_limits() {
     --- stderr
     ralph: `--allow-host` adds to a network that `--network deny` takes away
 
-    hint: use `--network allowlist`, or leave `--network` out
+    hint: use `--network allowlist`, or omit `--network`
     ");
     assert_snapshot!(check_refused(&stage, &["run", "--allow-host", "*"]), @"
     exit 2
@@ -656,7 +656,7 @@ fn runs_that_are_not_there() {
     assert_snapshot!(check_refused(&stage, &["verify", "nothing"]), @"
     exit 2
     --- stderr
-    ralph: there is no receipt: `nothing` is no receipt file, no run and no commit that carries one
+    ralph: there is no receipt: `nothing` is not a receipt file, a run, or a commit with a receipt
 
     hint: `ralph ls` lists the runs
     ");
@@ -665,7 +665,7 @@ fn runs_that_are_not_there() {
     --- stderr
     ralph: there is no receipt: this version cannot read pull requests of a forge
 
-    hint: fetch the branch, then name it instead of the address
+    hint: fetch the branch, then use its name instead of the URL
     ");
 }
 

@@ -142,7 +142,7 @@ fn a_run_and_everything_about_it() {
     assert_snapshot!(stage.ralph(&["resume", "@"]), @"
     exit 1
     --- stderr
-    ralph: run `RUN1` cannot go on: it has succeeded
+    ralph: run `RUN1` cannot continue: it has succeeded
 
     hint: ralph diff RUN1
     ");
@@ -339,14 +339,14 @@ fn sandboxes() {
     assert_snapshot!(stage.ralph(&["note", "@", "hello"]), @"
     exit 1
     --- stderr
-    ralph: run `RUN1` cannot go on: its sandbox `agent-loop-actions-ralph-small-001-write-one-file` is gone
+    ralph: run `RUN1` cannot continue: its sandbox `agent-loop-actions-ralph-small-001-write-one-file` is gone
 
     hint: ralph resume --recreate RUN1
     ");
     assert_snapshot!(stage.ralph(&["resume", "@", "--add-iterations", "3"]), @"
     exit 1
     --- stderr
-    ralph: run `RUN1` cannot go on: its sandbox `agent-loop-actions-ralph-small-001-write-one-file` is gone
+    ralph: run `RUN1` cannot continue: its sandbox `agent-loop-actions-ralph-small-001-write-one-file` is gone
 
     hint: ralph resume --recreate RUN1
     ");

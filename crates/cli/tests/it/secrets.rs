@@ -318,7 +318,7 @@ fn what_is_given_must_be_a_value() {
     let pem = format!("-----BEGIN RSA {}\nAAAA\n-----END RSA PRIVATE KEY-----\n", "PRIVATE KEY-----");
     let said = with_input(&stage, &[], &["secret", "set", "GITHUB_APP_PRIVATE_KEY_PEM"], &pem);
     assert_eq!(said.code, 2, "{said}");
-    assert!(said.stderr.contains("is no private key in PEM: it is no RSA key"), "{said}");
+    assert!(said.stderr.contains("is not a private key in PEM: it is not an RSA key"), "{said}");
     for (expires, told) in [("yesterday", "neither a date nor a number of days"), ("-3", "is in the past")] {
         let said = with_input(&stage, &[], &["secret", "set", "MY_KEY", "--no-validate", "--expires", expires], "abc");
         assert_eq!(said.code, 2, "{said}");
@@ -431,7 +431,7 @@ fn checks_ask_for_the_value() {
     let said = stage.ralph(&["secret", "check"]);
     assert_eq!(
         (said.code, said.stdout.as_str()),
-        (4, "✗ MY_KEY: the command of `MY_KEY` told no secret: `false` ended with 1: \n"),
+        (4, "✗ MY_KEY: the command of `MY_KEY` returned no secret: `false` ended with 1: \n"),
         "{said}"
     );
     assert!(said.stderr.contains("renew it: ralph secret set MY_KEY"), "{said}");
