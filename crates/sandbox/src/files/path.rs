@@ -1,4 +1,4 @@
-//! From a path as given to the plain names it consists of. Whether they exist is not asked here.
+//! Splits a path into the plain names it consists of. Does not check whether they exist.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 
 use crate::Error;
 
-/// Returns the names from the root to the place meant; none for the root itself.
+/// Returns the names from the root to the target; none for the root itself.
 pub(super) fn plain_components(path: &Path) -> Result<Vec<&OsStr>, Error> {
     if path.as_os_str().is_empty() {
         return Err(refused(path, "the path is empty"));
@@ -26,7 +26,7 @@ pub(super) fn plain_components(path: &Path) -> Result<Vec<&OsStr>, Error> {
     Ok(names)
 }
 
-/// Returns the names of the directories on the way, and the last name.
+/// Returns the names of the parent directories, and the last name.
 pub(super) fn split_file_path(path: &Path) -> Result<(Vec<&OsStr>, &OsStr), Error> {
     let mut names = plain_components(path)?;
     // `a/` and `a/.` mean a directory; the component iterator hides the difference.
