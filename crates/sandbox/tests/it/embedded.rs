@@ -57,9 +57,9 @@ async fn layers_that_cannot_be_shown() {
     std::fs::write(dir.path().join("file"), "").expect("a file");
     for (n, (host, inside, want)) in [
         ("gone", "/opt/a/b", "No such file"),
-        ("file", "opt/a", "is no place for it"),
-        ("file", "/opt", "is no place for it"),
-        ("file", "/opt/../etc/passwd", "is no place for it"),
+        ("file", "opt/a", "is not a valid path for it"),
+        ("file", "/opt", "is not a valid path for it"),
+        ("file", "/opt/../etc/passwd", "is not a valid path for it"),
     ]
     .into_iter()
     .enumerate()
