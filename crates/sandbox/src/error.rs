@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub enum Error {
     #[error("there is no sandbox `{id}`")]
     Gone { id: String },
-    #[error("a sandbox named `{id}` exists already")]
+    #[error("a sandbox named `{id}` already exists")]
     Exists { id: String },
     #[error("`{name}` cannot be the name of a sandbox")]
     Name { name: String },
@@ -35,7 +35,7 @@ pub enum Error {
     Busy { id: String },
     #[error("could not use the image of a sandbox")]
     Image { source: Box<crate::image::ImageError> },
-    #[error("could not show the toolchains in a sandbox")]
+    #[error("could not make the toolchains available in a sandbox")]
     Toolchains { source: crate::toolchain::ToolchainError },
     #[error("the {backend} backend cannot {what}")]
     Unsupported { backend: &'static str, what: &'static str },

@@ -233,11 +233,11 @@ impl EmbeddedState {
         let ids = self.ids;
         let tools = self.toolchains(&meta)?;
         let fresh = meta.layers.is_empty();
-        let furnish = |folder: &Path| {
-            layout::create_volumes(folder, &ids).map_err(host_error("furnish", folder))?;
+        let fill = |folder: &Path| {
+            layout::create_volumes(folder, &ids).map_err(host_error("set up", folder))?;
             if fresh { tools.write_home_files(&meta.id, &folder.join("home")) } else { Ok(()) }
         };
-        let folder = self.sandbox_dirs.create(&meta, furnish)?;
+        let folder = self.sandbox_dirs.create(&meta, fill)?;
         Ok((meta, folder))
     }
 
@@ -334,7 +334,7 @@ impl EmbeddedState {
             snapshots::recover(&shared.layers, &name, &place, &shared.ids)?;
             let meta = SandboxMeta::read(&name, &place)?;
             let lock = cage_owners::lock(&name, &place, !meta.layers.is_empty())?;
-            let mark = CagePidFile::write(&place, launched.child.id(), lock).map_err(host_error("mark", &place))?;
+            let mark = CagePidFile::write(&place, launched.child.id(), lock).map_err(host_error("write to", &place))?;
             let places = shared.cgroup_parents();
             // Once per process: dead processes leave nothing more while this one runs.
             shared

@@ -55,7 +55,7 @@ const APPARMOR_PROFILE_COMMAND: &str = "printf 'abi <abi/4.0>,\\ninclude <tunabl
 
 /// Explains a failed step.
 pub(super) fn explain_failure(step: &str, error: &io::Error, settings: &NamespaceSettings) -> FailureExplanation {
-    let explanation = |why: &str, remedies: &[&str]| FailureExplanation {
+    let explain = |why: &str, remedies: &[&str]| FailureExplanation {
         why: why.to_owned(),
         remedies: remedies.iter().map(ToString::to_string).collect(),
     };
@@ -63,43 +63,43 @@ pub(super) fn explain_failure(step: &str, error: &io::Error, settings: &Namespac
     let errno = error.raw_os_error().unwrap_or(0);
     let users = step.contains("namespaces") || step.contains("uid_map") || step.contains("setgroups");
     if errno == libc::ENOSYS || (errno == libc::EINVAL && settings.version() < MIN_KERNEL) {
-        return explanation(
+        return explain(
             &format!("this kernel ({}) is older than {}.{}", settings.kernel, MIN_KERNEL.0, MIN_KERNEL.1),
             &["use a newer kernel", other],
         );
     }
     if users && (errno == libc::ENOSPC || settings.max_user_namespaces == Some(0)) {
-        return explanation(
+        return explain(
             "this host allows no user namespaces (user.max_user_namespaces)",
             &["sudo sysctl -w user.max_user_namespaces=15000", other],
         );
     }
     if users && settings.unprivileged_userns == Some(0) && !settings.root {
-        return explanation(
+        return explain(
             "this host allows user namespaces only to root (kernel.unprivileged_userns_clone)",
             &["sudo sysctl -w kernel.unprivileged_userns_clone=1", other],
         );
     }
     let denied = errno == libc::EPERM || errno == libc::EACCES;
     if denied && settings.apparmor_restriction.is_some_and(|set| set != 0) && !settings.root {
-        return explanation(
+        return explain(
             "AppArmor does not let programs without a profile use user namespaces (kernel.apparmor_restrict_unprivileged_userns)",
             &[APPARMOR_PROFILE_COMMAND, other],
         );
     }
     if denied && step.contains("mount proc") {
-        return explanation(
+        return explain(
             "the container this runs in covers parts of /proc, so no new /proc can be mounted in it",
             &["run the container with `--security-opt systempaths=unconfined`", other],
         );
     }
     if denied && (users || settings.container) {
-        return explanation(
+        return explain(
             "the container this runs in does not let programs create namespaces (seccomp or capabilities)",
             &["run the container with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`", other],
         );
     }
-    explanation(&format!("the kernel answered `{error}` to the step `{step}`"), &[other])
+    explain(&format!("the step `{step}` failed with `{error}`"), &[other])
 }
 
 #[cfg(test)]

@@ -162,7 +162,7 @@ impl RunningCage {
     /// Returns the limit that was reached since a point in time, if any.
     pub(super) fn limit_reached_since(&self, since: Instant, counted: CgroupEvents) -> Option<ResourceLimit> {
         let noted = self.limits_reached.lock().unwrap_or_else(PoisonError::into_inner);
-        // A memory limit says more than a full process table.
+        // A reached memory limit explains more than a full process table.
         let noted = noted.iter().filter(|(at, _)| *at >= since).map(|(_, limit)| *limit);
         let strongest = noted.min_by_key(|limit| match limit {
             ResourceLimit::Disk => 0,

@@ -1,7 +1,7 @@
 //! Implements the `embedded` backend: cages made of this kernel's namespaces, without a daemon, root or other programs.
 //!
 //! This module holds the supervisor's half, which runs in ralph's process: it plans a cage
-//! ([`CagePlan`](plan::CagePlan)), starts it, runs commands in it, watches what it takes of the host, and leaves
+//! (`CagePlan`), starts it, runs commands in it, watches what it takes of the host, and leaves
 //! nothing behind. The half that runs inside is `launcher`, the only module of the workspace with unsafe code.
 //! SECURITY.md states what it guarantees.
 

@@ -223,10 +223,10 @@ fn check_exec(exec: &ExecRequest) -> std::io::Result<()> {
         return invalid("there is no program to run");
     }
     if exec.env.iter().any(|(name, _)| !is_variable_name(name)) {
-        return invalid("the name of an environment variable is empty or holds `=`");
+        return invalid("the name of an environment variable is empty or contains `=`");
     }
     if exec.argv.iter().chain(exec.env.iter().map(|(_, value)| value)).any(|word| word.contains('\0')) {
-        return invalid("an argument or variable holds a NUL byte");
+        return invalid("an argument or variable contains a NUL byte");
     }
     Ok(())
 }

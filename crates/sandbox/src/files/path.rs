@@ -12,14 +12,14 @@ pub(super) fn plain_components(path: &Path) -> Result<Vec<&OsStr>, Error> {
         return Err(refused(path, "the path is empty"));
     }
     if path.as_os_str().as_bytes().contains(&0) {
-        return Err(refused(path, "the path holds a NUL byte"));
+        return Err(refused(path, "the path contains a NUL byte"));
     }
     let mut names = Vec::new();
     for component in path.components() {
         match component {
             Component::Normal(name) => names.push(name),
             Component::CurDir => (),
-            Component::ParentDir => return Err(refused(path, "the path goes up with `..`")),
+            Component::ParentDir => return Err(refused(path, "the path contains `..`")),
             Component::RootDir | Component::Prefix(_) => return Err(refused(path, "the path is absolute")),
         }
     }
@@ -69,10 +69,10 @@ mod tests {
         check(".", Err("the path names a directory, not a file"));
         check("a/", Err("the path names a directory, not a file"));
         check("a/.", Err("the path names a directory, not a file"));
-        check("..", Err("the path goes up with `..`"));
-        check("a/../b", Err("the path goes up with `..`"));
+        check("..", Err("the path contains `..`"));
+        check("a/../b", Err("the path contains `..`"));
         check("/etc/passwd", Err("the path is absolute"));
         check("//a", Err("the path is absolute"));
-        check("a\0b", Err("the path holds a NUL byte"));
+        check("a\0b", Err("the path contains a NUL byte"));
     }
 }

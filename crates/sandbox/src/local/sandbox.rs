@@ -234,7 +234,7 @@ fn check_exec(exec: &ExecRequest) -> io::Result<()> {
         return invalid("there is no program to run");
     }
     if exec.env.iter().any(|(name, _)| !is_variable_name(name)) {
-        return invalid("the name of an environment variable is empty or holds `=`");
+        return invalid("the name of an environment variable is empty or contains `=`");
     }
     Ok(())
 }

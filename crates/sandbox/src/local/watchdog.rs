@@ -135,7 +135,7 @@ impl WatchdogProcess {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let pipe = child.stdin.take().expect("its standard input was asked to be a pipe").into_owned_fd()?;
+        let pipe = child.stdin.take().expect("its standard input was requested as a pipe").into_owned_fd()?;
         // A stopped watchdog must not stop us.
         fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
         Ok(Self { pipe: File::from(pipe), child })

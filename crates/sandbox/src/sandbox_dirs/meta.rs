@@ -111,7 +111,7 @@ impl SandboxMeta {
 
 fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8], path: &Path) -> Result<T, Error> {
     let failed = |source: serde_json::Error| Error::Host {
-        doing: "understand",
+        doing: "parse",
         path: PathBuf::from(path),
         source: io::Error::new(io::ErrorKind::InvalidData, source),
     };
@@ -165,8 +165,8 @@ mod tests {
             read(r#"{"format":2,"new":1}"#),
             "`DIR/meta.json` is written in format 2; this ralph knows formats up to 1"
         );
-        assert_eq!(read("{"), "could not understand the sandbox folder `DIR/meta.json`");
-        assert_eq!(read(r#"{"format":1}"#), "could not understand the sandbox folder `DIR/meta.json`");
+        assert_eq!(read("{"), "could not parse the sandbox folder `DIR/meta.json`");
+        assert_eq!(read(r#"{"format":1}"#), "could not parse the sandbox folder `DIR/meta.json`");
         assert_eq!(
             read(r#"{"format":1,"id":"b","key":"k","fingerprint":"","image":null,"labels":{},"env":{}}"#),
             "refused `DIR/meta.json`: it describes a sandbox of another name"

@@ -36,11 +36,11 @@ impl SandboxDirs {
         Self { dir, leftovers_removed: OnceLock::new() }
     }
 
-    /// Creates a sandbox's folder, lets `furnish` fill it, and returns its path.
+    /// Creates a sandbox's folder, lets `fill` add its content, and returns its path.
     pub(crate) fn create(
         &self,
         meta: &SandboxMeta,
-        furnish: impl FnOnce(&Path) -> Result<(), Error>,
+        fill: impl FnOnce(&Path) -> Result<(), Error>,
     ) -> Result<PathBuf, Error> {
         check_name(&meta.id)?;
         if let Some(name) = meta.env.keys().find(|name| !is_variable_name(name)) {
@@ -60,7 +60,7 @@ impl SandboxDirs {
         let tmp_folder = dir.join(format!("{TMP_PREFIX}{}", token::random()));
         let folder = dir.join(&meta.id);
         DirBuilder::new().mode(0o700).create(&tmp_folder).map_err(host_error("make", &tmp_folder))?;
-        let placed = furnish(&tmp_folder)
+        let placed = fill(&tmp_folder)
             .and_then(|()| meta.write_new(&tmp_folder))
             .and_then(|()| rename_into_place(&tmp_folder, &folder, &meta.id));
         if let Err(error) = placed {
@@ -101,7 +101,7 @@ impl SandboxDirs {
                 Ok(meta) => metas.push(meta),
                 Err(Error::Gone { .. }) => (),
                 // One that cannot be read must not hide the others.
-                Err(error) => tracing::warn!(sandbox = name, error = error_chain(&error), "not listed"),
+                Err(error) => tracing::warn!(sandbox = name, error = error_chain(&error), "sandbox not listed"),
             }
         }
         metas.sort_by(|a, b| a.id.cmp(&b.id));
@@ -174,7 +174,7 @@ fn rename_into_place(tmp_folder: &Path, folder: &Path, id: &str) -> Result<(), E
     if fs::symlink_metadata(folder.join(meta::META_FILE)).is_ok() {
         Err(Error::Exists { id: id.to_owned() })
     } else {
-        Err(Error::Refused { path: folder.to_owned(), why: "something that is not a sandbox has this name" })
+        Err(Error::Refused { path: folder.to_owned(), why: "the name is taken by something that is not a sandbox" })
     }
 }
 
