@@ -1,4 +1,4 @@
-//! The answer to one DNS message. Nothing here waits and nothing is asked of anybody.
+//! Answers one DNS message, without waiting and without asking any other server.
 
 use ralph_core::egress::EgressTarget;
 use ralph_core::policy::canonical_host;
@@ -9,7 +9,7 @@ use crate::observer::{DecisionReason, EgressEntry};
 
 /// Answers a message; `None` if it must not be answered.
 ///
-/// A name that is not allowed does not exist: a refusal would make resolvers ask again and again.
+/// A name that is not allowed is reported as nonexistent: a refusal would make resolvers ask again and again.
 pub(super) fn answer(context: &ConnectionContext, message: &[u8]) -> Option<Vec<u8>> {
     let question = match packet::parse(message) {
         DnsMessage::Question(question) => question,
@@ -32,7 +32,7 @@ pub(super) fn answer(context: &ConnectionContext, message: &[u8]) -> Option<Vec<
         );
         return Some(packet::response(message, DnsResponseCode::NoSuchName));
     };
-    // An address is nobody's name; whoever has one does not ask for it here.
+    // An address is not a name; a client that has an address does not need to resolve it.
     let named = EgressTarget::new(name, 443).ok().filter(|target| target.ip_address().is_none());
     let Some(target) = named else {
         let why = canonical_host(name)

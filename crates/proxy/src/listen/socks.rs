@@ -1,4 +1,5 @@
-//! SOCKS5: a tunnel to a name or an address. No passwords (the door itself says who is calling), no UDP, no listening.
+//! Serves SOCKS5: a tunnel to a name or an address. Passwords are not supported (the listener identifies the
+//! sandbox), nor are UDP and `BIND`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ const NO_AUTH: u8 = 0;
 const NO_METHOD: u8 = 0xff;
 const CONNECT: u8 = 1;
 
-/// The answers of the protocol that we give.
+/// The reply codes that the proxy uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum SocksReplyCode {
@@ -31,16 +32,16 @@ enum SocksReplyCode {
     AddressUnknown = 8,
 }
 
-/// A part of the conversation, read from the bytes that came so far.
+/// The result of parsing one step of the handshake from the bytes received so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum SocksParse<T> {
-    /// Not all of it is here.
+    /// The step is incomplete.
     Incomplete,
-    /// It is here, and took so many bytes.
+    /// The step is complete and took this many bytes.
     Complete(T, usize),
 }
 
-/// Where a client wants to go, as it wrote it.
+/// The requested target, as the client wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SocksRequest {
     host: String,
@@ -48,7 +49,7 @@ struct SocksRequest {
     port: u16,
 }
 
-/// Serves one client; `bytes` is what it said so far.
+/// Serves one client; `bytes` is what it has sent so far.
 pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl ClientStream, mut bytes: Vec<u8>) {
     let wish = match timeout(context.limits.head_time, negotiate(&mut client, &mut bytes)).await {
         Ok(Ok(wish)) => wish,
@@ -89,8 +90,8 @@ pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl Cli
     }
 }
 
-/// Talks until the client has said where it wants to go. What it said beyond that stays in `bytes`. The error is the
-/// last thing to tell it, if it is still there.
+/// Negotiates until the client has named its target. What it sent beyond that stays in `bytes`. The error is the last
+/// reply to send, if the client is still connected.
 async fn negotiate(client: &mut impl ClientStream, bytes: &mut Vec<u8>) -> Result<SocksRequest, Option<Vec<u8>>> {
     let accepted = read_message(client, bytes, |bytes| Ok(parse_greeting(bytes))).await?;
     if !accepted {
@@ -121,7 +122,7 @@ async fn read_message<T>(
     }
 }
 
-/// Reads the greeting: does the client go without a password?
+/// Parses the greeting, and says whether the client accepts to go without a password.
 fn parse_greeting(bytes: &[u8]) -> SocksParse<bool> {
     let [version, count, rest @ ..] = bytes else { return SocksParse::Incomplete };
     match rest.get(..usize::from(*count)) {
@@ -163,7 +164,7 @@ fn socks_request(host: &[u8], kind: u8, port: u16) -> SocksRequest {
     }
 }
 
-/// Reads a greeting and then a request: how many bytes each took, and the target if there is one. Nothing as long as
+/// Parses a greeting and then a request: how many bytes each took, and the target if there is one. `None` as long as
 /// something is missing.
 pub fn parse_handshake(bytes: &[u8]) -> Option<(usize, usize, Option<EgressTarget>)> {
     let SocksParse::Complete(_, greeted) = parse_greeting(bytes) else { return None };
@@ -174,7 +175,7 @@ pub fn parse_handshake(bytes: &[u8]) -> Option<(usize, usize, Option<EgressTarge
     }
 }
 
-/// Writes an answer. The address in it is nobody's: ours is not the client's business.
+/// Serializes a reply. The address in it is zero: the proxy's own is of no concern to the client.
 fn reply_bytes(code: SocksReplyCode) -> Vec<u8> {
     vec![VERSION, code as u8, 0, 1, 0, 0, 0, 0, 0, 0]
 }
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn requests() {
+    fn requests_are_parsed() {
         check(&named(b"X.io.", 443), Ok(Some("x.io:443")));
         check(&[5, 1, 0, 1, 1, 1, 1, 1, 0, 80], Ok(Some("1.1.1.1:80")));
         let v6 = Ipv6Addr::LOCALHOST.octets();
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn greetings() {
+    fn greetings_are_parsed() {
         for (bytes, want) in [
             (&[5, 1, 0][..], SocksParse::Complete(true, 3)),
             (&[5, 2, 2, 0, 9], SocksParse::Complete(true, 4)),
