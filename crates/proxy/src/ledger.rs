@@ -92,7 +92,7 @@ pub enum LedgerRefusal {
     Cost { wanted: MicroUsd, left: MicroUsd, cap: MicroUsd },
     #[error("budget spent: the call may use {wanted} tokens, and {left} of {cap} are left")]
     Tokens { wanted: u64, left: u64, cap: u64 },
-    #[error("the run has come to its end, and nothing more is bought for it")]
+    #[error("the run has ended, so no further calls are made for it")]
     Closed,
 }
 

@@ -148,20 +148,20 @@ pub struct EgressAlarm {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AlarmKind {
-    #[error("a stand-in for a credential was sent to a host it is not for")]
+    #[error("a phantom credential was sent to a host it is not for")]
     PhantomMisdirected,
-    #[error("a stand-in that was revoked was used")]
+    #[error("a revoked phantom credential was used")]
     PhantomRevoked,
     /// It is worth nothing to the model, and cutting every call that repeats it would end an honest session: reported
     /// once.
-    #[error("a stand-in for a credential was written into a call to its own model")]
+    #[error("a phantom credential was written into a call to its own model")]
     PhantomInPrompt,
     /// It is removed from the request, and its sender has no other way to see why nothing works: reported once.
     #[error(
-        "a stand-in for a credential was sent to its own host where it is not put in: use a header such as `Authorization`, `X-Api-Key` or `…-Token`"
+        "a phantom credential was sent to its own host where it is not replaced by the real one: use a header such as `Authorization`, `X-Api-Key` or `…-Token`"
     )]
     PhantomMisplaced,
-    #[error("a real credential came back in an answer")]
+    #[error("an answer contained a real credential")]
     SecretReturned,
     /// Nothing is cut: an upload can be what a run is for. Reported once.
     #[error("the run has sent out more than {}", format_bytes(*.limit))]
@@ -219,7 +219,7 @@ pub enum EgressEvent {
 
 /// Receives every event. It is called on the path of the connection, so it must not block.
 pub trait EgressObserver: fmt::Debug + Send + Sync {
-    fn observe(&self, told: EgressEvent);
+    fn observe(&self, event: EgressEvent);
 
     /// Is called when a task that serves the listeners has failed, before any connection is cut: whatever fails from
     /// then on may fail because of it. [`EgressEvent::Restarted`] follows when the listeners are served again.

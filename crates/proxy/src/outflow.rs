@@ -63,8 +63,8 @@ mod tests {
     struct AlarmRecorder(Mutex<Vec<String>>);
 
     impl EgressObserver for AlarmRecorder {
-        fn observe(&self, told: EgressEvent) {
-            let EgressEvent::Alarm(EgressAlarm { what, credential, host, port }) = told else { panic!("{told:?}") };
+        fn observe(&self, event: EgressEvent) {
+            let EgressEvent::Alarm(EgressAlarm { what, credential, host, port }) = event else { panic!("{event:?}") };
             assert_eq!(credential, "");
             self.0.lock().unwrap().push(format!("{what}: {host}:{port}"));
         }

@@ -150,9 +150,9 @@ const LINGER_BYTES: usize = 64 * 1024;
 
 /// Writes the last bytes and closes so that they arrive: closing with unread input resets the connection, and a reset
 /// discards what the client has not read yet.
-pub(crate) async fn write_and_close(mut client: impl ClientStream, words: &[u8]) {
-    let farewell = async {
-        client.write_all(words).await?;
+pub(crate) async fn write_and_close(mut client: impl ClientStream, last_bytes: &[u8]) {
+    let closing = async {
+        client.write_all(last_bytes).await?;
         client.shutdown().await?;
         let mut waste = [0; 4096];
         let mut seen = 0;
@@ -165,7 +165,7 @@ pub(crate) async fn write_and_close(mut client: impl ClientStream, words: &[u8])
         io::Result::Ok(())
     };
     // A client that does not wait for the answer has lost it; nothing else depends on it.
-    drop(timeout(LINGER_TIME, farewell).await);
+    drop(timeout(LINGER_TIME, closing).await);
 }
 
 #[cfg(test)]

@@ -729,7 +729,7 @@ ask(f"http://127.0.0.1:{sys.argv[1]}/", Authorization="Bearer " + os.environ["LE
     );
     assert_eq!(*more, "and 11 more refusals", "{said}");
     assert!(
-        alarm.starts_with("alarm: a stand-in for a credential was sent to a host it is not for (`LENT_KEY`"),
+        alarm.starts_with("alarm: a phantom credential was sent to a host it is not for (`LENT_KEY`"),
         "{said}"
     );
     let (_, name) = written.split_once("; next: ralph policy log ").unwrap_or_else(|| panic!("{said}"));

@@ -16,7 +16,7 @@ pub(super) fn answer(context: &ConnectionContext, message: &[u8]) -> Option<Vec<
         DnsMessage::Invalid(code) => {
             let why = match code {
                 DnsResponseCode::NotImplemented => "only A and AAAA questions are answered",
-                _ => "it is not one question",
+                _ => "it is not exactly one question",
             };
             context.report_refused_text(EgressEntry::Dns, "", 0, &DecisionReason::Malformed(why));
             return Some(packet::response(message, code));
@@ -28,7 +28,7 @@ pub(super) fn answer(context: &ConnectionContext, message: &[u8]) -> Option<Vec<
             EgressEntry::Dns,
             "",
             0,
-            &DecisionReason::Malformed("the name has a byte that no host name has"),
+            &DecisionReason::Malformed("the name has a byte that is not allowed in a host name"),
         );
         return Some(packet::response(message, DnsResponseCode::NoSuchName));
     };
@@ -37,7 +37,7 @@ pub(super) fn answer(context: &ConnectionContext, message: &[u8]) -> Option<Vec<
     let Some(target) = named else {
         let why = canonical_host(name)
             .err()
-            .map_or(DecisionReason::Malformed("an address is no name"), |bad| DecisionReason::Target(bad.into()));
+            .map_or(DecisionReason::Malformed("an address is not a name"), |bad| DecisionReason::Target(bad.into()));
         context.report_refused_text(EgressEntry::Dns, name, 0, &why);
         return Some(packet::response(message, DnsResponseCode::NoSuchName));
     };

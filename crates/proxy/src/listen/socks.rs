@@ -58,7 +58,7 @@ pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl Cli
                 EgressEntry::Socks,
                 "",
                 0,
-                &DecisionReason::Malformed("not a SOCKS request that is carried"),
+                &DecisionReason::Malformed("not a supported SOCKS request"),
             );
             return write_and_close(client, &farewell).await;
         }

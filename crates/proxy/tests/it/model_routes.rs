@@ -112,7 +112,7 @@ async fn every_wire_over_every_way_to_the_provider() {
         for request in &seen {
             assert!(!request.http2, "measured: it does not pay");
             let text = format!("{request:?}");
-            assert!(!TEST_APIS.iter().any(|wire| text.contains(keys.phantom(*wire))), "a stand-in stays inside");
+            assert!(!TEST_APIS.iter().any(|wire| text.contains(keys.phantom(*wire))), "a phantom stays inside");
             assert_eq!(request.header("accept-encoding"), Some("identity"));
         }
         stage.wait_until_settled().await;
@@ -179,7 +179,7 @@ async fn phantoms_in_a_prompt() {
             let body = wire.body(MODEL, &said, Some(9), false).to_string();
             let got = send_and_read(stage.proxy_address, &post(&path, &[&key], body.as_bytes())).await;
             assert_eq!(got.status, 401, "{wire:?} {}", got.text());
-            assert!(got.text().contains("stand-in"), "{wire:?} {}", got.text());
+            assert!(got.text().contains("phantom"), "{wire:?} {}", got.text());
             let alarms = stage.events.alarms();
             assert!(
                 alarms[before..].contains(&(AlarmKind::PhantomMisdirected, name.to_owned())),
@@ -249,7 +249,7 @@ async fn refusals_are_told_with_their_reason() {
             "`DELETE /v1/models/x` is not an endpoint",
         ),
         (call(&key), Some("model"), "model `dear-model` may not be called here"),
-        (call("x-api-key: mine"), Some("credential"), "takes the stand-in"),
+        (call("x-api-key: mine"), Some("credential"), "takes the phantom"),
         (post("/r/anthropic/v1/messages", &[&key], b"{"), Some("request"), ""),
         (fine, None, ""),
     ] {
@@ -368,7 +368,7 @@ async fn a_web_socket_is_answered_with_what_is_spoken_here() {
             assert_eq!((got.status, got.complete), (426, true), "{wire:?} {offer:?} {}", got.text());
             assert_eq!((got.header("upgrade"), got.header("connection")), (Some("HTTP/1.1"), Some("upgrade")));
             let text = got.json()["error"]["message"].as_str().unwrap().to_owned();
-            assert_eq!(text, format!("ralph: route `{}` speaks HTTP, and no other protocol over it", wire.route()));
+            assert_eq!(text, format!("ralph: route `{}` supports HTTP only, without upgrades", wire.route()));
             // And on the same connection it does.
             stream.write_all(&wire.call(keys.phantom(wire), None, false)).await.unwrap();
             assert_eq!(read(&mut stream).await.status, 200, "{wire:?} {offer:?}");
@@ -694,7 +694,7 @@ async fn what_cannot_be_written_down_is_not_dialled() {
     for wire in TEST_APIS {
         let got = send_and_read(stage.proxy_address, &wire.call(keys.phantom(wire), None, true)).await;
         assert_eq!(got.status, 503, "{}", got.text());
-        assert!(got.text().contains("could not be written down"), "{}", got.text());
+        assert!(got.text().contains("could not be recorded"), "{}", got.text());
     }
     assert_eq!((server.hits(), stage.resolver.dials().len(), stage.events.started_calls()), (0, 0, 0));
     assert!(stage.events.calls().iter().all(|call| call.charge == ChargeBasis::Nothing));
@@ -731,7 +731,7 @@ async fn a_provider_that_cannot_prove_its_name_is_not_spoken_to() {
             // No outage, and nothing that another try could mend.
             assert_eq!(got.status, 403, "{case} {}", got.text());
             assert_eq!(got.header("x-should-retry"), Some("false"), "{case}");
-            let told = "ralph: `api.test` cannot be asked: its certificate is not trusted (";
+            let told = "ralph: `api.test` cannot be called: its certificate is not trusted (";
             assert!(got.json()["error"]["message"].as_str().unwrap().starts_with(told), "{case}");
         }
         assert_eq!(host.requests(), [], "{case}");

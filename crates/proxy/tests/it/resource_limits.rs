@@ -226,7 +226,7 @@ async fn no_room_is_a_reason_to_ask_again() {
         }
     }
     assert_eq!((got.status, got.header("x-should-retry")), (503, None), "{}", got.text());
-    assert!(got.text().contains("ralph: the other calls of this sandbox take all the room"), "{}", got.text());
+    assert!(got.text().contains("ralph: the other calls of this sandbox use all the buffer space"), "{}", got.text());
     drop(arriving);
     wait_for_room(&stage, &words).await;
 }

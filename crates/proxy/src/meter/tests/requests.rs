@@ -202,17 +202,17 @@ fn what_costs_extra_is_taken_out() {
         9,
         r#"{"model":"m","max_tokens":1,"tools":[{"name":"a","x":10.0}],"context_management":{"edits":[{"type":"clear_tool_uses_20250919"}]}}"#,
         &[
-            "`speed` taken out",
-            "`inference_geo` taken out",
-            "`mcp_servers` taken out",
-            "`container` taken out",
-            "`service_tier` taken out",
-            "an edit of `context_management` taken out",
-            "tool `web_search_20250305` taken out",
-            "tool `code_execution_20250825` taken out",
-            "tool `?` taken out",
-            "tool `?` taken out",
-            "`tool_choice` taken out",
+            "`speed` removed",
+            "`inference_geo` removed",
+            "`mcp_servers` removed",
+            "`container` removed",
+            "`service_tier` removed",
+            "an edit of `context_management` removed",
+            "tool `web_search_20250305` removed",
+            "tool `code_execution_20250825` removed",
+            "tool `?` removed",
+            "tool `?` removed",
+            "`tool_choice` removed",
         ],
     );
     check(
@@ -220,14 +220,14 @@ fn what_costs_extra_is_taken_out() {
         r#"{"model":"m","max_tokens":1,"tools":[{"name":"a","Type":"web_search_20250305"},{"name":"b"}]}"#,
         9,
         r#"{"model":"m","max_tokens":1,"tools":[{"name":"b"}]}"#,
-        &["tool `?` taken out"],
+        &["tool `?` removed"],
     );
     check(
         &ModelCallKind::Responses,
         r#"{"model":"m","max_output_tokens":1,"service_tier":"auto","tools":[{"type":"web_search"},{"type":"namespace","tools":[{"type":"function","name":"f"},{"type":"mcp"}]},{"name":"bare"}],"tool_choice":"auto"}"#,
         9,
         r#"{"model":"m","max_output_tokens":1,"service_tier":"auto","tools":[{"type":"namespace","tools":[{"type":"function","name":"f"}]}],"tool_choice":"auto"}"#,
-        &["tool `web_search` taken out", "tool `mcp` taken out", "tool `?` taken out"],
+        &["tool `web_search` removed", "tool `mcp` removed", "tool `?` removed"],
     );
     check(
         &ModelCallKind::Chat,
@@ -235,12 +235,12 @@ fn what_costs_extra_is_taken_out() {
         9,
         r#"{"model":"m","max_tokens":1}"#,
         &[
-            "`prediction` taken out",
-            "`web_search_options` taken out",
-            "`audio` taken out",
-            "`models` taken out",
-            "`modalities` taken out",
-            "tool `web_search` taken out",
+            "`prediction` removed",
+            "`web_search_options` removed",
+            "`audio` removed",
+            "`models` removed",
+            "`modalities` removed",
+            "tool `web_search` removed",
         ],
     );
     // What a gateway would make a paid tool of, or answer with a dearer model for.
@@ -250,10 +250,10 @@ fn what_costs_extra_is_taken_out() {
         9,
         r#"{"model":"m","max_tokens":1,"tools":[{"type":"function","function":{"name":"f"}}]}"#,
         &[
-            "`context_window_fallbacks` taken out",
-            "`mock_testing_context_fallbacks` taken out",
-            "tool `?` taken out",
-            "tool `function` taken out",
+            "`context_window_fallbacks` removed",
+            "`mock_testing_context_fallbacks` removed",
+            "tool `?` removed",
+            "tool `function` removed",
         ],
     );
     check(
@@ -262,11 +262,11 @@ fn what_costs_extra_is_taken_out() {
         9,
         r#"{"tools":[{"functionDeclarations":[]}],"generationConfig":{"maxOutputTokens":1}}"#,
         &[
-            "`model` taken out",
-            "`serviceTier` taken out",
-            "`responseModalities` taken out",
-            "tool `googleSearch` taken out",
-            "tool `code_execution` taken out",
+            "`model` removed",
+            "`serviceTier` removed",
+            "`responseModalities` removed",
+            "tool `googleSearch` removed",
+            "tool `code_execution` removed",
         ],
     );
 }
@@ -282,16 +282,16 @@ fn refused() {
     let chat = ModelCallKind::Chat;
     check(&chat, "", "the body is not a JSON object, at line 1, column 0");
     check(&chat, r#"["model"]"#, "the body is not a JSON object, at line 1, column 1");
-    check(&chat, r#"{"model":"a","model":"b"}"#, "`model` stands twice in one object");
+    check(&chat, r#"{"model":"a","model":"b"}"#, "`model` appears twice in one object");
     check(
         &chat,
         r#"{"model":"a","Max_Tokens":1}"#,
-        "`Max_Tokens` is not how `max_tokens` is written | write `max_tokens`",
+        "`Max_Tokens` is not the exact spelling of `max_tokens` | write `max_tokens`",
     );
     check(
         &chat,
         r#"{"model":"a","maxTokens":1}"#,
-        "`maxTokens` is not how `max_tokens` is written | write `max_tokens`",
+        "`maxTokens` is not the exact spelling of `max_tokens` | write `max_tokens`",
     );
     for body in ["{}", r#"{"model":""}"#, r#"{"model":" "}"#, r#"{"model":7}"#, r#"{"model":"a\nb"}"#] {
         check(&chat, body, "the body names no model");
@@ -312,7 +312,7 @@ fn refused() {
             &ModelCallKind::Responses,
             &format!(r#"{{"model":"m","{name}":{value}}}"#),
             &format!(
-                "`{name}` asks for what lies at the provider, and what it costs cannot be known beforehand | send the whole \
+                "`{name}` refers to content stored at the provider, whose cost cannot be known in advance | send the whole \
                  conversation with every call"
             ),
         );
@@ -329,19 +329,19 @@ fn refused() {
         (r#"{"type":"file","file":{"file_data":"AA==","fileId":"f"}}"#, "fileId", "file_id"),
     ] {
         let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{part}]}}]}}"#);
-        check(&chat, &body, &format!("`{name}` is not how `{meant}` is written | write `{meant}`"));
+        check(&chat, &body, &format!("`{name}` is not the exact spelling of `{meant}` | write `{meant}`"));
     }
     let body = r#"{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a","\u017fource":{}}]}]}"#;
-    check(&chat, body, "`ſource` is not how any field is written | leave it out, or write it in ASCII");
+    check(&chat, body, "`ſource` is not a valid field name | leave it out, or write it in ASCII");
     check(
         &gemini(),
         r#"{"generationConfig":{},"generation_config":{}}"#,
-        "`generation_config` stands twice in one object",
+        "`generation_config` appears twice in one object",
     );
     check(
         &gemini(),
         r#"{"generationConfig":{"maxOutputTokens":1,"max_output_tokens":9}}"#,
-        "`max_output_tokens` stands twice in one object",
+        "`max_output_tokens` appears twice in one object",
     );
     check(&gemini(), r#"{"generationConfig":[]}"#, "`generationConfig` must be an object");
     assert_eq!(
@@ -401,7 +401,7 @@ fn gateway_overrides_are_removed() {
         "Fallbacks",
     ] {
         let given = format!(r#""{name}":{{"gateway":{{"models":["dear"]}}}}"#);
-        let told = format!("`{name}` taken out");
+        let told = format!("`{name}` removed");
         for (call, rest) in [
             (ModelCallKind::Messages, r#""model":"m","max_tokens":1"#),
             (ModelCallKind::Chat, r#""model":"m","max_tokens":1"#),
@@ -413,7 +413,7 @@ fn gateway_overrides_are_removed() {
     }
     let config = r#"{"config":{"maxOutputTokens":9000},"generation_config":{"max_output_tokens":1}}"#;
     let left = r#"{"generation_config":{"max_output_tokens":1}}"#;
-    check(&gemini(), config, 9, left, &["`config` taken out"]);
+    check(&gemini(), config, 9, left, &["`config` removed"]);
 }
 
 #[test]
