@@ -406,8 +406,7 @@ mod tests {
         }
         let (what, credential, host) = (AlarmKind::PhantomMisdirected, "KEY".to_owned(), "evil.test".to_owned());
         hearing.observe(&EgressEvent::Alarm(EgressAlarm { what, credential, host, port: 80 }));
-        let text =
-            "alarm: a phantom credential was sent to a host it is not for (`KEY`, evil.test:80)".to_owned();
+        let text = "alarm: a phantom credential was sent to a host it is not for (`KEY`, evil.test:80)".to_owned();
         assert_eq!(hearing.others, [Event::Log { level: EventLogLevel::Error, text }]);
         assert_eq!((hearing.refusals.len(), hearing.more), (MAX_REFUSALS, 10));
     }

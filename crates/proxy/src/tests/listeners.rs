@@ -1,4 +1,4 @@
-//! Doors: who opens them, who closes them, and how many may stand in them.
+//! Tests of the listeners: how they are opened and closed, and how many connections they accept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ async fn dropping_the_handle_stops_everything() {
 }
 
 #[tokio::test]
-async fn closing_waits_until_it_is_done() {
+async fn closing_waits_until_everything_has_ended() {
     let stage = ProxyFixture::new(allowing(&["allowed.test:22"])).await;
     let (mut tunnel, _) = stage.connect("allowed.test:22").await;
     let door = stage.proxy_address;
@@ -39,7 +39,7 @@ async fn closing_waits_until_it_is_done() {
 }
 
 #[tokio::test]
-async fn one_too_many_is_told_so() {
+async fn a_connection_beyond_the_limit_is_refused_with_a_reason() {
     let limits = ProxyLimits { connections: 1, ..ProxyLimits::default() };
     let stage = ProxyFixture::with_limits(limits, allowing(&["allowed.test:22"]), "").await;
     let (tunnel, status) = stage.connect("allowed.test:22").await;
@@ -48,7 +48,7 @@ async fn one_too_many_is_told_so() {
     assert!(rest(&mut second).await.starts_with("HTTP/1.1 503 "));
     assert_eq!(stage.decisions.lines()[1..], ["unknown :0 no: too many connections at the same time"]);
     drop(tunnel);
-    // Its place is free as soon as its end was noticed.
+    // Its slot is free as soon as its end was noticed.
     while !stage.exchange(b"CONNECT evil.test:443 HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 403 ") {}
 }
 
@@ -62,11 +62,11 @@ async fn slow_and_endless_heads_are_refused() {
     assert_eq!(stage.exchange(b"").await, "");
     assert_eq!(stage.exchange(&[5]).await, "");
     assert_eq!(stage.exchange(&[5, 1, 0, 5, 1]).await, "\u{5}\0");
-    stage.resolver.assert_untouched("nobody finished a sentence");
+    stage.resolver.assert_untouched("no client sent a complete head");
 }
 
 #[tokio::test]
-async fn socks_is_refused_in_its_own_words() {
+async fn socks_clients_are_refused_by_reply_code() {
     let stage = ProxyFixture::new(allowing(&["allowed.test"])).await;
     for (words, want) in [
         (&[5, 1, 2][..], &[5, 0xff][..]),

@@ -1,4 +1,4 @@
-//! The name server: synthetic addresses for allowed names, and never a question to anybody else.
+//! Tests of the name server: synthetic addresses for allowed names, and no question is forwarded.
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -32,7 +32,7 @@ async fn only_allowed_names_exist() {
     ] {
         let got = stage.query_dns(&query(labels, kind)).await;
         assert_eq!((got.0, got.1), (code, addresses), "{labels:?} {kind}");
-        stage.resolver.assert_untouched("a question is never passed on");
+        stage.resolver.assert_untouched("no question is forwarded");
     }
     let mut two = query(&[b"allowed", b"test"], 1);
     two[5] = 2;
@@ -40,7 +40,7 @@ async fn only_allowed_names_exist() {
 }
 
 #[tokio::test]
-async fn a_name_has_one_address_until_the_policy_forgets_it() {
+async fn a_name_keeps_its_address_until_the_policy_drops_it() {
     let stage = ProxyFixture::new(allowing(&["allowed.test", "other.test"])).await;
     let allowed = query(&[b"allowed", b"test"], 1);
     assert!(stage.query_dns(&allowed).await.2.ends_with(&[198, 18, 1, 0]));
@@ -49,7 +49,7 @@ async fn a_name_has_one_address_until_the_policy_forgets_it() {
     stage.proxy.set_policy(allowing(&["other.test"]));
     assert_eq!(stage.query_dns(&allowed).await.0, 3);
     stage.proxy.set_policy(allowing(&["allowed.test", "other.test"]));
-    assert!(stage.query_dns(&allowed).await.2.ends_with(&[198, 18, 1, 2]), "an old address is not given again");
+    assert!(stage.query_dns(&allowed).await.2.ends_with(&[198, 18, 1, 2]), "an old address is not reused");
     assert_eq!(
         stage.decisions.lines()[..2],
         ["dns allowed.test:0 yes: rule `allowed.test`", "dns other.test:0 yes: rule `other.test`"]
@@ -57,7 +57,7 @@ async fn a_name_has_one_address_until_the_policy_forgets_it() {
 }
 
 #[tokio::test]
-async fn over_tcp_too() {
+async fn questions_over_tcp_are_answered() {
     let stage = ProxyFixture::new(allowing(&["allowed.test"])).await;
     let mut stream = TcpStream::connect(stage.dns_tcp).await.unwrap();
     let allowed = query(&[b"allowed", b"test"], 1);

@@ -1,4 +1,4 @@
-//! Plain HTTP: what arrives at the server, what comes back, and what never gets there.
+//! Tests of plain HTTP: what arrives at the server, what comes back, and what is refused.
 
 use super::fixture::{ProxyFixture, allowing, rest};
 use tokio::io::AsyncWriteExt;
@@ -6,7 +6,7 @@ use tokio::io::AsyncWriteExt;
 const RULES: &[&str] = &["allowed.test:80", "allowed.test", "other.test:80"];
 
 #[tokio::test]
-async fn the_connection_stays_on_its_side() {
+async fn hop_by_hop_headers_are_not_forwarded() {
     let stage = ProxyFixture::new(allowing(RULES)).await;
     let answer = stage
         .exchange(
@@ -23,7 +23,7 @@ async fn the_connection_stays_on_its_side() {
 }
 
 #[tokio::test]
-async fn bodies_are_carried() {
+async fn bodies_are_forwarded() {
     let stage = ProxyFixture::new(allowing(RULES)).await;
     let sized = b"POST http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 5\r\n\r\nbody.";
     assert!(stage.exchange(sized).await.starts_with("HTTP/1.1 200 "));
@@ -37,7 +37,7 @@ async fn bodies_are_carried() {
 }
 
 #[tokio::test]
-async fn each_request_on_a_connection_is_judged_on_its_own() {
+async fn each_request_on_a_connection_is_checked() {
     let stage = ProxyFixture::new(allowing(RULES)).await;
     let get = |host: &str, path: &str| format!("GET http://{host}/{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
     let words = [get("allowed.test", "1"), get("denied.test", "2"), get("other.test", "3")].concat();
@@ -50,7 +50,7 @@ async fn each_request_on_a_connection_is_judged_on_its_own() {
 }
 
 #[tokio::test]
-async fn what_follows_a_request_is_read_as_strictly() {
+async fn the_next_request_is_parsed_as_strictly() {
     for after in [
         "GET http://allowed.test/2 HTTP/1.1\nHost: allowed.test\n\n",
         "GET http://allowed.test/2 HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -72,7 +72,7 @@ async fn what_follows_a_request_is_read_as_strictly() {
 }
 
 #[tokio::test]
-async fn what_can_be_read_in_two_ways_is_read_in_none() {
+async fn ambiguous_requests_are_refused() {
     let stage = ProxyFixture::new(allowing(RULES)).await;
     for (words, status) in [
         ("GET http://allowed.test/ HTTP/1.1\r\nHost: other.test\r\n\r\n", 400),
@@ -129,7 +129,7 @@ async fn what_can_be_read_in_two_ways_is_read_in_none() {
 }
 
 #[tokio::test]
-async fn a_new_policy_cuts_a_request_on_its_way() {
+async fn a_policy_change_cuts_a_request_under_way() {
     let stage = ProxyFixture::new(allowing(RULES)).await;
     let mut stream = stage.dial().await;
     // The server waits for the rest of the body.

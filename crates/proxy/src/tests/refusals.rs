@@ -1,4 +1,4 @@
-//! Every entry, every spelling: what is not allowed leaves no trace outside.
+//! Tests that what is not allowed reaches nothing outside, by every entry and in every spelling.
 
 use ralph_core::policy::{Policy, PolicyMode};
 
@@ -16,7 +16,7 @@ enum ProxyClientKind {
 const ALL: [ProxyClientKind; 4] =
     [ProxyClientKind::Connect, ProxyClientKind::Http, ProxyClientKind::Socks, ProxyClientKind::Dns];
 
-/// Tries to get out and says whether that worked.
+/// Tries to reach a host and returns whether that worked.
 async fn attempt(stage: &ProxyFixture, by: ProxyClientKind, host: &str, port: u16) -> bool {
     match by {
         ProxyClientKind::Connect => stage.connect(&format!("{host}:{port}")).await.1.contains(" 200 "),
@@ -85,7 +85,7 @@ const REFUSED_HOSTS: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn what_no_rule_names_leaves_no_trace() {
+async fn hosts_without_a_rule_are_neither_resolved_nor_dialled() {
     for by in ALL {
         let stage = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
         for (n, host) in REFUSED_HOSTS.iter().enumerate() {
@@ -99,7 +99,7 @@ async fn what_no_rule_names_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn other_ports_leave_no_trace() {
+async fn other_ports_are_neither_resolved_nor_dialled() {
     for by in [ProxyClientKind::Connect, ProxyClientKind::Http, ProxyClientKind::Socks] {
         let stage = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
         for port in [0, 22, 25, 53, 81, 444, 853, 65535] {
@@ -110,7 +110,7 @@ async fn other_ports_leave_no_trace() {
 }
 
 #[tokio::test]
-async fn deny_means_nothing_at_all() {
+async fn policy_deny_refuses_everything() {
     for by in ALL {
         let stage = ProxyFixture::new(policy(PolicyMode::Deny)).await;
         for (host, port) in [("allowed.test", 443), ("allowed.test", 80), ("a.wild.test", 443), (PUBLIC, 443)] {
@@ -121,7 +121,7 @@ async fn deny_means_nothing_at_all() {
 }
 
 #[tokio::test]
-async fn other_spellings_of_an_allowed_name_are_that_name() {
+async fn other_spellings_of_an_allowed_name_are_allowed() {
     for (by, port) in [
         (ProxyClientKind::Connect, 443),
         (ProxyClientKind::Http, 80),
@@ -139,7 +139,7 @@ async fn other_spellings_of_an_allowed_name_are_that_name() {
 }
 
 #[tokio::test]
-async fn inner_addresses_are_refused_after_one_question() {
+async fn names_with_internal_addresses_are_resolved_once_and_refused() {
     for mode in [PolicyMode::Allowlist, PolicyMode::Open] {
         for (by, port) in [(ProxyClientKind::Connect, 443), (ProxyClientKind::Http, 80), (ProxyClientKind::Socks, 443)]
         {
@@ -156,7 +156,7 @@ async fn inner_addresses_are_refused_after_one_question() {
 }
 
 #[tokio::test]
-async fn open_still_keeps_inner_literals_in() {
+async fn policy_open_still_refuses_internal_addresses() {
     let stage = ProxyFixture::new(policy(PolicyMode::Open)).await;
     for host in ["127.0.0.1", "10.1.2.3", "169.254.169.254", "[::1]", "0.0.0.0", "100.100.100.200"] {
         for by in [ProxyClientKind::Connect, ProxyClientKind::Http, ProxyClientKind::Socks] {
@@ -170,7 +170,7 @@ async fn open_still_keeps_inner_literals_in() {
 }
 
 #[tokio::test]
-async fn a_rule_that_names_the_address_opens_it_alone() {
+async fn a_rule_for_an_address_allows_only_that_address() {
     let stage = ProxyFixture::new(allowing(&["127.0.0.1:8080", "loop.test:8080", "169.254.169.254:8080"])).await;
     assert!(attempt(&stage, ProxyClientKind::Connect, "127.0.0.1", 8080).await);
     assert!(attempt(&stage, ProxyClientKind::Socks, "loop.test", 8080).await);
@@ -200,17 +200,17 @@ async fn names_without_an_address_are_not_dialled() {
 }
 
 #[tokio::test]
-async fn rules_about_requests_need_requests() {
+async fn rules_about_requests_do_not_allow_tunnels() {
     let stage = ProxyFixture::new(allowing(&["GET allowed.test/a", "GET allowed.test:80/a"])).await;
     assert!(!attempt(&stage, ProxyClientKind::Connect, "allowed.test", 443).await);
     assert!(!attempt(&stage, ProxyClientKind::Http, "allowed.test", 80).await);
-    stage.resolver.assert_untouched("neither was about /a");
+    stage.resolver.assert_untouched("neither was a request for /a");
     let answer = stage.exchange(b"GET http://allowed.test/a HTTP/1.1\r\nHost: allowed.test\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_a_person_can_do() {
+async fn a_refusal_names_the_allow_command() {
     let stage = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
     let answer = stage.exchange(b"CONNECT evil.test:443 HTTP/1.1\r\n\r\n").await;
     let line = "`evil.test:443` cannot be reached: no rule names it, and the network policy is `allowlist`; \

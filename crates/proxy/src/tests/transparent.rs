@@ -1,5 +1,5 @@
-//! Connections to synthetic addresses. The address a client wanted is given here instead of bound: nobody may listen on
-//! port 443 of such an address without a network of their own.
+//! Tests of connections to synthetic addresses. The address that a client wanted is passed in here instead of bound:
+//! listening on port 443 of such an address needs a network namespace.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl TransparentFixture {
 }
 
 #[tokio::test]
-async fn tls_to_the_name_is_carried() {
+async fn tls_to_the_resolved_name_is_relayed() {
     let inside = TransparentFixture::new(allowing(&["allowed.test"])).await;
     let first = hello(Some("allowed.test"));
     let (mut stream, _serving) = inside.dial(inside.address("allowed.test", 443)).await;
@@ -71,7 +71,7 @@ async fn tls_to_the_name_is_carried() {
 }
 
 #[tokio::test]
-async fn anything_else_is_not_even_resolved() {
+async fn other_protocols_and_names_are_not_resolved() {
     let inside = TransparentFixture::new(allowing(&["allowed.test", "other.test"])).await;
     let wanted = inside.address("allowed.test", 443);
     for first in [hello(Some("other.test")), hello(None), b"SSH-2.0-x".to_vec(), vec![22, 3, 1, 0, 0]] {
@@ -100,7 +100,7 @@ async fn plain_requests_must_name_the_host() {
 }
 
 #[tokio::test]
-async fn requests_behind_tls_are_judged_where_rules_are_about_requests() {
+async fn requests_in_tls_are_checked_where_rules_are_about_requests() {
     let authority = Arc::new(MitmCa::new("one").unwrap());
     let (world, notes) = (RecordingResolver::new("").await, Arc::new(DecisionRecorder::default()));
     let policy = allowing(&["GET allowed.test/ok", "other.test"]);
@@ -134,11 +134,11 @@ async fn requests_behind_tls_are_judged_where_rules_are_about_requests() {
             assert!(some[..n].starts_with(status.as_bytes()), "{}", String::from_utf8_lossy(&some[..n]));
         }
     }
-    assert_eq!(inside.world.dials(), [format!("{PUBLIC}:443")], "only for the host that nobody looks into");
+    assert_eq!(inside.world.dials(), [format!("{PUBLIC}:443")], "only for the host that is not inspected");
 }
 
 #[tokio::test]
-async fn other_ports_are_judged_by_name_and_port() {
+async fn other_ports_are_checked_by_name_and_port() {
     let inside = TransparentFixture::new(allowing(&["allowed.test:22", "inner.test:22"])).await;
     let (mut stream, _serving) = inside.dial(inside.address("allowed.test", 22)).await;
     stream.write_all(b"SSH-2.0").await.unwrap();
@@ -152,7 +152,7 @@ async fn unassigned_and_stale_addresses_are_refused() {
     let inside = TransparentFixture::new(allowing(&["allowed.test"])).await;
     let stale = inside.address("allowed.test", 443);
     inside.context.set_policy(allowing(&["other.test"]));
-    // Allowed again, but under another address.
+    // Allowed again, but with another address.
     inside.context.set_policy(allowing(&["allowed.test"]));
     let before = inside.notes.all().len();
     for wanted in [
@@ -163,7 +163,7 @@ async fn unassigned_and_stale_addresses_are_refused() {
     ] {
         assert_eq!(inside.exchange(wanted, &hello(Some("allowed.test"))).await, "");
     }
-    inside.world.assert_untouched("no name was asked for");
+    inside.world.assert_untouched("no name was resolved");
     assert_eq!(
         inside.notes.lines()[before..],
         [

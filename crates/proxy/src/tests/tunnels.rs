@@ -1,4 +1,4 @@
-//! Tunnels: what they may begin with, and what ends them.
+//! Tests of tunnels: what they may begin with, and what ends them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::observer::EgressEntry;
 use crate::resolver::{EgressResolver, ResolverFuture};
 
 #[tokio::test]
-async fn a_hello_to_the_right_name_is_carried() {
+async fn a_hello_with_the_right_name_is_relayed() {
     let stage = ProxyFixture::new(allowing(&["allowed.test"])).await;
     let first = hello(Some("allowed.test"));
     let (by_connect, status) = stage.connect("allowed.test:443").await;
@@ -41,7 +41,7 @@ async fn a_hello_to_the_right_name_is_carried() {
 }
 
 #[tokio::test]
-async fn words_sent_along_with_the_request_are_not_lost() {
+async fn bytes_sent_along_with_the_request_are_not_lost() {
     let stage = ProxyFixture::new(allowing(&["allowed.test"])).await;
     let first = hello(Some("allowed.test"));
     let mut stream = stage.dial().await;
@@ -51,7 +51,7 @@ async fn words_sent_along_with_the_request_are_not_lost() {
 }
 
 #[tokio::test]
-async fn anything_else_on_443_is_cut_before_a_byte_is_carried() {
+async fn other_protocols_on_443_are_cut_before_a_byte_is_relayed() {
     for (first, why) in [
         (hello(Some("other.test")), "the TLS hello names `other.test`"),
         (hello(None), "the TLS hello names no host"),
@@ -59,7 +59,7 @@ async fn anything_else_on_443_is_cut_before_a_byte_is_carried() {
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "port 443 carries only TLS"),
         (vec![22, 3, 1, 0, 0], "port 443 carries only TLS"),
     ] {
-        // The server speaks first; nobody may hear it.
+        // The server speaks first; the client must not receive it.
         let stage =
             ProxyFixture::with_limits(ProxyLimits::default(), allowing(&["allowed.test", "other.test"]), "banner")
                 .await;
@@ -90,7 +90,7 @@ async fn on_other_ports_the_server_may_speak_first() {
 }
 
 #[tokio::test]
-async fn port_80_is_looked_into() {
+async fn port_80_is_inspected() {
     let stage = ProxyFixture::new(allowing(&["allowed.test:80"])).await;
     let (mut stream, _) = stage.connect("allowed.test:80").await;
     let words = b"GET /x HTTP/1.1\r\nHost: allowed.test\r\n\r\n";
@@ -112,7 +112,7 @@ async fn port_80_is_looked_into() {
 }
 
 #[tokio::test]
-async fn a_new_policy_cuts_what_it_no_longer_allows() {
+async fn a_policy_change_cuts_tunnels_it_no_longer_allows() {
     let stage =
         ProxyFixture::new(allowing(&["allowed.test:22", "other.test:22", "loop.test:22", "127.0.0.1:22"])).await;
     let mut streams = Vec::new();
@@ -133,7 +133,7 @@ async fn a_new_policy_cuts_what_it_no_longer_allows() {
     assert!(stage.connect("allowed.test:22").await.1.starts_with("HTTP/1.1 403 Forbidden; ralph: `allowed.test:22` "));
 }
 
-/// Looks names up only when it is told to, and dials nobody.
+/// A resolver that answers only when the test lets it, and dials nothing.
 #[derive(Debug, Default)]
 struct PausedResolver {
     asked: Notify,
@@ -157,7 +157,7 @@ impl EgressResolver for PausedResolver {
 }
 
 #[tokio::test]
-async fn a_policy_that_changes_during_the_lookup_counts() {
+async fn a_policy_change_during_the_lookup_applies() {
     for (after, dials) in [(allowing(&["allowed.test"]), 1), (allowing(&["other.test"]), 0)] {
         let slow = Arc::new(PausedResolver::default());
         let context = ConnectionContext::new(
@@ -179,7 +179,7 @@ async fn a_policy_that_changes_during_the_lookup_counts() {
 }
 
 #[tokio::test]
-async fn silent_tunnels_end() {
+async fn idle_tunnels_end() {
     let limits = ProxyLimits { idle_time: Duration::from_millis(50), ..ProxyLimits::default() };
     let stage = ProxyFixture::with_limits(limits, allowing(&["allowed.test:22"]), "").await;
     let (mut stream, _) = stage.connect("allowed.test:22").await;
@@ -187,7 +187,7 @@ async fn silent_tunnels_end() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_says_hello_is_cut() {
+async fn a_client_that_sends_no_hello_is_cut() {
     let limits = ProxyLimits { head_time: Duration::from_millis(50), ..ProxyLimits::default() };
     let stage = ProxyFixture::with_limits(limits, allowing(&["allowed.test"]), "").await;
     let (mut stream, _) = stage.connect("allowed.test:443").await;

@@ -1,4 +1,5 @@
-//! Clients that do not wait for the answer to what they asked: they pay what the provider counted, all of it and no more.
+//! Tests of clients that hang up before the answer: they are charged what the provider counted, all of it and no
+//! more.
 
 use std::time::Duration;
 
@@ -10,24 +11,24 @@ use crate::fixture::{FakeResolver, GatewayFixture, unlimited_ledger, wait_until}
 use crate::http_client::{TEST_APIS, TestApi};
 use crate::model_routes::RouteKeys;
 
-/// Long enough for a client to be gone before the answer begins.
+/// Long enough for a client to hang up before the answer begins.
 const ANSWER_DELAY: Duration = Duration::from_millis(300);
 
-/// Has a client ask and leave once the provider has heard it.
+/// Sends a request and hangs up once the provider has received it.
 async fn ask_and_leave(stage: &GatewayFixture, server: &FakeModelServer, words: &[u8]) {
     let heard = server.hits();
     let mut stream = stage.dial().await;
     stream.write_all(words).await.unwrap();
-    wait_until("the provider is asked", || server.hits() > heard).await;
+    wait_until("the provider received the call", || server.hits() > heard).await;
     drop(stream);
 }
 
 #[tokio::test]
-async fn before_the_answer_begins() {
+async fn a_hangup_before_the_answer_is_charged_by_usage() {
     for (turn, charge) in [
         (ScriptedTurn::text("one two three"), ChargeBasis::Reported),
         (ScriptedTurn::error(429, "rate_limit_error", "slow down"), ChargeBasis::Nothing),
-        // Gone on the way to us: the provider may have said more than arrived.
+        // Lost on the way to us: the provider may have generated more than arrived.
         (ScriptedTurn::error(504, "timeout_error", "too slow"), ChargeBasis::Worst),
         (ScriptedTurn::Malformed, ChargeBasis::Worst),
     ] {
@@ -44,7 +45,7 @@ async fn before_the_answer_begins() {
                 ask_and_leave(&stage, &server, &wire.call(keys.phantom(wire), Some(50), stream)).await;
             }
         }
-        wait_until("every call is told", || stage.events.calls().len() == 8).await;
+        wait_until("every call is reported", || stage.events.calls().len() == 8).await;
         stage.wait_until_settled().await;
         let calls = stage.events.calls();
         assert!(calls.iter().all(|call| call.charge == charge), "{told}: {calls:?}");
@@ -58,9 +59,9 @@ async fn before_the_answer_begins() {
     }
 }
 
-/// What was not sent cannot have been charged for.
+/// A call that was not sent cannot have been charged.
 #[tokio::test]
-async fn before_anything_was_sent() {
+async fn a_hangup_before_sending_costs_nothing() {
     let keys = RouteKeys::new();
     let stage = GatewayFixture::open(
         keys.grant("https://silent.test", unlimited_ledger()),
@@ -68,9 +69,9 @@ async fn before_anything_was_sent() {
     );
     let mut stream = stage.dial().await;
     stream.write_all(&TestApi::Messages.call(keys.phantom(TestApi::Messages), Some(50), false)).await.unwrap();
-    wait_until("the call is set aside", || stage.events.started_calls() == 1).await;
+    wait_until("the call is reserved", || stage.events.started_calls() == 1).await;
     drop(stream);
-    wait_until("the call is told", || stage.events.calls().len() == 1).await;
+    wait_until("the call is reported", || stage.events.calls().len() == 1).await;
     stage.wait_until_settled().await;
     assert_eq!(stage.events.calls()[0].charge, ChargeBasis::Nothing);
     assert_eq!(stage.ledger.settled(), ralph_proxy::ledger::LedgerAmount::default());

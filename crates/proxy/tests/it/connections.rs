@@ -1,4 +1,4 @@
-//! What a client may do with a connection to a route, and what its keeper may do to all of them.
+//! Tests of what a client may do with a connection to a route, and of restarting and stopping the listeners.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn requests_follow_each_other_on_one_connection() {
         let got = read(&mut stream).await;
         assert_eq!((got.status, got.complete), (200, true), "{wire:?} {}", got.text());
     }
-    // A body in chunks, and one that is asked for first.
+    // A body in chunks, and one after `Expect: 100-continue`.
     let body = TestApi::Messages.body(MODEL, "hi", Some(9), false).to_string();
     let (first, second) = body.split_at(10);
     let chunks = format!("a\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", second.len());
@@ -50,7 +50,7 @@ async fn requests_follow_each_other_on_one_connection() {
 }
 
 #[tokio::test]
-async fn what_follows_a_request_is_read_as_strictly() {
+async fn the_next_request_is_parsed_as_strictly() {
     let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
     let good = TestApi::Chat.call(keys.phantom(TestApi::Chat), None, false);
     for (bad, status) in [
@@ -68,7 +68,7 @@ async fn what_follows_a_request_is_read_as_strictly() {
         stream.write_all(bad).await.unwrap();
         assert_eq!(read(&mut stream).await.status, status, "{case}");
         assert_eq!(server.hits(), hits, "{case}");
-        // Sent along with a good one it may take that one's answer with it, but goes no further itself.
+        // Sent along with a valid request it may prevent that one's answer, but is not forwarded itself.
         let mut stream = stage.dial().await;
         stream.write_all(&[&good, bad].concat()).await.unwrap();
         stream.shutdown().await.unwrap();
@@ -79,7 +79,7 @@ async fn what_follows_a_request_is_read_as_strictly() {
 }
 
 #[tokio::test]
-async fn health_says_no_secret() {
+async fn health_reveals_no_secret() {
     let (_server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
     let got = send_and_read(stage.proxy_address, &get("GET", "/health", &[])).await;
     assert_eq!(got.json()["mode"], "deny");
@@ -107,25 +107,25 @@ async fn failed_listeners_restart_and_nothing_is_charged_twice() {
     stage.proxy.restart();
     for stream in &mut streams {
         let left = rest(stream).await;
-        assert!(!left.ends_with(b"0\r\n\r\n"), "an answer that was cut has no end");
+        assert!(!left.ends_with(b"0\r\n\r\n"), "an answer that was cut off has no last chunk");
     }
     let again = |told: &EgressEvent| matches!(told, EgressEvent::Restarted { .. });
-    wait_until("the doors are served again", || stage.events.all().iter().filter(|told| again(told)).count() == 1)
+    wait_until("the listeners are served again", || stage.events.all().iter().filter(|told| again(told)).count() == 1)
         .await;
     let got =
         send_and_read(stage.proxy_address, &TestApi::Messages.call(keys.phantom(TestApi::Messages), Some(50), true))
             .await;
     assert_eq!((got.status, got.complete), (200, true));
     stage.wait_until_settled().await;
-    wait_until("every call is told", || stage.events.calls().len() == 5).await;
+    wait_until("every call is reported", || stage.events.calls().len() == 5).await;
     let (calls, bill) = (stage.events.calls(), server.bill());
-    // What the clients no longer heard was read to its end, so the count is the provider's own.
+    // Answers whose clients were cut off were read to the end, so the usage is the provider's own.
     assert!(calls.iter().all(|call| call.charge == ChargeBasis::Reported), "{calls:?}");
     assert_eq!((bill.calls, calls.iter().map(|call| call.usage.output).sum::<u64>()), (5, bill.output));
     assert_eq!(stage.ledger.settled().tokens, bill.input + bill.output);
 }
 
-/// The end of a sandbox is told by whoever ends it, and by nobody as a death.
+/// Stopping a sandbox is not reported as a failure of its listeners.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_is_not_a_failure() {
     for close in [true, false] {
@@ -146,9 +146,9 @@ async fn shutdown_is_not_a_failure() {
     }
 }
 
-/// Whoever closes the doors and waits for that has heard everything: what was read on for its count is charged too.
+/// Once closing has returned, everything was reported: answers that were read for their usage are charged too.
 #[tokio::test]
-async fn nothing_is_told_after_the_end() {
+async fn nothing_is_reported_after_closing() {
     let slow = ScriptedTurn::text("one two three four five six").slow(Duration::ZERO, Duration::from_millis(300));
     let (_server, keys, stage) = provider(slow).await;
     let mut stream = stage.dial().await;
@@ -178,5 +178,5 @@ async fn dropping_the_handle_stops_everything() {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("the door is still open");
+    panic!("the listener is still open");
 }

@@ -1,4 +1,4 @@
-//! Reverse routes: who may ask what of a provider, with whose key, and what may come back.
+//! Tests of model routes: which requests are allowed, with whose key, and what may come back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use crate::fixture::{
 use crate::http_client::{TEST_APIS, TestApi, get, post, read, rest, send_and_read};
 use crate::scripted_host::{ScriptedHost, answer, expired, ok};
 
-/// The keys of the three routes; all are the same key outside.
+/// The keys of the three routes; the real key is the same for all.
 pub(crate) struct RouteKeys {
     anthropic: Arc<ProxyCredential>,
     openai: Arc<ProxyCredential>,
@@ -46,7 +46,7 @@ impl RouteKeys {
         }
     }
 
-    /// Three routes to one place.
+    /// Returns a grant with three routes to one server.
     pub(crate) fn grant(&self, url: &str, ledger: Ledger) -> ProxyGrant {
         let routes = vec![
             route("anthropic", RouteApi::Anthropic, url, Some(&self.anthropic)),
@@ -57,7 +57,7 @@ impl RouteKeys {
     }
 }
 
-/// A provider over plain HTTP on this machine, and a sandbox with routes to it.
+/// Starts a provider over plain HTTP on this machine, and a sandbox with routes to it.
 pub(crate) async fn provider(turn: ScriptedTurn) -> (FakeModelServer, RouteKeys, GatewayFixture) {
     let server = FakeModelServer::builder()
         .script(FakeModelScript::for_all_calls([turn]))
@@ -70,7 +70,7 @@ pub(crate) async fn provider(turn: ScriptedTurn) -> (FakeModelServer, RouteKeys,
     (server, keys, stage)
 }
 
-/// A host that answers as the test says, behind the routes.
+/// Starts a host that answers as the test says, behind the routes.
 async fn host_answering(answer: Vec<Vec<u8>>) -> (ScriptedHost, RouteKeys, GatewayFixture) {
     let host = ScriptedHost::start(None, move |_| answer.clone()).await;
     let keys = RouteKeys::new();
@@ -82,7 +82,7 @@ async fn host_answering(answer: Vec<Vec<u8>>) -> (ScriptedHost, RouteKeys, Gatew
 }
 
 #[tokio::test]
-async fn every_wire_over_every_way_to_the_provider() {
+async fn every_api_works_over_http_and_https() {
     for (tls, http2) in [(false, false), (true, false), (true, true)] {
         let builder = FakeModelServer::builder()
             .script(FakeModelScript::for_all_calls([ScriptedTurn::text("good day")]))
@@ -108,9 +108,9 @@ async fn every_wire_over_every_way_to_the_provider() {
         assert_eq!(seen.len(), 8);
         let peers: std::collections::HashSet<_> = seen.iter().map(|request| request.peer).collect();
         let trail: Vec<_> = seen.iter().map(|request| (request.path.clone(), request.peer)).collect();
-        assert_eq!(peers.len(), 1, "connections are kept: {trail:?}");
+        assert_eq!(peers.len(), 1, "connections are reused: {trail:?}");
         for request in &seen {
-            assert!(!request.http2, "measured: it does not pay");
+            assert!(!request.http2, "HTTP/2 is not offered, since it measured slower");
             let text = format!("{request:?}");
             assert!(!TEST_APIS.iter().any(|wire| text.contains(keys.phantom(*wire))), "a phantom stays inside");
             assert_eq!(request.header("accept-encoding"), Some("identity"));
@@ -124,7 +124,7 @@ async fn every_wire_over_every_way_to_the_provider() {
 }
 
 #[tokio::test]
-async fn keys() {
+async fn only_the_phantom_of_a_route_is_accepted() {
     let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
     let body = TestApi::Messages.body(MODEL, "hi", Some(9), false).to_string();
     let (own, other) = (keys.phantom(TestApi::Messages), keys.phantom(TestApi::Gemini));
@@ -164,9 +164,10 @@ async fn keys() {
     }
 }
 
-/// A stand-in of another credential goes to no provider; the route's own is worth nothing there and is told once.
+/// A phantom of another credential is sent to no provider; the route's own is worth nothing there and is reported
+/// once.
 #[tokio::test]
-async fn phantoms_in_a_prompt() {
+async fn phantoms_in_a_prompt_raise_an_alarm() {
     for wire in TEST_APIS {
         let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
         let own = keys.phantom(wire);
@@ -186,7 +187,7 @@ async fn phantoms_in_a_prompt() {
                 "{wire:?} {alarms:?}"
             );
         }
-        assert_eq!((server.hits(), stage.events.started_calls()), (0, 0), "{wire:?}: neither dialled nor set aside");
+        assert_eq!((server.hits(), stage.events.started_calls()), (0, 0), "{wire:?}: neither dialled nor reserved");
         assert_eq!((stage.ledger.settled(), stage.ledger.reserved()), Default::default(), "{wire:?}");
 
         let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
@@ -234,9 +235,9 @@ async fn own_phantom_is_accepted_only_in_its_header() {
     assert_eq!(server.hits(), 1);
 }
 
-/// Every refusal of a route is told with its reason; what the provider refuses is not one.
+/// Every refusal of a route is reported with its reason; what the provider refuses is not one of them.
 #[tokio::test]
-async fn refusals_are_told_with_their_reason() {
+async fn refusals_are_reported_with_their_reason() {
     let (_server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
     let key = TestApi::Messages.key(keys.phantom(TestApi::Messages));
     let body = TestApi::Messages.body("dear-model", "hi", Some(9), false).to_string();
@@ -255,7 +256,7 @@ async fn refusals_are_told_with_their_reason() {
     ] {
         let before = stage.events.exchanges().len();
         send_and_read(stage.proxy_address, &request).await;
-        wait_until("it is told", || stage.events.exchanges().len() == before + 1).await;
+        wait_until("it is reported", || stage.events.exchanges().len() == before + 1).await;
         let told = stage.events.exchanges().pop().unwrap();
         assert_eq!(told.refused.as_ref().map(|refusal| refusal.kind()), kind, "{told:?}");
         assert!(told.refused.is_none_or(|refusal| refusal.why().contains(reason)), "{reason}");
@@ -263,7 +264,7 @@ async fn refusals_are_told_with_their_reason() {
 }
 
 #[tokio::test]
-async fn the_key_of_a_query_and_what_steers_an_endpoint() {
+async fn only_harmless_query_parameters_are_forwarded() {
     let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
     let key = keys.phantom(TestApi::Gemini);
     let body = TestApi::Gemini.body(MODEL, "hi", Some(9), true).to_string();
@@ -305,7 +306,7 @@ async fn revoked_phantoms_are_refused() {
 }
 
 #[tokio::test]
-async fn endpoints_that_are_not_on_the_list() {
+async fn unlisted_endpoints_are_refused() {
     let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
     for (wire, method, path, more) in [
         (TestApi::Messages, "DELETE", "/v1/files", &[][..]),
@@ -336,7 +337,7 @@ async fn endpoints_that_are_not_on_the_list() {
     }
     assert_eq!(send_and_read(stage.proxy_address, &get("GET", "/r/nobody/v1/models", &[])).await.status, 404);
     assert_eq!(server.hits(), 0);
-    // One that is, with an offer to switch: the offer stays here.
+    // A listed endpoint, with an offer to upgrade: the offer is not forwarded.
     let key = TestApi::Responses.key(keys.phantom(TestApi::Responses));
     let body = TestApi::Responses.body(MODEL, "hi", None, false).to_string();
     let headers = [key.as_str(), "Connection: Upgrade", "Upgrade: websocket"];
@@ -347,9 +348,9 @@ async fn endpoints_that_are_not_on_the_list() {
     assert_eq!(server.requests()[0].header("upgrade"), None);
 }
 
-/// Codex asks for a web socket first; only this answer has it go on with requests at once.
+/// Codex asks for a web socket first; only this answer makes it continue with requests at once.
 #[tokio::test]
-async fn a_web_socket_is_answered_with_what_is_spoken_here() {
+async fn a_web_socket_request_is_answered_with_426() {
     let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
     let more = ["Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13"];
     for (wire, path) in
@@ -369,7 +370,7 @@ async fn a_web_socket_is_answered_with_what_is_spoken_here() {
             assert_eq!((got.header("upgrade"), got.header("connection")), (Some("HTTP/1.1"), Some("upgrade")));
             let text = got.json()["error"]["message"].as_str().unwrap().to_owned();
             assert_eq!(text, format!("ralph: route `{}` supports HTTP only, without upgrades", wire.route()));
-            // And on the same connection it does.
+            // And a call on the same connection works.
             stream.write_all(&wire.call(keys.phantom(wire), None, false)).await.unwrap();
             assert_eq!(read(&mut stream).await.status, 200, "{wire:?} {offer:?}");
         }
@@ -377,7 +378,7 @@ async fn a_web_socket_is_answered_with_what_is_spoken_here() {
     assert_eq!(server.hits(), 9);
 }
 
-/// Another cage over the same sandbox is served on the same terms, after the one before it fell.
+/// Another cage of the same sandbox is served with the same grant, after the previous one ended.
 #[tokio::test]
 async fn grants_outlive_the_listeners() {
     let server = FakeModelServer::builder()
@@ -399,10 +400,10 @@ async fn grants_outlive_the_listeners() {
     }
 }
 
-/// A rule against a host counts for the calls of its models, now and when it is made while they are under way. No rule
-/// for it is needed.
+/// A rule that denies a host applies to the calls of its models, both before and while they are under way. No rule
+/// that allows it is needed.
 #[tokio::test]
-async fn a_rule_against_the_endpoint() {
+async fn a_rule_that_denies_the_endpoint_refuses_calls() {
     let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
     let port = server.address().port();
     let policy = |mode, deny: &str| Policy::parse(mode, &[], &[deny]).unwrap();
@@ -444,7 +445,7 @@ async fn a_rule_against_the_endpoint() {
 }
 
 #[tokio::test]
-async fn an_answer_under_way_ends_with_a_rule_against_its_host() {
+async fn a_new_denying_rule_cuts_an_answer_under_way() {
     let waits = || ScriptedTurn::text("too late").slow(Duration::from_mins(5), Duration::ZERO);
     let drips = || ScriptedTurn::text("word ".repeat(400)).slow(Duration::ZERO, Duration::from_millis(100));
     for (turn, begun) in [(waits(), false), (drips(), true)] {
@@ -452,7 +453,7 @@ async fn an_answer_under_way_ends_with_a_rule_against_its_host() {
             let (server, keys, stage) = provider(turn.clone()).await;
             let mut stream = stage.dial().await;
             stream.write_all(&wire.call(keys.phantom(wire), Some(50), true)).await.unwrap();
-            wait_until("it is asked", || server.hits() == 1).await;
+            wait_until("it received the call", || server.hits() == 1).await;
             if begun {
                 stream.read_exact(&mut [0; 40]).await.unwrap();
             }
@@ -466,14 +467,14 @@ async fn an_answer_under_way_ends_with_a_rule_against_its_host() {
                 assert!(got.text().contains("is denied by rule `127.0.0.1`"), "{wire:?} {}", got.text());
             }
             stage.wait_until_settled().await;
-            // The provider may go on and charge for it, and nobody reads its count any more.
+            // The provider may continue and charge for it, and its usage is no longer read.
             assert_eq!(stage.events.calls()[0].charge, ChargeBasis::Worst, "{wire:?} {begun}");
         }
     }
 }
 
 #[tokio::test]
-async fn models_and_limits() {
+async fn models_and_output_limits_are_enforced() {
     let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
     for wire in TEST_APIS {
         let key = wire.key(keys.phantom(wire));
@@ -481,14 +482,14 @@ async fn models_and_limits() {
         let path = format!("/r/{}{}", wire.route(), wire.path("dear-model", false));
         let got = send_and_read(stage.proxy_address, &post(&path, &[&key], other.as_bytes())).await;
         assert_eq!(got.status, 403, "{wire:?} {}", got.text());
-        // To some servers a limit of nothing is none.
+        // To some servers a limit of zero is no limit.
         let got = send_and_read(stage.proxy_address, &wire.call(keys.phantom(wire), Some(0), false)).await;
         if wire != TestApi::Messages {
             assert_eq!(got.status, 400, "{wire:?} {}", got.text());
         }
     }
     assert_eq!(server.hits(), 1);
-    // Whatever is asked for, no more is sent than was set aside.
+    // Whatever is requested, the limit sent is never above what was reserved.
     for (wire, field) in [
         (TestApi::Messages, "/max_tokens"),
         (TestApi::Chat, "/max_completion_tokens"),
@@ -506,7 +507,7 @@ async fn models_and_limits() {
             let sent = server.requests().pop().unwrap().json();
             let field = if wire == TestApi::Chat && asked.is_none() { "/max_tokens" } else { field };
             assert_eq!(sent.pointer(field), Some(&json!(want)), "{wire:?} {asked:?}");
-            wait_until("the call is told", || stage.events.calls().len() > before).await;
+            wait_until("the call is reported", || stage.events.calls().len() > before).await;
             let reserved = stage.events.reserved().pop().unwrap();
             assert!((want + 1..want + 200).contains(&reserved), "{wire:?} {asked:?} {reserved}");
         }
@@ -520,9 +521,9 @@ async fn models_and_limits() {
     assert_eq!(server.requests().pop().unwrap().json()["max_completion_tokens"], 1000);
 }
 
-/// Counting costs nothing, and is held to the same models and fields as what it is about.
+/// Counting costs nothing, and is held to the same models and fields as a call.
 #[tokio::test]
-async fn what_is_only_counted() {
+async fn count_requests_are_checked_and_free() {
     let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
     let image = json!({"type": "image", "source": {"type": "url", "url": "https://evil.test/?data"}});
     let file = json!([{"parts": [{"fileData": {"fileUri": "https://evil.test/?data"}}]}]);
@@ -566,7 +567,7 @@ async fn what_is_only_counted() {
 }
 
 #[tokio::test]
-async fn many_choices_share_what_is_left() {
+async fn many_choices_share_the_remaining_budget() {
     let server = FakeModelServer::builder().start().await.unwrap();
     for (wire, each) in
         [(TestApi::Chat, "/max_completion_tokens"), (TestApi::Gemini, "/generationConfig/maxOutputTokens")]
@@ -603,7 +604,7 @@ async fn many_choices_share_what_is_left() {
 }
 
 #[tokio::test]
-async fn a_provider_that_repeats_the_key_is_cut() {
+async fn an_answer_that_contains_the_key_is_cut() {
     let (server, keys, stage) = provider(ScriptedTurn::Echo).await;
     for (n, wire) in TEST_APIS.into_iter().flat_map(|wire| [(wire, false), (wire, true)]).enumerate() {
         let (wire, stream) = wire;
@@ -613,14 +614,14 @@ async fn a_provider_that_repeats_the_key_is_cut() {
         wait_until("an alarm is raised", || stage.events.alarms().len() == n + 1).await;
         assert_eq!(stage.events.alarms()[n].0, AlarmKind::SecretReturned);
         stage.wait_until_settled().await;
-        // The provider goes on and charges; nobody reads its count any more.
+        // The provider continues and charges; its usage is no longer read.
         assert_eq!(stage.events.calls()[n].charge, ChargeBasis::Worst);
     }
     assert_eq!(server.hits(), 8);
 }
 
 #[tokio::test]
-async fn a_key_does_not_come_back_in_any_form() {
+async fn a_key_does_not_come_back_in_any_encoding() {
     let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len()).into_bytes();
     let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
     let (half, rest_of) = REAL.split_at(20);
@@ -650,7 +651,7 @@ async fn a_key_does_not_come_back_in_any_form() {
         let got =
             send_and_read(stage.proxy_address, &TestApi::Messages.call(keys.phantom(TestApi::Messages), None, false))
                 .await;
-        // An answer that is cut at once may have no beginning either.
+        // An answer that is cut off at once may have no beginning either.
         assert!(got.status == passes || (passes != 502 && got.status == 0), "{case} {} {}", got.status, got.text());
         assert!(!format!("{}{}", got.head, got.text()).contains(REAL), "{case}");
         assert!(!got.text().contains(&BASE64.encode(format!("user:{REAL}"))[8..40]), "{case}");
@@ -662,7 +663,7 @@ async fn a_key_does_not_come_back_in_any_form() {
 }
 
 #[tokio::test]
-async fn what_an_error_costs() {
+async fn errors_are_charged_by_their_status() {
     let billed = json!({"error": {"message": "x"}, "usage": {"prompt_tokens": 30, "completion_tokens": 4}}).to_string();
     for (status, body, charge) in [
         ("400 Bad", "{}", ChargeBasis::Nothing),
@@ -688,7 +689,7 @@ async fn what_an_error_costs() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_down_is_not_dialled() {
+async fn calls_that_cannot_be_persisted_are_not_dialled() {
     let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
     stage.events.full.store(true, Ordering::Relaxed);
     for wire in TEST_APIS {
@@ -705,7 +706,7 @@ async fn what_cannot_be_written_down_is_not_dialled() {
 }
 
 #[tokio::test]
-async fn redirects_are_the_clients_to_follow() {
+async fn redirects_are_not_followed() {
     let (host, keys, stage) =
         host_answering(vec![answer("307 Temporary Redirect", &["Location: http://127.0.0.1:1/x"], "")]).await;
     let got = send_and_read(stage.proxy_address, &TestApi::Chat.call(keys.phantom(TestApi::Chat), None, false)).await;
@@ -716,7 +717,7 @@ async fn redirects_are_the_clients_to_follow() {
 }
 
 #[tokio::test]
-async fn a_provider_that_cannot_prove_its_name_is_not_spoken_to() {
+async fn a_provider_with_an_untrusted_certificate_is_not_called() {
     let known = TestCa::new().unwrap();
     let (old, old_root) = expired("api.test");
     let own = known.server_config(&["other.test"], &[b"http/1.1"]).unwrap();
@@ -728,7 +729,7 @@ async fn a_provider_that_cannot_prove_its_name_is_not_spoken_to() {
         let stage = GatewayFixture::open(keys.grant("https://api.test", unlimited_ledger()), world);
         for wire in TEST_APIS {
             let got = send_and_read(stage.proxy_address, &wire.call(keys.phantom(wire), None, false)).await;
-            // No outage, and nothing that another try could mend.
+            // Not an outage, and nothing that a retry could fix.
             assert_eq!(got.status, 403, "{case} {}", got.text());
             assert_eq!(got.header("x-should-retry"), Some("false"), "{case}");
             let told = "ralph: `api.test` cannot be called: its certificate is not trusted (";
@@ -736,12 +737,12 @@ async fn a_provider_that_cannot_prove_its_name_is_not_spoken_to() {
         }
         assert_eq!(host.requests(), [], "{case}");
         assert_eq!((stage.ledger.settled(), stage.ledger.reserved()), Default::default(), "{case}");
-        assert!(stage.resolver.dials().iter().all(|dial| dial.port() == 443), "{case}: no second try in the clear");
+        assert!(stage.resolver.dials().iter().all(|dial| dial.port() == 443), "{case}: no second attempt without TLS");
     }
 }
 
 #[tokio::test]
-async fn a_key_does_not_travel_in_the_clear() {
+async fn a_key_is_not_sent_without_tls() {
     let host = ScriptedHost::answering(None, ok(&[], "{}")).await;
     for (address, url) in [
         ([93, 184, 215, 14], "http://api.test"),
@@ -765,9 +766,9 @@ async fn a_key_does_not_travel_in_the_clear() {
     }
 }
 
-/// A model of one's own in the next room, which wants no key.
+/// A self-hosted model in the local network, which needs no key.
 #[tokio::test]
-async fn without_a_key_a_neighbour_is_asked_in_the_clear() {
+async fn a_local_endpoint_without_a_key_is_called_without_tls() {
     for (address, want) in [([10, 0, 0, 5], 200), ([93, 184, 215, 14], 403), ([169, 254, 169, 254], 403)] {
         let host = ScriptedHost::answering(None, ok(&["Content-Type: application/json"], "{}")).await;
         let world = FakeResolver::new(&[]).with_at("box", address.into(), host.address);

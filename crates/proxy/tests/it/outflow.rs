@@ -1,4 +1,4 @@
-//! What leaves without being looked into: how much, for how long, and who notices when it is a lot.
+//! Tests of what is sent without inspection: how much, for how long, and the alarm when it is a lot.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::fixture::{
 use crate::http_client::{TestApi, post, request, send_and_read};
 use crate::scripted_host::{ScriptedHost, ok};
 
-/// A server that gives back what it is sent.
+/// Starts an echo server.
 async fn echo() -> (SocketAddr, AbortOnDropHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -40,7 +40,7 @@ fn stage(address: SocketAddr, limit: Option<u64>) -> GatewayFixture {
     GatewayFixture::open(terms, FakeResolver::new(&[]).with("far.test", address))
 }
 
-/// Opens a tunnel, sends so much through it and waits until it came back.
+/// Opens a tunnel, sends this many bytes through it and waits until they came back.
 async fn through(stage: &GatewayFixture, bytes: usize) -> TcpStream {
     let mut stream = stage.dial().await;
     stream.write_all(format!("CONNECT {FAR} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
@@ -69,7 +69,7 @@ fn alarms(stage: &GatewayFixture) -> Vec<AlarmKind> {
 }
 
 #[tokio::test]
-async fn the_end_of_a_tunnel_is_told_however_it_ends() {
+async fn the_end_of_a_tunnel_is_reported_however_it_ends() {
     let (address, _serving) = echo().await;
     for end in ["the client hangs up", "the policy changes", "the sandbox ends"] {
         let stage = stage(address, None);
@@ -87,7 +87,7 @@ async fn the_end_of_a_tunnel_is_told_however_it_ends() {
                 continue;
             }
         }
-        wait_until("it is told", || tunnels(&stage).len() == 1).await;
+        wait_until("it is reported", || tunnels(&stage).len() == 1).await;
         let EgressTunnel { entry, host, port, sent, received, took } = tunnels(&stage).remove(0);
         assert_eq!((entry, host.as_str(), port), (EgressEntry::Connect, "far.test", 7000), "{end}");
         assert_eq!((sent, received), (300_000, 300_000), "{end}");
@@ -95,9 +95,9 @@ async fn the_end_of_a_tunnel_is_told_however_it_ends() {
     }
 }
 
-/// Without a limit the same goes unnoticed; with one it is noticed while it happens, once, and nothing is cut.
+/// Without a limit the same raises no alarm; with one it does while it happens, once, and nothing is cut.
 #[tokio::test]
-async fn much_is_noticed_once() {
+async fn exceeding_the_limit_raises_one_alarm() {
     let (address, _serving) = echo().await;
     for (limit, want) in [(None, vec![]), (Some(100_000), vec![AlarmKind::OutflowExceeded { limit: 100_000 }])] {
         let stage = stage(address, limit);
@@ -112,9 +112,10 @@ async fn much_is_noticed_once() {
     }
 }
 
-/// Requests count by what they carry, wherever it stands; calls of models are the budget's business, free ones are not.
+/// Requests count by what they contain, in any part; model calls are limited by the budget and do not count, but free
+/// calls do.
 #[tokio::test]
-async fn what_counts() {
+async fn request_bodies_count_and_paid_calls_do_not() {
     let server = FakeModelServer::builder()
         .script(FakeModelScript::for_all_calls([ScriptedTurn::text("ok")]))
         .expect_key(REAL)

@@ -1,4 +1,5 @@
-//! Clients that take everything they can get: connections, time, memory. Only their own sandbox may feel it.
+//! Tests of clients that use as many connections, and as much time and memory, as they can get. Only their own
+//! sandbox may be affected.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,20 +21,20 @@ use crate::http_client::{TestApi, get, post, read, rest, send_and_read};
 use crate::model_routes::{RouteKeys, provider};
 use crate::scripted_host::{ScriptedHost, ok};
 
-/// Short enough to be waited for.
+/// Short enough to wait for in a test.
 fn short_limits() -> ProxyLimits {
     let soon = Duration::from_millis(300);
     ProxyLimits { head_time: soon, body_time: soon, ..ProxyLimits::default() }
 }
 
-/// How many were turned away, and why.
+/// Counts the connections that were refused for a reason.
 fn refused(stage: &GatewayFixture, why: &DecisionReason) -> usize {
     let so = |told: &EgressEvent| matches!(told, EgressEvent::Decision(decided) if decided.why == *why);
     stage.events.all().iter().filter(|told| so(told)).count()
 }
 
 #[tokio::test]
-async fn whoever_takes_too_long_to_speak_is_not_waited_for() {
+async fn clients_that_are_slow_to_send_are_cut_off() {
     let stage = GatewayFixture::with_limits(short_limits(), allowing(&["git.test"]).into(), FakeResolver::new(&[]));
     let connect = "CONNECT git.test:443 HTTP/1.1\r\n";
     let cases: [(SocketAddr, &[u8]); 9] = [
@@ -50,7 +51,7 @@ async fn whoever_takes_too_long_to_speak_is_not_waited_for() {
     for (door, words) in cases {
         let mut stream = TcpStream::connect(door).await.unwrap();
         stream.write_all(words).await.unwrap();
-        // A letter now and then buys no more time.
+        // Sending a byte now and then gains no time.
         let (mut reads, mut writes) = stream.split();
         let drip = async {
             for _ in 0..60 {
@@ -69,11 +70,11 @@ async fn whoever_takes_too_long_to_speak_is_not_waited_for() {
         }
         assert!(begun.elapsed() < Duration::from_secs(5), "{words:?} {:?}", begun.elapsed());
     }
-    wait_until("it is told", || refused(&stage, &DecisionReason::ClientTimeout) >= 5).await;
+    wait_until("it is reported", || refused(&stage, &DecisionReason::ClientTimeout) >= 5).await;
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_not_waited_for() {
+async fn a_body_that_does_not_arrive_times_out() {
     let server = FakeModelServer::builder().start().await.unwrap();
     let keys = RouteKeys::new();
     let stage = GatewayFixture::with_limits(
@@ -103,13 +104,13 @@ async fn endless_and_enormous_heads_are_refused() {
     ] {
         assert_eq!(send_and_read(stage.proxy_address, &words).await.status, status);
     }
-    // Headers without an end: it is the proxy that ends it, and long before the client would.
+    // Headers without an end: the proxy ends the connection, long before the client would.
     let mut stream = stage.dial().await;
     stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n").await.unwrap();
     let mut sent = 0;
     while stream.write_all(&b"A: 0123456789012345678901234567890123456789\r\n".repeat(50)).await.is_ok() {
         sent += 1;
-        assert!(sent < 20_000, "somebody reads all of it");
+        assert!(sent < 20_000, "the proxy reads all of it");
     }
 }
 
@@ -120,17 +121,15 @@ async fn many_connections_of_one_sandbox_do_not_delay_another() {
     let (crowd, mut idle) = (2000, Vec::new());
     for n in 0..crowd {
         idle.push(TcpStream::connect(busy.proxy_address).await.unwrap());
-        // Those that were turned away are let go now and then: a process has only so many files.
+        // Refused connections are closed now and then: a process has a limited number of files.
         if n % 100 == 99 && n > 256 {
-            wait_until("they are turned away", || refused(&busy, &DecisionReason::TooManyConnections) == n + 1 - 256)
-                .await;
+            wait_until("they are refused", || refused(&busy, &DecisionReason::TooManyConnections) == n + 1 - 256).await;
             idle.truncate(256);
         }
     }
-    wait_until("most of them are turned away", || refused(&busy, &DecisionReason::TooManyConnections) >= crowd - 256)
-        .await;
-    assert_eq!(refused(&busy, &DecisionReason::TooManyConnections), crowd - 256, "exactly so many have room");
-    // The door says so to whoever comes next.
+    wait_until("most of them are refused", || refused(&busy, &DecisionReason::TooManyConnections) >= crowd - 256).await;
+    assert_eq!(refused(&busy, &DecisionReason::TooManyConnections), crowd - 256, "exactly that many are accepted");
+    // The next client is refused with that reason.
     let got = send_and_read(busy.proxy_address, &TestApi::Chat.call(keys.phantom(TestApi::Chat), None, false)).await;
     assert!(got.status == 503 || got.status == 0, "{}", got.text());
     assert_eq!(server.hits(), 0);
@@ -142,14 +141,14 @@ async fn many_connections_of_one_sandbox_do_not_delay_another() {
         assert_eq!(got.status, 200);
     }
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    // And when they leave, there is room again.
+    // When they close, connections are accepted again.
     drop(idle);
     wait_for_room(&busy, &TestApi::Chat.call(keys.phantom(TestApi::Chat), None, false)).await;
 }
 
-/// A body that is made into values takes far more memory than its text, so few are at the same time.
+/// A parsed body takes far more memory than its text, so few are parsed at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_bodies_are_understood_one_after_the_other() {
+async fn long_bodies_are_parsed_one_after_the_other() {
     let server = FakeModelServer::builder().start().await.unwrap();
     let keys = RouteKeys::new();
     let nothing = Ledger::new(caps(1, 1), MicroUsd::ZERO, 0);
@@ -171,7 +170,7 @@ async fn long_bodies_are_understood_one_after_the_other() {
     assert_eq!(server.hits(), 0);
 }
 
-/// A call whose body comes in chunks, without its last one unless it is whole.
+/// Returns a call whose body comes in chunks, without the last one unless it is whole.
 fn in_chunks(keys: &RouteKeys, prompt: &str, whole: bool) -> Vec<u8> {
     let key = TestApi::Chat.key(keys.phantom(TestApi::Chat));
     let body = TestApi::Chat.body(MODEL, prompt, Some(9), false).to_string();
@@ -180,9 +179,9 @@ fn in_chunks(keys: &RouteKeys, prompt: &str, whole: bool) -> Vec<u8> {
     post("/r/openai/v1/chat/completions", &[&key, "Transfer-Encoding: chunked"], chunks.as_bytes())
 }
 
-/// Nobody knows how long a body in chunks will be, until it is there.
+/// The length of a chunked body is unknown until it has arrived.
 #[tokio::test]
-async fn room_that_was_not_needed_is_given_back() {
+async fn unused_buffer_space_is_released() {
     let host = ScriptedHost::start(None, |heard| {
         let slow = heard.text().contains("think for long");
         if slow { Vec::new() } else { vec![ok(&["Content-Type: application/json"], "{}")] }
@@ -204,9 +203,9 @@ async fn room_that_was_not_needed_is_given_back() {
     assert_eq!(got.status, 200, "{}", got.text());
 }
 
-/// Whoever finds no room is told to come again, and not that something is wrong with its request.
+/// A client that finds no buffer space is told to retry, not that its request is wrong.
 #[tokio::test]
-async fn no_room_is_a_reason_to_ask_again() {
+async fn a_lack_of_buffer_space_is_retryable() {
     let (server, keys) = (FakeModelServer::builder().start().await.unwrap(), RouteKeys::new());
     let limits = ProxyLimits { buffer_wait_time: Duration::from_millis(200), ..ProxyLimits::default() };
     let stage =
@@ -219,7 +218,7 @@ async fn no_room_is_a_reason_to_ask_again() {
     }
     let words = TestApi::Chat.call(keys.phantom(TestApi::Chat), Some(9), false);
     let mut got = send_and_read(stage.proxy_address, &words).await;
-    // The two may have come later than this one.
+    // The two may have arrived later than this one.
     for _ in 0..20 {
         if got.status == 200 {
             got = send_and_read(stage.proxy_address, &words).await;
@@ -238,11 +237,11 @@ async fn wait_for_room(stage: &GatewayFixture, words: &[u8]) {
         }
         sleep(Duration::from_millis(20)).await;
     }
-    panic!("there is no room, though everybody left");
+    panic!("there is no buffer space, though all clients left");
 }
 
 #[tokio::test]
-async fn a_tunnel_that_says_nothing_ends() {
+async fn an_idle_tunnel_ends() {
     let soon = Duration::from_millis(200);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let world = FakeResolver::new(&[]).with("quiet.test", listener.local_addr().unwrap());

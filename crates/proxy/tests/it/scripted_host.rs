@@ -1,4 +1,4 @@
-//! A host that answers whatever a test wants, byte for byte, in the clear or over TLS.
+//! A host that answers whatever a test scripts, byte for byte, with or without TLS.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ pub(crate) struct HostRequest {
 }
 
 impl HostRequest {
-    /// The method and the target.
+    /// Returns the method and the target.
     pub(crate) fn line(&self) -> &str {
         self.head.lines().next().unwrap_or_default().trim_end_matches(" HTTP/1.1")
     }
@@ -40,10 +40,10 @@ impl HostRequest {
     }
 }
 
-/// The pieces of an answer; each is sent some time after the one before it.
+/// The pieces of an answer; each is sent some time after the previous one.
 type HostScript = dyn Fn(&HostRequest) -> Vec<Vec<u8>> + Send + Sync;
 
-/// A host that lives as long as this value.
+/// A host that runs as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct ScriptedHost {
     pub(crate) address: SocketAddr,
@@ -66,7 +66,7 @@ impl ScriptedHost {
                 let (stream, _) = listener.accept().await.unwrap();
                 count.fetch_add(1, Ordering::SeqCst);
                 let (tls, ears, script) = (tls.clone(), Arc::clone(&ears), Arc::clone(&script));
-                // It ends with its client.
+                // The task ends with its client.
                 tokio::spawn(async move {
                     match tls.map(TlsAcceptor::from) {
                         None => serve(stream, &ears, &*script).await,
@@ -82,7 +82,7 @@ impl ScriptedHost {
         Self { address, heard, connections, _running: running }
     }
 
-    /// Answers everything with one text.
+    /// Answers every request with one text.
     pub(crate) async fn answering(tls: Option<Arc<ServerConfig>>, answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::start(tls, move |_| vec![answer.clone()]).await
@@ -97,7 +97,7 @@ impl ScriptedHost {
     }
 }
 
-/// An answer with a body of known length.
+/// Returns an answer with a body of known length.
 pub(crate) fn ok(headers: &[&str], body: &str) -> Vec<u8> {
     answer("200 OK", headers, body)
 }
@@ -108,7 +108,7 @@ pub(crate) fn answer(status: &str, headers: &[&str], body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\n{lines}\r\n\r\n{body}").into_bytes()
 }
 
-/// A certificate that was good once, and the authority that says so.
+/// Returns an expired certificate, and the CA that signed it.
 pub(crate) fn expired(name: &str) -> (Arc<ServerConfig>, String) {
     let (root_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let mut params = CertificateParams::default();

@@ -1,4 +1,4 @@
-//! Answers by another model than was asked: told, and charged at the dearer price of the two.
+//! Tests of answers by another model than the requested one: reported, and charged at the higher price of the two.
 
 use ralph_core::money::MicroUsd;
 use ralph_core::price::{Price, TokenUsage};
@@ -14,7 +14,7 @@ use crate::fixture::{
 use crate::http_client::{TestApi, send_and_read};
 use crate::scripted_host::{ScriptedHost, ok};
 
-/// Ten times what is asked for.
+/// Ten times the price of the requested model.
 const HIGH_PRICE: Price = Price {
     input: 30_000_000,
     output: 150_000_000,
@@ -24,7 +24,7 @@ const HIGH_PRICE: Price = Price {
     ..PRICE
 };
 
-/// Asks for a chat that is answered so, and returns what was set aside and how it was charged.
+/// Makes a chat call that gets this answer, and returns what was reserved and how it was charged.
 async fn charged(answer: Vec<u8>, stream: bool) -> (MicroUsd, ChargedCall) {
     let host = ScriptedHost::answering(None, answer).await;
     let key = key_of(RouteApi::OpenAi, "O");
@@ -45,7 +45,7 @@ async fn charged(answer: Vec<u8>, stream: bool) -> (MicroUsd, ChargedCall) {
 }
 
 #[tokio::test]
-async fn the_dearer_of_two_is_charged() {
+async fn the_more_expensive_model_is_charged() {
     let usage = TokenUsage { input: 100, output: 10, ..TokenUsage::default() };
     for (said, by, price) in [
         (MODEL, None, PRICE),
@@ -67,9 +67,9 @@ async fn the_dearer_of_two_is_charged() {
     }
 }
 
-/// Without a count the worst case is that of the dearer one too.
+/// Without usage the worst case is that of the more expensive model too.
 #[tokio::test]
-async fn and_so_is_its_worst_case() {
+async fn the_worst_case_is_that_of_the_more_expensive_model() {
     for (said, factor) in [(MODEL, 1), ("dear-1", 10)] {
         let chunk = json!({"model": said, "choices": [{"index": 0, "delta": {"content": "a"}}]});
         let cut =

@@ -1,4 +1,4 @@
-//! TLS that is looked into: for which hosts, what passes, and whose credentials go where.
+//! Tests of inspected TLS: for which hosts, what passes, and which credentials are sent where.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ use crate::scripted_host::{HostRequest, ScriptedHost, ok};
 const GIT: &str = "ghp_Zq8wErTy2uIoP4aSdFgH6jKlZxCvBn0mQwEr";
 const PKG: &str = "npm_Lk7jHgFdSa5pOiUyTr3eWqMnBvCxZa1sDfGh";
 
-/// How a client comes to a tunnel.
+/// How a client opens a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TunnelClientKind {
     Connect,
     Socks,
 }
 
-/// A sandbox that is lent two credentials, and may ask one thing of a third host.
+/// A sandbox that is granted two credentials, and may send one kind of request to a third host.
 struct InspectionFixture {
     stage: GatewayFixture,
     git: ScriptedHost,
@@ -41,7 +41,7 @@ struct InspectionFixture {
     pkg_key: Arc<ProxyCredential>,
     /// The certificate that clients in the sandbox trust.
     ours: String,
-    /// And the one that the world outside does.
+    /// The certificate that the proxy trusts for hosts outside.
     theirs: String,
 }
 
@@ -79,17 +79,17 @@ impl InspectionFixture {
         Self::new(move |_| vec![answer.clone()]).await
     }
 
-    /// Opens a tunnel and speaks TLS through it, trusting one authority.
+    /// Opens a tunnel and establishes TLS through it, trusting one CA.
     async fn tls(&self, by: TunnelClientKind, host: &str, sni: &str, trust: &str) -> Option<TlsStream<TcpStream>> {
         let stream = tunnel(&self.stage, by, host).await?;
         let name = ServerName::try_from(sni.to_owned()).unwrap();
         TlsConnector::from(trusting(&[trust])).connect(name, stream).await.ok()
     }
 
-    /// Sends one request to a host that is looked into.
+    /// Sends one request to an inspected host.
     async fn ask(&self, host: &str, words: &[u8]) -> RawHttpAnswer {
         let mut stream =
-            self.tls(TunnelClientKind::Connect, host, host, &self.ours).await.expect("the host is spoken for");
+            self.tls(TunnelClientKind::Connect, host, host, &self.ours).await.expect("the proxy acts as the host");
         stream.write_all(words).await.unwrap();
         read(&mut stream).await
     }
@@ -98,7 +98,7 @@ impl InspectionFixture {
         self.stage.events.alarms()
     }
 
-    /// Everything that was heard outside.
+    /// Returns all requests that arrived outside.
     fn all_requests(&self) -> Vec<HostRequest> {
         [&self.git, &self.pkg, &self.api, &self.plain].into_iter().flat_map(ScriptedHost::requests).collect()
     }
@@ -146,7 +146,7 @@ async fn rules_about_requests_hold_on_other_ports() {
         stream.write_all(&get("api.test:8443", path, &[])).await.unwrap();
         assert_eq!((read(&mut stream).await.status, scene.api.requests().len()), (status, heard), "{path}");
     }
-    // Whoever does not speak TLS there cannot be judged.
+    // A client that does not use TLS there cannot be checked.
     let mut stream = tunnel(&scene.stage, TunnelClientKind::Connect, "api.test:8443").await.expect("a tunnel");
     stream.write_all(b"GET /other HTTP/1.1\r\nHost: api.test:8443\r\n\r\n").await.unwrap();
     assert_eq!((rest(&mut stream).await, scene.api.requests().len()), (Vec::new(), 1));
@@ -157,7 +157,7 @@ async fn rules_about_requests_hold_on_other_ports() {
 }
 
 #[tokio::test]
-async fn only_hosts_that_need_it_are_looked_into() {
+async fn only_hosts_that_need_it_are_inspected() {
     let scene = InspectionFixture::answering(ok(&[], "hello")).await;
     let other = MitmCa::new("two").unwrap();
     for by in [TunnelClientKind::Connect, TunnelClientKind::Socks] {
@@ -172,7 +172,7 @@ async fn only_hosts_that_need_it_are_looked_into() {
             assert_eq!(scene.tls(by, host, host, &scene.theirs).await.is_some(), theirs, "{by:?} {host}");
             assert!(scene.tls(by, host, host, other.certificate()).await.is_none(), "{by:?} {host}");
         }
-        // The name in the hello is the one that was asked for, or nothing is said.
+        // The name in the hello must be the requested one, or the connection is cut.
         for (host, sni) in [("git.test", "api.test"), ("api.test", "git.test"), ("plain.test", "git.test")] {
             assert!(scene.tls(by, host, sni, &scene.ours).await.is_none(), "{by:?} {host} {sni}");
         }
@@ -181,7 +181,7 @@ async fn only_hosts_that_need_it_are_looked_into() {
 }
 
 #[tokio::test]
-async fn requests_are_judged_one_by_one() {
+async fn requests_are_checked_one_by_one() {
     let scene = InspectionFixture::answering(ok(&[], "hello")).await;
     for (words, status) in [
         (get("api.test", "/ok", &[]), 200),
@@ -200,7 +200,7 @@ async fn requests_are_judged_one_by_one() {
     ] {
         let got = scene.ask("api.test", &words).await;
         assert_eq!(got.status, status, "{} {}", String::from_utf8_lossy(&words), got.text());
-        // The way to allow it is about this request, where a rule can say that: never about the whole host.
+        // The suggested rule is about this request, where a rule can say that: never about the whole host.
         assert!(!got.text().contains("allow-host api.test`"), "{}", got.text());
     }
     let refused = "is refused: the rules for this host allow other requests, and none allows this one";
@@ -254,7 +254,7 @@ async fn requests_are_judged_one_by_one() {
 }
 
 #[tokio::test]
-async fn the_real_credential_is_put_in_at_its_own_host() {
+async fn the_real_credential_is_injected_for_its_own_host() {
     let answer = ok(&["Set-Cookie: session=1", "Authentication-Info: x", "X-Fine: 1"], "hello");
     let scene = InspectionFixture::answering(answer).await;
     let (git, pkg) = (scene.git_key.phantom(), scene.pkg_key.phantom());
@@ -313,7 +313,7 @@ async fn a_credential_replaces_its_phantom_in_place() {
         assert_eq!((heard.header(name), heard.header("authorization")), (Some(GIT), None), "{}", heard.text());
     }
     assert_eq!(scene.alarms(), []);
-    // Where nothing is put in, that is told once.
+    // Where nothing is injected, that is reported once.
     for words in
         [get("git.test", &format!("/x?key={stand_in}"), &[]), get("git.test", "/x", &[&format!("X-Note: {stand_in}")])]
     {
@@ -340,7 +340,7 @@ async fn a_phantom_sent_to_another_host_is_an_alarm() {
         ("api.test", get("api.test", &format!("/ok?{git}"), &[])),
         ("", request("GET", plain, "plain.test", &[&bearer], None)),
         ("", request("GET", &format!("{plain}?{git}"), "plain.test", &[], None)),
-        // Its own host, but in the clear.
+        // Its own host, but without TLS.
         ("", request("GET", "http://git.test/x", "git.test", &[&basic("me", git)], None)),
     ];
     for (n, (host, words)) in cases.into_iter().enumerate() {
@@ -375,8 +375,8 @@ async fn a_phantom_in_a_body_is_cut() {
         assert!(got.status == 502 || got.status == 0, "{} {}", got.status, got.text());
         wait_until("an alarm is raised", || scene.alarms().len() == n + 1).await;
     }
-    assert_eq!(scene.pkg.requests(), [], "no request came to its end");
-    // Something that only begins like one passes whole.
+    assert_eq!(scene.pkg.requests(), [], "no request was completed");
+    // A text that only begins like one passes whole.
     let near = format!("x{half}-and-no-more");
     let words = request("POST", "/x", "pkg.test", &[&own], Some(near.as_bytes()));
     assert_eq!(scene.ask("pkg.test", &words).await.status, 200);
@@ -384,7 +384,7 @@ async fn a_phantom_in_a_body_is_cut() {
 }
 
 #[tokio::test]
-async fn what_must_not_come_back_is_cut() {
+async fn answers_with_a_real_credential_are_cut() {
     let half = GIT.split_at(11);
     let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len()).into_bytes();
     let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
@@ -411,7 +411,7 @@ async fn what_must_not_come_back_is_cut() {
 }
 
 #[tokio::test]
-async fn nothing_in_the_clear_comes_to_a_host_behind_tls() {
+async fn plain_http_does_not_reach_a_tls_host() {
     let scene = InspectionFixture::answering(ok(&[], "hello")).await;
     let words = get("git.test", "/x", &[&basic("me", scene.git_key.phantom())]);
     for by in [TunnelClientKind::Connect, TunnelClientKind::Socks] {
@@ -429,7 +429,7 @@ async fn nothing_in_the_clear_comes_to_a_host_behind_tls() {
 }
 
 #[tokio::test]
-async fn a_new_policy_holds_for_the_next_request_of_a_connection() {
+async fn a_policy_change_applies_to_the_next_request_of_a_connection() {
     let scene = InspectionFixture::answering(ok(&[], "hello")).await;
     let mut stream = scene.tls(TunnelClientKind::Connect, "api.test", "api.test", &scene.ours).await.unwrap();
     let words = get("api.test", "/ok", &[]);
@@ -459,6 +459,6 @@ async fn a_policy_change_ends_an_answer_under_way() {
     }
     assert_eq!(next_chunk(&mut stream).await, Some(b"x".to_vec()));
     scene.stage.proxy.set_policy(allowing(&["git.test"]));
-    // It was to go on for twenty seconds.
+    // It would have continued for twenty seconds.
     assert!(!rest(&mut stream).await.ends_with(b"0\r\n\r\n"));
 }
