@@ -32,10 +32,10 @@ const MAX_OPEN_FILES: u64 = 16_384;
 pub(crate) fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     raise_file_limit();
-    if let [word, world] = words.as_slice()
+    if let [word, upstream] = words.as_slice()
         && word == ralph_proxy_process::SERVE_COMMAND
     {
-        return ralph_proxy_process::serve_until_stdin_closes(world)
+        return ralph_proxy_process::serve_until_stdin_closes(upstream)
             .map_or_else(|error| report_failure(&*error), |()| ExitCode::SUCCESS);
     }
     let Some(options) = options::parse(words.into_iter()) else {
@@ -44,9 +44,9 @@ pub(crate) fn main() -> ExitCode {
     };
     print_progress("all proxies are started");
     let measured = ProxyBenchSetup::new(&options)
-        .and_then(|stage| {
+        .and_then(|setup| {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-            Ok(runtime.block_on(measure(&options, &stage)))
+            Ok(runtime.block_on(measure(&options, &setup)))
         })
         .and_then(|table| write(&options, &table).map(|()| table));
     match measured {
@@ -61,13 +61,13 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-async fn measure(options: &ProxyBenchOptions, stage: &ProxyBenchSetup) -> ProxyBenchReport {
+async fn measure(options: &ProxyBenchOptions, setup: &ProxyBenchSetup) -> ProxyBenchReport {
     let mut table = ProxyBenchReport {
         format: 1,
         // Without directory names, which mean something on this machine only.
         command: format!("cargo xtask bench proxy --rounds {} --seconds {}", options.rounds, options.seconds),
         machine: describe_machine(),
-        peers: stage.peers.clone(),
+        peers: setup.peers.clone(),
         series: Vec::new(),
         figures: Vec::new(),
     };
@@ -80,30 +80,30 @@ async fn measure(options: &ProxyBenchOptions, stage: &ProxyBenchSetup) -> ProxyB
     };
     let (rounds, length) = (options.rounds, Duration::from_secs(options.seconds));
     for (group, ways) in [
-        (latency::REVERSE, &stage.reverse),
-        (latency::SPLICE, &stage.splice),
-        (latency::INTERCEPT, &stage.intercept),
-        (latency::PLAIN, &stage.plain),
+        (latency::REVERSE, &setup.reverse),
+        (latency::SPLICE, &setup.splice),
+        (latency::INTERCEPT, &setup.intercept),
+        (latency::PLAIN, &setup.plain),
     ] {
         if wanted(group) {
             latency::measure(&mut table, group, ways, rounds).await;
         }
     }
-    for (group, ways) in [(event_delay::REVERSE, &stage.reverse), (event_delay::INTERCEPT, &stage.intercept)] {
+    for (group, ways) in [(event_delay::REVERSE, &setup.reverse), (event_delay::INTERCEPT, &setup.intercept)] {
         if wanted(group) {
-            event_delay::measure(&mut table, group, ways, stage.upstream.epoch).await;
+            event_delay::measure(&mut table, group, ways, setup.upstream.epoch).await;
         }
     }
-    for (group, ways) in [(call_rate::REVERSE, &stage.reverse), (call_rate::PLAIN, &stage.plain)] {
+    for (group, ways) in [(call_rate::REVERSE, &setup.reverse), (call_rate::PLAIN, &setup.plain)] {
         if wanted(group) {
             call_rate::measure(&mut table, group, ways, length).await;
         }
     }
     if wanted(throughput::GROUP) {
-        throughput::measure(&mut table, &stage.throughput).await;
+        throughput::measure(&mut table, &setup.throughput).await;
     }
     if wanted(memory::GROUP) {
-        memory::measure(&mut table, stage).await;
+        memory::measure(&mut table, setup).await;
     }
     table.check_added_delay(latency::REVERSE, ralph_proxy_process::NAME, REVERSE_ADDS);
     table.check_added_delay(latency::INTERCEPT, ralph_proxy_process::NAME, INTERCEPT_ADDS);

@@ -140,8 +140,8 @@ impl BenchConnection {
         let status = response.status();
         let body = timeout(TIMEOUT, response.into_body().collect()).await??.to_bytes();
         if status != StatusCode::OK || !body.windows(8).any(|part| part == b"end_turn") {
-            let said = String::from_utf8_lossy(&body).chars().take(200).collect::<String>();
-            return Err(format!("it answers {status}: {said}").into());
+            let answer_start = String::from_utf8_lossy(&body).chars().take(200).collect::<String>();
+            return Err(format!("it answers {status}: {answer_start}").into());
         }
         Ok(())
     }

@@ -11,17 +11,17 @@ pub(crate) const GROUP: &str = "memory with 1000 idle connections";
 pub(crate) const ALONE: &str = "memory before that";
 const CONNECTIONS: usize = 1000;
 
-pub(crate) async fn measure(table: &mut ProxyBenchReport, stage: &ProxyBenchSetup) {
+pub(crate) async fn measure(table: &mut ProxyBenchReport, setup: &ProxyBenchSetup) {
     let (mut before, mut after) = (Vec::new(), Vec::new());
-    for one in &stage.reverse {
-        let Some((_, running)) = stage.running.iter().find(|(name, _)| *name == one.name) else {
+    for one in &setup.reverse {
+        let Some((_, running)) = setup.running.iter().find(|(name, _)| *name == one.name) else {
             if let Err(why) = &one.way {
                 after.push(SampleSeries { missing: Some(why.clone()), ..SampleSeries::new(GROUP, one.name, "MiB") });
             }
             continue;
         };
         // A proxy without a base URL is measured with plain requests, which hold connections just as well.
-        let plain = stage.plain.iter().find(|plain| plain.name == one.name).and_then(|plain| plain.way.as_ref().ok());
+        let plain = setup.plain.iter().find(|plain| plain.name == one.name).and_then(|plain| plain.way.as_ref().ok());
         let way = one.way.as_ref().ok().or(plain);
         let (mut alone, mut crowded) =
             (SampleSeries::new(ALONE, one.name, "MiB"), SampleSeries::new(GROUP, one.name, "MiB"));

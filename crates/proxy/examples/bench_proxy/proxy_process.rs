@@ -32,8 +32,8 @@ impl ProxyProcess {
             }
             let ended = running.child.try_wait()?;
             if ended.is_some() || Instant::now() > until {
-                let said = fs::read_to_string(log).unwrap_or_default();
-                let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+                let output = fs::read_to_string(log).unwrap_or_default();
+                let last = output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
                 return Err(format!("it does not start: {last}").into());
             }
             std::thread::sleep(Duration::from_millis(50));

@@ -88,16 +88,16 @@ pub(crate) struct InterceptListener {
 }
 
 /// Opens the listeners. The handles keep them open.
-fn open(world: &UpstreamAddresses) -> ProxyBenchResult<(BenchListeners, Vec<ProxyHandle>)> {
+fn open(addresses: &UpstreamAddresses) -> ProxyBenchResult<(BenchListeners, Vec<ProxyHandle>)> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let explicit = listener.local_addr()?;
-    let doors = ListenerSockets { explicit: Some(listener), ..ListenerSockets::default() };
+    let sockets = ListenerSockets { explicit: Some(listener), ..ListenerSockets::default() };
     let host = upstream::NAME;
     let allowed = [host.to_owned(), format!("{host}:80"), format!("{host}:{THROUGHPUT_PORT}")];
     let policy = Policy::parse(PolicyMode::Allowlist, &allowed, &[])?;
     let limits = ProxyLimits { connections: 4096, ..ProxyLimits::default() };
-    let outside: Arc<dyn EgressResolver> = Arc::new(world.clone());
-    let guard = serve_with_limits(limits, doors, policy, Arc::clone(&outside), Arc::new(NullObserver))?;
+    let outside: Arc<dyn EgressResolver> = Arc::new(addresses.clone());
+    let guard = serve_with_limits(limits, sockets, policy, Arc::clone(&outside), Arc::new(NullObserver))?;
     let (reverse, routes) = reverse(limits, &outside)?;
     let (intercept, inside) = intercept(limits, &outside)?;
     let opened = BenchListeners { explicit, reverse: Ok(reverse), intercept: Ok(intercept) };
@@ -112,7 +112,7 @@ fn listener_sockets() -> io::Result<(SocketAddr, ListenerSockets)> {
 
 /// Opens a listener with a route to the upstream: a credential is injected, and every call is metered.
 fn reverse(limits: ProxyLimits, outside: &Arc<dyn EgressResolver>) -> ProxyBenchResult<(ReverseListener, ProxyHandle)> {
-    let (address, doors) = listener_sockets()?;
+    let (address, sockets) = listener_sockets()?;
     let credential =
         Arc::new(ProxyCredential::new("KEY", &Secret::new(KEY), CredentialPlacement::header("x-api-key"))?);
     let price = Price::per_mtok_usd(3.0, 15.0, Some(0.3));
@@ -126,7 +126,7 @@ fn reverse(limits: ProxyLimits, outside: &Arc<dyn EgressResolver>) -> ProxyBench
         ledger: Ledger::new(caps, MicroUsd::ZERO, 0),
         ..ProxyGrant::from(Policy::default())
     };
-    let guard = serve_with_limits(limits, doors, terms, Arc::clone(outside), Arc::new(NullObserver))?;
+    let guard = serve_with_limits(limits, sockets, terms, Arc::clone(outside), Arc::new(NullObserver))?;
     let (base, key, model) = ("/r/bench".to_owned(), credential.phantom().to_owned(), MODEL.to_owned());
     Ok((ReverseListener { door: address, base, key, model }, guard))
 }
@@ -136,14 +136,14 @@ fn intercept(
     limits: ProxyLimits,
     outside: &Arc<dyn EgressResolver>,
 ) -> ProxyBenchResult<(InterceptListener, ProxyHandle)> {
-    let (address, doors) = listener_sockets()?;
+    let (address, sockets) = listener_sockets()?;
     let credential = ProxyCredential::new("KEY", &Secret::new(KEY), CredentialPlacement::header("x-api-key"))?;
     let credential = Arc::new(credential.for_hosts([upstream::NAME])?);
     let authority = Arc::new(MitmCa::new("bench")?);
     let (key, ca) = (credential.phantom().to_owned(), authority.certificate().to_owned());
     let policy = Policy::parse(PolicyMode::Allowlist, &[upstream::NAME], &[])?;
     let terms = ProxyGrant { credentials: vec![credential], authority: Some(authority), ..ProxyGrant::from(policy) };
-    let guard = serve_with_limits(limits, doors, terms, Arc::clone(outside), Arc::new(NullObserver))?;
+    let guard = serve_with_limits(limits, sockets, terms, Arc::clone(outside), Arc::new(NullObserver))?;
     Ok((InterceptListener { door: address, ca, key }, guard))
 }
 
@@ -172,19 +172,19 @@ impl EgressResolver for UpstreamAddresses {
 struct NullObserver;
 
 impl EgressObserver for NullObserver {
-    fn observe(&self, told: EgressEvent) {
-        drop(told);
+    fn observe(&self, event: EgressEvent) {
+        drop(event);
     }
 }
 
 /// Starts this program as the proxy, and returns it with its listeners.
-pub(crate) fn start(world: &UpstreamAddresses) -> ProxyBenchResult<(Child, BenchListeners)> {
+pub(crate) fn start(addresses: &UpstreamAddresses) -> ProxyBenchResult<(Child, BenchListeners)> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg(SERVE_COMMAND).arg(serde_json::to_string(world)?).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.arg(SERVE_COMMAND).arg(serde_json::to_string(addresses)?).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn()?;
     let mut line = String::new();
-    let said = child.stdout.take().ok_or("the proxy has no stdout")?;
-    io::BufRead::read_line(&mut io::BufReader::new(said), &mut line)?;
+    let output = child.stdout.take().ok_or("the proxy has no stdout")?;
+    io::BufRead::read_line(&mut io::BufReader::new(output), &mut line)?;
     if line.is_empty() {
         child.kill()?;
         return Err(format!("the proxy does not start ({})", child.wait()?).into());
@@ -193,12 +193,12 @@ pub(crate) fn start(world: &UpstreamAddresses) -> ProxyBenchResult<(Child, Bench
 }
 
 /// Serves as the proxy until standard input is closed.
-pub(crate) fn serve_until_stdin_closes(world: &str) -> ProxyBenchResult<()> {
-    let world: UpstreamAddresses = serde_json::from_str(world)?;
+pub(crate) fn serve_until_stdin_closes(addresses: &str) -> ProxyBenchResult<()> {
+    let addresses: UpstreamAddresses = serde_json::from_str(addresses)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let guards = {
         let _within = runtime.enter();
-        let (opened, guards) = open(&world)?;
+        let (opened, guards) = open(&addresses)?;
         writeln!(io::stdout(), "{}", serde_json::to_string(&opened)?)?;
         guards
     };

@@ -64,7 +64,7 @@ impl ProxyBenchSetup {
         };
         let bare = ClientSetup { path: ClientPath::Direct(upstream.plain), tls: None, ..direct.clone() };
         let both = |way: &ClientSetup| vec![ProxyCandidate::new(DIRECT, Ok(way.clone()))];
-        let mut stage = Self {
+        let mut setup = Self {
             reverse: both(&direct),
             splice: both(&direct),
             intercept: both(&direct),
@@ -76,11 +76,11 @@ impl ProxyBenchSetup {
             others: Vec::new(),
             folder,
         };
-        stage.add_ours(&direct, &bare)?;
-        stage.add_nginx(&places, &bare);
-        stage.add_mitmproxy(&places, &direct, &bare);
-        stage.add_litellm(&places, &bare);
-        Ok(stage)
+        setup.add_ours(&direct, &bare)?;
+        setup.add_nginx(&places, &bare);
+        setup.add_mitmproxy(&places, &direct, &bare);
+        setup.add_litellm(&places, &bare);
+        Ok(setup)
     }
 
     fn add_ours(&mut self, direct: &ClientSetup, bare: &ClientSetup) -> ProxyBenchResult<()> {

@@ -53,8 +53,8 @@ pub(crate) async fn serve(
     bytes: &[u8],
     form: TargetForm,
 ) {
-    let gate = StrictHttpStream::new(client, bytes, context.limits);
-    let log = gate.log();
+    let strict_stream = StrictHttpStream::new(client, bytes, context.limits);
+    let log = strict_stream.log();
     let served = AtomicU64::new(0);
     let idle = Mutex::new(None);
     let service = service_fn(|request| {
@@ -66,7 +66,7 @@ pub(crate) async fn serve(
         .max_buf_size(BUFFER_SIZE.max(context.limits.head_bytes))
         .timer(TokioTimer::new())
         .header_read_timeout(None)
-        .serve_connection(TokioIo::new(gate), service);
+        .serve_connection(TokioIo::new(strict_stream), service);
     let end = connection.without_shutdown().await;
     let (heads, target) = log.heads();
     if heads > served.load(Ordering::Relaxed) && end.is_err() {
@@ -182,8 +182,11 @@ async fn forward(
         opened.map_err(|TargetRefusal { why, address }| refused(&why, address))
     };
     let mut fresh = kept.is_none();
-    let mut way = match kept {
-        Some(way) => context.check_policy(entry, &target, &access).map(|()| way).map_err(|why| refused(&why, None))?,
+    let mut host_connection = match kept {
+        Some(host_connection) => context
+            .check_policy(entry, &target, &access)
+            .map(|()| host_connection)
+            .map_err(|why| refused(&why, None))?,
         None => open().await?,
     };
 
@@ -238,13 +241,14 @@ async fn forward(
     let sent = sending.sent_bytes();
     let mut request = Request::from_parts(parts, sending);
     let response = loop {
-        match way.send(request).await {
+        match host_connection.send(request).await {
             // No upgrade was requested.
             Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => break response,
             // The host had closed the connection that was kept open to it.
             Err(Some(unsent)) if !fresh => {
                 (fresh, request) = (true, unsent);
-                way = open().await.inspect_err(|_| report.record_answer(StatusCode::BAD_GATEWAY.as_u16(), 0))?;
+                host_connection =
+                    open().await.inspect_err(|_| report.record_answer(StatusCode::BAD_GATEWAY.as_u16(), 0))?;
             }
             _ => {
                 report.record_answer(StatusCode::BAD_GATEWAY.as_u16(), sent.load(Ordering::Relaxed));
@@ -253,8 +257,8 @@ async fn forward(
         }
     };
     report.record_answer(response.status().as_u16(), sent.load(Ordering::Relaxed));
-    let running = way.connection_task();
-    *idle.lock().await = Some(way);
+    let running = host_connection.connection_task();
+    *idle.lock().await = Some(host_connection);
     check_response(context, granted.is_some(), &target, report, response, running)
 }
 

@@ -312,9 +312,9 @@ impl GatewayRequest<'_> {
         // For example the reason phrase, which was not scanned.
         parts.extensions.clear();
         // From here on the body reports the exchange.
-        let ending = ExchangeReport::new(Arc::clone(&self.context.observer), self.exchange.take(), metered);
+        let report = ExchangeReport::new(Arc::clone(&self.context.observer), self.exchange.take(), metered);
         let scan = LeakScanner::new(self.context.credentials.secrets.clone());
-        let passing = MeteredBody::new(body, ResponseConnection::Lease(lease), scan, ending).with_permit(permit);
+        let passing = MeteredBody::new(body, ResponseConnection::Lease(lease), scan, report).with_permit(permit);
         Ok(Response::from_parts(parts, Either::Right(passing)))
     }
 

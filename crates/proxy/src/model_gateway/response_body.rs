@@ -52,14 +52,14 @@ impl ExchangeReport {
     /// Records the status that the client is answered with, and how much of its own body was sent.
     pub(crate) fn record_answer(&mut self, status: u16, sent: u64) {
         self.set_status(status);
-        if let Some(told) = &mut self.exchange {
-            told.sent = sent;
+        if let Some(exchange) = &mut self.exchange {
+            exchange.sent = sent;
         }
     }
 
     pub(crate) fn set_status(&mut self, status: u16) {
-        if let Some(told) = &mut self.exchange {
-            told.status = Some(status);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.status = Some(status);
         }
     }
 
@@ -85,18 +85,18 @@ impl ExchangeReport {
 
     /// Charges the call before its answer was read.
     pub(crate) fn charge(&mut self, how: impl FnOnce(PendingCharge) -> ChargedCall) {
-        if let (Some(told), Some(metered)) = (&mut self.exchange, self.meter.take()) {
-            told.call = Some(how(metered.pending));
+        if let (Some(exchange), Some(metered)) = (&mut self.exchange, self.meter.take()) {
+            exchange.call = Some(how(metered.pending));
         }
     }
 
     /// Charges and reports, once.
     fn report(&mut self) {
-        let Some(mut told) = self.exchange.take() else { return };
+        let Some(mut exchange) = self.exchange.take() else { return };
         if let Some(CallMeter { pending, tee, .. }) = self.meter.take() {
-            told.call = Some(pending.settle(&tee.snapshot(), tee.has_begun()));
+            exchange.call = Some(pending.settle(&tee.snapshot(), tee.has_begun()));
         }
-        self.observer.observe(EgressEvent::Exchange(told));
+        self.observer.observe(EgressEvent::Exchange(exchange));
     }
 }
 
@@ -164,8 +164,8 @@ pub(crate) struct MeteredBody {
 }
 
 impl MeteredBody {
-    pub(crate) fn new(body: Incoming, keep: ResponseConnection, scan: LeakScanner, ending: ExchangeReport) -> Self {
-        Self { body: Some(body), connection: Some(keep), scan, report: Some(ending), permit: None }
+    pub(crate) fn new(body: Incoming, keep: ResponseConnection, scan: LeakScanner, report: ExchangeReport) -> Self {
+        Self { body: Some(body), connection: Some(keep), scan, report: Some(report), permit: None }
     }
 
     /// Lets the body pass only until the permit is revoked; then it is cut on both sides.
@@ -185,8 +185,8 @@ impl MeteredBody {
     }
 
     fn count_received(&mut self, bytes: usize) {
-        if let Some(told) = self.report.as_mut().and_then(|ending| ending.exchange.as_mut()) {
-            told.received = told.received.saturating_add(bytes as u64);
+        if let Some(exchange) = self.report.as_mut().and_then(|report| report.exchange.as_mut()) {
+            exchange.received = exchange.received.saturating_add(bytes as u64);
         }
     }
 
@@ -214,10 +214,10 @@ impl MeteredBody {
     }
 
     fn leak_error(&mut self, ForbiddenMatch(credential): ForbiddenMatch) -> io::Error {
-        if let Some(ending) = &self.report {
+        if let Some(report) = &self.report {
             let (host, port) =
-                ending.exchange.as_ref().map_or((String::new(), 0), |told| (told.host.clone(), told.port));
-            ending.observer.observe(EgressEvent::Alarm(EgressAlarm {
+                report.exchange.as_ref().map_or((String::new(), 0), |exchange| (exchange.host.clone(), exchange.port));
+            report.observer.observe(EgressEvent::Alarm(EgressAlarm {
                 what: AlarmKind::SecretReturned,
                 credential,
                 host,
@@ -276,10 +276,10 @@ impl Body for MeteredBody {
 
 impl Drop for MeteredBody {
     fn drop(&mut self) {
-        let (Some(body), Some(ending)) = (self.body.take(), self.report.take()) else { return };
-        let Some(drains) = ending.meter.as_ref().map(|metered| metered.drains.clone()) else { return };
+        let (Some(body), Some(report)) = (self.body.take(), self.report.take()) else { return };
+        let Some(drains) = report.meter.as_ref().map(|metered| metered.drains.clone()) else { return };
         // The client hung up. The provider continues and charges for all of it, so its usage is waited for; if it
-        // does not come, dropping `ending` charges the worst case.
-        drain::spawn_body_drain(&drains, body, self.connection.take(), ending);
+        // does not come, dropping `report` charges the worst case.
+        drain::spawn_body_drain(&drains, body, self.connection.take(), report);
     }
 }

@@ -150,8 +150,8 @@ impl DecisionRecorder {
 }
 
 impl EgressObserver for DecisionRecorder {
-    fn observe(&self, told: EgressEvent) {
-        let EgressEvent::Decision(decided) = told else { return };
+    fn observe(&self, event: EgressEvent) {
+        let EgressEvent::Decision(decided) = event else { return };
         self.0.lock().unwrap().push(decided);
     }
 }
@@ -200,11 +200,11 @@ impl ProxyFixture {
     }
 
     /// Sends bytes and returns what comes back: as many answers as there were requests, or everything until the end.
-    pub(super) async fn exchange(&self, words: &[u8]) -> String {
+    pub(super) async fn exchange(&self, bytes: &[u8]) -> String {
         let mut stream = self.dial().await;
         // The proxy may close a refused connection without reading from it.
-        stream.write_all(words).await.ok();
-        answers_to(&mut stream, words).await
+        stream.write_all(bytes).await.ok();
+        answers_to(&mut stream, bytes).await
     }
 
     /// Requests a tunnel by `CONNECT`; the text is the answer's status line.
@@ -252,8 +252,8 @@ impl ProxyFixture {
 pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns what comes back: as many answers as there were requests among the bytes, or everything until the end.
-pub(super) async fn answers_to(stream: &mut TcpStream, words: &[u8]) -> String {
-    let requests = String::from_utf8_lossy(words).matches(" HTTP/1.1\r\n").count();
+pub(super) async fn answers_to(stream: &mut TcpStream, bytes: &[u8]) -> String {
+    let requests = String::from_utf8_lossy(bytes).matches(" HTTP/1.1\r\n").count();
     let mut all = Vec::new();
     while requests == 0 || answers(&all) < requests {
         match timeout(TEST_TIMEOUT, stream.read_buf(&mut all)).await.expect("an answer arrives") {

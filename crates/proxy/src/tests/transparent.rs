@@ -49,10 +49,10 @@ impl TransparentFixture {
         (near, AbortOnDropHandle::new(serving))
     }
 
-    async fn exchange(&self, wanted: SocketAddr, words: &[u8]) -> String {
+    async fn exchange(&self, wanted: SocketAddr, bytes: &[u8]) -> String {
         let (mut stream, _serving) = self.dial(wanted).await;
-        stream.write_all(words).await.ok();
-        answers_to(&mut stream, words).await
+        stream.write_all(bytes).await.ok();
+        answers_to(&mut stream, bytes).await
     }
 }
 
@@ -124,11 +124,11 @@ async fn requests_in_tls_are_checked_where_rules_are_about_requests() {
         let tls = connector.connect(sni.try_into().unwrap(), stream).await;
         assert_eq!(tls.is_ok(), spoken_for, "{host} {sni}");
         let Ok(mut tls) = tls else { continue };
-        for (words, status) in [
+        for (bytes, status) in [
             ("GET /no HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "HTTP/1.1 403 "),
             ("GET /ok HTTP/1.1\r\nHost: other.test\r\n\r\n", "HTTP/1.1 400 "),
         ] {
-            tls.write_all(words.as_bytes()).await.unwrap();
+            tls.write_all(bytes.as_bytes()).await.unwrap();
             let mut some = vec![0; 4096];
             let n = tls.read(&mut some).await.unwrap();
             assert!(some[..n].starts_with(status.as_bytes()), "{}", String::from_utf8_lossy(&some[..n]));
@@ -177,9 +177,9 @@ async fn unassigned_and_stale_addresses_are_refused() {
 
 #[tokio::test]
 async fn the_listener_knows_the_original_address() {
-    let stage = ProxyFixture::new(allowing(&["allowed.test"])).await;
-    let mut stream = TcpStream::connect(stage.transparent).await.unwrap();
+    let fixture = ProxyFixture::new(allowing(&["allowed.test"])).await;
+    let mut stream = TcpStream::connect(fixture.transparent).await.unwrap();
     assert_eq!(rest(&mut stream).await, "");
-    let line = format!("transparent {} no: the address was not given out for a name", stage.transparent);
-    assert_eq!(stage.decisions.lines(), [line]);
+    let line = format!("transparent {} no: the address was not given out for a name", fixture.transparent);
+    assert_eq!(fixture.decisions.lines(), [line]);
 }

@@ -212,26 +212,26 @@ pub(crate) struct GatewayFixture {
 }
 
 impl GatewayFixture {
-    pub(crate) fn open(terms: ProxyGrant, world: FakeResolver) -> Self {
-        Self::with_limits(ProxyLimits::default(), terms, world)
+    pub(crate) fn open(proxy_grant: ProxyGrant, network: FakeResolver) -> Self {
+        Self::with_limits(ProxyLimits::default(), proxy_grant, network)
     }
 
-    pub(crate) fn with_limits(limits: ProxyLimits, terms: ProxyGrant, world: FakeResolver) -> Self {
+    pub(crate) fn with_limits(limits: ProxyLimits, proxy_grant: ProxyGrant, network: FakeResolver) -> Self {
         let listen = || {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
             (listener, address)
         };
         let ((explicit, proxy_address), (listener, transparent), (dns_tcp, dns)) = (listen(), listen(), listen());
-        let doors = ListenerSockets {
+        let sockets = ListenerSockets {
             explicit: Some(explicit),
             transparent: vec![listener],
             dns_tcp: Some(dns_tcp),
             ..ListenerSockets::default()
         };
-        let (events, resolver) = (Arc::new(EgressEventRecorder::default()), Arc::new(world));
-        let ledger = terms.ledger.clone();
-        let proxy = serve_with_limits(limits, doors, terms, resolver.clone(), events.clone()).unwrap();
+        let (events, resolver) = (Arc::new(EgressEventRecorder::default()), Arc::new(network));
+        let ledger = proxy_grant.ledger.clone();
+        let proxy = serve_with_limits(limits, sockets, proxy_grant, resolver.clone(), events.clone()).unwrap();
         Self { proxy, proxy_address, transparent, dns, events, resolver, ledger }
     }
 

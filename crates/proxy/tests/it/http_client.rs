@@ -138,10 +138,10 @@ impl RawHttpAnswer {
 }
 
 /// Sends bytes to a listener and reads the one answer.
-pub(crate) async fn send_and_read(door: SocketAddr, words: &[u8]) -> RawHttpAnswer {
-    let mut stream = TcpStream::connect(door).await.unwrap();
+pub(crate) async fn send_and_read(address: SocketAddr, request_bytes: &[u8]) -> RawHttpAnswer {
+    let mut stream = TcpStream::connect(address).await.unwrap();
     // The proxy may close a refused connection without reading from it.
-    stream.write_all(words).await.ok();
+    stream.write_all(request_bytes).await.ok();
     read(&mut stream).await
 }
 

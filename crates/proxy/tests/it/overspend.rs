@@ -78,7 +78,7 @@ async fn trial(seed: u64) -> u64 {
         route("openai", RouteApi::OpenAi, &url, Some(&o)),
         route("gemini", RouteApi::Gemini, &url, Some(&g)),
     ];
-    let stage = Arc::new(GatewayFixture::open(grant(routes, ledger.clone()), FakeResolver::new(&[])));
+    let fixture = Arc::new(GatewayFixture::open(grant(routes, ledger.clone()), FakeResolver::new(&[])));
 
     let many = if chance.one_in(25) { 50 } else { chance.between(2, 7) };
     let parallel = many == 50 || chance.one_in(2);
@@ -96,30 +96,30 @@ async fn trial(seed: u64) -> u64 {
         };
         let words = rogue(chance, wire, kind, streams_only, phantom);
         let patience = hang_up_point(chance);
-        calls.spawn(client(stage.proxy_address, words, patience));
+        calls.spawn(client(fixture.proxy_address, words, patience));
         if !parallel {
             calls.join_next().await.unwrap().unwrap();
         }
         if chance.one_in(60) {
-            stage.proxy.restart();
+            fixture.proxy.restart();
         }
     }
     while let Some(ended) = calls.join_next().await {
         ended.unwrap();
     }
-    check(seed, stage, &server, spent, LedgerAmount { cost, tokens }).await
+    check(seed, fixture, &server, spent, LedgerAmount { cost, tokens }).await
 }
 
 /// Checks that, whatever happened, at least the provider's bill was charged, at most the cap, and all of it was
 /// reported.
 async fn check(
     seed: u64,
-    stage: Arc<GatewayFixture>,
+    fixture: Arc<GatewayFixture>,
     server: &FakeModelServer,
     before: LedgerAmount,
     cap: LedgerAmount,
 ) -> u64 {
-    let GatewayFixture { proxy: guard, events: notes, ledger, .. } = Arc::into_inner(stage).unwrap();
+    let GatewayFixture { proxy: guard, events, ledger, .. } = Arc::into_inner(fixture).unwrap();
     guard.close().await;
     let nothing = || ledger.reserved() == LedgerAmount::default();
     crate::fixture::wait_until("every reservation is closed", nothing).await;
@@ -129,11 +129,11 @@ async fn check(
     let charged = (settled.cost.saturating_sub(before.cost), settled.tokens - before.tokens);
     assert!(bill <= charged.0 && used <= charged.1, "trial {seed}: billed {bill} {used}, charged {charged:?}");
     // The final event of a call comes after its reservation is closed.
-    crate::fixture::wait_until("every call is reported", || notes.calls().len() == notes.started_calls()).await;
-    let told: MicroUsd = notes.calls().iter().map(|call| call.cost).sum();
-    assert_eq!(told, charged.0, "trial {seed}: what was reported is what was charged");
-    assert_eq!(notes.alarms(), [], "trial {seed}");
-    notes.all().iter().filter(|told| matches!(told, ralph_proxy::observer::EgressEvent::BudgetSpent { .. })).count()
+    crate::fixture::wait_until("every call is reported", || events.calls().len() == events.started_calls()).await;
+    let reported: MicroUsd = events.calls().iter().map(|call| call.cost).sum();
+    assert_eq!(reported, charged.0, "trial {seed}: what was reported is what was charged");
+    assert_eq!(events.alarms(), [], "trial {seed}");
+    events.all().iter().filter(|event| matches!(event, ralph_proxy::observer::EgressEvent::BudgetSpent { .. })).count()
         as u64
 }
 
@@ -251,9 +251,9 @@ fn hang_up_point(chance: &mut ProxyTestRng) -> HangUpPoint {
     }
 }
 
-async fn client(door: std::net::SocketAddr, words: Vec<u8>, patience: HangUpPoint) {
+async fn client(proxy_address: std::net::SocketAddr, words: Vec<u8>, patience: HangUpPoint) {
     let talk = async {
-        let mut stream = TcpStream::connect(door).await?;
+        let mut stream = TcpStream::connect(proxy_address).await?;
         let end = if matches!(patience, HangUpPoint::WhileSending) { words.len() - 5 } else { words.len() };
         stream.write_all(&words[..end]).await?;
         let most = match patience {

@@ -60,19 +60,19 @@ impl ScriptedHost {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (heard, connections) = (Arc::<Mutex<Vec<HostRequest>>>::default(), Arc::<AtomicUsize>::default());
-        let (ears, count, script) = (Arc::clone(&heard), Arc::clone(&connections), Arc::new(script));
+        let (recorder, count, script) = (Arc::clone(&heard), Arc::clone(&connections), Arc::new(script));
         let running = AbortOnDropHandle::new(tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 count.fetch_add(1, Ordering::SeqCst);
-                let (tls, ears, script) = (tls.clone(), Arc::clone(&ears), Arc::clone(&script));
+                let (tls, recorder, script) = (tls.clone(), Arc::clone(&recorder), Arc::clone(&script));
                 // The task ends with its client.
                 tokio::spawn(async move {
                     match tls.map(TlsAcceptor::from) {
-                        None => serve(stream, &ears, &*script).await,
+                        None => serve(stream, &recorder, &*script).await,
                         Some(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
-                                serve(stream, &ears, &*script).await;
+                                serve(stream, &recorder, &*script).await;
                             }
                         }
                     }

@@ -61,7 +61,7 @@ async fn call(wire: TestApi, ask_usage: bool) -> (mpsc::Sender<Vec<u8>>, TcpStre
     let (hand, pieces) = mpsc::channel(1);
     let address = piecewise(pieces).await;
     let keys = RouteKeys::new();
-    let stage =
+    let fixture =
         GatewayFixture::open(keys.grant(&format!("http://{address}"), unlimited_ledger()), FakeResolver::new(&[]));
     let mut body = wire.body(MODEL, "hi", Some(50), true);
     if wire == TestApi::Chat && ask_usage {
@@ -69,9 +69,9 @@ async fn call(wire: TestApi, ask_usage: bool) -> (mpsc::Sender<Vec<u8>>, TcpStre
     }
     let path = format!("/r/{}{}", wire.route(), wire.path(MODEL, true));
     let key = wire.key(keys.phantom(wire));
-    let mut stream = stage.dial().await;
+    let mut stream = fixture.dial().await;
     stream.write_all(&post(&path, &[&key], body.to_string().as_bytes())).await.unwrap();
-    (hand, stream, stage)
+    (hand, stream, fixture)
 }
 
 async fn head(stream: &mut TcpStream) -> String {
@@ -88,7 +88,7 @@ async fn not_a_byte_is_changed() {
     for wire in TEST_APIS {
         let whole = Arc::new(scripted(wire).await);
         for most in [1, 3, 17, 200, 100_000] {
-            let (hand, mut stream, stage) = call(wire, true).await;
+            let (hand, mut stream, fixture) = call(wire, true).await;
             let bytes = Arc::clone(&whole);
             let mut sizes = chance.clone();
             chance.next();
@@ -105,8 +105,8 @@ async fn not_a_byte_is_changed() {
             assert_eq!((got.status, got.complete), (200, true), "{wire:?} {most}");
             assert_eq!(sha256(&got.body), sha256(&whole), "{wire:?} {most}\n{}", got.text());
             assert_eq!(got.header("content-type"), Some("text/event-stream"));
-            stage.wait_until_settled().await;
-            assert_eq!(stage.events.calls()[0].charge, ChargeBasis::Reported, "{wire:?} {most}");
+            fixture.wait_until_settled().await;
+            assert_eq!(fixture.events.calls()[0].charge, ChargeBasis::Reported, "{wire:?} {most}");
         }
     }
 }
@@ -132,13 +132,13 @@ async fn each_event_arrives_before_the_next_is_sent() {
             if !ask_usage && event.contains("\"usage\":{") {
                 continue;
             }
-            let mut heard = String::new();
-            while heard.len() < event.len() {
+            let mut received = String::new();
+            while received.len() < event.len() {
                 let chunk = timeout(TEST_TIMEOUT, next_chunk(&mut stream)).await;
                 let chunk = chunk.unwrap_or_else(|_| panic!("{wire:?} {ask_usage}: {event:?} waits for the next"));
-                heard.push_str(std::str::from_utf8(&chunk.unwrap()).unwrap());
+                received.push_str(std::str::from_utf8(&chunk.unwrap()).unwrap());
             }
-            assert_eq!(heard, event, "{wire:?} {ask_usage}");
+            assert_eq!(received, event, "{wire:?} {ask_usage}");
         }
         drop(hand);
         assert_eq!(next_chunk(&mut stream).await, Some(vec![]), "{wire:?}");
@@ -152,8 +152,9 @@ async fn an_event_in_two_halves_is_not_held_back() {
         head(&mut stream).await;
         for half in ["data: {\"type\":\"response.", "created\"}\n", "\n", ": a comment", "\n\n"] {
             hand.send(half.as_bytes().to_vec()).await.unwrap();
-            let heard = timeout(TEST_TIMEOUT, next_chunk(&mut stream)).await.expect("half an event arrives").unwrap();
-            assert_eq!(heard, half.as_bytes(), "{wire:?}");
+            let received =
+                timeout(TEST_TIMEOUT, next_chunk(&mut stream)).await.expect("half an event arrives").unwrap();
+            assert_eq!(received, half.as_bytes(), "{wire:?}");
         }
     }
 }

@@ -18,9 +18,9 @@ fn write(call: &ModelCallKind, body: &str, most: u64) -> (String, Vec<String>, b
 
 #[track_caller]
 fn check(call: &ModelCallKind, body: &str, most: u64, want: &str, changed: &[&str]) {
-    let (text, words, _) = write(call, body, most);
+    let (text, changes, _) = write(call, body, most);
     assert_eq!(text, want);
-    assert_eq!(words, changed);
+    assert_eq!(changes, changed);
 }
 
 #[test]
@@ -155,15 +155,15 @@ fn thinking_stays_below_the_output_limit() {
         )
     };
     let planned = r#"{"type":"enabled","budget_tokens":10000}"#;
-    let (less, words, _) = write(&ModelCallKind::Messages, &body(32_000, planned), 2000);
+    let (less, changes, _) = write(&ModelCallKind::Messages, &body(32_000, planned), 2000);
     assert_eq!(less, body(2000, r#"{"type":"enabled","budget_tokens":1999}"#));
     assert_eq!(
-        words,
+        changes,
         ["`max_tokens` lowered from 32000 to 2000", "`thinking.budget_tokens` lowered from 10000 to 1999"]
     );
-    let (off, words, _) = write(&ModelCallKind::Messages, &body(32_000, planned), 1024);
+    let (off, changes, _) = write(&ModelCallKind::Messages, &body(32_000, planned), 1024);
     assert_eq!(off, r#"{"model":"m","max_tokens":1024,"thinking":{"type":"disabled"}}"#);
-    assert_eq!(words, ["`max_tokens` lowered from 32000 to 1024", "`thinking` turned off"]);
+    assert_eq!(changes, ["`max_tokens` lowered from 32000 to 1024", "`thinking` turned off"]);
     let (same, ..) = write(&ModelCallKind::Messages, &body(32_000, planned), 10_001);
     assert_eq!(same, body(10_001, planned));
     let (adaptive, ..) = write(&ModelCallKind::Messages, &body(32_000, r#"{"type":"adaptive"}"#), 5);
@@ -373,8 +373,8 @@ fn names_are_ascii() {
     let want = BadRequest::NotAscii { name: "maxOutputToken\u{17f}".to_owned() };
     assert_eq!(MeteredRequest::parse(&gemini(), config.as_bytes()).err(), Some(want));
     // Text of a message is not a field name.
-    let said = r#"{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"größer"}],"x":{"ſ":1}}"#;
-    check(&ModelCallKind::Messages, said, 9, said, &[]);
+    let body_text = r#"{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"größer"}],"x":{"ſ":1}}"#;
+    check(&ModelCallKind::Messages, body_text, 9, body_text, &[]);
 }
 
 /// Fields, in any spelling, that make a gateway drop our limit, answer with another model, or use another account.
