@@ -31,10 +31,11 @@ pub fn strict_http1(bytes: &[u8], step: usize) -> StrictHttpOutput {
         LazyLock::new(|| Builder::new_current_thread().enable_time().build());
     let Ok(runtime) = &*RUNTIME else { return (None, 0) };
     runtime.block_on(async {
-        let mut gate = StrictHttpStream::new(FuzzReader { bytes, step: step.max(1) }, &[], ProxyLimits::default());
+        let mut strict_stream =
+            StrictHttpStream::new(FuzzReader { bytes, step: step.max(1) }, &[], ProxyLimits::default());
         let mut out = Vec::new();
-        let end = gate.read_to_end(&mut out).await;
-        (end.is_ok().then_some(out), gate.log().heads().0)
+        let end = strict_stream.read_to_end(&mut out).await;
+        (end.is_ok().then_some(out), strict_stream.log().heads().0)
     })
 }
 
@@ -137,13 +138,13 @@ mod tests {
                 let at = place.index(bytes.len());
                 bytes[at] = byte;
             }
-            let heard = client_hello(&bytes);
-            if let (FuzzedHello::Complete(ours), Some(theirs)) = (&heard, rustls_server_name(&bytes)) {
+            let whole = client_hello(&bytes);
+            if let (FuzzedHello::Complete(ours), Some(theirs)) = (&whole, rustls_server_name(&bytes)) {
                 prop_assert!(ours.as_deref().is_some_and(|ours| ours.eq_ignore_ascii_case(&theirs)), "{ours:?} {theirs}");
             }
             match client_hello(&bytes[..cut.index(bytes.len())]) {
                 FuzzedHello::Incomplete => (),
-                early => prop_assert_eq!(early, heard),
+                early => prop_assert_eq!(early, whole),
             }
         }
 

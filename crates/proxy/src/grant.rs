@@ -40,12 +40,12 @@ impl From<Policy> for ProxyGrant {
 impl ProxyGrant {
     /// Returns every credential that is granted, by route or by host.
     pub fn all_credentials(&self) -> Vec<Arc<ProxyCredential>> {
-        let mut lent: Vec<Arc<ProxyCredential>> = self.credentials.clone();
+        let mut granted: Vec<Arc<ProxyCredential>> = self.credentials.clone();
         for credential in self.routes.iter().filter_map(ModelRoute::credential) {
-            if !lent.iter().any(|known| Arc::ptr_eq(known, credential)) {
-                lent.push(Arc::clone(credential));
+            if !granted.iter().any(|known| Arc::ptr_eq(known, credential)) {
+                granted.push(Arc::clone(credential));
             }
         }
-        lent
+        granted
     }
 }

@@ -124,7 +124,7 @@ pub(crate) async fn read_client_hello(
     target: &EgressTarget,
 ) -> Result<Vec<u8>, TunnelEnd> {
     match timeout(context.limits.head_time, read_first_bytes(client, target, TlsRequirement::Required)).await {
-        Ok(heard) => heard,
+        Ok(first_bytes) => first_bytes,
         Err(_) => Err(TunnelEnd::Cut(DecisionReason::ClientTimeout)),
     }
 }
@@ -223,18 +223,18 @@ async fn read_first_bytes(
     target: &EgressTarget,
     must: TlsRequirement,
 ) -> Result<Vec<u8>, TunnelEnd> {
-    let mut heard = Vec::new();
+    let mut first_bytes = Vec::new();
     loop {
-        match (client_hello::read(&heard), must) {
+        match (client_hello::read(&first_bytes), must) {
             (ClientHello::Complete(name), _) => {
-                return if sni_matches(target, name.as_deref()) { Ok(heard) } else { Err(sni_mismatch(name)) };
+                return if sni_matches(target, name.as_deref()) { Ok(first_bytes) } else { Err(sni_mismatch(name)) };
             }
-            (ClientHello::NotTls, TlsRequirement::IfTlsMatchingName) => return Ok(heard),
+            (ClientHello::NotTls, TlsRequirement::IfTlsMatchingName) => return Ok(first_bytes),
             (ClientHello::NotTls | ClientHello::Malformed, _) => return Err(TunnelEnd::Cut(DecisionReason::NotTls)),
             (ClientHello::Incomplete, _) => (),
         }
-        match client.read_buf(&mut heard).await {
-            Ok(0) if must == TlsRequirement::IfTlsMatchingName => return Ok(heard),
+        match client.read_buf(&mut first_bytes).await {
+            Ok(0) if must == TlsRequirement::IfTlsMatchingName => return Ok(first_bytes),
             Ok(0) | Err(_) => return Err(TunnelEnd::Disconnected),
             Ok(_) => (),
         }

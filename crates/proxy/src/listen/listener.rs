@@ -108,7 +108,7 @@ impl ProxyHandle {
 }
 
 impl Drop for ProxyHandle {
-    /// Grants are kept: the next cage of the same sandbox is served with the same grant. Whoever made the grant
+    /// Grants are kept: the next cage of the same sandbox is served with the same grant. The owner of the grant
     /// revokes it.
     fn drop(&mut self) {
         self.shutdown.stop.cancel();

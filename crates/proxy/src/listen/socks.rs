@@ -53,14 +53,14 @@ struct SocksRequest {
 pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl ClientStream, mut bytes: Vec<u8>) {
     let wish = match timeout(context.limits.head_time, negotiate(&mut client, &mut bytes)).await {
         Ok(Ok(wish)) => wish,
-        Ok(Err(Some(farewell))) => {
+        Ok(Err(Some(last_reply))) => {
             context.report_refused_text(
                 EgressEntry::Socks,
                 "",
                 0,
                 &DecisionReason::Malformed("not a supported SOCKS request"),
             );
-            return write_and_close(client, &farewell).await;
+            return write_and_close(client, &last_reply).await;
         }
         Ok(Err(None)) => return,
         Err(_) => return context.report_refused_text(EgressEntry::Socks, "", 0, &DecisionReason::ClientTimeout),

@@ -208,14 +208,14 @@ impl From<io::Error> for EndpointError {
 /// Says why an endpoint must not be at an address. A user may configure an endpoint in a private network. A key is
 /// sent without TLS only within this machine, nothing is sent without TLS to a public address, and nothing is sent to
 /// the metadata services of clouds.
-fn address_refusal(address: IpAddr, https: bool, lends: bool) -> Option<String> {
+fn address_refusal(address: IpAddr, https: bool, sends_key: bool) -> Option<String> {
     match address::kind(address) {
         Some(IpAddressKind::Loopback) => None,
         Some(kind) if !kind.can_be_allowed() => {
             Some(format!("its address is {kind}, which is not allowed for an endpoint; correct its base URL"))
         }
         _ if https => None,
-        _ if lends => Some(
+        _ if sends_key => Some(
             "a key is not sent without TLS; write `https://` in its base URL, or reach it through a tunnel that \
              begins at `http://localhost`"
                 .to_owned(),
@@ -269,7 +269,7 @@ mod tests {
         ] {
             let address = address.parse().unwrap();
             let may = [(false, true), (false, false), (true, true), (true, false)]
-                .map(|(https, lends)| address_refusal(address, https, lends).is_none());
+                .map(|(https, sends_key)| address_refusal(address, https, sends_key).is_none());
             assert_eq!(may, want, "{address}");
         }
     }

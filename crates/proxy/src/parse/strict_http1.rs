@@ -211,44 +211,44 @@ fn advance_chunks(mut at: HttpChunkState, bytes: &[u8]) -> io::Result<(usize, Op
 
 impl<S: AsyncRead + Unpin> AsyncRead for StrictHttpStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let gate = &mut *self;
+        let strict_stream = &mut *self;
         loop {
-            if gate.checked > 0 {
-                let some = gate.checked.min(buf.remaining());
-                buf.put_slice(gate.bytes.get(..some).unwrap_or_default());
-                gate.bytes.advance(some);
-                gate.checked -= some;
+            if strict_stream.checked > 0 {
+                let some = strict_stream.checked.min(buf.remaining());
+                buf.put_slice(strict_stream.bytes.get(..some).unwrap_or_default());
+                strict_stream.bytes.advance(some);
+                strict_stream.checked -= some;
                 return Poll::Ready(Ok(()));
             }
-            if gate.place == FramingState::Closed {
+            if strict_stream.place == FramingState::Closed {
                 return Poll::Ready(Ok(()));
             }
-            if !gate.bytes.is_empty() && gate.advance()? {
+            if !strict_stream.bytes.is_empty() && strict_stream.advance()? {
                 continue;
             }
-            if gate.place == FramingState::Closed {
+            if strict_stream.place == FramingState::Closed {
                 return Poll::Ready(Ok(()));
             }
             // Only a head that has begun is timed: between messages a client may be idle.
-            if matches!(gate.place, FramingState::Head(_)) && !gate.bytes.is_empty() {
-                let until = Instant::now() + gate.limits.head_time;
-                let clock = gate.head_timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+            if matches!(strict_stream.place, FramingState::Head(_)) && !strict_stream.bytes.is_empty() {
+                let until = Instant::now() + strict_stream.limits.head_time;
+                let clock = strict_stream.head_timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
                 if clock.as_mut().poll(cx).is_ready() {
-                    gate.close_with(HeadError::TimedOut);
+                    strict_stream.close_with(HeadError::TimedOut);
                     return Poll::Ready(Ok(()));
                 }
             }
             let mut fresh = [std::mem::MaybeUninit::uninit(); READ_SIZE];
             let mut fresh = ReadBuf::uninit(&mut fresh);
-            ready!(Pin::new(&mut gate.inner).poll_read(cx, &mut fresh))?;
+            ready!(Pin::new(&mut strict_stream.inner).poll_read(cx, &mut fresh))?;
             if fresh.filled().is_empty() {
-                if !gate.bytes.is_empty() {
-                    gate.log.record_fault(HeadError::Disconnected);
+                if !strict_stream.bytes.is_empty() {
+                    strict_stream.log.record_fault(HeadError::Disconnected);
                 }
-                gate.place = FramingState::Closed;
+                strict_stream.place = FramingState::Closed;
                 return Poll::Ready(Ok(()));
             }
-            gate.bytes.extend_from_slice(fresh.filled());
+            strict_stream.bytes.extend_from_slice(fresh.filled());
         }
     }
 }
@@ -291,10 +291,10 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let mut stream = split_reader(bytes, step);
-            let gate = &mut StrictHttpStream::new(&mut stream, &[], ProxyLimits::default());
+            let strict_stream = &mut StrictHttpStream::new(&mut stream, &[], ProxyLimits::default());
             let mut out = Vec::new();
-            let read = gate.read_to_end(&mut out).await.map(|_| ()).map_err(|error| error.kind());
-            (read.map(|()| out), gate.log().heads().0, gate.log().take_fault())
+            let read = strict_stream.read_to_end(&mut out).await.map(|_| ()).map_err(|error| error.kind());
+            (read.map(|()| out), strict_stream.log().heads().0, strict_stream.log().take_fault())
         })
     }
 

@@ -41,11 +41,11 @@ impl RecordingResolver {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let upstream = listener.local_addr().unwrap();
         let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
-        let ears = Arc::clone(&heard);
+        let recorder = Arc::clone(&heard);
         let running = AbortOnDropHandle::new(tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                tokio::spawn(server(stream, banner, Arc::clone(&ears)));
+                tokio::spawn(server(stream, banner, Arc::clone(&recorder)));
             }
         }));
         let names = [
@@ -177,22 +177,22 @@ impl ProxyFixture {
     }
 
     pub(super) async fn with_limits(limits: ProxyLimits, policy: Policy, banner: &'static str) -> Self {
-        let world = RecordingResolver::new(banner).await;
-        let notes = Arc::new(DecisionRecorder::default());
+        let resolver = RecordingResolver::new(banner).await;
+        let decisions = Arc::new(DecisionRecorder::default());
         let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (explicit, transparent, dns_tcp) = (listen(), listen(), listen());
         let dns_udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let at = |listener: &std::net::TcpListener| listener.local_addr().unwrap();
         let places = (at(&explicit), at(&transparent), dns_udp.local_addr().unwrap(), at(&dns_tcp));
-        let doors = ListenerSockets {
+        let sockets = ListenerSockets {
             explicit: Some(explicit),
             transparent: vec![transparent],
             dns_udp: Some(dns_udp),
             dns_tcp: Some(dns_tcp),
         };
-        let guard = serve_with_limits(limits, doors, policy, world.clone(), notes.clone()).unwrap();
-        let (door, transparent, dns_udp, dns_tcp) = places;
-        Self { resolver: world, decisions: notes, proxy: guard, proxy_address: door, transparent, dns_udp, dns_tcp }
+        let guard = serve_with_limits(limits, sockets, policy, resolver.clone(), decisions.clone()).unwrap();
+        let (proxy_address, transparent, dns_udp, dns_tcp) = places;
+        Self { resolver, decisions, proxy: guard, proxy_address, transparent, dns_udp, dns_tcp }
     }
 
     pub(super) async fn dial(&self) -> TcpStream {

@@ -104,8 +104,8 @@ async fn requests_in_tls_are_checked_where_rules_are_about_requests() {
     let authority = Arc::new(MitmCa::new("one").unwrap());
     let (world, notes) = (RecordingResolver::new("").await, Arc::new(DecisionRecorder::default()));
     let policy = allowing(&["GET allowed.test/ok", "other.test"]);
-    let terms = ProxyGrant { authority: Some(Arc::clone(&authority)), ..ProxyGrant::from(policy) };
-    let context = Arc::new(ConnectionContext::new(ProxyLimits::default(), terms, world.clone(), notes.clone()));
+    let grant = ProxyGrant { authority: Some(Arc::clone(&authority)), ..ProxyGrant::from(policy) };
+    let context = Arc::new(ConnectionContext::new(ProxyLimits::default(), grant, world.clone(), notes.clone()));
     let inside = TransparentFixture { world, notes, context };
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.certificate().as_bytes()).unwrap()).unwrap();

@@ -128,7 +128,7 @@ impl EgressResolver for FakeResolver {
 /// Records every event.
 #[derive(Debug, Default)]
 pub(crate) struct EgressEventRecorder {
-    told: Mutex<Vec<EgressEvent>>,
+    events: Mutex<Vec<EgressEvent>>,
     /// Makes every further call fail to be persisted.
     pub(crate) full: AtomicBool,
     /// Makes the observer slow to receive that a budget is spent, which is reported while the call is open.
@@ -139,14 +139,14 @@ pub(crate) struct EgressEventRecorder {
 }
 
 impl EgressObserver for EgressEventRecorder {
-    fn observe(&self, told: EgressEvent) {
-        if matches!(told, EgressEvent::BudgetSpent { .. }) && self.slow.load(Ordering::Relaxed) {
+    fn observe(&self, event: EgressEvent) {
+        if matches!(event, EgressEvent::BudgetSpent { .. }) && self.slow.load(Ordering::Relaxed) {
             let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
             self.most_open.fetch_max(open, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(20));
             self.open.fetch_sub(1, Ordering::SeqCst);
         }
-        self.told.lock().unwrap().push(told);
+        self.events.lock().unwrap().push(event);
     }
 
     fn persist_call(&self, calling: EgressEvent) -> PersistFuture<'_> {
@@ -160,12 +160,12 @@ impl EgressObserver for EgressEventRecorder {
 
 impl EgressEventRecorder {
     pub(crate) fn all(&self) -> Vec<EgressEvent> {
-        self.told.lock().unwrap().clone()
+        self.events.lock().unwrap().clone()
     }
 
     /// Returns every alarm: its kind and the name of the credential.
     pub(crate) fn alarms(&self) -> Vec<(AlarmKind, String)> {
-        let alarm = |told| match told {
+        let alarm = |event| match event {
             EgressEvent::Alarm(EgressAlarm { what, credential, .. }) => Some((what, credential)),
             _ => None,
         };
@@ -173,7 +173,7 @@ impl EgressEventRecorder {
     }
 
     pub(crate) fn exchanges(&self) -> Vec<EgressExchange> {
-        let exchange = |told| if let EgressEvent::Exchange(exchanged) = told { Some(exchanged) } else { None };
+        let exchange = |event| if let EgressEvent::Exchange(exchanged) = event { Some(exchanged) } else { None };
         self.all().into_iter().filter_map(exchange).collect()
     }
 
@@ -184,12 +184,12 @@ impl EgressEventRecorder {
 
     /// Returns how many calls were started.
     pub(crate) fn started_calls(&self) -> usize {
-        self.all().iter().filter(|told| matches!(told, EgressEvent::CallReserved { .. })).count()
+        self.all().iter().filter(|event| matches!(event, EgressEvent::CallReserved { .. })).count()
     }
 
     /// Returns the reserved tokens of each call.
     pub(crate) fn reserved(&self) -> Vec<u64> {
-        let tokens = |told| if let EgressEvent::CallReserved { tokens, .. } = told { Some(tokens) } else { None };
+        let tokens = |event| if let EgressEvent::CallReserved { tokens, .. } = event { Some(tokens) } else { None };
         self.all().into_iter().filter_map(tokens).collect()
     }
 

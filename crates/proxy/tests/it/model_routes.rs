@@ -725,8 +725,8 @@ async fn a_provider_with_an_untrusted_certificate_is_not_called() {
     let known = TestCa::new().unwrap();
     let (old, old_root) = expired("api.test");
     let own = known.server_config(&["other.test"], &[b"http/1.1"]).unwrap();
-    let stranger = TestCa::new().unwrap().server_config(&["api.test"], &[b"http/1.1"]).unwrap();
-    for (case, config) in [("another name", own), ("nobody known", stranger), ("too old", old)] {
+    let untrusted = TestCa::new().unwrap().server_config(&["api.test"], &[b"http/1.1"]).unwrap();
+    for (case, config) in [("another name", own), ("unknown issuer", untrusted), ("too old", old)] {
         let host = ScriptedHost::answering(Some(config), ok(&[], "{}")).await;
         let keys = RouteKeys::new();
         let network = FakeResolver::new(&[&known.pem(), &old_root]).with("api.test", host.address);

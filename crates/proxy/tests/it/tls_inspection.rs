@@ -66,12 +66,12 @@ impl InspectionFixture {
         let ours = authority.certificate().to_owned();
         let credentials = vec![Arc::clone(&git_key), Arc::clone(&pkg_key)];
         let grant = ProxyGrant { credentials, authority: Some(authority), ..ProxyGrant::from(allowing(&RULES)) };
-        let world = FakeResolver::new(&[&outside.pem()])
+        let network = FakeResolver::new(&[&outside.pem()])
             .with("git.test", git.address)
             .with("pkg.test", pkg.address)
             .with("api.test", api.address)
             .with("plain.test", plain.address);
-        let gateway = GatewayFixture::open(grant, world);
+        let gateway = GatewayFixture::open(grant, network);
         Self { gateway, git, pkg, api, plain, git_key, pkg_key, ours, theirs: outside.pem() }
     }
 
@@ -140,13 +140,13 @@ fn basic(user: &str, word: &str) -> String {
 #[tokio::test]
 async fn rules_about_requests_hold_on_other_ports() {
     let fixture = InspectionFixture::answering(ok(&[], "hello")).await;
-    for (path, status, heard) in [("/ok", 200, 1), ("/other", 403, 1)] {
+    for (path, status, received) in [("/ok", 200, 1), ("/other", 403, 1)] {
         let mut stream = fixture
             .tls(TunnelClientKind::Connect, "api.test:8443", "api.test", &fixture.ours)
             .await
-            .expect("spoken for");
+            .expect("the proxy acts as the host");
         stream.write_all(&get("api.test:8443", path, &[])).await.unwrap();
-        assert_eq!((read(&mut stream).await.status, fixture.api.requests().len()), (status, heard), "{path}");
+        assert_eq!((read(&mut stream).await.status, fixture.api.requests().len()), (status, received), "{path}");
     }
     // A client that does not use TLS there cannot be checked.
     let mut stream = tunnel(&fixture.gateway, TunnelClientKind::Connect, "api.test:8443").await.expect("a tunnel");
@@ -249,10 +249,10 @@ async fn requests_are_checked_one_by_one() {
     );
     let got = fixture.ask("api.test", &get("api.test", "/ok", &["X-HTTP-Method-Override: DELETE"])).await;
     assert_eq!(got.status, 200);
-    let heard = fixture.api.requests();
-    let lines: Vec<&str> = heard.iter().map(HostRequest::line).collect();
+    let received = fixture.api.requests();
+    let lines: Vec<&str> = received.iter().map(HostRequest::line).collect();
     assert_eq!(lines, ["GET /ok", "GET /ok?x=y", "GET /ok"]);
-    assert_eq!(heard[2].header("x-http-method-override"), None);
+    assert_eq!(received[2].header("x-http-method-override"), None);
     assert_eq!(fixture.all_requests().len(), 3);
 }
 
@@ -275,12 +275,12 @@ async fn the_real_credential_is_injected_for_its_own_host() {
         assert_eq!((got.status, got.text().as_str()), (200, "hello"), "{header}");
         assert_eq!((got.header("set-cookie"), got.header("authentication-info")), (None, None), "{header}");
         assert_eq!(got.header("x-fine"), Some("1"));
-        let heard = if host == "git.test" { &fixture.git } else { &fixture.pkg }.requests().pop().unwrap();
-        assert_eq!(heard.header("authorization"), want, "{header}");
-        assert_eq!((heard.header("cookie"), heard.header("private_token")), (None, None), "{header}");
-        assert_eq!(heard.header("accept-encoding"), Some("identity"));
-        assert_eq!(heard.header("range").is_some(), want.is_none(), "{header}");
-        assert!(!heard.text().contains(git) && !heard.text().contains(pkg), "{header}");
+        let received = if host == "git.test" { &fixture.git } else { &fixture.pkg }.requests().pop().unwrap();
+        assert_eq!(received.header("authorization"), want, "{header}");
+        assert_eq!((received.header("cookie"), received.header("private_token")), (None, None), "{header}");
+        assert_eq!(received.header("accept-encoding"), Some("identity"));
+        assert_eq!(received.header("range").is_some(), want.is_none(), "{header}");
+        assert!(!received.text().contains(git) && !received.text().contains(pkg), "{header}");
     }
     assert_eq!(fixture.alarms(), []);
     let injected: Vec<_> =
@@ -301,8 +301,8 @@ async fn a_phantom_is_removed_from_other_headers_for_its_own_host() {
     for headers in [&[bearer.as_str(), &note, "X-Other: kept"][..], &[&note, "X-Other: kept"]] {
         let got = fixture.ask("pkg.test", &get("pkg.test", "/x", headers)).await;
         assert_eq!(got.status, 200, "{}", got.text());
-        let heard = format!("{:?}", fixture.pkg.requests().pop().unwrap());
-        assert!(heard.contains("kept") && !heard.contains(pkg) && !heard.contains("see"), "{heard}");
+        let received = format!("{:?}", fixture.pkg.requests().pop().unwrap());
+        assert!(received.contains("kept") && !received.contains(pkg) && !received.contains("see"), "{received}");
     }
 }
 
@@ -313,8 +313,8 @@ async fn a_credential_replaces_its_phantom_in_place() {
     for name in headers {
         let got = fixture.ask("git.test", &get("git.test", "/x", &[&format!("{name}: {stand_in}")])).await;
         assert_eq!(got.status, 200, "{}", got.text());
-        let heard = fixture.git.requests().pop().unwrap();
-        assert_eq!((heard.header(name), heard.header("authorization")), (Some(GIT), None), "{}", heard.text());
+        let received = fixture.git.requests().pop().unwrap();
+        assert_eq!((received.header(name), received.header("authorization")), (Some(GIT), None), "{}", received.text());
     }
     assert_eq!(fixture.alarms(), []);
     // Where nothing is injected, that is reported once.

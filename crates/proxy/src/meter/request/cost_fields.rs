@@ -100,9 +100,10 @@ const KNOWN_FIELDS: &[&str] = &[
 
 /// All of them, by their normalized name, as a parser sees it that is lenient about spelling.
 static FIELD_CLASSES: LazyLock<BTreeMap<String, CostFieldClass>> = LazyLock::new(|| {
-    let dear = COST_FIELDS.iter().map(|name| (normalize_name(name), CostFieldClass::CostsExtra));
+    let extra_cost = COST_FIELDS.iter().map(|name| (normalize_name(name), CostFieldClass::CostsExtra));
     let elsewhere = STORED_FIELDS.iter().map(|name| (normalize_name(name), CostFieldClass::StoredAtProvider(name)));
-    dear.chain(elsewhere)
+    extra_cost
+        .chain(elsewhere)
         .chain(KNOWN_FIELDS.iter().map(|name| (normalize_name(name), CostFieldClass::Known(name))))
         .collect()
 });
@@ -129,12 +130,12 @@ pub(super) fn strip_cost_fields(call: &ModelCallKind, draft: &mut RequestDraft) 
     }
     require_ascii_names(&draft.fields)?;
     let gemini = matches!(call, ModelCallKind::Gemini { .. });
-    let mut dear = Vec::new();
+    let mut extra_cost = Vec::new();
     for (name, value) in &draft.fields {
         let loose = normalize_name(name);
         match FIELD_CLASSES.get(&loose) {
-            Some(CostFieldClass::CostsExtra) => dear.push(name.clone()),
-            None if COST_FIELD_PREFIXES.iter().any(|begin| loose.starts_with(begin)) => dear.push(name.clone()),
+            Some(CostFieldClass::CostsExtra) => extra_cost.push(name.clone()),
+            None if COST_FIELD_PREFIXES.iter().any(|begin| loose.starts_with(begin)) => extra_cost.push(name.clone()),
             // Gemini's own fields have two spellings each, and are read where those are known.
             Some(_) if gemini => (),
             Some(CostFieldClass::StoredAtProvider(meant) | CostFieldClass::Known(meant)) if meant != name => {
@@ -146,7 +147,7 @@ pub(super) fn strip_cost_fields(call: &ModelCallKind, draft: &mut RequestDraft) 
             Some(CostFieldClass::StoredAtProvider(_) | CostFieldClass::Known(_)) | None => (),
         }
     }
-    for name in &dear {
+    for name in &extra_cost {
         draft.remove(name);
     }
     if gemini {
@@ -222,12 +223,12 @@ impl RequestDraft {
             Some(Value::Array(tools)) => tools,
             Some(_) => return Err(BadRequest::Field { name: "tools", what: "a list" }),
         };
-        let mut gone = Vec::new();
-        let kept = retain_client_tools(call, tools, &mut gone);
-        if gone.is_empty() {
+        let mut removed = Vec::new();
+        let kept = retain_client_tools(call, tools, &mut removed);
+        if removed.is_empty() {
             return Ok(());
         }
-        self.changed.extend(gone.into_iter().map(|kind| format!("tool `{kind}` removed")));
+        self.changed.extend(removed.into_iter().map(|kind| format!("tool `{kind}` removed")));
         if kept.is_empty() {
             self.fields.shift_remove("tools");
             self.fields.shift_remove("tool_choice");
@@ -242,7 +243,7 @@ impl RequestDraft {
     }
 }
 
-fn retain_client_tools(call: &ModelCallKind, tools: &[Value], gone: &mut Vec<String>) -> Vec<Value> {
+fn retain_client_tools(call: &ModelCallKind, tools: &[Value], removed: &mut Vec<String>) -> Vec<Value> {
     let mut kept = Vec::new();
     for tool in tools {
         let kind = match tool.get("type") {
@@ -254,14 +255,14 @@ fn retain_client_tools(call: &ModelCallKind, tools: &[Value], gone: &mut Vec<Str
             || is_hosted_shell(kind, tool)
             || is_ambiguous_tool(tool)
         {
-            gone.push(printable(kind.unwrap_or("?")));
+            removed.push(printable(kind.unwrap_or("?")));
             continue;
         }
         let mut tool = tool.clone();
         if kind == Some("namespace")
             && let Some(inner) = tool.get_mut("tools")
         {
-            let within = inner.as_array().map(|tools| retain_client_tools(call, tools, gone)).unwrap_or_default();
+            let within = inner.as_array().map(|tools| retain_client_tools(call, tools, removed)).unwrap_or_default();
             *inner = Value::Array(within);
         }
         kept.push(tool);

@@ -99,7 +99,7 @@ fn filter_tools(draft: &mut RequestDraft) -> Result<(), BadRequest> {
         None | Some(Value::Null) => return Ok(()),
         Some(_) => return Err(BadRequest::Field { name: "tools", what: "a list" }),
     };
-    let mut gone = Vec::new();
+    let mut removed = Vec::new();
     let mut kept = Vec::new();
     for tool in tools {
         let mut functions = Map::new();
@@ -107,17 +107,17 @@ fn filter_tools(draft: &mut RequestDraft) -> Result<(), BadRequest> {
             if is_same_name(kind, "functionDeclarations") {
                 functions.insert(kind.clone(), value.clone());
             } else {
-                gone.push(format!("tool `{}` removed", printable(kind)));
+                removed.push(format!("tool `{}` removed", printable(kind)));
             }
         }
         if !functions.is_empty() {
             kept.push(Value::Object(functions));
         }
     }
-    if gone.is_empty() {
+    if removed.is_empty() {
         return Ok(());
     }
-    draft.changed.extend(gone);
+    draft.changed.extend(removed);
     if kept.is_empty() {
         draft.fields.shift_remove(&name);
         if let Some(config) = find_field(&draft.fields, "tool_config")? {

@@ -108,7 +108,7 @@ impl<'de> Visitor<'de> for StrictJsonSeed<'_> {
                 }
                 Entry::Occupied(known) => {
                     *self.0.duplicate.borrow_mut() = Some(known.key().clone());
-                    return Err(A::Error::custom("a name stands twice"));
+                    return Err(A::Error::custom("a name appears twice"));
                 }
             }
         }

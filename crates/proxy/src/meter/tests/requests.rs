@@ -402,14 +402,14 @@ fn gateway_overrides_are_removed() {
         "Fallbacks",
     ] {
         let given = format!(r#""{name}":{{"gateway":{{"models":["dear"]}}}}"#);
-        let told = format!("`{name}` removed");
+        let change = format!("`{name}` removed");
         for (call, rest) in [
             (ModelCallKind::Messages, r#""model":"m","max_tokens":1"#),
             (ModelCallKind::Chat, r#""model":"m","max_tokens":1"#),
             (ModelCallKind::Responses, r#""model":"m","max_output_tokens":1"#),
             (gemini(), r#""generationConfig":{"maxOutputTokens":1}"#),
         ] {
-            check(&call, &format!("{{{given},{rest}}}"), 9, &format!("{{{rest}}}"), &[&told]);
+            check(&call, &format!("{{{given},{rest}}}"), 9, &format!("{{{rest}}}"), &[&change]);
         }
     }
     let config = r#"{"config":{"maxOutputTokens":9000},"generation_config":{"max_output_tokens":1}}"#;
