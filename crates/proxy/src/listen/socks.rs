@@ -51,8 +51,8 @@ struct SocksRequest {
 
 /// Serves one client; `bytes` is what it has sent so far.
 pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl ClientStream, mut bytes: Vec<u8>) {
-    let wish = match timeout(context.limits.head_time, negotiate(&mut client, &mut bytes)).await {
-        Ok(Ok(wish)) => wish,
+    let requested = match timeout(context.limits.head_time, negotiate(&mut client, &mut bytes)).await {
+        Ok(Ok(requested)) => requested,
         Ok(Err(Some(last_reply))) => {
             context.report_refused_text(
                 EgressEntry::Socks,
@@ -65,10 +65,15 @@ pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl Cli
         Ok(Err(None)) => return,
         Err(_) => return context.report_refused_text(EgressEntry::Socks, "", 0, &DecisionReason::ClientTimeout),
     };
-    let target = match wish.target {
+    let target = match requested.target {
         Ok(target) => target,
         Err(bad) => {
-            context.report_refused_text(EgressEntry::Socks, &wish.host, wish.port, &DecisionReason::Target(bad));
+            context.report_refused_text(
+                EgressEntry::Socks,
+                &requested.host,
+                requested.port,
+                &DecisionReason::Target(bad),
+            );
             return write_and_close(client, &reply_bytes(SocksReplyCode::NotAllowed)).await;
         }
     };
@@ -169,7 +174,7 @@ fn socks_request(host: &[u8], kind: u8, port: u16) -> SocksRequest {
 pub fn parse_handshake(bytes: &[u8]) -> Option<(usize, usize, Option<EgressTarget>)> {
     let SocksParse::Complete(_, greeted) = parse_greeting(bytes) else { return None };
     match parse_request(bytes.get(greeted..)?) {
-        Ok(SocksParse::Complete(wish, asked)) => Some((greeted, asked, wish.target.ok())),
+        Ok(SocksParse::Complete(requested, asked)) => Some((greeted, asked, requested.target.ok())),
         Ok(SocksParse::Incomplete) => None,
         Err(_) => Some((greeted, 0, None)),
     }
@@ -193,9 +198,9 @@ mod tests {
     #[track_caller]
     fn check(bytes: &[u8], want: Result<Option<&str>, SocksReplyCode>) {
         let got = match parse_request(bytes) {
-            Ok(SocksParse::Complete(wish, length)) => {
+            Ok(SocksParse::Complete(requested, length)) => {
                 assert_eq!(length, bytes.len());
-                Ok(wish.target.ok().map(|target| target.to_string()))
+                Ok(requested.target.ok().map(|target| target.to_string()))
             }
             Ok(SocksParse::Incomplete) => panic!("{bytes:?} is all there is"),
             Err(code) => Err(code),

@@ -187,8 +187,8 @@ fn in_chunks(keys: &RouteKeys, prompt: &str, whole: bool) -> Vec<u8> {
 /// The length of a chunked body is unknown until it has arrived.
 #[tokio::test]
 async fn unused_buffer_space_is_released() {
-    let host = ScriptedHost::start(None, |heard| {
-        let slow = heard.text().contains("think for long");
+    let host = ScriptedHost::start(None, |request| {
+        let slow = request.text().contains("think for long");
         if slow { Vec::new() } else { vec![ok(&["Content-Type: application/json"], "{}")] }
     })
     .await;

@@ -47,7 +47,7 @@ type HostScript = dyn Fn(&HostRequest) -> Vec<Vec<u8>> + Send + Sync;
 #[derive(Debug)]
 pub(crate) struct ScriptedHost {
     pub(crate) address: SocketAddr,
-    heard: Arc<Mutex<Vec<HostRequest>>>,
+    received: Arc<Mutex<Vec<HostRequest>>>,
     connections: Arc<AtomicUsize>,
     _running: AbortOnDropHandle<()>,
 }
@@ -59,8 +59,8 @@ impl ScriptedHost {
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (heard, connections) = (Arc::<Mutex<Vec<HostRequest>>>::default(), Arc::<AtomicUsize>::default());
-        let (recorder, count, script) = (Arc::clone(&heard), Arc::clone(&connections), Arc::new(script));
+        let (received, connections) = (Arc::<Mutex<Vec<HostRequest>>>::default(), Arc::<AtomicUsize>::default());
+        let (recorder, count, script) = (Arc::clone(&received), Arc::clone(&connections), Arc::new(script));
         let running = AbortOnDropHandle::new(tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
@@ -79,7 +79,7 @@ impl ScriptedHost {
                 });
             }
         }));
-        Self { address, heard, connections, _running: running }
+        Self { address, received, connections, _running: running }
     }
 
     /// Answers every request with one text.
@@ -89,7 +89,7 @@ impl ScriptedHost {
     }
 
     pub(crate) fn requests(&self) -> Vec<HostRequest> {
-        self.heard.lock().unwrap().clone()
+        self.received.lock().unwrap().clone()
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -126,11 +126,15 @@ pub(crate) fn expired(name: &str) -> (Arc<ServerConfig>, String) {
     (Arc::new(config), root)
 }
 
-async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, heard: &Mutex<Vec<HostRequest>>, script: &HostScript) {
+async fn serve(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    received: &Mutex<Vec<HostRequest>>,
+    script: &HostScript,
+) {
     while let Some(request) = read(&mut stream).await {
         let pieces = script(&request);
         let close = pieces.iter().any(|piece| piece.windows(17).any(|some| some == b"Connection: close"));
-        heard.lock().unwrap().push(request);
+        received.lock().unwrap().push(request);
         for piece in pieces {
             if stream.write_all(&piece).await.is_err() || stream.flush().await.is_err() {
                 return;
@@ -149,18 +153,18 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<HostRequest> {
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
     }
-    let mut heard = HostRequest { head: String::from_utf8_lossy(&head).into_owned(), body: Vec::new() };
-    if heard.header("transfer-encoding").is_some() {
+    let mut received = HostRequest { head: String::from_utf8_lossy(&head).into_owned(), body: Vec::new() };
+    if received.header("transfer-encoding").is_some() {
         loop {
             let chunk = next_chunk(stream).await?;
             if chunk.is_empty() {
                 break;
             }
-            heard.body.extend_from_slice(&chunk);
+            received.body.extend_from_slice(&chunk);
         }
-    } else if let Some(length) = heard.header("content-length").and_then(|length| length.parse().ok()) {
-        heard.body = vec![0; length];
-        stream.read_exact(&mut heard.body).await.ok()?;
+    } else if let Some(length) = received.header("content-length").and_then(|length| length.parse().ok()) {
+        received.body = vec![0; length];
+        stream.read_exact(&mut received.body).await.ok()?;
     }
-    Some(heard)
+    Some(received)
 }
