@@ -728,10 +728,7 @@ ask(f"http://127.0.0.1:{sys.argv[1]}/", Authorization="Bearer " + os.environ["LE
         "{said}"
     );
     assert_eq!(*more, "and 11 more refusals", "{said}");
-    assert!(
-        alarm.starts_with("alarm: a stand-in for a credential was sent to a host it is not for (`LENT_KEY`"),
-        "{said}"
-    );
+    assert!(alarm.starts_with("alarm: a phantom credential was sent to a host it is not for (`LENT_KEY`"), "{said}");
     let (_, name) = written.split_once("; next: ralph policy log ").unwrap_or_else(|| panic!("{said}"));
     let file = stage.state().join("exec").join(name).join("audit.jsonl");
     let lines = fs::read_to_string(&file).unwrap();

@@ -203,7 +203,7 @@ mod tests {
             })
         };
         let events: Vec<Event> = (0..10).filter_map(|_| denials.observe(&alarm("evil.test"))).collect();
-        let text = "alarm: a stand-in for a credential was sent to a host it is not for (`KEY`, evil.test:443)";
+        let text = "alarm: a phantom credential was sent to a host it is not for (`KEY`, evil.test:443)";
         assert_eq!(
             events,
             [

@@ -409,8 +409,7 @@ mod tests {
         }
         let (what, credential, host) = (AlarmKind::PhantomMisdirected, "KEY".to_owned(), "evil.test".to_owned());
         collector.observe(&EgressEvent::Alarm(EgressAlarm { what, credential, host, port: 80 }));
-        let text =
-            "alarm: a stand-in for a credential was sent to a host it is not for (`KEY`, evil.test:80)".to_owned();
+        let text = "alarm: a phantom credential was sent to a host it is not for (`KEY`, evil.test:80)".to_owned();
         assert_eq!(collector.others, [Event::Log { level: EventLogLevel::Error, text }]);
         assert_eq!((collector.refusals.len(), collector.more), (MAX_REFUSALS, 10));
     }

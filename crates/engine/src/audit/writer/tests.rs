@@ -201,7 +201,7 @@ fn records_of_each_event() {
             {"kind": "tunnel", "entry": "connect", "decision": "allowed", "host": "pypi.org", "port": 443, "sent": 1234,
              "received": 56, "took_ms": 7890},
             {"kind": "alarm", "reason": "the run has sent out more than 64 MiB", "host": "pypi.org", "port": 443},
-            {"kind": "alarm", "reason": "a stand-in for a credential was sent to a host it is not for",
+            {"kind": "alarm", "reason": "a phantom credential was sent to a host it is not for",
              "host": "evil.io", "port": 443, "credential": "anthropic"},
             {"kind": "spent", "reason": "spent", "route": "anthropic", "model": "m"},
             {"kind": "restarted", "reason": "it died\n\u{1b}[31m"},
