@@ -7,8 +7,8 @@ use anyhow::{Context as _, bail};
 use super::finding::{RuleFinding, extension};
 use super::type_names::TypeNames;
 use super::{forbidden_words, layers, text};
-use crate::{module_list, report};
 use crate::workspace::ProjectWorkspace;
+use crate::{module_list, report};
 
 /// Checks all house rules and names every place that breaks one.
 pub(crate) fn run(house: &ProjectWorkspace) -> anyhow::Result<()> {
