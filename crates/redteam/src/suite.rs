@@ -28,12 +28,12 @@ pub async fn run_suites(
     on_case: &mut (dyn FnMut(&AttackReport) + Send),
 ) -> Option<RedteamReport> {
     use crate::cage::{self, RedteamTarget};
-    use crate::egress::{self, EgressTarget};
+    use crate::egress::{self, EgressSuiteOptions};
 
     let target = RedteamTarget::for_backend(request.backend, request.dir.clone());
     let mut report = cage::run(&target, request.only, on_case).await;
     if target.is_own_cage() {
-        let target = EgressTarget { program: None, search_path: request.search_path.clone() };
+        let target = EgressSuiteOptions { program: None, search_path: request.search_path.clone() };
         egress::run(&target, request.only, &mut report, on_case).await;
     } else {
         let why = "the suite's fake network can serve only the listeners of cages";

@@ -50,7 +50,7 @@ pub(super) const RUN_NAME: &str = "redteam";
 
 /// The program that runs the attacked cages.
 #[derive(Debug, Clone, Default)]
-pub struct EgressTarget {
+pub struct EgressSuiteOptions {
     /// The program that is both the launcher and the attacking client; this one by default.
     pub program: Option<PathBuf>,
     /// The directories of the host's programs, as in `PATH`.
@@ -102,7 +102,7 @@ pub(super) fn suite_error(error: impl std::fmt::Display) -> AttackVerdict {
 }
 
 impl EgressArena {
-    pub(super) async fn new(target: &EgressTarget) -> Result<Self, AttackVerdict> {
+    pub(super) async fn new(target: &EgressSuiteOptions) -> Result<Self, AttackVerdict> {
         let folder = tempfile::Builder::new().prefix("ralph-redteam-").tempdir().map_err(suite_error)?;
         let network = FakeNetwork::new().await.map_err(suite_error)?;
         let tool = folder.path().join("tool");

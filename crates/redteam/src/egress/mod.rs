@@ -18,7 +18,7 @@ mod policies;
 mod recorder;
 mod run;
 
-pub use arena::EgressTarget;
+pub use arena::EgressSuiteOptions;
 pub use attack_client::run_if_client as attack_client_entry;
 pub use case::{EgressCase, EgressPayload};
 pub use run::{cases, run, skip};

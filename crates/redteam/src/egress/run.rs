@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::arena::{EgressArena, EgressTarget};
+use super::arena::{EgressArena, EgressSuiteOptions};
 use super::attack_client::SCRIPT_SEPARATOR;
 use super::case::{EgressAttack, EgressCase, EgressControl, ExpectedEffect, case_verdict, require_control, shortened};
 use super::cases::ALL;
@@ -32,7 +32,7 @@ pub fn skip(
 
 /// Runs the selected cases (all without a selection), and reports each as soon as it has ended.
 pub async fn run(
-    target: &EgressTarget,
+    target: &EgressSuiteOptions,
     only: Option<&str>,
     report: &mut RedteamReport,
     on_case: &mut (dyn FnMut(&AttackReport) + Send),

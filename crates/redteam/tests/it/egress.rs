@@ -1,7 +1,7 @@
 //! Tests that all attacks on the egress proxy are held, and that every control works.
 
 use ralph_redteam::cage::{self, RedteamTarget};
-use ralph_redteam::egress::{self, EgressTarget};
+use ralph_redteam::egress::{self, EgressSuiteOptions};
 use ralph_redteam::{AttackVerdict, RedteamReport};
 use ralph_sandbox::embedded::EmbeddedOptions;
 
@@ -14,7 +14,7 @@ async fn attack(only: &str) -> RedteamReport {
     let program = Some(launcher_program());
     let cages = EmbeddedOptions { dir: dir.path().to_owned(), program: program.clone(), ..EmbeddedOptions::default() };
     let mut report = cage::run(&RedteamTarget::Cage(cages), Some(only), &mut |_| ()).await;
-    let target = EgressTarget { program, search_path: std::env::var_os("PATH").unwrap_or_default() };
+    let target = EgressSuiteOptions { program, search_path: std::env::var_os("PATH").unwrap_or_default() };
     egress::run(&target, Some(only), &mut report, &mut |_| ()).await;
     let bad: Vec<String> = report.escaped().chain(report.invalid()).map(ToString::to_string).collect();
     assert!(bad.is_empty() && report.held(), "{bad:#?}");
