@@ -1,4 +1,4 @@
-//! `ralph adopt`: a run whose folder is gone, rebuilt from its sandbox.
+//! `ralph adopt`: rebuilds a run whose folder is gone from its sandbox.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(crate) async fn adopt(setup: &CliSetup, args: &AdoptArgs, ui: &mut Ui) -> Cl
             failure
         } else {
             CliError::usage(format!("the task file `{}` is needed to rebuild the run, and it is gone", path.display()))
-                .hint("put it back, then adopt again")
+                .hint("restore it, then adopt again")
         }
     })?;
     read.repo_path.clone_from(&from.task_path);

@@ -1,4 +1,4 @@
-//! `ralph import`: another tool's plan becomes a task file.
+//! `ralph import`: converts another tool's plan into a task file.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) async fn import(setup: &CliSetup, args: &ImportArgs, ui: &mut Ui) -> 
     }
     if to.symlink_metadata().is_ok() && !args.force {
         let to = args.to.as_ref().map_or_else(String::new, |to| format!(" --to {}", shell_quote(to)));
-        return Err(CliError::usage(format!("`{}` is there already", shown.display()))
+        return Err(CliError::usage(format!("`{}` already exists", shown.display()))
             .hint(format!("name another with `--to`, or: ralph import {}{to} --force", shell_quote(&args.file))));
     }
     let found = detect_project(repo.top())?;
@@ -71,7 +71,7 @@ fn print_summary(imported: &ImportedTask, to: &Path, ui: &mut Ui) {
     ui.print_message(&format!("next: read it, give each box a proof that fails today, then ralph lint{lint}"));
 }
 
-/// Reads a plan, and no more of it than can be one.
+/// Reads a plan up to the largest size that a plan may have.
 fn read_plan(path: &Path) -> Result<String, CliError> {
     let failed = |why: &dyn std::error::Error| {
         CliError::usage(format!("could not read `{}`", path.display()))
@@ -85,7 +85,7 @@ fn read_plan(path: &Path) -> Result<String, CliError> {
     }
     let file = std::fs::File::open(path).map_err(|error| failed(&error))?;
     let mut bytes = Vec::new();
-    // One byte more than allowed tells that it is too large.
+    // One byte more than allowed shows that the file is too large.
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     if bytes.len() > MAX_BYTES {
         let error = ralph_core::import::PlanImportError::TooLarge {

@@ -1,4 +1,4 @@
-//! `ralph rewind`: back to where an iteration ended.
+//! `ralph rewind`: resets a run to where an iteration ended.
 
 use ralph_core::exit::RalphExitCode;
 use ralph_engine::run::rewind as back;

@@ -1,4 +1,4 @@
-//! `ralph sandbox`: the places runs work in, listed and cleaned up.
+//! `ralph sandbox`: lists, stops and removes the sandboxes that runs work in.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) async fn sandbox(setup: &CliSetup, args: SandboxCommand, ui: &mut Ui)
     }
 }
 
-/// Returns the backend that was named, or all.
+/// Returns the backend that the flag names, or all backends.
 fn backends(setup: &CliSetup, on: &BackendFlag) -> Result<Vec<Arc<dyn ralph_sandbox::Backend>>, CliError> {
     match &on.backend {
         Some(name) => Ok(vec![setup.host.backend(name)?]),
@@ -64,7 +64,7 @@ async fn ls(setup: &CliSetup, on: &BackendFlag, ui: &mut Ui) -> CliResult {
     Ok(RalphExitCode::Success)
 }
 
-/// Returns how the run of a sandbox stands.
+/// Returns the state of the run that a sandbox belongs to.
 fn run_state(setup: &CliSetup, listed: &SandboxSummary) -> &'static str {
     let Some(run) = listed.labels.get(SandboxLabel::RUN) else { return "-" };
     let folder = setup.host.home.run_folder(run);
@@ -114,7 +114,7 @@ async fn stop(setup: &CliSetup, sandbox: &str, on: &BackendFlag, ui: &mut Ui) ->
 }
 
 pub(crate) async fn prune(setup: &CliSetup, args: &PruneArgs, ui: &mut Ui) -> CliResult {
-    // A run that can go on keeps its sandbox, and so does one whose history cannot be read.
+    // A run that can be resumed keeps its sandbox, and so does one whose history cannot be read.
     let kept = |found: &ralph_engine::store::StoredRun| {
         found.folder.is_locked() || found.state.as_ref().map_or(true, |state| state.status != RunStatus::Succeeded)
     };

@@ -91,7 +91,7 @@ fn codex_is_fetched() {
     }
     let out = run(&args);
     assert!(out.status.success(), "{}", text(&out));
-    assert!(text(&out).contains("codex 0.166.0 is on the shelf"), "{}", text(&out));
+    assert!(text(&out).contains("codex 0.166.0 is installed"), "{}", text(&out));
     let listed = run(&["agent", "ls", "--json"]);
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
     let found = &listed["agents"][1]["found"];

@@ -60,7 +60,7 @@ fn verify() {
     --- stdout
     3 lines, head SHA, not anchored
     --- stderr
-    3 lines came after the last anchor: nothing vouches for the end yet
+    3 lines came after the last anchor: the end is not anchored yet
     ");
     assert_eq!(stage.ralph(&["resume", "@"]).code, 0);
     assert_snapshot!(stage.ralph(&["audit", "verify", "ralph/small-001/write-one-file"]), @"
@@ -113,7 +113,7 @@ fn verify() {
     assert_snapshot!(stage.ralph(&["audit", "verify", "@"]), @"
     exit 1
     --- stderr
-    ralph: the audit file of run `RUN1` cannot be relied on
+    ralph: the audit log of run `RUN1` cannot be relied on
       caused by: line 2 was changed
 
     hint: do not rely on this file; ralph logs RUN1 shows what the events say

@@ -57,28 +57,28 @@ fn command_lines() {
     assert_snapshot!(check_refused(&stage, &["run", "--max-cost", "-3"]), @"
     exit 2
     --- stderr
-    ralph: `-3` is no value of `--max-cost <USD>`: it takes dollars, zero or more, like 2.50
+    ralph: `-3` is not a value of `--max-cost <USD>`: it takes dollars, zero or more, like 2.50
 
     hint: ralph run --help
     ");
     assert_snapshot!(check_refused(&stage, &["run", "--max-cost", "nan"]), @"
     exit 2
     --- stderr
-    ralph: `nan` is no value of `--max-cost <USD>`: it takes dollars, zero or more, like 2.50
+    ralph: `nan` is not a value of `--max-cost <USD>`: it takes dollars, zero or more, like 2.50
 
     hint: ralph run --help
     ");
     assert_snapshot!(check_refused(&stage, &["run", "--max-iterations", "0"]), @"
     exit 2
     --- stderr
-    ralph: `0` is no value of `--max-iterations <N>`: it takes a whole number, 1 or more
+    ralph: `0` is not a value of `--max-iterations <N>`: it takes a whole number, 1 or more
 
     hint: ralph run --help
     ");
     assert_snapshot!(check_refused(&stage, &["run", "--network", "wide"]), @"
     exit 2
     --- stderr
-    ralph: `wide` is no value of `--network <POLICY>`: it is one of deny, allowlist, open
+    ralph: `wide` is not a value of `--network <POLICY>`: it is one of deny, allowlist, open
 
     hint: ralph run --help
     ");
@@ -92,21 +92,21 @@ fn command_lines() {
     assert_snapshot!(check_refused(&stage, &["logs", "@", "--iteration", "x"]), @"
     exit 2
     --- stderr
-    ralph: `x` is no value of `--iteration <N>`: it takes a whole number, 1 or more
+    ralph: `x` is not a value of `--iteration <N>`: it takes a whole number, 1 or more
 
     hint: ralph logs --help
     ");
     assert_snapshot!(check_refused(&stage, &["completions", "tcsh"]), @"
     exit 2
     --- stderr
-    ralph: `tcsh` is no value of `<SHELL>`
+    ralph: `tcsh` is not a value of `<SHELL>`
 
     hint: it is one of bash, elvish, fish, powershell, zsh
     ");
     assert_snapshot!(check_refused(&stage, &["--color", "sometimes", "ls"]), @"
     exit 2
     --- stderr
-    ralph: `sometimes` is no value of `--color <WHEN>`
+    ralph: `sometimes` is not a value of `--color <WHEN>`
 
     hint: it is one of auto, always, never
     ");
@@ -455,7 +455,7 @@ fn models() {
     --- stderr
     config/models.yaml can send your keys to:
       far: the provider's usual key to https://far.example/v1
-    ralph: nobody is there to say yes
+    ralph: there is no terminal on which to confirm it
 
     hint: ralph trust --yes
     ");
@@ -471,7 +471,7 @@ fn models() {
     assert_snapshot!(stage.ralph(&["trust"]), @"
     exit 0
     --- stderr
-    nothing here asks for trust
+    nothing here needs trust
     ");
     assert_eq!(stage.runs(), Vec::<String>::new(), "something half-made stays behind");
 }

@@ -28,7 +28,7 @@ fn stories() {
     assert_snapshot!(stage.ralph(&["import", "prd.json"]), @"
     exit 2
     --- stderr
-    ralph: `ralph_task.md` is there already
+    ralph: `ralph_task.md` already exists
 
     hint: name another with `--to`, or: ralph import prd.json --force
     ");

@@ -13,13 +13,13 @@ fn a_task_that_is_there_stays() {
     --- stderr
     found Make: `make test` (Makefile has `test`)
     wrote ralph_task.md, tested by `make test`
-    next: say what shall be true in it, then ralph lint
+    next: say what must be true in it, then ralph lint
     ");
     let written = std::fs::read_to_string(stage.repo.path().join("ralph_task.md")).unwrap();
     assert_snapshot!(stage.ralph(&["init"]), @"
     exit 2
     --- stderr
-    ralph: `ralph_task.md` is there already
+    ralph: `ralph_task.md` already exists
 
     hint: edit it, or `ralph init --force` to start over
     ");
@@ -47,7 +47,7 @@ fn several_stacks_at_once() {
     found Node in web: `pnpm test` (package.json has the script `test` (vitest run), pnpm-lock.yaml)
     note: Python in tools: pyproject.toml is there, but no tests are
     wrote ralph_task.md, tested by `cargo test && (cd web && pnpm test)`
-    next: say what shall be true in it, then ralph lint
+    next: say what must be true in it, then ralph lint
     ");
     let json: serde_json::Value = serde_json::from_str(&stage.ralph(&["init", "--force", "--json"]).stdout).unwrap();
     assert_eq!(json["stacks"].as_array().unwrap().len(), 2);
@@ -82,7 +82,7 @@ fn what_is_written_lints_clean() {
     exit 0
     --- stderr
     wrote ralph_task.md; nothing here says how the project is tested
-    next: put your command in as `test_command`, say what shall be true, then ralph lint
+    next: put your command in as `test_command`, say what must be true, then ralph lint
     ");
     let lint = stage.ralph(&["lint", "--json"]);
     let value: serde_json::Value = serde_json::from_str(&lint.stdout).unwrap();

@@ -71,7 +71,7 @@ fn would_it_pass() {
     0 x.io:80 is allowed by rule `x.io:80`, if its address is a public one
     1 x.io:443 is denied: no rule names it, and the network policy is `allowlist` | next: ralph policy allow x.io
     1 a.z.io:443 is denied by rule `*.z.io` of user HOME/.config/ralph/config.toml
-    0 y.io:443 is allowed by rule `GET y.io/a/*`; each request is judged by itself, see --method and --path, if its address is a public one
+    0 y.io:443 is allowed by rule `GET y.io/a/*`; each request is checked separately, see --method and --path, if its address is a public one
     0 y.io:443 is allowed by rule `GET y.io/a/*`, if its address is a public one
     1 y.io:443 is denied: its rules allow other requests, and none allows this one | next: ralph policy allow 'POST y.io/a/b'
     1 y.io:443 is denied: its rules allow other requests, and none allows this one | next: ralph policy allow 'GET y.io/b'
@@ -123,8 +123,8 @@ fn what_no_rule_opens() {
     let hosts = ["169.254.169.254", "224.0.0.1:80", "localhost:8080", "GET 10.0.0.1/a", "10.0.0.1"];
     let allowed = hosts.map(|host| say(&["allow", host])).join("\n");
     assert_snapshot!(allowed, @"
-    2 ralph: rule `169.254.169.254` would open nothing: `169.254.169.254` is a cloud metadata address, which is never reached |  | hint: name a host or an address that is not inside
-    2 ralph: rule `224.0.0.1:80` would open nothing: `224.0.0.1` is a multicast address, which is never reached |  | hint: name a host or an address that is not inside
+    2 ralph: rule `169.254.169.254` would open nothing: `169.254.169.254` is a cloud metadata address, which is never reached |  | hint: name a host or an address that is not internal
+    2 ralph: rule `224.0.0.1:80` would open nothing: `224.0.0.1` is a multicast address, which is never reached |  | hint: name a host or an address that is not internal
     2 ralph: rule `localhost:8080` would open nothing: `localhost` is a loopback address, which only a rule for the address opens |  | hint: ralph policy allow 127.0.0.1:8080
     2 ralph: rule `GET 10.0.0.1/a` would open nothing: `10.0.0.1` is a private address, which cannot be opened for single requests |  | hint: ralph policy allow 10.0.0.1
     0 10.0.0.1 added to `sandbox.network.allowed` in HOME/.config/ralph/config.toml | runs that start from now on have it; a run under way takes --run RUN
@@ -264,7 +264,7 @@ fn the_log() {
     assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"
     exit 0
     --- stderr
-    nobody has come to the doors of run RUN1 yet
+    the egress proxy has decided nothing for run RUN1 yet
     ");
     record_decisions(
         &stage,
@@ -298,7 +298,7 @@ fn the_log() {
     let path = run_folder(&stage).join("audit.jsonl");
     let torn = fs::read_to_string(&path).expect("a file").replacen("\"seq\":3", "\"seq\":", 1);
     fs::write(&path, torn).expect("a file");
-    assert_snapshot!(stage.ralph(&["policy", "log", "@"]).stderr, @"lines that are no records: 1; next: ralph audit verify RUN1");
+    assert_snapshot!(stage.ralph(&["policy", "log", "@"]).stderr, @"lines that are not records: 1; next: ralph audit verify RUN1");
 }
 
 /// A refused request is named, and offered for itself: never with all that its host could be asked for.

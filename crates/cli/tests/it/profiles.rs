@@ -90,7 +90,7 @@ fn profiles_are_listed() {
     }
     for want in [
         "prices are dollars per million tokens",
-        "own: nobody knows its price, so a run with it needs a token cap; next: ralph profile prices --import FILE",
+        "own: its price is unknown, so a run with it needs a token cap; next: ralph profile prices --import FILE",
         "nowhere: provider `azure` has no base URL of its own; set AZURE_API_BASE",
     ] {
         assert!(said.stderr.contains(want), "no `{want}` in {said}");
@@ -207,7 +207,7 @@ fn an_import_counts_from_then_on() {
     assert_eq!((said.code, said.stdout.as_str()), (0, ""), "{said}");
     assert_eq!(
         said.stderr,
-        "the prices of 3 models were taken; 3 entries that are not sold by the token alone were skipped\n\
+        "the prices of 3 models were imported; 3 entries that are not sold by the token alone were skipped\n\
          they are in `HOME/.config/ralph/prices.json` and count for every run that starts from now on\n"
     );
     assert!(!unknown());
@@ -258,7 +258,7 @@ fn nonsense_is_not_imported() {
         let held = fs::read(prices_file(&stage)).ok();
         for (text, why) in cases {
             let said = import(&stage, text, &[]);
-            let refused = "ralph: `HOME/prices-of-today.json` was not imported, and the prices are what they were";
+            let refused = "ralph: `HOME/prices-of-today.json` was not imported, and the prices are unchanged";
             assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{said}");
             assert!(said.stderr.starts_with(&format!("{refused}\n  caused by: {why}\n")), "{said}");
             assert!(
@@ -270,7 +270,7 @@ fn nonsense_is_not_imported() {
         for path in ["nothing-here.json", "."] {
             let said = stage.ralph(&["profile", "prices", "--import", path]);
             assert_eq!(said.code, 2, "{said}");
-            assert!(said.stderr.contains("was not imported, and the prices are what they were"), "{said}");
+            assert!(said.stderr.contains("was not imported, and the prices are unchanged"), "{said}");
             assert_eq!(fs::read(prices_file(&stage)).ok(), held, "{path}");
         }
     }
@@ -381,7 +381,7 @@ fn what_is_wrong_with_a_profile_is_told() {
         let said = lab.test(&[]);
         assert!(said.code == code && said.stderr.contains(&format!("; next: {hint}\n")), "{said}");
     }
-    let again = "that can pass; later: ralph profile test lab";
+    let again = "this may be temporary; later: ralph profile test lab";
     let refused = format!("no such key: {KEY}");
     check(ModelBehaviour::error(401, "authentication_error", &refused), 4, "auth", "ralph secret set LAB_KEY");
     check(ModelBehaviour::rate_limited("7"), 1, "rate-limited", again);

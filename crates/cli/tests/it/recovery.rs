@@ -89,7 +89,7 @@ fn gutter_explain_shows_the_score() {
       B 0.3  nothing changed in the last 3 iterations
       C 0.0  no file went back and forth between the same two contents
       0.5 + 0.3 + 0.0 = 0.8; 0.7 and more is gutter
-      verdict 1 without progress → rotate: a fresh session that was told why
+      verdict 1 without progress → rotate: a fresh session with the reason in its prompt
     ");
     let all: Value =
         serde_json::from_str(&ralph.ralph(&["gutter", "explain", "@", "--json"]).expect_exit(0).stdout).unwrap();

@@ -104,7 +104,7 @@ fn check_tried(name: &str, value: &str, base: &str, path: &str, want: &[&str], k
     let said = with_input(&stage, &[(base, &url)], &["secret", "set", name], &format!("{value}\n"));
     assert_eq!(said.code, 0, "{said}");
     let host = server.url.trim_start_matches("http://");
-    assert!(said.stderr.contains(&format!("`{name}` is stored: {kind}, file, taken by {host}")), "{said}");
+    assert!(said.stderr.contains(&format!("`{name}` is stored: {kind}, file, accepted by {host}")), "{said}");
     assert_eq!(said.stdout, "");
     assert!(!said.stderr.contains(value), "{said}");
     let heads = server.heads();
@@ -480,7 +480,7 @@ fn a_value_goes_only_into_a_pipe() {
             let mut command = stage.command(args);
             command.stdout(out.try_clone().unwrap()).stderr(Stdio::piped());
             let said = stage.output_of(&command.spawn().unwrap().wait_with_output().unwrap());
-            let told = "a secret goes only into a pipe, never to a terminal or into a file";
+            let told = "a secret is printed only to a pipe, never to a terminal or into a file";
             // With `--json` that is an object, and stands where the value would.
             assert!(said.code == 2 && (args.contains(&"--json") || said.stderr.contains(told)), "{said}");
             let next = "hint: pipe it where it is needed: ralph secret get MY_KEY | PROGRAM";
@@ -532,7 +532,7 @@ fn a_loan_opens_no_more_than_it_must() {
         let rules = listed["allow"].as_array().unwrap().iter().map(|rule| rule["rule"].as_str().unwrap());
         assert_eq!(rules.collect::<Vec<_>>(), want, "{said}");
         assert_eq!(
-            said.stderr.contains("git.example.com may be reached, because something is lent to it"),
+            said.stderr.contains("git.example.com may be reached, because a credential is granted for it"),
             told,
             "{said}"
         );
