@@ -1,6 +1,6 @@
 //! Tests the picture of the screen in the README, which is drawn from events.
 //!
-//! `RALPH_BLESS=1 cargo nextest run -p ralph-cli -E 'test(picture::)'` redraws it.
+//! `RALPH_BLESS=1 cargo nextest run -p ralph-cli -E 'test(readme_svg::)'` redraws it.
 
 #![expect(clippy::disallowed_methods, reason = "`RALPH_BLESS` asks for new files")]
 

@@ -1,4 +1,5 @@
-//! Golden screens. `RALPH_BLESS=1 cargo nextest run -p ralph-cli -E 'test(screens::)'` rewrites them; review the result.
+//! Golden screens. `RALPH_BLESS=1 cargo nextest run -p ralph-cli -E 'test(screens::)'` rewrites
+//! them; review the result.
 
 #![expect(clippy::disallowed_methods, reason = "`RALPH_BLESS` asks for new files")]
 
