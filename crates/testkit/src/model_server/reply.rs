@@ -1,4 +1,4 @@
-//! One turn as an answer: decided here, without a socket.
+//! Turns one scripted turn into an answer, without a socket.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use super::reply_body::{ReplyBody, ReplyBodyEnd};
 use super::script::{BilledTokens, ScriptedTurn, UsageReport};
 use super::wire::{FakeModelAnswer, FakeModelCall, FakeModelContent, FakeStopReason, StreamFormat};
 
-/// What is sent, and what goes on the bill.
+/// What is sent, and what is billed.
 #[derive(Debug)]
 pub(super) struct FakeModelReply {
     pub(super) status: u16,
     pub(super) content_type: String,
     pub(super) headers: Vec<(String, String)>,
-    /// How long nothing happens.
+    /// The delay before the first byte.
     pub(super) before: Duration,
     pub(super) body: ReplyBody,
     pub(super) billed: Option<BilledTokens>,
 }
 
-/// What the turns around the last one ask for.
+/// What the wrapping turns ask for.
 #[derive(Debug, Default)]
 struct ReplyDelivery {
     before: Duration,
@@ -81,7 +81,7 @@ const JSON: &str = "application/json";
 const SSE: &str = "text/event-stream; charset=utf-8";
 const PAGE: &str = "<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body>gateway</body></html>";
 
-/// An answer that is no model's.
+/// Returns an answer that is not a model's.
 pub(super) fn plain_reply(status: u16, content_type: &str, body: Vec<u8>, before: Duration) -> FakeModelReply {
     FakeModelReply {
         status,
@@ -93,7 +93,7 @@ pub(super) fn plain_reply(status: u16, content_type: &str, body: Vec<u8>, before
     }
 }
 
-/// An object that is no model's.
+/// Returns a JSON answer that is not a model's.
 pub(super) fn json_reply(status: u16, value: &Value) -> FakeModelReply {
     plain_reply(status, JSON, value.to_string().into(), Duration::ZERO)
 }
@@ -114,7 +114,7 @@ fn text_reply(
     model_reply(call, &model_answer(call, number, FakeModelContent::Text(shown.to_owned()), stop, told), billed, manner)
 }
 
-/// Returns what is billed and what is told.
+/// Returns the usage that is billed and the usage that is reported.
 fn billed_and_reported(usage: UsageReport, call: &FakeModelCall, output: u64) -> (BilledTokens, Option<BilledTokens>) {
     let (real, told) = match usage {
         UsageReport::Reported(tokens) => (tokens, Some(tokens)),
