@@ -101,11 +101,12 @@ fn print_proposals(folder: &RunFolder, state: &RunState, ui: &mut Ui) -> CliResu
 /// Returns the proposals that events refer to, with the state of each.
 fn proposals_json(list: &ProposalList, state: &RunState) -> Vec<serde_json::Value> {
     let known = list.proposals.iter().filter(|one| one.number <= state.diagnoses.proposals);
-    known.map(|one| {
-        let mut value = serde_json::to_value(one).unwrap_or_default();
-        value["applied"] = state.diagnoses.applied.contains(&one.number).into();
-        value["words"] = one.proposal.describe().into();
-        value
-    })
-    .collect()
+    known
+        .map(|one| {
+            let mut value = serde_json::to_value(one).unwrap_or_default();
+            value["applied"] = state.diagnoses.applied.contains(&one.number).into();
+            value["words"] = one.proposal.describe().into();
+            value
+        })
+        .collect()
 }

@@ -67,9 +67,9 @@ fn install_errors() {
             ["`../1` is not the version of a package", "--version 1.2.3"],
         ),
     ] {
-        let (code, told) = ralph(&home, args);
-        assert_eq!(code, Some(2), "{told}");
-        assert!(want.iter().all(|want| told.contains(want)), "{told}");
+        let (code, output) = ralph(&home, args);
+        assert_eq!(code, Some(2), "{output}");
+        assert!(want.iter().all(|want| output.contains(want)), "{output}");
     }
     assert!(!home.state().join("agents/codex").exists());
 }

@@ -202,8 +202,8 @@ fn tokens(n: u64) -> BilledTokens {
 #[track_caller]
 fn check_key_isolated(agent: RealAgent, key: LentKey, over: ServerTransport) {
     let Some(programs) = agent.programs() else { return };
-    let said: Vec<BilledTokens> = (0..3).map(tokens).collect();
-    let usage = |n: usize| model_server::UsageReport::Reported(said[n]);
+    let output: Vec<BilledTokens> = (0..3).map(tokens).collect();
+    let usage = |n: usize| model_server::UsageReport::Reported(output[n]);
     let [(write, content), (run, command)] = agent.tools();
     let slow = Duration::from_secs(10);
     let turns = vec![
@@ -211,16 +211,16 @@ fn check_key_isolated(agent: RealAgent, key: LentKey, over: ServerTransport) {
         ScriptedTurn::Tool { name: run.to_owned(), input: command, usage: usage(1) },
         ScriptedTurn::Text { text: "It is made.".to_owned(), usage: usage(2) }.slow(slow, Duration::ZERO),
     ];
-    let world = fixture(agent, key, over, turns);
+    let fixture = fixture(agent, key, over, turns);
     let (line, variable) = (agent.line, key.variable);
     let line = format!("printf %s \"${variable}\" > stand-in.txt; {line} < /dev/null; cat made.txt counted.txt");
-    let mut cell = world.start(&programs, "5", &line);
+    let mut cell = fixture.start(&programs, "5", &line);
     let stand_in = cell.await_file("stand-in.txt");
     assert_ne!(stand_in, key.value);
     let (needle, there) = (SecretPattern::new(key.own), SecretPattern::new(&stand_in));
 
     // While it waits for the last answer, all of it is there to be searched.
-    cell.wait_until("the last call", || world.calls(agent).len() == 3);
+    cell.wait_until("the last call", || fixture.calls(agent).len() == 3);
     cell.search_memory(&needle, &there, agent.name);
 
     // It is kept until its files were searched; the search finds what it wrote, in its work and in its diary.
@@ -236,22 +236,22 @@ fn check_key_isolated(agent: RealAgent, key: LentKey, over: ServerTransport) {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let counted = CONTENT.len();
     assert!(ended.stdout.ends_with(&format!("{CONTENT}{counted}\n")), "{ended:?}");
-    let (cost, tokens) = agent.bill(&said);
+    let (cost, tokens) = agent.bill(&output);
     let line = format!("calls cost {cost} of $5.00, {tokens} tokens");
     assert!(ended.stderr.contains(&line), "{line} is not in {}", ended.stderr);
     for (place, text) in [("stdout", &ended.stdout), ("stderr", &ended.stderr)] {
         assert!(!text.contains(key.own), "the key is in {place}: {text}");
     }
-    assert_real_key_sent(&world, agent, key, &stand_in);
+    assert_real_key_sent(&fixture, agent, key, &stand_in);
     let mut left = Vec::new();
-    needle.search_folder(&world.home.root(), &mut left);
+    needle.search_folder(&fixture.home.root(), &mut left);
     assert_eq!(left, Vec::<String>::new(), "the key is in what ralph left");
 }
 
 /// Every call brought the real key where it belongs, and nothing brought the stand-in.
 #[track_caller]
-fn assert_real_key_sent(world: &AgentKeyFixture, agent: RealAgent, key: LentKey, stand_in: &str) {
-    let calls = world.calls(agent);
+fn assert_real_key_sent(fixture: &AgentKeyFixture, agent: RealAgent, key: LentKey, stand_in: &str) {
+    let calls = fixture.calls(agent);
     assert_eq!(calls.len(), 3, "{calls:?}");
     let (header, scheme) = key.header;
     let want = format!("{scheme}{}", key.value);
@@ -268,7 +268,7 @@ fn assert_real_key_sent(world: &AgentKeyFixture, agent: RealAgent, key: LentKey,
         let beta = call.header("anthropic-beta").unwrap_or_default();
         assert!(!subscription || beta.contains("oauth-2025-04-20"), "{beta}");
     }
-    for one in world.server.requests() {
+    for one in fixture.server.requests() {
         let text = format!("{} {:?} {:?} {}", one.path, one.query, one.headers, String::from_utf8_lossy(&one.body));
         assert!(!text.contains(stand_in), "the stand-in went out: {text}");
     }
@@ -307,9 +307,9 @@ fn check_budget_stop(agent: RealAgent, key: LentKey, cap: &str, first: BilledTok
         },
         ScriptedTurn::text("There was enough for this."),
     ];
-    let world = fixture(agent, key, ServerTransport::Plain, turns);
-    let mut cell = world.start(&programs, cap, &format!("{} < /dev/null", agent.line));
-    cell.wait_until("the first call", || !world.calls(agent).is_empty());
+    let fixture = fixture(agent, key, ServerTransport::Plain, turns);
+    let mut cell = fixture.start(&programs, cap, &format!("{} < /dev/null", agent.line));
+    cell.wait_until("the first call", || !fixture.calls(agent).is_empty());
     let since = Instant::now();
     cell.await_end();
     let took = since.elapsed();
@@ -319,7 +319,7 @@ fn check_budget_stop(agent: RealAgent, key: LentKey, cap: &str, first: BilledTok
     assert!(!ended.stdout.contains("api_retry") && !ended.stdout.contains("econnecting"), "{ended:?}");
     // Ten tries with pauses between them take more than a minute.
     assert!(took < Duration::from_secs(30), "{took:?} {ended:?}");
-    assert_eq!(world.calls(agent).len(), 1);
+    assert_eq!(fixture.calls(agent).len(), 1);
     let (cost, tokens) = agent.bill(&[first]);
     assert!(ended.stderr.contains(&format!("calls cost {cost} of ${cap}, {tokens} tokens")), "{ended:?}");
 }

@@ -21,18 +21,18 @@ fn billed_step(iteration: u32, input: u64, output: u64) -> Value {
 
 /// The command a run that ended prints as its next step, as words.
 #[track_caller]
-fn next_step(said: &ProcessOutput) -> Vec<String> {
-    let line = said.stderr.lines().find_map(|line| line.trim().strip_prefix("next: ralph ")).expect(&said.stderr);
+fn next_step(output: &ProcessOutput) -> Vec<String> {
+    let line = output.stderr.lines().find_map(|line| line.trim().strip_prefix("next: ralph ")).expect(&output.stderr);
     line.split_whitespace().map(str::to_owned).collect()
 }
 
 /// A run ends by a budget, prints a command, and that command brings it to success.
 #[track_caller]
-fn check_budget_and_resume(ralph: &RalphHarness, said: ProcessOutput, limit: &str, flag: &str) {
-    let said = said.expect_exit(3);
-    assert!(said.stderr.contains(&format!("failed: budget: {limit}")), "{}", said.stderr);
+fn check_budget_and_resume(ralph: &RalphHarness, output: ProcessOutput, limit: &str, flag: &str) {
+    let output = output.expect_exit(3);
+    assert!(output.stderr.contains(&format!("failed: budget: {limit}")), "{}", output.stderr);
     assert_eq!(ralph.show()["state"], "failed");
-    let next = next_step(&said);
+    let next = next_step(&output);
     assert!(next.iter().any(|word| word == flag), "{next:?}");
     let words: Vec<&str> = next.iter().map(String::as_str).collect();
     let again = ralph.ralph(&words).expect_exit(0);
@@ -53,8 +53,8 @@ fn the_last_allowed_iteration_may_succeed() {
 #[test]
 fn iterations() {
     let ralph = RalphHarness::new(&[answer(&[], &[]), answer(&honest_actions(), &BOTH_BOXES)]);
-    let said = ralph.ralph(&["run"]);
-    check_budget_and_resume(&ralph, said, "iterations", "--add-iterations");
+    let output = ralph.ralph(&["run"]);
+    check_budget_and_resume(&ralph, output, "iterations", "--add-iterations");
     assert_eq!(ralph.events_of("iteration-started").len(), 2);
 }
 
@@ -86,8 +86,8 @@ fn half_an_hour_earlier(ralph: &RalphHarness, events: usize) {
 fn time() {
     let ralph = paused_run();
     half_an_hour_earlier(&ralph, 1);
-    let said = ralph.ralph(&["resume", "@"]);
-    check_budget_and_resume(&ralph, said, "time", "--add-minutes");
+    let output = ralph.ralph(&["resume", "@"]);
+    check_budget_and_resume(&ralph, output, "time", "--add-minutes");
 }
 
 #[test]
@@ -102,11 +102,15 @@ fn cost() {
     let home = home_with_task("max_iterations: 1", "max_iterations: 5");
     let ralph =
         RalphHarness::with_home(home, &[billed_step(1, 999_000, 0), answer_in(2, &honest_actions(), &BOTH_BOXES)]);
-    let said = ralph.ralph(&["run"]);
-    assert_eq!(ralph.events_of("model-called").len(), 1, "the second call could have cost too much: {}", said.stderr);
-    assert!(said.stderr.contains("the next call could pass the cost budget, so it was not made"), "{}", said.stderr);
+    let output = ralph.ralph(&["run"]);
+    assert_eq!(ralph.events_of("model-called").len(), 1, "the second call could have cost too much: {}", output.stderr);
+    assert!(
+        output.stderr.contains("the next call could pass the cost budget, so it was not made"),
+        "{}",
+        output.stderr
+    );
     assert_eq!(ralph.show()["cost_usd"], json!(0.999));
-    check_budget_and_resume(&ralph, said, "cost", "--add-cost");
+    check_budget_and_resume(&ralph, output, "cost", "--add-cost");
 }
 
 #[test]
@@ -114,10 +118,10 @@ fn tokens() {
     let home = home_with_task("max_iterations: 1", "max_iterations: 5\nmax_tokens_total: 10000");
     let ralph =
         RalphHarness::with_home(home, &[billed_step(1, 9_000, 900), answer_in(2, &honest_actions(), &BOTH_BOXES)]);
-    let said = ralph.ralph(&["run"]);
-    assert_eq!(ralph.events_of("model-called").len(), 1, "{}", said.stderr);
+    let output = ralph.ralph(&["run"]);
+    assert_eq!(ralph.events_of("model-called").len(), 1, "{}", output.stderr);
     assert_eq!(ralph.show()["tokens"], json!(9_900));
-    check_budget_and_resume(&ralph, said, "tokens", "--add-tokens");
+    check_budget_and_resume(&ralph, output, "tokens", "--add-tokens");
 }
 
 #[test]
@@ -130,8 +134,8 @@ fn spend_stays_below_the_cap() {
     let mut reply = answer(&[write("junk.txt", "x\n")], &[]);
     reply["repeat"] = true.into();
     let ralph = RalphHarness::with_home(home, &[reply]);
-    let said = ralph.ralph(&["run"]).expect_exit(3);
-    assert!(said.stderr.contains("budget"), "{}", said.stderr);
+    let output = ralph.ralph(&["run"]).expect_exit(3);
+    assert!(output.stderr.contains("budget"), "{}", output.stderr);
     let shown = ralph.show();
     let cost = shown["cost_usd"].as_f64().expect("a number");
     assert!(cost > 0.0 && cost <= 0.012, "{cost}");
@@ -148,16 +152,16 @@ fn warnings() {
         billed_step(4, 150_000, 0),
     ];
     let ralph = RalphHarness::with_home(home, &bills);
-    let said = ralph.ralph(&["run"]);
+    let output = ralph.ralph(&["run"]);
     let warned: Vec<u64> = ralph
         .events_of("budget-warned")
         .iter()
         .filter(|event| event["limit"] == "cost")
         .map(|event| event["percent"].as_u64().expect("a number"))
         .collect();
-    assert_eq!(warned, [50, 80, 95], "{}", said.stderr);
+    assert_eq!(warned, [50, 80, 95], "{}", output.stderr);
     for percent in [50, 80, 95] {
-        assert!(said.stderr.contains(&format!("{percent} % of the cost budget is used")), "{}", said.stderr);
+        assert!(output.stderr.contains(&format!("{percent} % of the cost budget is used")), "{}", output.stderr);
     }
 }
 
@@ -167,8 +171,8 @@ fn an_unknown_price_needs_a_token_cap() {
     let home = TestHome::new();
     home.config("models.yaml", models);
     let ralph = RalphHarness::with_home(home, &[]);
-    let said = ralph.ralph(&["run"]).expect_exit(2);
-    assert!(said.stderr.contains("max_tokens_total"), "{}", said.stderr);
+    let output = ralph.ralph(&["run"]).expect_exit(2);
+    assert!(output.stderr.contains("max_tokens_total"), "{}", output.stderr);
     assert!(!ralph.state().join("runs").exists(), "a run was made");
 
     let home = home_with_task("max_iterations: 1", "max_iterations: 1\nmax_tokens_total: 100000");

@@ -111,8 +111,8 @@ impl RalphHarness {
     /// Returns the run as `ralph show --json` tells it.
     #[track_caller]
     pub(crate) fn show(&self) -> Value {
-        let said = self.ralph(&["show", "@", "--json"]).expect_exit(0);
-        serde_json::from_str(&said.stdout).expect("JSON")
+        let output = self.ralph(&["show", "@", "--json"]).expect_exit(0);
+        serde_json::from_str(&output.stdout).expect("JSON")
     }
 
     /// Returns the events of the only run; none while there is no run yet.
@@ -223,13 +223,13 @@ impl RalphProcess {
             status.is_some()
         });
         let read = |path| String::from_utf8_lossy(&fs::read(path).expect("a file")).into_owned();
-        let said = ProcessOutput {
+        let output = ProcessOutput {
             code: status.and_then(|status| status.code()),
             stdout: read(&self.out),
             stderr: read(&self.err),
         };
-        assert!(!said.stderr.contains("panicked"), "{}", said.stderr);
-        said
+        assert!(!output.stderr.contains("panicked"), "{}", output.stderr);
+        output
     }
 }
 

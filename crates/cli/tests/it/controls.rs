@@ -56,8 +56,8 @@ fn pause_and_resume() {
     let ralph = RalphHarness::with_home(home_with_more_iterations(), &[answer(&actions, &BOTH_BOXES)]);
     let live = ralph.start(&["run"]);
     ralph.await_event("an action", |event| event["type"] == "action-started");
-    let said = ralph.ralph(&["pause", "@"]).expect_exit(0);
-    assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
+    let output = ralph.ralph(&["pause", "@"]).expect_exit(0);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
     live.wait().expect_exit(5);
     assert_eq!(reason(&ralph), ("paused".to_owned(), "a person asked for it".to_owned()));
     let done = ralph.events_of("action-finished");
@@ -77,10 +77,10 @@ fn stop_kills_the_action_and_keeps_the_commits() {
     let busy = ralph.workspace_busy();
     assert!(busy(), "the command runs");
     ralph.ralph(&["stop", "@"]).expect_exit(0);
-    let said = live.wait().expect_exit(1);
+    let output = live.wait().expect_exit(1);
     assert_eq!(reason(&ralph), ("stopped".to_owned(), "a person asked for it".to_owned()));
     wait_until("the end of the command", || !busy());
-    assert_eq!(ralph.branch_file("one.txt").as_deref(), Some("1\n"), "{}", said.stderr);
+    assert_eq!(ralph.branch_file("one.txt").as_deref(), Some("1\n"), "{}", output.stderr);
     assert_eq!(ralph.show()["boxes_verified"], 0, "nothing was checked");
 }
 
@@ -153,8 +153,8 @@ fn a_resting_run_is_paused_and_stopped() {
     assert_eq!(reason(&ralph).0, "paused");
     ralph.ralph(&["stop", "@"]).expect_exit(0);
     assert_eq!(reason(&ralph), ("stopped".to_owned(), "a person asked for it".to_owned()));
-    let said = ralph.ralph(&["pause", "@"]).expect_exit(2);
-    assert!(said.stderr.contains("it has been stopped"), "{}", said.stderr);
+    let output = ralph.ralph(&["pause", "@"]).expect_exit(2);
+    assert!(output.stderr.contains("it has been stopped"), "{}", output.stderr);
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn one_interrupt_finishes_the_action() {
     live.interrupt();
     wait_until("its answer", || live.stderr().contains("finishing the action under way"));
     release_action(&ralph);
-    let said = live.wait().expect_exit(130);
-    assert!(said.stderr.contains("next: ralph resume"), "{}", said.stderr);
+    let output = live.wait().expect_exit(130);
+    assert!(output.stderr.contains("next: ralph resume"), "{}", output.stderr);
     assert_eq!(reason(&ralph), ("paused".to_owned(), "interrupted".to_owned()));
     let done = ralph.events_of("action-finished");
     assert_eq!((done.len(), &done[0]["outcome"]), (1, &json!("ok")), "the action was not let finish");
@@ -208,9 +208,9 @@ fn an_interrupt_ends_a_slow_model() {
 #[test]
 fn detached() {
     let ralph = home_with_waiting_action();
-    let said = ralph.ralph(&["run", "--detach"]).expect_exit(0);
-    assert_eq!(said.stdout, format!("{}\n", ralph.run_id()));
-    assert!(said.stderr.lines().all(|line| line.contains("does NOT isolate")), "{}", said.stderr);
+    let output = ralph.ralph(&["run", "--detach"]).expect_exit(0);
+    assert_eq!(output.stdout, format!("{}\n", ralph.run_id()));
+    assert!(output.stderr.lines().all(|line| line.contains("does NOT isolate")), "{}", output.stderr);
     ralph.await_event("the gate", |event| event["type"] == "action-started");
     assert_eq!(ralph.show()["live"], true);
     release_action(&ralph);
@@ -226,9 +226,9 @@ fn one_process_at_a_time() {
     let id = ralph.run_id();
     let before = ralph.events().len();
     for args in [vec!["rewind", "@", "0"], vec!["resume", "@", "--in-background"]] {
-        let said = ralph.ralph(&args).expect_exit(1);
-        assert!(said.stderr.contains(&format!("run `{id}` is in use by another process")), "{}", said.stderr);
-        assert!(said.stderr.contains(&format!("hint: ralph logs -f {id}")), "{}", said.stderr);
+        let output = ralph.ralph(&args).expect_exit(1);
+        assert!(output.stderr.contains(&format!("run `{id}` is in use by another process")), "{}", output.stderr);
+        assert!(output.stderr.contains(&format!("hint: ralph logs -f {id}")), "{}", output.stderr);
     }
     assert_eq!(ralph.events().len(), before, "the second process left its traces");
     assert!(live.is_running());
@@ -244,8 +244,8 @@ fn asked_to_end_by_the_system() {
         let live = start_and_wait(&ralph, &["run"]);
         live.signal(signal);
         // The command would wait for ever: it gets a few seconds.
-        let said = live.wait().expect_exit(130);
-        assert!(said.stderr.contains("asked to end") && said.stderr.contains("ralph resume"), "{}", said.stderr);
+        let output = live.wait().expect_exit(130);
+        assert!(output.stderr.contains("asked to end") && output.stderr.contains("ralph resume"), "{}", output.stderr);
         assert_eq!(reason(&ralph), ("paused".to_owned(), "interrupted".to_owned()));
     }
 }

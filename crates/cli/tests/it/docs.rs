@@ -14,21 +14,21 @@ use crate::repo_fixture::RepoFixture;
 
 /// Every command by its words, with its whole help.
 fn commands() -> BTreeMap<String, String> {
-    let stage = RepoFixture::new();
+    let fixture = RepoFixture::new();
     let mut found = BTreeMap::new();
     let mut open = vec![Vec::<String>::new()];
     while let Some(path) = open.pop() {
         let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
         args.push("--help");
-        let said = stage.ralph(&args);
-        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "ralph {}", path.join(" "));
-        let listed = said.stdout.split("\nCommands:\n").nth(1).unwrap_or_default();
+        let output = fixture.ralph(&args);
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "ralph {}", path.join(" "));
+        let listed = output.stdout.split("\nCommands:\n").nth(1).unwrap_or_default();
         for line in listed.lines().take_while(|line| line.starts_with("  ")) {
             if let Some(name) = line.split_whitespace().next().filter(|_| !line.starts_with("   ")) {
                 open.push(path.iter().cloned().chain([name.to_owned()]).collect());
             }
         }
-        found.insert(["ralph".to_owned()].into_iter().chain(path).collect::<Vec<_>>().join(" "), said.stdout);
+        found.insert(["ralph".to_owned()].into_iter().chain(path).collect::<Vec<_>>().join(" "), output.stdout);
     }
     found
 }
@@ -54,19 +54,22 @@ fn every_help_ends_with_two_examples() {
 
 #[test]
 fn shells_and_manuals() {
-    let stage = RepoFixture::new();
+    let fixture = RepoFixture::new();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        let said = stage.ralph(&["completions", shell]);
-        assert!(said.code == 0 && said.stdout.contains("sandbox") && said.stderr.is_empty(), "{shell}");
+        let output = fixture.ralph(&["completions", shell]);
+        assert!(output.code == 0 && output.stdout.contains("sandbox") && output.stderr.is_empty(), "{shell}");
     }
     for name in commands().keys().filter(|name| name.split(' ').count() == 2) {
         let command = name.trim_start_matches("ralph ");
-        let said = stage.ralph(&["man", command]);
-        assert!(said.code == 0 && said.stdout.contains(".SH NAME") && said.stdout.contains("Examples:"), "{name}");
-        let help = stage.ralph(&["help", command]);
+        let output = fixture.ralph(&["man", command]);
+        assert!(
+            output.code == 0 && output.stdout.contains(".SH NAME") && output.stdout.contains("Examples:"),
+            "{name}"
+        );
+        let help = fixture.ralph(&["help", command]);
         assert_eq!(help.code, 0, "{name}");
     }
-    assert!(stage.ralph(&["man"]).stdout.contains(".SH SUBCOMMANDS"));
+    assert!(fixture.ralph(&["man"]).stdout.contains(".SH SUBCOMMANDS"));
 }
 
 #[test]

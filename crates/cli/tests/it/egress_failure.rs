@@ -52,15 +52,15 @@ fn answers() -> Vec<ScriptedTurn> {
 }
 
 /// The lines of the audit file.
-fn audit(world: &AgentRunFixture) -> Vec<Value> {
-    let run = world.stage.runs().pop().unwrap();
-    let text = std::fs::read_to_string(world.stage.state().join("runs").join(run).join("audit.jsonl")).unwrap();
+fn audit(fixture: &AgentRunFixture) -> Vec<Value> {
+    let run = fixture.checkout.runs().pop().unwrap();
+    let text = std::fs::read_to_string(fixture.checkout.state().join("runs").join(run).join("audit.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// The home of the agent, as the host sees it.
-fn agent_home(world: &AgentRunFixture) -> Option<PathBuf> {
-    let boxes = std::fs::read_dir(world.stage.state().join("embedded/boxes")).ok()?;
+fn agent_home(fixture: &AgentRunFixture) -> Option<PathBuf> {
+    let boxes = std::fs::read_dir(fixture.checkout.state().join("embedded/boxes")).ok()?;
     let homes = boxes.flatten().map(|entry| entry.path().join("home"));
     homes.filter(|home| home.is_dir()).find(|home| home.join("begun").exists())
 }
@@ -70,11 +70,11 @@ fn agent_home(world: &AgentRunFixture) -> Option<PathBuf> {
 fn check_cage_lost(how: &str, config: &str) {
     let folder = tempfile::tempdir().unwrap();
     let then = format!("if ! test -e ~/fallen; then : > ~/fallen; {how}; sleep 60; fi");
-    let world = fixture(folder.path(), &then, answers());
-    world.stage.config("config.toml", config);
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 0, "{said}");
-    let ended: Vec<ActionOutcome> = world
+    let fixture = fixture(folder.path(), &then, answers());
+    fixture.checkout.config("config.toml", config);
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 0, "{output}");
+    let ended: Vec<ActionOutcome> = fixture
         .events()
         .iter()
         .filter_map(|event| match event {
@@ -82,15 +82,15 @@ fn check_cage_lost(how: &str, config: &str) {
             _ => None,
         })
         .collect();
-    assert_eq!(ended, [ActionOutcome::Failed, ActionOutcome::Ok], "{said}");
-    assert_eq!(world.calls().len(), 2, "{said}");
-    let told = audit(&world);
+    assert_eq!(ended, [ActionOutcome::Failed, ActionOutcome::Ok], "{output}");
+    assert_eq!(fixture.calls().len(), 2, "{output}");
+    let records = audit(&fixture);
     let wrong: Vec<&Value> =
-        told.iter().filter(|line| ["alarm", "restarted"].contains(&line["kind"].as_str().unwrap())).collect();
-    assert_eq!(wrong, Vec::<&Value>::new(), "{said}");
+        records.iter().filter(|line| ["alarm", "restarted"].contains(&line["kind"].as_str().unwrap())).collect();
+    assert_eq!(wrong, Vec::<&Value>::new(), "{output}");
     // Both cages had doors of their own, and they were closed.
-    assert_eq!(told.iter().filter(|line| line["kind"] == "closed").count(), 2, "{told:?}");
-    let verified = world.ralph(&["audit", "verify", "@"]);
+    assert_eq!(records.iter().filter(|line| line["kind"] == "closed").count(), 2, "{records:?}");
+    let verified = fixture.ralph(&["audit", "verify", "@"]);
     assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified}");
 }
 
@@ -113,28 +113,28 @@ fn its_disk_is_full() {
 fn a_person_denies_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let then = ": > ~/begun; while ! test -e ~/go; do sleep 0.05; done; ask > ~/second";
-    let world = fixture(folder.path(), then, answers());
-    let mut command = world.stage.command(&["run"]);
-    command.envs([("PATH", world.path.as_str()), (world.key.variable, world.key.value)]);
+    let fixture = fixture(folder.path(), then, answers());
+    let mut command = fixture.checkout.command(&["run"]);
+    command.envs([("PATH", fixture.path.as_str()), (fixture.key.variable, fixture.key.value)]);
     let live = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("the agent has asked", || agent_home(&world).is_some());
-    let home = agent_home(&world).unwrap();
-    let said = world.ralph(&["policy", "deny", "127.0.0.1", "--run", "@"]);
-    assert_eq!(said.code, 0, "{said}");
-    assert_eq!(world.ralph(&["policy", "test", "127.0.0.1:443", "--run", "@"]).code, 1);
+    wait_until("the agent has asked", || agent_home(&fixture).is_some());
+    let home = agent_home(&fixture).unwrap();
+    let output = fixture.ralph(&["policy", "deny", "127.0.0.1", "--run", "@"]);
+    assert_eq!(output.code, 0, "{output}");
+    assert_eq!(fixture.ralph(&["policy", "test", "127.0.0.1:443", "--run", "@"]).code, 1);
     std::fs::write(home.join("go"), "").unwrap();
     wait_until("the agent has asked again", || {
-        std::fs::read_to_string(home.join("second")).is_ok_and(|said| !said.is_empty())
+        std::fs::read_to_string(home.join("second")).is_ok_and(|output| !output.is_empty())
     });
     let answer = std::fs::read_to_string(home.join("second")).unwrap();
-    let said = world.stage.output_of(&live.wait_with_output().unwrap());
-    assert_eq!(said.code, 0, "{said}");
+    let output = fixture.checkout.output_of(&live.wait_with_output().unwrap());
+    assert_eq!(output.code, 0, "{output}");
     assert!(answer.starts_with("403 {\"type\":\"error\",\"error\":{\"type\":\"permission_error\""), "{answer}");
     assert!(answer.contains("is denied by rule `127.0.0.1` of the network policy"), "{answer}");
-    assert_eq!(world.calls().len(), 1, "{said}");
+    assert_eq!(fixture.calls().len(), 1, "{output}");
     let denied = |event: &Event| matches!(event, Event::PolicyDenied { host, .. } if host == "127.0.0.1");
-    assert!(world.events().iter().any(denied), "{said}");
-    let log = world.ralph(&["policy", "log", "@", "--denied"]);
+    assert!(fixture.events().iter().any(denied), "{output}");
+    let log = fixture.ralph(&["policy", "log", "@", "--denied"]);
     assert!(log.stdout.contains("rule `127.0.0.1`"), "{log}");
 }
 
@@ -146,14 +146,14 @@ fn egress_proxy_dies() {
     let then = "if ! test -e ~/begun; then : > ~/begun; ask || exit 1; fi";
     let refused = ScriptedTurn::error(401, "authentication_error", "invalid x-api-key");
     let slow = ScriptedTurn::text("late").slow(Duration::from_secs(1), Duration::ZERO);
-    let world = fixture(folder.path(), then, [vec![refused, ScriptedTurn::text("ok"), slow], answers()].concat());
+    let fixture = fixture(folder.path(), then, [vec![refused, ScriptedTurn::text("ok"), slow], answers()].concat());
     // It rests before anything is done, to be gone on with in this process, where the doors can be got at.
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 4, "{said}");
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 4, "{output}");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let host = open_host(&world).await;
-        let run = host.home.run_folder(&world.stage.runs().pop().unwrap());
+        let host = open_host(&fixture).await;
+        let run = host.home.run_folder(&fixture.checkout.runs().pop().unwrap());
         let sandbox = run.state().unwrap().workplace.unwrap().sandbox;
         let (announce, stops) = (Box::new(SilentObserver), StopSignals::default());
         let taken =
@@ -161,7 +161,7 @@ fn egress_proxy_dies() {
         let mut runner = taken.unwrap();
         let cut = async {
             let begun = Instant::now();
-            while world.calls().len() < 3 {
+            while fixture.calls().len() < 3 {
                 assert!(begun.elapsed() < TIMEOUT, "no session came so far");
                 sleep(Duration::from_millis(5)).await;
             }
@@ -170,11 +170,11 @@ fn egress_proxy_dies() {
         };
         let (ended, ()) = tokio::join!(timeout(TIMEOUT, runner.drive()), cut);
         let ended = ended.expect("the run ends").unwrap();
-        assert_eq!(ended.status, RunStatus::Succeeded, "{:?}", world.events());
-        let bill = world.bill();
-        assert_eq!((ended.spent.tokens, bill.calls), (bill.input + bill.output, 3), "{:?}", world.events());
+        assert_eq!(ended.status, RunStatus::Succeeded, "{:?}", fixture.events());
+        let bill = fixture.bill();
+        assert_eq!((ended.spent.tokens, bill.calls), (bill.input + bill.output, 3), "{:?}", fixture.events());
     });
-    let events = world.events();
+    let events = fixture.events();
     let (mut cut, mut iterations) = (Vec::new(), 0);
     for event in &events {
         match event {
@@ -184,15 +184,15 @@ fn egress_proxy_dies() {
         }
     }
     assert_eq!(cut, ["the provider does not take the key", "the way out was served anew meanwhile"]);
-    assert_eq!((iterations, world.calls().len()), (1, 4), "{events:?}");
-    assert_eq!(audit(&world).iter().filter(|line| line["kind"] == "restarted").count(), 1);
-    let verified = world.ralph(&["audit", "verify", "@"]);
+    assert_eq!((iterations, fixture.calls().len()), (1, 4), "{events:?}");
+    assert_eq!(audit(&fixture).iter().filter(|line| line["kind"] == "restarted").count(), 1);
+    let verified = fixture.ralph(&["audit", "verify", "@"]);
     assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified}");
 }
 
 /// Tells of calls that come to nothing, as the doors do of a client that hangs up again and again, until it is cancelled.
 /// Returns how many there were.
-fn flood_failed_calls(book: &AuditLog, enough: &CancellationToken) -> u64 {
+fn flood_failed_calls(audit_log: &AuditLog, enough: &CancellationToken) -> u64 {
     let mut ids = (1_u64 << 40)..;
     while !enough.is_cancelled() {
         for id in ids.by_ref().take(50) {
@@ -205,10 +205,10 @@ fn flood_failed_calls(book: &AuditLog, enough: &CancellationToken) -> u64 {
                 cost: MicroUsd(9),
                 tokens: 9,
             };
-            book.write("box", &calling);
+            audit_log.write("box", &calling);
             let (answered_by, limits, charge) = (None, Vec::new(), ChargeBasis::Nothing);
             let call = ChargedCall { id, route, model, answered_by, usage, cost, charge, limits };
-            book.write(
+            audit_log.write(
                 "box",
                 &EgressEvent::Exchange(EgressExchange {
                     entry: EgressEntry::Route,
@@ -236,14 +236,14 @@ fn an_agent_that_hangs_up_for_ever() {
     let folder = tempfile::tempdir().unwrap();
     let then = ": > ~/begun; sleep 600";
     let refused = ScriptedTurn::error(401, "authentication_error", "invalid x-api-key");
-    let world = fixture(folder.path(), then, [vec![refused], answers()].concat());
+    let fixture = fixture(folder.path(), then, [vec![refused], answers()].concat());
     // It rests before anything is done, to be gone on with in this process, where its book is.
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 4, "{said}");
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 4, "{output}");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let made = runtime.block_on(async {
-        let host = open_host(&world).await;
-        let run = host.home.run_folder(&world.stage.runs().pop().unwrap());
+        let host = open_host(&fixture).await;
+        let run = host.home.run_folder(&fixture.checkout.runs().pop().unwrap());
         let (announce, stops) = (Box::new(SilentObserver), StopSignals::default());
         let taken = resume(
             &host,
@@ -256,19 +256,19 @@ fn an_agent_that_hangs_up_for_ever() {
         )
         .await;
         let mut runner = taken.unwrap();
-        let book = AuditLog::open(&run, Redactor::new([])).unwrap();
+        let audit_log = AuditLog::open(&run, Redactor::new([])).unwrap();
         let enough = CancellationToken::new();
         let flood = async {
             let begun = Instant::now();
-            while agent_home(&world).is_none() {
+            while agent_home(&fixture).is_none() {
                 assert!(begun.elapsed() < TIMEOUT, "no session began");
                 sleep(Duration::from_millis(20)).await;
             }
-            let (book, until) = (book.clone(), enough.clone());
-            let flooding = tokio::task::spawn_blocking(move || flood_failed_calls(&book, &until));
+            let (audit_log, until) = (audit_log.clone(), enough.clone());
+            let flooding = tokio::task::spawn_blocking(move || flood_failed_calls(&audit_log, &until));
             sleep(Duration::from_secs(2)).await;
             let asked = Instant::now();
-            let mut stop = world.stage.command(&["stop", "@"]);
+            let mut stop = fixture.checkout.command(&["stop", "@"]);
             // It waits until this process lets go of the run, so it is not waited for.
             let stop = stop.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             (flooding, asked, stop)
@@ -285,32 +285,35 @@ fn an_agent_that_hangs_up_for_ever() {
         assert!(ended.is_ok() && took < Duration::from_secs(5), "{ended:?} after {took:?}");
         flooding.await.unwrap()
     });
-    let (mut events, mut told) = (0, 0);
-    for event in world.events() {
+    let (mut events, mut reported) = (0, 0);
+    for event in fixture.events() {
         if let Event::ModelCalled { answer, .. } = event {
-            (events, told) = (events + 1, told + answer.times());
+            (events, reported) = (events + 1, reported + answer.times());
         }
     }
-    // Those that came after the end are told by nobody: they cost nothing.
-    assert!(told > 1000 && told <= made + 10 && events * 10 < told, "{events} events for {told} of {made} calls");
+    // Those that came after the end are reported by nobody: they cost nothing.
+    assert!(
+        reported > 1000 && reported <= made + 10 && events * 10 < reported,
+        "{events} events for {reported} of {made} calls"
+    );
 }
 
 /// The machine of a world, for this process.
-async fn open_host(world: &AgentRunFixture) -> HostContext {
-    let user = world.stage.repo.home();
+async fn open_host(fixture: &AgentRunFixture) -> HostContext {
+    let user = fixture.checkout.repo.home();
     let variables = [
-        ("PATH", world.path.clone()),
+        ("PATH", fixture.path.clone()),
         ("HOME", user.display().to_string()),
-        (world.key.variable, world.key.value.to_owned()),
+        (fixture.key.variable, fixture.key.value.to_owned()),
     ];
     let env = Env::new(variables.map(|(name, value)| (name.to_owned(), value)));
-    let home = RalphHome::new(world.stage.state(), user.join(".config/ralph"));
+    let home = RalphHome::new(fixture.checkout.state(), user.join(".config/ralph"));
     let host = HostContext::open(home, env).await.unwrap();
     let door = std::sync::Arc::clone(host.egress());
     let embedded = EmbeddedBackend::new(EmbeddedOptions {
-        dir: world.stage.state().join("embedded"),
+        dir: fixture.checkout.state().join("embedded"),
         program: Some(env!("CARGO_BIN_EXE_ralph").into()),
-        user: Some(HostUser { home: user, path: world.path.clone().into(), env: std::collections::BTreeMap::new() }),
+        user: Some(HostUser { home: user, path: fixture.path.clone().into(), env: std::collections::BTreeMap::new() }),
         egress_server: Some(door),
         ..EmbeddedOptions::default()
     });

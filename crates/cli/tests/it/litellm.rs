@@ -63,7 +63,7 @@ impl LiteLlmProxy {
     #[track_caller]
     fn wait_until_ready(&mut self) {
         let deadline = Instant::now() + START;
-        while !self.ask("GET /health/liveliness", "").is_some_and(|said| said.starts_with("HTTP/1.1 200")) {
+        while !self.ask("GET /health/liveliness", "").is_some_and(|output| output.starts_with("HTTP/1.1 200")) {
             let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
             assert!(self.child.try_wait().unwrap().is_none(), "the proxy ended: {}", log());
             assert!(Instant::now() < deadline, "the proxy does not answer after {START:?}: {}", log());
@@ -81,17 +81,17 @@ impl LiteLlmProxy {
             body.len()
         );
         stream.write_all(head.as_bytes()).ok()?;
-        let mut said = Vec::new();
-        stream.read_to_end(&mut said).ok()?;
-        Some(String::from_utf8_lossy(&said).into_owned())
+        let mut output = Vec::new();
+        stream.read_to_end(&mut output).ok()?;
+        Some(String::from_utf8_lossy(&output).into_owned())
     }
 
     /// Returns what it says itself that a call of a model costs, in dollars.
     #[track_caller]
     fn own_price(&self, model: &str) -> f64 {
         let body = json!({"model": model, "messages": [{"role": "user", "content": "hi"}]}).to_string();
-        let said = self.ask("POST /v1/chat/completions", &body).unwrap();
-        let cost = said.lines().find_map(|line| line.strip_prefix("x-litellm-response-cost: ")).expect(&said);
+        let output = self.ask("POST /v1/chat/completions", &body).unwrap();
+        let cost = output.lines().find_map(|line| line.strip_prefix("x-litellm-response-cost: ")).expect(&output);
         cost.trim().parse().unwrap()
     }
 
@@ -152,45 +152,45 @@ fn models_behind_a_real_proxy() {
     let (base, key) = (("LITELLM_PROXY_API_BASE", proxy.url()), ("LITELLM_PROXY_API_KEY", MASTER));
     let ask = |key: &str, names: &[&str], exit: i32| -> Vec<Value> {
         let args = [&["profile", "test", "--json"], names].concat();
-        let said = ralph.ralph_with(&[(base.0, &base.1), ("LITELLM_PROXY_API_KEY", key)], &args).expect_exit(exit);
-        assert!(!said.stdout.contains(key) && !said.stderr.contains(key), "{}{}", said.stdout, said.stderr);
-        let told: Value = serde_json::from_str(&said.stdout).expect(&said.stdout);
-        told["tests"].as_array().unwrap().clone()
+        let output = ralph.ralph_with(&[(base.0, &base.1), ("LITELLM_PROXY_API_KEY", key)], &args).expect_exit(exit);
+        assert!(!output.stdout.contains(key) && !output.stderr.contains(key), "{}{}", output.stdout, output.stderr);
+        let report: Value = serde_json::from_str(&output.stdout).expect(&output.stdout);
+        report["tests"].as_array().unwrap().clone()
     };
 
     // The same model by its own prefix and by a plain base URL, at the price the proxy itself names.
-    let told = ask(MASTER, &["lab", "plain", "bare"], 0);
-    for (told, name) in told.iter().zip(["zai/glm-4.7", "glm-4.7", "glm-4.7"]) {
-        assert_eq!(told["usage_reported"], true, "{told}");
+    let report = ask(MASTER, &["lab", "plain", "bare"], 0);
+    for (report, name) in report.iter().zip(["zai/glm-4.7", "glm-4.7", "glm-4.7"]) {
+        assert_eq!(report["usage_reported"], true, "{report}");
         let theirs = proxy.own_price(name);
-        let ours = told["cost_usd"].as_f64().expect("a price");
-        assert!((ours - theirs).abs() < 0.5e-6 && ours > 0.0, "{ours} and {theirs}: {told}");
+        let ours = report["cost_usd"].as_f64().expect("a price");
+        assert!((ours - theirs).abs() < 0.5e-6 && ours > 0.0, "{ours} and {theirs}: {report}");
     }
-    assert_eq!((&told[1]["text"], &told[1]["finish"]), (&json!("plain words"), &json!("stop")));
+    assert_eq!((&report[1]["text"], &report[1]["finish"]), (&json!("plain words"), &json!("stop")));
 
     // The other two formats it speaks.
-    let told = ask(MASTER, &["message", "response"], 0);
-    assert_eq!((&told[0]["text"], &told[0]["usage_reported"]), (&json!("words of a message"), &json!(true)));
-    assert_eq!((&told[1]["text"], &told[1]["usage_reported"]), (&json!("words of a response"), &json!(true)));
+    let report = ask(MASTER, &["message", "response"], 0);
+    assert_eq!((&report[0]["text"], &report[0]["usage_reported"]), (&json!("words of a message"), &json!(true)));
+    assert_eq!((&report[1]["text"], &report[1]["usage_reported"]), (&json!("words of a response"), &json!(true)));
 
     // Its errors, each by its class.
-    let told = ask(MASTER, &["limited", "broken", "long", "nobody"], 1);
-    let classes: Vec<&str> = told.iter().map(|row| row["class"].as_str().unwrap()).collect();
-    assert_eq!(classes, ["rate-limited", "server-error", "context-too-long", "not-found-model"], "{told:?}");
-    assert_eq!(told[0]["hint"], "this may be temporary; later: ralph profile test limited");
-    let told = ask("sk-not-the-masters", &["lab", "plain"], 4);
-    for row in told {
+    let report = ask(MASTER, &["limited", "broken", "long", "nobody"], 1);
+    let classes: Vec<&str> = report.iter().map(|row| row["class"].as_str().unwrap()).collect();
+    assert_eq!(classes, ["rate-limited", "server-error", "context-too-long", "not-found-model"], "{report:?}");
+    assert_eq!(report[0]["hint"], "this may be temporary; later: ralph profile test limited");
+    let report = ask("sk-not-the-masters", &["lab", "plain"], 4);
+    for row in report {
         let (class, hint) = (&row["class"], &row["hint"]);
         assert_eq!((class, hint), (&json!("auth"), &json!("ralph secret set LITELLM_PROXY_API_KEY")), "{row}");
     }
 
     // A whole run, and its bill.
-    let said = ralph.ralph_with(&[(base.0, &base.1), key], &["run"]).expect_exit(0);
-    assert!(!said.stderr.contains(MASTER), "{}", said.stderr);
+    let output = ralph.ralph_with(&[(base.0, &base.1), key], &["run"]).expect_exit(0);
+    assert!(!output.stderr.contains(MASTER), "{}", output.stderr);
     let calls = ralph.events_of("model-called");
     let shown = ralph.show();
     let cost = shown["cost_usd"].as_f64().unwrap();
-    assert_eq!((&shown["state"], calls.len()), (&json!("succeeded"), 1), "{}", said.stderr);
+    assert_eq!((&shown["state"], calls.len()), (&json!("succeeded"), 1), "{}", output.stderr);
     assert!((cost - proxy.own_price("zai/glm-4.7")).abs() < 0.5e-6, "{cost}");
     let folder: PathBuf = ralph.run_folder();
     assert!(!fs::read_to_string(folder.join("conversation.jsonl")).unwrap().contains(MASTER));

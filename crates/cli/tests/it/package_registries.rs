@@ -169,11 +169,11 @@ impl RegistryFixture {
             command.args(["--allow-host", rule]);
         }
         let [index, authorities] = self.client.variables;
-        let mut told = format!("export {index}={}\n", self.client.index);
+        let mut script = format!("export {index}={}\n", self.client.index);
         if self.client.authorities.is_some() {
-            writeln!(told, "export {authorities}=/workspace/authorities.pem").unwrap();
+            writeln!(script, "export {authorities}=/workspace/authorities.pem").unwrap();
         }
-        command.args(["--", "sh", "-c", &format!("{told}{line}")]);
+        command.args(["--", "sh", "-c", &format!("{script}{line}")]);
         command.env("RALPH_STATE_DIR", self.folder.path().join("state")).stdin(Stdio::null());
         let out = command.output().unwrap();
         let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));

@@ -40,14 +40,14 @@ impl RepoFixture {
 
     /// A repository with a small task that is ready to run, and a scripted model that fulfils it.
     pub(crate) fn with_task() -> Self {
-        let stage = Self { repo: TestRepo::new() };
-        stage.repo.write("tests/one.sh", "test -f one.txt\n");
-        stage.repo.write("tests/two.sh", "grep -q two one.txt\n");
-        stage.repo.write("ralph_task.md", TASK);
-        stage.repo.commit("a task");
-        stage.config("models.yaml", MODELS);
-        stage.config("script.jsonl", SCRIPT);
-        stage
+        let fixture = Self { repo: TestRepo::new() };
+        fixture.repo.write("tests/one.sh", "test -f one.txt\n");
+        fixture.repo.write("tests/two.sh", "grep -q two one.txt\n");
+        fixture.repo.write("ralph_task.md", TASK);
+        fixture.repo.commit("a task");
+        fixture.config("models.yaml", MODELS);
+        fixture.config("script.jsonl", SCRIPT);
+        fixture
     }
 
     /// Writes a file of the user's own configuration.

@@ -47,9 +47,9 @@ fn the_sandbox_is_gone() {
     let ralph = half_done(3);
     let sandbox = ralph.workspace().parent().expect("a sandbox").to_owned();
     fs::remove_dir_all(&sandbox).expect("it was there");
-    let said = ralph.ralph(&["resume", "@"]).expect_exit(1);
+    let output = ralph.ralph(&["resume", "@"]).expect_exit(1);
     let hint = format!("ralph resume --recreate {}", ralph.run_id());
-    assert!(said.stderr.contains("is gone") && said.stderr.contains(&format!("hint: {hint}")), "{}", said.stderr);
+    assert!(output.stderr.contains("is gone") && output.stderr.contains(&format!("hint: {hint}")), "{}", output.stderr);
     let words: Vec<&str> = hint.split(' ').skip(1).collect();
     ralph.ralph(&words).expect_exit(0);
     assert_succeeded(&ralph);
@@ -67,8 +67,8 @@ fn back_to_an_iteration() {
         ],
     );
     ralph.ralph(&["run"]).expect_exit(5);
-    let said = ralph.ralph(&["rewind", "@", "7"]).expect_exit(2);
-    assert!(said.stderr.contains("iteration 7"), "{}", said.stderr);
+    let output = ralph.ralph(&["rewind", "@", "7"]).expect_exit(2);
+    assert!(output.stderr.contains("iteration 7"), "{}", output.stderr);
     ralph.ralph(&["rewind", "@", "1"]).expect_exit(0);
     assert_eq!(fs::read_to_string(ralph.workspace().join("one.txt")).expect("a file"), "1\n");
     assert_eq!(ralph.show()["state"], "paused", "going back does not start a run");
@@ -105,8 +105,8 @@ fn the_run_folder_is_gone() {
     let sandbox = ralph.show()["sandbox"].as_str().expect("a name").to_owned();
     let id = ralph.run_id();
     fs::remove_dir_all(ralph.run_folder()).expect("it was there");
-    let said = ralph.ralph(&["adopt", &sandbox]).expect_exit(0);
-    assert!(said.stderr.contains(&format!("next: ralph resume {id}")), "{}", said.stderr);
+    let output = ralph.ralph(&["adopt", &sandbox]).expect_exit(0);
+    assert!(output.stderr.contains(&format!("next: ralph resume {id}")), "{}", output.stderr);
     let shown = ralph.show();
     assert_eq!((&shown["id"], &shown["recovered"], &shown["iteration"]), (&json!(id), &json!(true), &json!(2)));
     assert!((shown["cost_usd"].as_f64().expect("a number") - cost).abs() < 1e-9, "spend was forgotten");
@@ -128,13 +128,13 @@ fn a_dirty_checkout() {
         ralph.repo.write("more/untracked.txt", "mine\n");
         let before = ralph.snapshot_outside();
         let args = if include { vec!["run", "--include-dirty"] } else { vec!["run"] };
-        let said = ralph.ralph(&args).expect_exit(5);
-        let told = if include {
+        let output = ralph.ralph(&args).expect_exit(5);
+        let message = if include {
             "1 changed files of your checkout were taken along"
         } else {
             "1 changed and 2 untracked files"
         };
-        assert!(said.stderr.contains(told), "{}", said.stderr);
+        assert!(output.stderr.contains(message), "{}", output.stderr);
         let inside = |name: &str| fs::read_to_string(ralph.workspace().join(name)).ok();
         assert_eq!(inside("untracked.txt"), None);
         assert_eq!(inside("more/untracked.txt"), None);
@@ -188,13 +188,13 @@ impl ProviderFixture {
     /// Runs a command with the key; whatever happens, the key is nowhere afterwards.
     #[track_caller]
     fn ralph(&self, args: &[&str]) -> crate::cli_harness::ProcessOutput {
-        let said = self.ralph.ralph_with(&[("LAB_KEY", KEY)], args);
-        assert!(!said.stdout.contains(KEY) && !said.stderr.contains(KEY), "{}{}", said.stdout, said.stderr);
+        let output = self.ralph.ralph_with(&[("LAB_KEY", KEY)], args);
+        assert!(!output.stdout.contains(KEY) && !output.stderr.contains(KEY), "{}{}", output.stdout, output.stderr);
         let mut with_key = Vec::new();
         files_with_key(&self.ralph.path(), &mut with_key);
         files_with_key(&self.ralph.repo.path(), &mut with_key);
         assert_eq!(with_key, Vec::<String>::new(), "the key was written down");
-        said
+        output
     }
 }
 
@@ -218,33 +218,33 @@ fn fine_answer(actions: &[Value]) -> ModelBehaviour {
 #[test]
 fn a_refused_key() {
     let refused = ModelBehaviour::error(401, "invalid_api_key", &format!("Incorrect API key provided: {KEY}."));
-    let lab = ProviderFixture::new(vec![refused, fine_answer(&honest_actions())]);
-    let said = lab.ralph(&["run"]).expect_exit(4);
-    assert!(said.stderr.contains("auth"), "{}", said.stderr);
-    assert_eq!(lab.server.requests().len(), 1, "a refused key is not tried again");
-    lab.ralph(&["resume", "@"]).expect_exit(0);
-    assert_eq!(lab.ralph.show()["iteration"], 1, "trouble with the key used up an iteration");
+    let fixture = ProviderFixture::new(vec![refused, fine_answer(&honest_actions())]);
+    let output = fixture.ralph(&["run"]).expect_exit(4);
+    assert!(output.stderr.contains("auth"), "{}", output.stderr);
+    assert_eq!(fixture.server.requests().len(), 1, "a refused key is not tried again");
+    fixture.ralph(&["resume", "@"]).expect_exit(0);
+    assert_eq!(fixture.ralph.show()["iteration"], 1, "trouble with the key used up an iteration");
 }
 
 #[test]
 fn no_key_at_all() {
-    let lab = ProviderFixture::new(vec![fine_answer(&honest_actions())]);
-    let said = lab.ralph.ralph(&["run"]).expect_exit(4);
-    assert!(said.stderr.contains("LAB_KEY"), "{}", said.stderr);
-    assert!(!lab.ralph.state().join("runs").exists(), "a run was made");
+    let fixture = ProviderFixture::new(vec![fine_answer(&honest_actions())]);
+    let output = fixture.ralph.ralph(&["run"]).expect_exit(4);
+    assert!(output.stderr.contains("LAB_KEY"), "{}", output.stderr);
+    assert!(!fixture.ralph.state().join("runs").exists(), "a run was made");
 }
 
 /// Trouble that passes: the run succeeds in its only iteration.
 #[track_caller]
 fn check_recovers(trouble: Vec<ModelBehaviour>) {
     let calls = trouble.len() + 1;
-    let lab = ProviderFixture::new(trouble.into_iter().chain([fine_answer(&honest_actions())]).collect());
-    lab.ralph(&["run"]).expect_exit(0);
-    assert_eq!(lab.server.requests().len(), calls);
-    assert_eq!(lab.ralph.show()["iteration"], 1);
-    let request = &lab.server.requests()[0];
+    let fixture = ProviderFixture::new(trouble.into_iter().chain([fine_answer(&honest_actions())]).collect());
+    fixture.ralph(&["run"]).expect_exit(0);
+    assert_eq!(fixture.server.requests().len(), calls);
+    assert_eq!(fixture.ralph.show()["iteration"], 1);
+    let request = &fixture.server.requests()[0];
     assert_eq!(request.header("authorization"), Some(format!("Bearer {KEY}").as_str()), "the provider got the key");
-    let warned = lab.ralph.events_of("log").iter().filter(|event| event["level"] == "warn").count();
+    let warned = fixture.ralph.events_of("log").iter().filter(|event| event["level"] == "warn").count();
     // A slow machine has more to say.
     assert!(warned >= calls - 1, "trouble is told");
 }
@@ -268,22 +268,22 @@ fn a_server_that_hangs() {
 
 #[test]
 fn a_server_that_stays_in_trouble() {
-    let lab = ProviderFixture::new(vec![
+    let fixture = ProviderFixture::new(vec![
         ModelBehaviour::error(400, "invalid_request_error", "no such thing"),
         fine_answer(&honest_actions()),
     ]);
-    let said = lab.ralph(&["run"]).expect_exit(5);
-    assert!(said.stderr.contains("provider trouble"), "{}", said.stderr);
-    lab.ralph(&["resume", "@"]).expect_exit(0);
-    assert_eq!(lab.ralph.show()["iteration"], 1);
+    let output = fixture.ralph(&["run"]).expect_exit(5);
+    assert!(output.stderr.contains("provider trouble"), "{}", output.stderr);
+    fixture.ralph(&["resume", "@"]).expect_exit(0);
+    assert_eq!(fixture.ralph.show()["iteration"], 1);
 }
 
 #[test]
 fn the_key_is_not_in_the_sandbox() {
     let mut actions = vec![run("env; env > .ralph/env")];
     actions.extend(honest_actions());
-    let lab = ProviderFixture::new(vec![fine_answer(&actions)]);
-    lab.ralph(&["run", "--keep-sandbox"]).expect_exit(0);
-    let env = fs::read_to_string(lab.ralph.workspace().join(".ralph/env")).expect("a file");
+    let fixture = ProviderFixture::new(vec![fine_answer(&actions)]);
+    fixture.ralph(&["run", "--keep-sandbox"]).expect_exit(0);
+    let env = fs::read_to_string(fixture.ralph.workspace().join(".ralph/env")).expect("a file");
     assert!(!env.contains("LAB_KEY"), "{env}");
 }

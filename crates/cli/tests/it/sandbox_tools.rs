@@ -110,9 +110,9 @@ fn selftest_and_doctor() {
         (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
     };
     let (code, text) = ralph(&["selftest", "--json"]);
-    let told: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((code, &told["passed"]), (Some(0), &true.into()), "{text}");
-    assert!(told["tried"].as_array().unwrap().iter().all(|one| one["outcome"] == "passed"), "{text}");
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, &report["passed"]), (Some(0), &true.into()), "{text}");
+    assert!(report["tried"].as_array().unwrap().iter().all(|one| one["outcome"] == "passed"), "{text}");
     let before = walk(&state.path().join("state"));
     let (code, text) = ralph(&["doctor"]);
     assert_eq!(code, Some(0), "{text}");

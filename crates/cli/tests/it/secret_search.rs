@@ -78,9 +78,9 @@ impl SandboxExecProcess {
         let deadline = Instant::now() + TIMEOUT;
         while !holds() {
             let over = self.child.try_wait().unwrap();
-            let told = || format!("{}\n{}", self.text("out"), self.text("err"));
-            assert!(over.is_none(), "it ended before {what}: {over:?}\n{}", told());
-            assert!(Instant::now() < deadline, "waited in vain for {what}\n{}", told());
+            let streams = || format!("{}\n{}", self.text("out"), self.text("err"));
+            assert!(over.is_none(), "it ended before {what}: {over:?}\n{}", streams());
+            assert!(Instant::now() < deadline, "waited in vain for {what}\n{}", streams());
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -206,9 +206,9 @@ fn suspended_and_back() {
 fn without_a_terminal() {
     let ralph = RalphHarness::new(&[answer(&honest_actions(), &BOTH_BOXES)]);
     ralph.ralph(&["run"]).expect_exit(0);
-    let said = ralph.ralph(&["watch", "@"]).expect_exit(2);
-    assert_eq!(said.stderr, "ralph: `ralph watch` needs a terminal to draw on\n\nhint: ralph logs -f @\n");
-    assert_eq!(said.stdout, "");
-    let said = ralph.ralph(&["watch", "@", "--json"]).expect_exit(2);
-    assert!(said.stdout.contains("ralph logs -f @ --json"), "{}", said.stdout);
+    let output = ralph.ralph(&["watch", "@"]).expect_exit(2);
+    assert_eq!(output.stderr, "ralph: `ralph watch` needs a terminal to draw on\n\nhint: ralph logs -f @\n");
+    assert_eq!(output.stdout, "");
+    let output = ralph.ralph(&["watch", "@", "--json"]).expect_exit(2);
+    assert!(output.stdout.contains("ralph logs -f @ --json"), "{}", output.stdout);
 }
