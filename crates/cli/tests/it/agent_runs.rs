@@ -1,5 +1,5 @@
-//! Whole runs by the real `claude` and `codex`, in a cage, against a scripted model: session after session to a proved
-//! pull request, and every way a session can go wrong. None of those ends as done.
+//! Tests whole runs by the real `claude` and `codex`, in a cage, against a scripted model: several sessions to a
+//! proved pull request, and every way a session can go wrong. None of the latter ends as done.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ protected_paths: [\"tests/\"]
   - verify: `test -f three.txt`
 ";
 
-/// A repository with a task for an agent, and a server with what its model says.
+/// A repository with a task for an agent, and a server with the script of its model.
 pub(crate) struct AgentRunFixture {
     pub(crate) checkout: RepoFixture,
     server: FakeModelServer,
@@ -48,12 +48,12 @@ pub(crate) struct AgentRunFixture {
     runtime: tokio::runtime::Runtime,
 }
 
-/// `None`, told loudly, where the real program is not there.
+/// Creates the fixture; `None`, with a report, where the real program is missing.
 fn fixture(agent: RealAgent, key: LentKey, turns: Vec<ScriptedTurn>) -> Option<AgentRunFixture> {
     Some(fixture_with(&agent.programs()?, agent, key, turns))
 }
 
-/// The same with a program of the test's own.
+/// Creates the fixture with a program of the test's own.
 pub(crate) fn fixture_with(
     programs: &Path,
     agent: RealAgent,
@@ -95,7 +95,7 @@ impl AgentRunFixture {
         text.lines().map(|line| EventLine::parse(line).unwrap().event).collect()
     }
 
-    /// What the provider asks for.
+    /// Returns what the provider bills.
     pub(crate) fn bill(&self) -> model_server::ServerBill {
         self.server.bill()
     }
@@ -105,7 +105,7 @@ impl AgentRunFixture {
         self.server.requests().into_iter().filter(calls).collect()
     }
 
-    /// What the events say was paid for each call that was answered.
+    /// Returns what was charged for the answered calls, according to the events.
     fn charged(&self) -> u64 {
         self.events()
             .iter()
@@ -117,7 +117,7 @@ impl AgentRunFixture {
     }
 }
 
-/// What a model says in one session: a step is done and claimed, then it stops.
+/// Returns the turns of one session: a step is done and claimed, then the model stops.
 fn step(agent: RealAgent, n: usize, usage: BilledTokens) -> [ScriptedTurn; 2] {
     let word = ["one", "two", "three"][n];
     let id = n + 1;
@@ -146,7 +146,7 @@ fn three_steps(agent: RealAgent) -> (Vec<ScriptedTurn>, Vec<BilledTokens>) {
     (turns, used.into_iter().flat_map(|one| [one, one]).collect())
 }
 
-/// Three boxes, three sessions, one proved pull request, and a bill that is the server's.
+/// Three boxes, three sessions, one proved pull request, and a bill that equals the server's.
 #[track_caller]
 fn check_three_boxes(agent: RealAgent, key: LentKey) {
     let (turns, used) = three_steps(agent);
@@ -170,7 +170,7 @@ fn check_three_boxes(agent: RealAgent, key: LentKey) {
     assert_eq!(fixture.calls().len(), 6);
     let (cost, _) = agent.bill(&used);
     assert_eq!(fixture.charged(), cost.0, "{output}");
-    // Each session is a fresh one: nothing of the one before it is in what it sends first.
+    // Each session is fresh: its first request has nothing of the session before.
     let firsts: Vec<FakeModelRequest> = fixture.calls().into_iter().step_by(2).collect();
     for first in &firsts {
         assert!(!String::from_utf8_lossy(&first.body).contains("is done."), "a session remembers");
@@ -187,7 +187,7 @@ fn codex_does_three_boxes() {
     check_three_boxes(CODEX, PROJECT_KEY);
 }
 
-/// The first session meets trouble of the provider, the run gets over it, and not an iteration is used up.
+/// The provider fails in the first session, the run recovers, and no iteration is used up.
 #[track_caller]
 fn check_provider_recovery(agent: RealAgent, key: LentKey, trouble: ScriptedTurn, times: usize) -> Vec<Event> {
     let (turns, used) = three_steps(agent);
@@ -216,7 +216,7 @@ fn rate_limit_turn() -> ScriptedTurn {
     }
 }
 
-/// Parked until the time the provider named, and gone on by itself.
+/// Checks that the run paused until the time that the provider named, and continued by itself.
 #[track_caller]
 fn assert_paused_for_quota(events: &[Event]) {
     if events.is_empty() {
@@ -229,7 +229,7 @@ fn assert_paused_for_quota(events: &[Event]) {
 
 #[test]
 fn claude_is_rate_limited() {
-    // It tries twice more by itself.
+    // The agent itself retries twice.
     assert_paused_for_quota(&check_provider_recovery(CLAUDE, API_KEY, rate_limit_turn(), 3));
 }
 
@@ -245,11 +245,11 @@ fn claude_meets_an_overloaded_provider() {
 
 #[test]
 fn codex_meets_an_overloaded_provider() {
-    // It tries each request three times, and that three times.
+    // The agent itself tries each request three times, and that three times.
     check_provider_recovery(CODEX, PROJECT_KEY, ScriptedTurn::error(503, "server_error", "overloaded"), 9);
 }
 
-/// A key the provider does not take: the run rests with exit 4, says what to do, and goes on when it was done.
+/// The provider refuses the key: the run pauses with exit 4 and a next step, and continues when that was done.
 #[track_caller]
 fn check_unauthorised(agent: RealAgent, key: LentKey, times: usize) {
     let (turns, _) = three_steps(agent);
@@ -274,7 +274,7 @@ fn codex_is_unauthorised() {
     check_unauthorised(CODEX, PROJECT_KEY, 3);
 }
 
-/// A session that comes to a bad end uses its iteration up and proves nothing; the next ones do the work.
+/// A session that fails uses its iteration up and proves nothing; the next ones do the work.
 #[track_caller]
 fn check_bad_session(agent: RealAgent, key: LentKey, bad: Vec<ScriptedTurn>, config: &str, what: &str) {
     let (turns, _) = three_steps(agent);
@@ -293,7 +293,7 @@ fn check_bad_session(agent: RealAgent, key: LentKey, bad: Vec<ScriptedTurn>, con
     assert_eq!(finished.first(), Some(&(IterationOutcome::ActionFailed, 0)), "{output}");
     assert_eq!(finished.last().map(|(_, verified)| *verified), Some(3), "{output}");
     let failed = |event: &Event| matches!(event, Event::ActionFinished { outcome: ActionOutcome::Failed, detail, .. } if detail.contains(what));
-    assert!(events.iter().any(failed), "`{what}` is not told: {output}");
+    assert!(events.iter().any(failed), "`{what}` is not reported: {output}");
 }
 
 const IDLE_CONFIG: &str = "[agent]\nidle_s = 6\n";
@@ -313,7 +313,7 @@ fn codex_hangs() {
     check_bad_session(CODEX, PROJECT_KEY, hanging_turns(), SESSION_LIMIT_CONFIG, "came to no end in its time");
 }
 
-/// The call that kills whoever made it.
+/// Returns the call that kills the agent that made it.
 fn killing_turns(agent: RealAgent) -> Vec<ScriptedTurn> {
     let line = "kill -KILL $(cat /proc/$$/stat | cut -d ' ' -f 4)";
     let (name, input) = match agent.name {
@@ -328,7 +328,7 @@ fn claude_is_killed() {
     check_bad_session(CLAUDE, API_KEY, killing_turns(CLAUDE), "", "claude failed");
 }
 
-/// A stand-in for an agent: it says what it is told to say, in the words of the real one. Returns its own folder.
+/// Writes a fake agent that prints a given script in the format of the real one, and returns its folder.
 pub(crate) fn fake_agent(folder: &Path, script: &str) -> PathBuf {
     let folder = folder.join("programs/stand-in");
     std::fs::create_dir_all(&folder).unwrap();
@@ -340,13 +340,14 @@ pub(crate) fn fake_agent(folder: &Path, script: &str) -> PathBuf {
 
 pub(crate) const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"all done"}"#;
 
-/// All that the task asks for.
+/// Does everything that the task asks for.
 pub(crate) const WORK: &str = "for w in one two three; do echo $w > $w.txt; done; git add *.txt; git commit -qm all; \
                                sed -i 's/- \\[ \\]/- [x]/' ralph_task.md";
 
-/// It says it is done and does not end: it is ended after a grace, and what it committed is kept and proved.
+/// The agent reports that it is done and does not exit: it is ended after a grace period, and its commits are kept and
+/// proved.
 #[test]
-fn done_and_hanging() {
+fn claims_done_and_hangs() {
     let folder = tempfile::tempdir().unwrap();
     let programs = fake_agent(folder.path(), &format!("{WORK}\nprintf '%s\\n' '{RESULT}'\nsleep 600 & sleep 600"));
     let fixture = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
@@ -356,7 +357,7 @@ fn done_and_hanging() {
     assert_eq!(output.code, 0, "{output}");
     assert!(began.elapsed() < Duration::from_mins(3), "{output}");
     assert!(output.stderr.contains("did not end, so it was ended"), "{output}");
-    // What it said and claimed stands where the answer of a model would.
+    // Its output and claims are stored where the answer of a model would be.
     let reply = std::fs::read_to_string(fixture.folder().join("iterations/1/response.json")).unwrap();
     let reply: serde_json::Value = serde_json::from_str(&reply).unwrap();
     assert_eq!(
@@ -365,9 +366,9 @@ fn done_and_hanging() {
     );
 }
 
-/// It says it is done, exits with success, and has done nothing: never done.
+/// The agent reports that it is done, exits with success, and has done nothing: the run does not count it as done.
 #[test]
-fn done_and_nothing_done() {
+fn claims_done_without_work() {
     let folder = tempfile::tempdir().unwrap();
     let programs =
         fake_agent(folder.path(), &format!("sed -i 's/- \\[ \\]/- [x]/' ralph_task.md\nprintf '%s\\n' '{RESULT}'"));
@@ -377,7 +378,7 @@ fn done_and_nothing_done() {
     assert!(output.stderr.contains("without proof"), "{output}");
 }
 
-/// It crashes every time: the run goes in circles, says so and rests.
+/// The agent crashes every time: the run detects that it goes in circles, reports it and pauses.
 #[test]
 fn agent_crashes_every_time() {
     let folder = tempfile::tempdir().unwrap();
@@ -388,12 +389,12 @@ fn agent_crashes_every_time() {
     assert!(output.stderr.contains("segmentation fault"), "{output}");
 }
 
-/// A server whose certificate nobody trusts is no outage: the run rests at once and says why and what to do.
+/// An untrusted certificate is not treated as an outage: the run pauses at once and reports why and what to do.
 #[test]
 fn its_provider_is_not_trusted() {
     let folder = tempfile::tempdir().unwrap();
     let call = r#"curl -s -H "x-api-key: $ANTHROPIC_API_KEY" -d '{"model":"claude-sonnet-4-5","max_tokens":9,"messages":[]}' "$ANTHROPIC_BASE_URL/v1/messages""#;
-    // It would go on asking for ever.
+    // The agent would retry for ever.
     let programs = fake_agent(folder.path(), &format!("while :; do {call}; sleep 1; done"));
     let fixture = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
     let stranger = fixture.runtime.block_on(FakeModelServer::builder().tls(&["localhost"]).start()).unwrap();
@@ -417,9 +418,9 @@ fn its_provider_is_not_trusted() {
     assert_eq!(stranger.requests(), []);
 }
 
-/// A subscription is lent to nobody but Anthropic, wherever the environment says its models are.
+/// A subscription token is sent only to Anthropic, whatever base URL the environment names.
 #[test]
-fn a_subscription_is_not_lent_to_strangers() {
+fn a_subscription_is_sent_only_to_its_provider() {
     let folder = tempfile::tempdir().unwrap();
     let programs = fake_agent(folder.path(), "exit 0");
     let fixture = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
@@ -429,7 +430,7 @@ fn a_subscription_is_not_lent_to_strangers() {
     let token = ["sk-", "ant-oat01-nobodys-at-all"].concat();
     for (variable, base) in [
         ("CLAUDE_CODE_OAUTH_TOKEN", "https://api.z.ai/api/anthropic"),
-        // It is what it is, whatever it is called.
+        // It is recognized by its value, not by its name.
         ("ANTHROPIC_API_KEY", "https://api.z.ai/api/anthropic"),
     ] {
         let env = [("PATH", fixture.path.as_str()), (variable, &token), ("ANTHROPIC_BASE_URL", base)];
@@ -441,7 +442,7 @@ fn a_subscription_is_not_lent_to_strangers() {
     }
 }
 
-/// What else it wrote into the task is put aside, and its ticks are claims all the same.
+/// The agent's other changes to the task file are discarded, and its ticked boxes still count as claims.
 #[test]
 fn rewrites_the_task() {
     let folder = tempfile::tempdir().unwrap();
@@ -454,7 +455,7 @@ fn rewrites_the_task() {
     assert!(output.stderr.contains("task_proposal.md"), "{output}");
 }
 
-/// Nobody has it: said before anything is made, with the command that gets it.
+/// A missing agent is reported before anything is created, with the command that installs it.
 #[test]
 fn is_not_installed() {
     let folder = tempfile::tempdir().unwrap();
@@ -466,7 +467,7 @@ fn is_not_installed() {
     assert_eq!(fixture.checkout.runs(), Vec::<String>::new(), "a run was made");
 }
 
-/// An agent that speaks another language than the profile's provider is refused before anything is made.
+/// An agent whose protocol is not that of the profile's provider is refused before anything is created.
 #[test]
 fn agent_does_not_fit_provider() {
     let folder = tempfile::tempdir().unwrap();
@@ -481,8 +482,8 @@ fn agent_does_not_fit_provider() {
     assert!(output.stderr.contains("did you mean `claude`?"), "{output}");
 }
 
-/// ralph is killed while a call of the agent is under way. The resumed run goes on with a fresh session, and each call is
-/// charged once: what was answered at its price, what nobody saw the end of at its worst.
+/// ralph is killed while a call of the agent is under way. The resumed run continues with a fresh session, and each
+/// call is charged once: an answered call at its price, an unfinished one at its worst case.
 #[test]
 fn ralph_is_killed_in_the_middle_of_a_call() {
     let agent = CLAUDE;
@@ -506,7 +507,7 @@ fn ralph_is_killed_in_the_middle_of_a_call() {
     child.wait().unwrap();
     let output = fixture.ralph(&["resume", "@"]);
     assert_eq!(output.code, 0, "{output}");
-    // What the agent had said by then is kept, and beside it what it said after.
+    // The agent's output until then is kept, beside that of the next session.
     let first = fixture.folder().join("iterations/1");
     let session_log = std::fs::read_to_string(first.join("session-interrupted-1.jsonl")).unwrap();
     assert!(session_log.contains("look around") && !session_log.contains("too late"), "{session_log}");
@@ -528,7 +529,7 @@ fn ralph_is_killed_in_the_middle_of_a_call() {
     assert_eq!(fixture.charged() - lost[0], agent.bill(&known).0.0, "{charged:?} {output}");
 }
 
-/// The first call leaves too little for a second: the run ends as spent, with exit 3 and the way to give it more.
+/// The first call leaves too little for a second: the run ends as spent, with exit 3 and the command to add budget.
 #[track_caller]
 fn check_budget_spent(agent: RealAgent, key: LentKey, first: BilledTokens) {
     let [work, _] = step(agent, 0, first);
@@ -538,7 +539,7 @@ fn check_budget_spent(agent: RealAgent, key: LentKey, first: BilledTokens) {
     assert!(output.stderr.contains("--add-cost"), "{output}");
     assert_eq!(fixture.calls().len(), 1, "{output}");
     assert_eq!(fixture.charged(), agent.bill(&[first]).0.0, "{output}");
-    // What it did before is proved and handed over all the same.
+    // The work until then is still proved and handed over.
     let verified = |event: &Event| matches!(event, Event::IterationFinished { verified, .. } if verified.len() == 1);
     assert!(fixture.events().iter().any(verified), "{output}");
 }

@@ -1,4 +1,4 @@
-//! The audit file of a run, as people verify it.
+//! Tests the audit log of a run and `ralph audit verify`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use ralph_proxy::observer::{DecisionReason, EgressDecision, EgressEntry, EgressE
 
 use crate::repo_fixture::RepoFixture;
 
-/// A script whose first iteration rests and whose second does all the work.
+/// A script whose first iteration pauses and whose second does all the work.
 pub(crate) const SCRIPT: &str = r#"{"format": 1}
 {"json": {"summary": "A question.", "actions": [{"type": "pause", "reason": "a question"}], "claims": {"checkboxes_checked": [], "milestones_completed": []}}}
 {"json": {"summary": "All of it.", "actions": [{"type": "write", "path": "one.txt", "content": "one\ntwo\n"}, {"type": "commit", "message": "two", "paths": ["one.txt"]}, {"type": "stop_success", "reason": "done"}], "claims": {"checkboxes_checked": ["M1.1", "M1.2"], "milestones_completed": ["M1"]}}}
 "#;
 
-/// A run that waits for a person.
+/// Returns a run that waits for the user.
 pub(crate) fn paused_run() -> RepoFixture {
     let fixture = RepoFixture::with_task();
     fixture.config("script.jsonl", SCRIPT);
@@ -30,9 +30,10 @@ pub(crate) fn run_folder(fixture: &RepoFixture) -> PathBuf {
     fixture.state().join("runs").join(fixture.runs().first().expect("a run"))
 }
 
-/// Tells what the way out would tell.
+/// Records decisions as the egress proxy would.
 pub(crate) fn record_decisions(fixture: &RepoFixture, hosts: &[(&str, u16, bool)]) {
-    let audit_log = AuditLog::open(&RunFolder::at(run_folder(fixture)), Redactor::new([])).expect("nobody else has it");
+    let audit_log =
+        AuditLog::open(&RunFolder::at(run_folder(fixture)), Redactor::new([])).expect("no other process has it open");
     for (host, port, allowed) in hosts {
         let why = if *allowed {
             DecisionReason::Rule(Box::new(host.parse().expect("a rule")))
@@ -122,7 +123,7 @@ fn verify() {
     assert_eq!(fixture.ralph(&["audit", "verify", "nothing"]).code, 2);
 }
 
-/// A line that a crash cut off is told, and stays visible after the run went on.
+/// A line that a crash cut off is reported, and stays visible after the run continued.
 #[test]
 fn a_torn_line() {
     let fixture = paused_run();
@@ -141,11 +142,11 @@ fn a_torn_line() {
     ");
 }
 
-/// Whichever way a run comes to rest, the last line of its audit file is vouched for: its doors are closed before the
-/// last anchor, and what is said of a run that is over comes after that.
+/// However a run comes to rest, the last line of its audit log is anchored: its listeners are closed before the last
+/// anchor, and later records of an ended run come after it.
 #[cfg(target_os = "linux")]
 #[test]
-fn the_end_is_vouched_for() {
+fn the_end_is_anchored() {
     let ask = r#"{"type": "run", "command": "python3 -c 'import urllib.request as u; u.urlopen(\"http://x.test/\")' || true"}"#;
     let work = r#"{"type": "write", "path": "one.txt", "content": "one\ntwo\n"}, {"type": "commit", "message": "two", "paths": ["one.txt"]}, {"type": "stop_success", "reason": "done"}"#;
     for (then, flags, code, last) in [
@@ -156,7 +157,7 @@ fn the_end_is_vouched_for() {
         (r#"{"type": "pause", "reason": "a question"}"#, &[], 5, "audit-anchored"),
     ] {
         let fixture = RepoFixture::with_task();
-        // Proofs have doors of their own, nobody comes to them, and they are closed.
+        // Proofs have listeners of their own; no client uses them, and they are closed.
         fixture.config("config.toml", "[sandbox.network]\nallowed = ['y.test']\n");
         let answer = format!(
             r#"{{"json": {{"summary": "Some.", "actions": [{ask}, {then}], "claims": {{"checkboxes_checked": ["M1.1", "M1.2"], "milestones_completed": []}}}}}}"#

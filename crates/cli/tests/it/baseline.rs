@@ -1,4 +1,5 @@
-//! Red first: what passes before any work shows nothing, at the start, after a resume, and in a task that was edited.
+//! Tests the baseline (red-first): a proof that passes before any work shows nothing, at the start, after a resume,
+//! and in an edited task.
 
 use ralph_testkit::home::{TASK, TestHome};
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ fn task_with_more_iterations() -> String {
     TASK.replace("max_iterations: 1", "max_iterations: 9")
 }
 
-/// Puts a text beside the checkout and makes it the task of the only run.
+/// Writes a text beside the checkout and makes it the task of the only run.
 #[track_caller]
 fn edit_task(ralph: &RalphHarness, text: &str) {
     let path = ralph.root().join("edited.md");
@@ -18,7 +19,7 @@ fn edit_task(ralph: &RalphHarness, text: &str) {
 }
 
 #[test]
-fn a_resume_does_not_walk_past_the_refusal() {
+fn a_resume_repeats_the_refusal() {
     let mut vacuous = task_with_more_iterations();
     for (from, to) in
         [("sh tests/all.sh", "test -f README.md"), ("sh tests/one.sh", "true"), ("sh tests/two.sh", "test -d tests")]
@@ -34,7 +35,7 @@ fn a_resume_does_not_walk_past_the_refusal() {
     }
     ralph.ralph(&["rewind", "@", "0"]).expect_exit(0);
     ralph.ralph(&["resume", "@"]).expect_exit(2);
-    // Other words change nothing about what the base commit says.
+    // Rewording the task does not change the result on the base commit.
     edit_task(&ralph, &vacuous.replace("shall hold", "must hold"));
     ralph.ralph(&["resume", "@"]).expect_exit(2);
     assert_eq!((ralph.events_of("baseline-checked").len(), ralph.events_of("model-called").len()), (2, 0));
@@ -78,10 +79,10 @@ fn a_host_that_the_policy_denies_is_named() {
     assert!(output.stderr.contains(message), "{}", output.stderr);
     let denied = ralph.events_of("policy-denied").first().unwrap().clone();
     assert_eq!((&denied["host"], &denied["remedy"]), (&"pkg.example.com".into(), &"pkg.example.com".into()));
-    // Who watches sees what to do about it.
+    // The event log shows what to do about it.
     let next = "\n         next: ralph policy allow pkg.example.com --run ";
     assert!(output.stderr.contains(next), "{}", output.stderr);
-    // A person may have allowed it meanwhile: the base is asked again, and says the same.
+    // The user may have allowed it meanwhile: the baseline is run again, with the same result.
     let output = ralph.ralph(&["resume", "@"]).expect_exit(2);
     assert!(output.stderr.contains(message), "{}", output.stderr);
     assert_eq!((ralph.events_of("baseline-checked").len(), ralph.events_of("model-called").len()), (2, 0));

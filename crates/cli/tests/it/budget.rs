@@ -1,32 +1,32 @@
-//! Budgets: what ends a run, what it says then, and that it can go on with exactly what it says.
+//! Tests budgets: what ends a run, what it prints then, and that the printed command continues it.
 
 use ralph_testkit::home::{TASK, TestHome};
 use serde_json::{Value, json};
 
 use crate::cli_harness::{BOTH_BOXES, ProcessOutput, RalphHarness, answer, answer_in, honest_actions, write};
 
-/// A home whose task differs in one line.
+/// Returns a home whose task differs in one line.
 fn home_with_task(from: &str, to: &str) -> TestHome {
     let changed = TASK.replace(from, to);
     assert_ne!(changed, TASK);
     TestHome::with_task(&changed)
 }
 
-/// A step that does nothing and is billed as told.
+/// Returns a step that does nothing and is billed as given.
 fn billed_step(iteration: u32, input: u64, output: u64) -> Value {
     let mut reply = answer_in(iteration, &[], &[]);
     reply["usage"] = json!({"input": input, "output": output});
     reply
 }
 
-/// The command a run that ended prints as its next step, as words.
+/// Returns the arguments of the command that an ended run prints as its next step.
 #[track_caller]
 fn next_step(output: &ProcessOutput) -> Vec<String> {
     let line = output.stderr.lines().find_map(|line| line.trim().strip_prefix("next: ralph ")).expect(&output.stderr);
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A run ends by a budget, prints a command, and that command brings it to success.
+/// Checks that a run ends by a budget, prints a command, and succeeds with that command.
 #[track_caller]
 fn check_budget_and_resume(ralph: &RalphHarness, output: ProcessOutput, limit: &str, flag: &str) {
     let output = output.expect_exit(3);
@@ -58,7 +58,7 @@ fn iterations() {
     assert_eq!(ralph.events_of("iteration-started").len(), 2);
 }
 
-/// A run that waits for a person after its first iteration.
+/// Returns a run that waits for the user after its first iteration.
 fn paused_run() -> RalphHarness {
     let pause = json!({"type": "pause", "reason": "a question"});
     let home = home_with_task("max_iterations: 1", "max_iterations: 5");
@@ -67,7 +67,7 @@ fn paused_run() -> RalphHarness {
     ralph
 }
 
-/// Makes the first events of the run happen half an hour earlier, so that nobody has to wait for it.
+/// Moves the first events of the run half an hour back, so that the test does not have to wait.
 fn half_an_hour_earlier(ralph: &RalphHarness, events: usize) {
     let path = ralph.run_folder().join("events.jsonl");
     let mut text = String::new();

@@ -1,6 +1,6 @@
-//! What users read is made from the code: the reference pages, the help, and every command a hint names.
+//! Tests that what users read matches the code: the reference pages, the help, and every command that a hint names.
 //!
-//! `RALPH_BLESS=1 cargo test -p ralph-cli docs::` writes the reference pages anew.
+//! `RALPH_BLESS=1 cargo test -p ralph-cli docs::` rewrites the reference pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use ralph_core::task::TASK_KEYS;
 
 use crate::repo_fixture::RepoFixture;
 
-/// Every command by its words, with its whole help.
+/// Returns every command by its name, with its whole help.
 fn commands() -> BTreeMap<String, String> {
     let fixture = RepoFixture::new();
     let mut found = BTreeMap::new();
@@ -142,7 +142,7 @@ fn task_file() -> String {
     page
 }
 
-/// Words that follow "ralph" where it is spoken of rather than called.
+/// Words that follow "ralph" in prose rather than in a command.
 const PROSE: &[&str] = &[
     "alone", "branch", "changes", "does", "file", "itself", "knows", "made", "may", "on", "reads", "receipt", "runs",
     "sets", "ticks", "was", "work", "wrote",
@@ -156,7 +156,7 @@ fn every_command_in_the_sources_exists() {
     let mut problems = Vec::new();
     for path in sources(&root().join("crates")) {
         let text = std::fs::read_to_string(&path).unwrap();
-        // What a test says is said to nobody.
+        // Users do not see the messages of tests.
         let text = text.split("#[cfg(test)]").next().unwrap();
         for literal in literals(text) {
             seen += usize::from(literal.contains("ralph "));
@@ -187,7 +187,7 @@ fn the_search_finds_wrong_commands() {
     }
 }
 
-/// Says what is wrong with the commands a text names.
+/// Returns what is wrong with the commands that a text names.
 fn wrong_commands(text: &str, commands: &BTreeMap<String, String>) -> Vec<String> {
     let mut problems = Vec::new();
     for (at, _) in text.match_indices("ralph ") {
@@ -247,7 +247,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Takes the string literals out of Rust source: comments, characters and lifetimes are passed over.
+/// Extracts the string literals of Rust source; skips comments, characters and lifetimes.
 fn literals(source: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = source;
@@ -281,7 +281,7 @@ fn literals(source: &str) -> Vec<String> {
             found.push(text);
             rest = &body[end..];
         } else if let Some(body) = tail.strip_prefix('\'') {
-            // A character is closed at once; a lifetime is not.
+            // A character literal has a closing quote; a lifetime does not.
             let skip = if body.starts_with('\\') { 2 } else { body.chars().next().map_or(0, char::len_utf8) };
             let after = body.get(skip..).unwrap_or_default();
             rest = after.strip_prefix('\'').unwrap_or(if body.starts_with('\\') { after } else { body });

@@ -1,5 +1,5 @@
-//! A way out that goes away under an agent, with its cage, by itself, or by a person's word: what was lent is still lent
-//! where it should be, nobody is blamed for it, and the record is whole.
+//! Tests an egress proxy that fails while an agent works: with its cage, by itself, or by a deny rule of the user.
+//! Grants stay in force where they should, no iteration is charged for it, and the audit log is complete.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -27,7 +27,7 @@ use crate::agent_key_isolation::{API_KEY, CLAUDE};
 use crate::agent_runs::{AgentRunFixture, RESULT, WORK, fake_agent, fixture_with};
 use crate::cli_harness::{TIMEOUT, wait_until};
 
-/// Asks the model as an agent does, and says what it was answered.
+/// Calls the model as an agent does, and prints the answer.
 const ASK: &str = r#"ask() { python3 -c '
 import json, os, sys, urllib.error, urllib.request as u
 env = os.environ
@@ -41,7 +41,7 @@ except urllib.error.HTTPError as error:
     sys.exit(1)
 '; }"#;
 
-/// An agent that does this after it has asked its model; then the work is done.
+/// Creates a fixture with an agent that runs `then` after its model call, and then does the work.
 fn fixture(folder: &Path, then: &str, turns: Vec<ScriptedTurn>) -> AgentRunFixture {
     let script = format!("{ASK}\nask || exit 1\n{then}\n{WORK}\nprintf '%s\\n' '{RESULT}'");
     fixture_with(&fake_agent(folder, &script), CLAUDE, API_KEY, turns)
@@ -51,21 +51,21 @@ fn answers() -> Vec<ScriptedTurn> {
     vec![ScriptedTurn::text("ok"); 6]
 }
 
-/// The lines of the audit file.
+/// Returns the lines of the audit log.
 fn audit(fixture: &AgentRunFixture) -> Vec<Value> {
     let run = fixture.checkout.runs().pop().unwrap();
     let text = std::fs::read_to_string(fixture.checkout.state().join("runs").join(run).join("audit.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The home of the agent, as the host sees it.
+/// Returns the home of the agent, as the host sees it.
 fn agent_home(fixture: &AgentRunFixture) -> Option<PathBuf> {
     let boxes = std::fs::read_dir(fixture.checkout.state().join("embedded/boxes")).ok()?;
     let homes = boxes.flatten().map(|entry| entry.path().join("home"));
     homes.filter(|home| home.is_dir()).find(|home| home.join("begun").exists())
 }
 
-/// Its first session ends with its cage. The next one has another cage, and asks its model as if nothing had happened.
+/// The cage dies in the first session. The next session has a new cage, and its model calls work as before.
 #[track_caller]
 fn check_cage_lost(how: &str, config: &str) {
     let folder = tempfile::tempdir().unwrap();
@@ -88,7 +88,7 @@ fn check_cage_lost(how: &str, config: &str) {
     let wrong: Vec<&Value> =
         records.iter().filter(|line| ["alarm", "restarted"].contains(&line["kind"].as_str().unwrap())).collect();
     assert_eq!(wrong, Vec::<&Value>::new(), "{output}");
-    // Both cages had doors of their own, and they were closed.
+    // Both cages had their own listeners, and they were closed.
     assert_eq!(records.iter().filter(|line| line["kind"] == "closed").count(), 2, "{records:?}");
     let verified = fixture.ralph(&["audit", "verify", "@"]);
     assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified}");
@@ -101,16 +101,16 @@ fn command_supervisor_is_killed() {
 
 #[test]
 fn its_disk_is_full() {
-    // Files that are gone with whoever holds them: the next cage has room again.
+    // Deleted files that only the process holds open: the next cage has space again.
     let fill = "python3 -c '\nimport os, tempfile, time\nkept = []\nfor n in range(4):\n    \
                 file = tempfile.TemporaryFile(dir = os.environ[\"HOME\"])\n    file.write(bytes(40 << 20))\n    \
                 file.flush()\n    kept.append(file)\ntime.sleep(60)\n'";
     check_cage_lost(fill, "[sandbox.resources]\ndisk = \"64m\"\n");
 }
 
-/// A person denies the host of the model while the agent works: its next call is refused, with the rule, and told.
+/// The user denies the model's host while the agent works: its next call is refused with the rule, and reported.
 #[test]
-fn a_person_denies_the_model() {
+fn the_user_denies_the_model_host() {
     let folder = tempfile::tempdir().unwrap();
     let then = ": > ~/begun; while ! test -e ~/go; do sleep 0.05; done; ask > ~/second";
     let fixture = fixture(folder.path(), then, answers());
@@ -138,8 +138,8 @@ fn a_person_denies_the_model() {
     assert!(log.stdout.contains("rule `127.0.0.1`"), "{log}");
 }
 
-/// Whoever serves the doors dies under a call, and the session fails at once: it is cut short, uses nothing up, and another
-/// session of the same iteration goes on from there. The call that was cut costs what the provider asks for it.
+/// The egress proxy dies during a call, and the session fails at once: it uses nothing up, and another session of the
+/// same iteration continues from there. The interrupted call costs what the provider bills for it.
 #[test]
 fn egress_proxy_dies() {
     let folder = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ fn egress_proxy_dies() {
     let refused = ScriptedTurn::error(401, "authentication_error", "invalid x-api-key");
     let slow = ScriptedTurn::text("late").slow(Duration::from_secs(1), Duration::ZERO);
     let fixture = fixture(folder.path(), then, [vec![refused, ScriptedTurn::text("ok"), slow], answers()].concat());
-    // It rests before anything is done, to be gone on with in this process, where the doors can be got at.
+    // The run pauses before any work and is resumed in this process, where the test can reach the egress proxy.
     let output = fixture.ralph(&["run"]);
     assert_eq!(output.code, 4, "{output}");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -190,8 +190,8 @@ fn egress_proxy_dies() {
     assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified}");
 }
 
-/// Tells of calls that come to nothing, as the doors do of a client that hangs up again and again, until it is cancelled.
-/// Returns how many there were.
+/// Records failed calls until it is cancelled, as the proxy does for a client that keeps disconnecting. Returns how
+/// many there were.
 fn flood_failed_calls(audit_log: &AuditLog, enough: &CancellationToken) -> u64 {
     let mut ids = (1_u64 << 40)..;
     while !enough.is_cancelled() {
@@ -230,14 +230,14 @@ fn flood_failed_calls(audit_log: &AuditLog, enough: &CancellationToken) -> u64 {
     ids.start - (1 << 40)
 }
 
-/// An agent whose calls all come to nothing leaves no event for each of them, and the run hears who wants to stop it.
+/// An agent whose calls all fail leaves no event for each of them, and the run still handles a stop.
 #[test]
-fn an_agent_that_hangs_up_for_ever() {
+fn failed_calls_without_end_do_not_block_a_stop() {
     let folder = tempfile::tempdir().unwrap();
     let then = ": > ~/begun; sleep 600";
     let refused = ScriptedTurn::error(401, "authentication_error", "invalid x-api-key");
     let fixture = fixture(folder.path(), then, [vec![refused], answers()].concat());
-    // It rests before anything is done, to be gone on with in this process, where its book is.
+    // The run pauses before any work and is resumed in this process, where its audit log is.
     let output = fixture.ralph(&["run"]);
     assert_eq!(output.code, 4, "{output}");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -269,7 +269,7 @@ fn an_agent_that_hangs_up_for_ever() {
             sleep(Duration::from_secs(2)).await;
             let asked = Instant::now();
             let mut stop = fixture.checkout.command(&["stop", "@"]);
-            // It waits until this process lets go of the run, so it is not waited for.
+            // The command waits until this process releases the run, so the test does not wait for it.
             let stop = stop.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             (flooding, asked, stop)
         };
@@ -291,14 +291,14 @@ fn an_agent_that_hangs_up_for_ever() {
             (events, reported) = (events + 1, reported + answer.times());
         }
     }
-    // Those that came after the end are reported by nobody: they cost nothing.
+    // Calls after the end of the run are not reported: they cost nothing.
     assert!(
         reported > 1000 && reported <= made + 10 && events * 10 < reported,
         "{events} events for {reported} of {made} calls"
     );
 }
 
-/// The machine of a world, for this process.
+/// Opens the host of a fixture in this process.
 async fn open_host(fixture: &AgentRunFixture) -> HostContext {
     let user = fixture.checkout.repo.home();
     let variables = [

@@ -1,10 +1,10 @@
-//! Mistakes and bad situations: one line, one next step, the right exit code, nothing left behind.
+//! Tests error messages: one line, one next step, the right exit code, nothing left behind.
 
 use insta::assert_snapshot;
 
 use crate::repo_fixture::{CliOutput, RepoFixture};
 
-/// The shape of every error: `ralph:`, causes, a blank line, `hint:`.
+/// Checks the shape of every error: `ralph:`, causes, a blank line, `hint:`.
 #[track_caller]
 fn assert_error_shape(output: &CliOutput) {
     let from = output.stderr.find("ralph: ").unwrap_or_else(|| panic!("no `ralph:` line in\n{output}"));
@@ -524,7 +524,7 @@ fn configs() {
     ");
 }
 
-/// What a task asks for beyond the user's word is refused with a flag, and that flag works.
+/// A task that asks for more than the user allows is refused with a hint that names a flag, and that flag works.
 #[test]
 fn task_cannot_widen_limits() {
     #[track_caller]
@@ -618,7 +618,7 @@ fn task_cannot_widen_limits() {
 }
 
 #[test]
-fn runs_that_are_not_there() {
+fn missing_runs() {
     let fixture = RepoFixture::new();
     for command in ["show", "logs", "diff", "pause", "resume", "rotate", "stop", "verify"] {
         assert_eq!(
@@ -670,7 +670,7 @@ fn runs_that_are_not_there() {
 }
 
 #[test]
-fn histories_that_cannot_be_read() {
+fn unreadable_histories() {
     let fixture = RepoFixture::with_task();
     fixture.ralph(&["run", "--max-iterations", "1"]);
     let run = fixture.runs().remove(0);
@@ -725,9 +725,9 @@ fn histories_that_cannot_be_read() {
     ");
 }
 
-/// `@` is the latest run of the repository one is in; nobody stops another repository's by it.
+/// `@` is the latest run of the current repository; it never stops another repository's run.
 #[test]
-fn the_latest_run_is_the_repository_s() {
+fn at_sign_is_the_latest_run_of_the_repository() {
     let fixture = RepoFixture::with_task();
     fixture.ralph(&["run"]);
     let other = "elsewhere";
@@ -741,9 +741,9 @@ fn the_latest_run_is_the_repository_s() {
     assert!(fixture.ralph_in(inner.to_str().unwrap(), &["stop", "@"]).to_string().contains("it has succeeded"));
 }
 
-/// Output that cannot be written is lost, and that is no success.
+/// Output that cannot be written is lost, and the exit code is not success.
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_reported() {
     let fixture = RepoFixture::with_task();
     fixture.ralph(&["run"]);
     for args in [["diff", "@"], ["logs", "@"]] {

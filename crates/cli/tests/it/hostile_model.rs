@@ -1,5 +1,6 @@
-//! A model that lies, cheats and breaks things. Whatever it does: no box without a proof, nothing outside the sandbox,
-//! no crash, and an honest step afterwards still leads to success where the run may go on.
+//! Tests a model that lies, cheats and breaks things. Whatever it does: no box is verified without a proof, nothing
+//! changes outside the sandbox, ralph does not crash, and an honest step afterwards still leads to success where the
+//! run may continue.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +9,14 @@ use serde_json::{Value, json};
 
 use crate::cli_harness::{BOTH_BOXES, ProcessOutput, RalphHarness, answer_in, commit, honest_actions, run, write};
 
-/// How a lie must end.
+/// How a hostile step must end.
 struct HostileCase {
-    /// Exit code of the run whose only iteration is the lie: 3 when it merely failed, 5 when a person has to look.
+    /// Exit code of the run whose only iteration is the hostile step: 3 when it merely failed, 5 when it needs the
+    /// user.
     exit: i32,
     /// How the iteration ended; `None` when it cannot end.
     outcome: Option<&'static str>,
-    /// What the model is told in `errors.log`, or a person in the events.
+    /// The message for the model in `errors.log`, or for the user in the events.
     message: &'static str,
     /// Exit code after one more, honest iteration.
     then: i32,
@@ -46,7 +48,7 @@ fn check_case(home: TestHome, first: Value, case: &HostileCase) -> RalphHarness 
     let message = ralph.state_file("errors.log") + &Value::from(ralph.events()).to_string();
     assert!(
         message.contains(case.message),
-        "nobody was told `{}`:\n{}\n{}",
+        "`{}` was not reported:\n{}\n{}",
         case.message,
         ralph.state_file("errors.log"),
         output.stderr
@@ -75,7 +77,7 @@ fn assert_untouched(ralph: &RalphHarness, before: &BTreeMap<String, String>, out
     assert!(changed.is_empty(), "outside the sandbox these changed: {changed:?}\n{}", output.stderr);
 }
 
-/// A lie told in words that are not an answer at all.
+/// Checks text that is not a valid answer at all.
 #[track_caller]
 fn check_bad_text(text: &str, message: &'static str) {
     let first = json!({"text": text, "when": {"iteration": 1}});
@@ -83,7 +85,7 @@ fn check_bad_text(text: &str, message: &'static str) {
     assert_eq!(ralph.events_of("model-called").len(), 3, "one re-ask, then the honest answer");
 }
 
-/// A lie acted out; `ROOT` in it stands for the folder that holds home and checkout.
+/// Checks hostile actions; `ROOT` in them is replaced by the folder with home and checkout.
 #[track_caller]
 fn check_actions(actions: &[Value], case: &HostileCase) -> RalphHarness {
     check_actions_in(TestHome::new(), actions, case)
@@ -160,7 +162,7 @@ fn writes_into_git() {
 }
 
 #[test]
-fn writes_files_that_are_not_its_own() {
+fn writes_files_of_ralph() {
     for (path, message) in [
         ("ralph_task.md", "the task file is changed by ralph alone"),
         (".ralph/guardrails.md", "only grows"),
@@ -179,7 +181,7 @@ fn writes_through_links() {
     }
 }
 
-/// Checks that always pass, made in some way.
+/// Checks actions that make the checks always pass.
 #[track_caller]
 fn check_weakened_checks(actions: &[Value]) {
     let ralph = check_actions(actions, &HostileCase::failed("protected", "protected paths were put back"));
@@ -203,7 +205,7 @@ fn weakens_checks_by_command() {
 }
 
 #[test]
-fn weakens_checks_behind_the_back_of_git() {
+fn weakens_checks_unseen_by_git() {
     for trick in ["--assume-unchanged", "--skip-worktree"] {
         check_weakened_checks(&[run(&format!("git update-index {trick} tests/*.sh && {WEAKEN}"))]);
     }
@@ -214,14 +216,14 @@ fn weakens_checks_behind_the_back_of_git() {
 
 #[test]
 fn weakens_checks_by_a_filter() {
-    // Git is told that whatever stands there is what was there.
+    // The filter makes git see the original content, whatever the file has.
     check_weakened_checks(&[run(&format!(
         "cp -r tests .git/keep && git config filter.x.clean 'cat .git/keep/%f 2>/dev/null || cat \"$(dirname %f)\"/../.git/keep/$(basename %f)' \
          && echo 'tests/* filter=x' > .git/info/attributes && {WEAKEN}"
     ))]);
 }
 
-/// A command after which the run goes on as if nothing had been.
+/// Checks a command that has no effect on the run.
 #[track_caller]
 fn check_ignored_command(command: &str, outcome: &'static str, message: &'static str) -> RalphHarness {
     check_actions(&[run(command)], &HostileCase::failed(outcome, message))
@@ -259,7 +261,7 @@ fn replaces_the_task_file() {
 }
 
 #[test]
-fn spoils_the_memory() {
+fn corrupts_the_state_files() {
     check_ignored_command(
         "> .ralph/guardrails.md",
         "no-progress",
@@ -279,7 +281,7 @@ fn spoils_the_memory() {
 }
 
 #[test]
-fn redirects_the_memory() {
+fn redirects_the_state_files() {
     check_ignored_command("rm -rf .ralph/iterations && ln -s ROOT .ralph/iterations", "no-progress", "not verified");
     check_ignored_command(
         "rm .ralph/errors.log && ln -s ROOT/canary.txt .ralph/errors.log",
@@ -303,7 +305,8 @@ fn removes_the_repository() {
 #[test]
 fn removes_the_repository_below_another() {
     let home = TestHome::new();
-    // Many people keep their home folder in git; without its own, the clone must not be taken for a part of that.
+    // Many users keep their home folder in git; without its own `.git`, the clone must not be taken for a part of
+    // that.
     let git = |args: &[&str]| {
         let out = home.command("git").args(args).current_dir(home.path()).output().expect("git");
         assert!(out.status.success(), "{out:?}");
@@ -316,7 +319,7 @@ fn removes_the_repository_below_another() {
 }
 
 #[test]
-fn leads_the_repository_elsewhere() {
+fn redirects_the_repository() {
     check_ignored_command("mv .git .away && echo 'gitdir: ROOT/repo/.git' > .git", "action-failed", RECREATED_MESSAGE);
     check_ignored_command("mv .git .away && ln -s ROOT/repo/.git .git", "action-failed", RECREATED_MESSAGE);
     check_ignored_command("echo ROOT/repo/.git > .git/commondir", "action-failed", RECREATED_MESSAGE);
@@ -415,8 +418,8 @@ fn leaves_processes_behind() {
 }
 
 #[test]
-fn takes_away_permissions() {
-    // The first takes the way to the others away.
+fn removes_permissions() {
+    // The first makes the others unreachable.
     let command = "chmod 000 .ralph ralph_task.md tests/one.sh .git/HEAD && chmod 000 .";
     check_ignored_command(command, "action-failed", "the sandbox was made anew");
 }
@@ -440,7 +443,7 @@ fn removes_its_sandbox() {
 
 #[test]
 fn removes_its_sandbox_whole() {
-    // Everything that is its own, wherever it runs.
+    // Everything that belongs to the sandbox, on any backend.
     check_actions(
         &[run("cd / && rm -rf \"$OLDPWD\" \"$HOME\" \"$TMPDIR\"")],
         &HostileCase::failed("action-failed", "the sandbox was made anew"),
@@ -462,8 +465,8 @@ fn commits_a_secret() {
 
 #[test]
 fn proves_with_what_is_not_committed() {
-    // The checks pass in the work sandbox, where an ignored file holds the answer; a fresh clone does not have it. The
-    // other file is ignored and yet tracked, so it counts.
+    // The checks pass in the work sandbox, where an ignored file has the answer; a fresh clone does not have it. The
+    // other file is ignored but tracked, so it counts.
     let home = TestHome::new();
     home.repo.write(".gitignore", "*.txt\n");
     home.repo.git(["rm", "-q", "--cached", "one.txt"]);
@@ -481,7 +484,7 @@ fn proves_with_what_is_not_committed() {
 
 #[test]
 fn repeats_a_claim_that_failed_in_the_proof() {
-    // One command is everything there is to prove, so the failed proof is all a second claim meets.
+    // There is only one command to prove, so a second claim meets only the failed proof.
     let task =
         ralph_testkit::home::TASK.replace("tests/all.sh", "tests/one.sh").replace("tests/two.sh", "tests/one.sh");
     let home = TestHome::with_task(&task.replace("max_iterations: 1", "max_iterations: 3"));
@@ -521,7 +524,7 @@ fn lets_one_check_weaken_the_next() {
     assert_eq!(ralph.show()["boxes_verified"], 0);
 }
 
-/// A checkout whose test command leads to the checks by way of other files, which no glob protects.
+/// Returns a checkout whose test command reaches the checks through other files, which no glob protects.
 fn home_with_test_command(test_command: &str, files: &[(&str, &str)]) -> TestHome {
     let task = TASK.replace("sh tests/all.sh", test_command).replace("[\"tests/\"]", "[]");
     let home = TestHome::with_task(&task);
@@ -532,7 +535,7 @@ fn home_with_test_command(test_command: &str, files: &[(&str, &str)]) -> TestHom
     home
 }
 
-/// Runs npm where there is one; what it would do is what is looked at.
+/// Runs npm where it is installed, else what npm would run.
 const NPM: &str = "if command -v npm; then npm test; else sh tests/all.sh; fi";
 const PACKAGE: (&str, &str) = ("package.json", "{\"scripts\": {\"test\": \"sh tests/all.sh\"}}\n");
 
@@ -563,7 +566,7 @@ fn forges_what_the_test_command_runs() {
 }
 
 #[test]
-fn what_judges_only_in_part_may_be_changed_beside_it() {
+fn files_with_a_pinned_part_may_change_elsewhere() {
     let more =
         "{\"scripts\": {\"test\": \"sh tests/all.sh\", \"build\": \"true\"}, \"dependencies\": {\"x\": \"1\"}}\n";
     let mut actions = vec![write("package.json", more), write("tests/three_test.sh", "true\n")];

@@ -1,4 +1,4 @@
-//! `ralph import` of the plans other tools leave.
+//! Tests `ralph import` of other tools' plans.
 
 use insta::assert_snapshot;
 
@@ -71,7 +71,7 @@ fn pages() {
 }
 
 #[test]
-fn what_cannot_be_imported() {
+fn unsupported_plans() {
     let fixture = RepoFixture::with_task();
     fixture.repo.write("words.md", "Only words.\n");
     fixture.repo.write("large.md", "- [ ] x\n".repeat(100_000));

@@ -1,11 +1,11 @@
-//! `ralph init` in repositories of many kinds.
+//! Tests `ralph init` in repositories of many kinds.
 
 use insta::assert_snapshot;
 
 use crate::repo_fixture::RepoFixture;
 
 #[test]
-fn a_task_that_is_there_stays() {
+fn an_existing_task_is_kept() {
     let fixture = RepoFixture::new();
     fixture.repo.write("Makefile", "test:\n\ttrue\n");
     assert_snapshot!(fixture.ralph(&["init"]), @"
@@ -25,7 +25,7 @@ fn a_task_that_is_there_stays() {
     ");
     assert_eq!(std::fs::read_to_string(fixture.repo.path().join("ralph_task.md")).unwrap(), written);
     assert_eq!(fixture.ralph(&["init", "--force", "--template", "bugfix"]).code, 0);
-    // A link that leads nowhere is not written through.
+    // A dangling link is not written through.
     std::fs::remove_file(fixture.repo.path().join("ralph_task.md")).unwrap();
     std::os::unix::fs::symlink("elsewhere.md", fixture.repo.path().join("ralph_task.md")).unwrap();
     assert_eq!(fixture.ralph(&["init"]).code, 2);
@@ -54,10 +54,10 @@ fn several_stacks_at_once() {
     assert_eq!(json["test_command"], "cargo test && (cd web && pnpm test)");
 }
 
-/// The linter has nothing to say about any template in any kind of repository; where nothing says how the project is
-/// tested, it asks for that and for nothing else.
+/// The linter has no findings for any template in any kind of repository; where no test command is detected, it asks
+/// for that and nothing else.
 #[test]
-fn what_is_written_lints_clean() {
+fn templates_lint_clean() {
     let kinds: [&[(&str, &str)]; 4] = [
         &[("Cargo.toml", "[package]\nname = \"x\"\n")],
         &[("package.json", r#"{"scripts": {"test": "node --test 'a \"b\"'"}}"#), ("go.mod", "module x\n")],

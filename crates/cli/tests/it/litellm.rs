@@ -1,5 +1,5 @@
-//! A real LiteLLM proxy with mock answers: models through it by its own prefix and by a plain base URL, its errors, a
-//! wrong key, and costs to the micro-dollar. It is started once for all of it.
+//! Tests a real LiteLLM proxy with mock answers: models by its own prefix and by a plain base URL, its errors, a wrong
+//! key, and costs to the micro-dollar. It is started once for all of these.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -18,10 +18,10 @@ use crate::secret_search::report_not_run;
 
 const MASTER: &str = "sk-master-of-this-test";
 
-/// It needs a quarter of a minute on an idle machine.
+/// The proxy needs a quarter of a minute to start on an idle machine.
 const START: Duration = Duration::from_mins(4);
 
-/// A proxy that lives as long as this value.
+/// A proxy that runs until this value is dropped.
 #[derive(Debug)]
 struct LiteLlmProxy {
     child: Child,
@@ -38,7 +38,7 @@ impl Drop for LiteLlmProxy {
 }
 
 impl LiteLlmProxy {
-    /// Starts the real one; `None`, told loudly, where it was not fetched.
+    /// Starts the real proxy; `None`, with a report, where it was not fetched.
     fn start() -> Option<Self> {
         let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/litellm");
         let program = peers.join("bin/litellm");
@@ -71,7 +71,7 @@ impl LiteLlmProxy {
         }
     }
 
-    /// Asks it without ralph, and returns its whole answer.
+    /// Sends it a request without ralph, and returns its whole answer.
     fn ask(&self, line: &str, body: &str) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
@@ -86,7 +86,7 @@ impl LiteLlmProxy {
         Some(String::from_utf8_lossy(&output).into_owned())
     }
 
-    /// Returns what it says itself that a call of a model costs, in dollars.
+    /// Returns the proxy's own price of a model call, in dollars.
     #[track_caller]
     fn own_price(&self, model: &str) -> f64 {
         let body = json!({"model": model, "messages": [{"role": "user", "content": "hi"}]}).to_string();
@@ -100,7 +100,7 @@ impl LiteLlmProxy {
     }
 }
 
-/// What the proxy offers. JSON is YAML too.
+/// Returns the proxy's configuration. JSON is YAML too.
 fn models() -> Value {
     let offer = |name: &str, model: &str, says: &str| {
         json!({"model_name": name,
@@ -122,7 +122,7 @@ fn models() -> Value {
     })
 }
 
-/// A home whose profiles all lead to the proxy.
+/// Returns a home whose profiles all use the proxy.
 fn home_with_proxy(proxy: &LiteLlmProxy) -> RalphHarness {
     let home = TestHome::new();
     let plain = |model: &str, base: &str| {
@@ -158,7 +158,7 @@ fn models_behind_a_real_proxy() {
         report["tests"].as_array().unwrap().clone()
     };
 
-    // The same model by its own prefix and by a plain base URL, at the price the proxy itself names.
+    // The same model by its own prefix and by a plain base URL, at the proxy's own price.
     let report = ask(MASTER, &["lab", "plain", "bare"], 0);
     for (report, name) in report.iter().zip(["zai/glm-4.7", "glm-4.7", "glm-4.7"]) {
         assert_eq!(report["usage_reported"], true, "{report}");
@@ -168,7 +168,7 @@ fn models_behind_a_real_proxy() {
     }
     assert_eq!((&report[1]["text"], &report[1]["finish"]), (&json!("plain words"), &json!("stop")));
 
-    // The other two formats it speaks.
+    // The other two formats that it serves.
     let report = ask(MASTER, &["message", "response"], 0);
     assert_eq!((&report[0]["text"], &report[0]["usage_reported"]), (&json!("words of a message"), &json!(true)));
     assert_eq!((&report[1]["text"], &report[1]["usage_reported"]), (&json!("words of a response"), &json!(true)));

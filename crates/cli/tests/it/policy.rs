@@ -1,4 +1,4 @@
-//! What runs may reach, as people see and change it.
+//! Tests `ralph policy`: what runs may reach, shown and changed.
 
 use std::fs;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn rules_and_their_origin() {
 }
 
 #[test]
-fn would_it_pass() {
+fn policy_test_explains_the_decision() {
     let fixture = RepoFixture::new();
     fixture
         .config("config.toml", "[sandbox.network]\nallowed = ['go', 'x.io:80', 'GET y.io/a/*']\ndenied = ['*.z.io']\n");
@@ -88,9 +88,9 @@ fn would_it_pass() {
     "#);
 }
 
-/// Some addresses are behind a wall that no rule, or none for a name, opens: neither answer promises what is refused.
+/// Some addresses are opened by no rule, or by no rule for a name: neither command promises what is refused.
 #[test]
-fn what_no_rule_opens() {
+fn addresses_that_no_rule_opens() {
     let fixture = RepoFixture::new();
     let say = |args: &[&str]| {
         let output = fixture.ralph(&[&["policy"], args].concat());
@@ -137,7 +137,7 @@ fn what_no_rule_opens() {
 }
 
 #[test]
-fn the_users_own_file() {
+fn the_user_config_is_changed() {
     let fixture = RepoFixture::new();
     let file = || fs::read_to_string(fixture.repo.home().join(".config/ralph/config.toml")).unwrap_or_default();
     assert_snapshot!(fixture.ralph(&["policy", "allow", "X.io", "pypi"]), @"
@@ -246,7 +246,7 @@ fn a_live_run() {
     let ralph = RalphHarness::new(&[answer(&actions, &BOTH_BOXES)]);
     let live = ralph.start(&["run"]);
     ralph.await_event("the gate", |event| event["type"] == "action-started");
-    // It counts at once, while the command goes on: whoever reads of a refusal need not wait for its end.
+    // The change applies at once, while the command runs: after a refusal the user need not wait for its end.
     ralph.ralph(&["policy", "allow", "x.io", "--run", "@"]).expect_exit(0);
     assert!(ralph.events_of("action-finished").is_empty(), "the command still runs");
     fs::write(ralph.workspace().join(".ralph/go"), "").expect("a file");
@@ -301,12 +301,12 @@ fn the_log() {
     assert_snapshot!(fixture.ralph(&["policy", "log", "@"]).stderr, @"lines that are not records: 1; next: ralph audit verify RUN1");
 }
 
-/// A refused request is named, and offered for itself: never with all that its host could be asked for.
+/// A refused request is named, and the suggested rule allows only that request, never all requests to its host.
 #[test]
 fn the_log_of_requests() {
     let fixture = paused_run();
     let audit_log =
-        AuditLog::open(&RunFolder::at(run_folder(&fixture)), Redactor::new([])).expect("nobody else has it");
+        AuditLog::open(&RunFolder::at(run_folder(&fixture)), Redactor::new([])).expect("no other process has it open");
     for (method, path) in [("POST", "/o/r/git-receive-pack"), ("POST", "/o/r/git-receive-pack"), ("GET", "/*")] {
         audit_log.write(
             "box",
@@ -330,12 +330,12 @@ fn the_log_of_requests() {
     ");
 }
 
-/// What a route refuses is a refusal like any other, and what its host answers is not.
+/// What a model route refuses is a refusal like any other, and an error answer of its host is not.
 #[test]
 fn the_log_of_calls() {
     let fixture = paused_run();
     let audit_log =
-        AuditLog::open(&RunFolder::at(run_folder(&fixture)), Redactor::new([])).expect("nobody else has it");
+        AuditLog::open(&RunFolder::at(run_folder(&fixture)), Redactor::new([])).expect("no other process has it open");
     let exchanged = |method: &str, path: &str, status, refused: Option<GatewayRefusal>| {
         EgressEvent::Exchange(EgressExchange {
             entry: EgressEntry::Route,
@@ -380,9 +380,9 @@ fn the_log_of_calls() {
     ");
 }
 
-/// A session remembers nothing, so it is told what the one before was refused, and what that means.
+/// A session has no memory, so its prompt lists what the one before was refused, and what that means.
 #[test]
-fn what_was_refused_is_in_the_next_prompt() {
+fn refusals_are_in_the_next_prompt() {
     let fixture = paused_run();
     record_decisions(&fixture, &[("x.io", 443, true), ("y.io", 443, false), ("y.io", 443, false), ("z.io", 80, false)]);
     assert_eq!(fixture.ralph(&["resume", "@"]).code, 0);
@@ -401,7 +401,7 @@ fn what_was_refused_is_in_the_next_prompt() {
     );
 }
 
-/// What is written while somebody looks is shown.
+/// `policy log -f` shows records as they are written.
 #[test]
 fn the_log_follows() {
     let gate = "until [ -e .ralph/go ]; do sleep 0.01; done";
@@ -410,7 +410,7 @@ fn the_log_follows() {
     ralph.await_event("the gate", |event| event["type"] == "action-started");
     let following = ralph.start(&["policy", "log", "-f", "@"]);
     wait_until("the first words", || !following.stderr().is_empty());
-    // The run itself has the book open; its next line is added here as another process would see it.
+    // The run itself has the audit log open; its next line is added here as another process would see it.
     let line = ralph_core::audit::AuditChain::begin(&ralph.run_id()).next_line(ralph_core::audit::AuditRecord {
         decision: Some("denied".to_owned()),
         host: Some("y.io".to_owned()),

@@ -1,4 +1,4 @@
-//! `ralph profile`: what models cost and what is missing before they can be used.
+//! Tests `ralph profile`: what models cost and what is missing before they can be used.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::repo_fixture::{CliOutput, RepoFixture};
 
-/// A small price file: two that are sold, one that is free by nature, three that make no sense as a price per token.
+/// A small price file: two models with a price, one that is free, three entries that are no price per token.
 const PRICES: &str = r#"{
   "sample_spec": {"input_cost_per_token": "dollars", "litellm_provider": "one of them"},
   "gpt-5": {"input_cost_per_token": 2e-06, "output_cost_per_token": 2e-05, "litellm_provider": "openai"},
@@ -30,7 +30,7 @@ fn parse_json(output: &CliOutput) -> Value {
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error} in {output}"))
 }
 
-/// One row of a list by the value of a field.
+/// Returns the row of a list with this value in a field.
 #[track_caller]
 fn row(list: &Value, field: &str, value: &str) -> Value {
     let rows = list.as_array().expect("a list");
@@ -98,9 +98,9 @@ fn profiles_are_listed() {
     assert!(!output.to_string().contains("not-a-real-key"), "{output}");
 }
 
-/// No cap of cost holds what nobody knows the price of, whoever names the profile.
+/// A cost cap cannot hold for a model of unknown price, wherever the profile is named.
 #[test]
-fn a_profile_without_a_price_needs_a_cap_of_tokens() {
+fn a_profile_without_a_price_needs_a_token_cap() {
     const NOT_KNOWN: &str = "the price of profile `mystery` is not known, so the cost cap cannot hold";
     let fixture = RepoFixture::with_task();
     let models = std::fs::read_to_string(fixture.repo.home().join(".config/ralph/models.yaml")).unwrap();
@@ -121,14 +121,14 @@ fn a_profile_without_a_price_needs_a_cap_of_tokens() {
         assert_eq!(output.code, 0, "{output}");
     }
     fixture.config("config.toml", "");
-    // With a cap it is only the key that is missing.
+    // With a cap, only the key is missing.
     let output = fixture.ralph(&["run", "--profile", "mystery", "--max-tokens", "200000"]);
     assert_eq!(output.code, 4, "{output}");
     assert_eq!(fixture.runs(), Vec::<String>::new());
 }
 
 #[test]
-fn the_profiles_of_a_stranger_need_trust() {
+fn profiles_of_the_project_need_trust() {
     let fixture = RepoFixture::new();
     fixture.repo.write(
         "models.yaml",
@@ -195,14 +195,14 @@ fn prices_are_shown() {
 }
 
 #[test]
-fn an_import_counts_from_then_on() {
+fn imported_prices_take_effect() {
     let fixture = RepoFixture::with_task();
     fixture.config("models.yaml", "profiles: {default-cheap: {litellm_model: groq/new-one}}\n");
     let unknown = || {
         let output = fixture.ralph(&["lint"]);
         format!("{}{}", output.stdout, output.stderr).contains("price")
     };
-    assert!(unknown(), "a price that nobody knows is told");
+    assert!(unknown(), "an unknown price is reported");
     let output = import(&fixture, PRICES, &[]);
     assert_eq!((output.code, output.stdout.as_str()), (0, ""), "{output}");
     assert_eq!(
@@ -221,7 +221,7 @@ fn an_import_counts_from_then_on() {
     let listed = parse_json(&fixture.ralph(&["profile", "ls", "--json"]));
     assert_eq!(row(&listed["profiles"], "name", "default-cheap")["price"]["cached_input_per_mtok"], 0.15);
 
-    // An import replaces the one before, and shows what is asked for.
+    // An import replaces the one before, and shows the models that are asked for.
     let other = PRICES.replace("9e-07", "8e-07").replace("\"gpt-5\"", "\"gpt-5-codex\"");
     let output = parse_json(&import(&fixture, &other, &["new-one", "--json"]));
     assert_eq!(
@@ -234,14 +234,14 @@ fn an_import_counts_from_then_on() {
     let shown = parse_json(&fixture.ralph(&["profile", "prices", "gpt-5", "--json"]));
     assert_eq!(row(&shown["prices"], "model", "gpt-5")["origin"], "built-in");
 
-    // What stands in a file from elsewhere is not to drive a terminal.
+    // Text of an imported file must not control the terminal.
     assert_eq!(import(&fixture, &PRICES.replace("new-one", "new\\u001b[31m-\\none"), &[]).code, 0);
     let output = fixture.ralph(&["profile", "prices", "groq"]);
     assert!(output.stdout.contains("\ngroq/new- ") && !output.stdout.contains('\u{1b}'), "{output}");
 }
 
 #[test]
-fn nonsense_is_not_imported() {
+fn invalid_price_files_are_not_imported() {
     let fixture = RepoFixture::new();
     let empty = PRICES.replace("e-0", "e+0").replace("ollama", "openai");
     let cases = [
@@ -277,7 +277,7 @@ fn nonsense_is_not_imported() {
 }
 
 #[test]
-fn damaged_prices_are_told() {
+fn damaged_prices_are_reported() {
     let fixture = RepoFixture::with_task();
     for (text, why) in [
         ("{\"format\": 1, \"mod", "it is no price list of ralph's, at line 1, column 18"),
@@ -313,7 +313,7 @@ fn damaged_prices_are_told() {
     assert_eq!(fixture.ralph(&["profile", "prices"]).code, 0);
 }
 
-/// A stage whose profile `lab` asks a server that does this.
+/// A repository whose profile `lab` calls a server with a given behaviour.
 struct ProfileFixture {
     fixture: RepoFixture,
     server: FakeModelServer,
@@ -342,7 +342,7 @@ impl ProfileFixture {
 const KEY: &str = "not-a-real-key-of-anybody";
 
 #[test]
-fn a_profile_is_tried_out() {
+fn a_profile_is_tested() {
     for model in ["openai/m", "openai/m-codex", "anthropic/m", "gemini/m", "azure/m"] {
         let fixture = ProfileFixture::new(model, ModelBehaviour::ok("OK"));
         let report = parse_json(&fixture.test(&["--json"]));
@@ -356,7 +356,7 @@ fn a_profile_is_tried_out() {
             (&json!("OK"), &json!(12), &json!(5)),
             "{row}"
         );
-        // Twelve at one and five at two dollars a million.
+        // Twelve tokens at one dollar and five at two dollars per million.
         assert_eq!((&row["cost_usd"], &row["usage_reported"]), (&json!(0.000_022), &json!(true)), "{row}");
         let asked = fixture.server.requests();
         assert_eq!(asked.len(), 1);
@@ -372,7 +372,7 @@ fn a_profile_is_tried_out() {
 }
 
 #[test]
-fn what_is_wrong_with_a_profile_is_told() {
+fn failures_of_a_profile_are_reported() {
     #[track_caller]
     fn check(behaviour: ModelBehaviour, code: i32, class: &str, hint: &str) {
         let fixture = ProfileFixture::new("anthropic/m", behaviour);
@@ -413,7 +413,7 @@ fn what_is_wrong_with_a_profile_is_told() {
 }
 
 #[test]
-fn a_profile_without_a_key_or_a_name_is_not_tried() {
+fn a_profile_without_a_key_or_a_name_is_not_tested() {
     let fixture = RepoFixture::new();
     fixture.config(
         "models.yaml",
@@ -425,12 +425,12 @@ fn a_profile_without_a_key_or_a_name_is_not_tried() {
     let output = fixture.ralph(&["profile", "test", "cloud"]);
     assert_eq!(output.code, 1, "{output}");
     assert!(output.stderr.contains("provider `bedrock` works through a LiteLLM proxy"), "{output}");
-    // A subscription is for the provider's own agent.
+    // A subscription token is only for the provider's own agent.
     let output =
         fixture.ralph_with(&[("CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-nobodys")], &["profile", "test", "sold"]);
     assert_eq!(output.code, 4, "{output}");
     assert!(output.stderr.contains("next: ralph secret set ANTHROPIC_API_KEY"), "{output}");
-    // Nobody on the way may read a key.
+    // A key is not sent unencrypted.
     fixture.config("models.yaml", "profiles:\n  own: {litellm_model: groq/x, base_url: \"http://gw.corp/v1\"}\n");
     let output = fixture.ralph_with(&[("GROQ_API_KEY", KEY)], &["profile", "test", "own"]);
     assert_eq!(output.code, 1, "{output}");
@@ -440,9 +440,9 @@ fn a_profile_without_a_key_or_a_name_is_not_tried() {
     assert!(output.stderr.contains("did you mean `own`?"), "{output}");
 }
 
-/// What stands between a person and the first run is told by `doctor`, each with what to do.
+/// `doctor` reports what is missing for the first run, each with what to do.
 #[test]
-fn doctor_looks_at_what_is_set_up() {
+fn doctor_checks_the_setup() {
     let fixture = RepoFixture::new();
     let look = |env: &[(&str, &str)]| {
         let output = fixture.ralph_with(env, &["doctor", "--json"]);

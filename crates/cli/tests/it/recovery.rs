@@ -1,4 +1,5 @@
-//! A run that goes in circles as people meet it: in the cage, with its ladder, its diagnosis and what to do about it.
+//! Tests a run that goes in circles as users see it: in the cage, with its ladder, its diagnosis and what to do about
+//! it.
 
 use std::fs;
 
@@ -26,7 +27,7 @@ fn diagnosis() -> Value {
     })
 }
 
-/// A model that circles until it reads the sign, and a doctor who proposes it.
+/// Returns a run whose model goes in circles until it sees the guardrail, and whose doctor profile proposes it.
 fn looping_run() -> RalphHarness {
     looping_run_with_task(&TASK.replace("max_iterations: 1", "max_iterations: 12"))
 }
@@ -50,12 +51,12 @@ fn rungs(ralph: &RalphHarness) -> Vec<String> {
 }
 
 #[test]
-fn a_circle_a_diagnosis_and_out() {
+fn a_diagnosis_ends_the_loop() {
     let ralph = looping_run();
     let output = ralph.ralph(&["run"]).expect_exit(5);
     assert_eq!(rungs(&ralph), ["rotate", "fallback", "diagnose", "pause"]);
     let id = ralph.run_id();
-    // One sentence says what to do.
+    // The output has one sentence about what to do.
     let next =
         format!("ralph apply {id} 1 (what the diagnosis proposes; ralph apply {id} lists all), then ralph resume {id}");
     assert!(output.stderr.contains(&format!("next: {next}")), "{}", output.stderr);
@@ -115,7 +116,7 @@ fn gutter_explain_shows_the_score() {
 }
 
 #[test]
-fn the_ladder_is_the_user_s_or_the_task_s() {
+fn the_ladder_is_configured_by_user_or_task() {
     let ralph = looping_run();
     ralph.config("config.toml", &format!("{CONFIG}[run]\nladder = [\"rotate\", \"rotate\", \"give-up\"]\n"));
     let output = ralph.ralph(&["run"]).expect_exit(1);
@@ -129,7 +130,7 @@ fn the_ladder_is_the_user_s_or_the_task_s() {
 }
 
 #[test]
-fn by_hand_on_a_resting_run() {
+fn a_resting_run_is_changed_by_hand() {
     let ralph = looping_run();
     ralph.script(&[
         answer(&[json!({"type": "pause", "reason": "a question"})], &[]),
@@ -159,7 +160,7 @@ fn by_hand_on_a_resting_run() {
 }
 
 #[test]
-fn nobody_weakens_a_proof_by_accident() {
+fn edits_that_weaken_a_proof_are_refused() {
     let ralph = looping_run();
     ralph.script(&[answer(&[json!({"type": "pause", "reason": "a question"})], &[])]);
     ralph.ralph(&["run"]).expect_exit(5);
@@ -181,7 +182,7 @@ fn nobody_weakens_a_proof_by_accident() {
     assert_eq!(ralph.events_of("control-applied").len(), 1);
 }
 
-/// Starts a run and waits until it is in an iteration that lasts until `.ralph/go` is there.
+/// Starts a run and waits until it is in an iteration that lasts until `.ralph/go` exists.
 fn start_in_iteration(ralph: &RalphHarness) -> RalphProcess {
     let short = vec![run("[ -e .ralph/go ] || sleep 0.05"); 60];
     ralph.script(&[
@@ -207,7 +208,7 @@ fn a_live_run_is_diagnosed_between_two_iterations() {
 }
 
 #[test]
-fn a_run_that_rests_in_an_iteration_says_what_it_waits_for() {
+fn a_diagnosis_within_an_iteration_waits_for_its_end() {
     let ralph = looping_run();
     let live = start_in_iteration(&ralph);
     ralph.ralph(&["pause", "@"]).expect_exit(0);
@@ -221,7 +222,7 @@ fn a_run_that_rests_in_an_iteration_says_what_it_waits_for() {
 }
 
 #[test]
-fn the_demo_tells_the_whole_story() {
+fn the_demo_shows_every_step() {
     let ralph = looping_run();
     let dir = ralph.root().join("demo");
     let began = std::time::Instant::now();

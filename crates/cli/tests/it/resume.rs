@@ -1,5 +1,5 @@
-//! Going on: after the sandbox or the run folder is gone, from an earlier iteration, from a dirty checkout, and through
-//! trouble with the provider.
+//! Tests resuming: after the sandbox or the run folder is gone, from an earlier iteration, from a dirty checkout, and
+//! through failures of the provider.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,8 @@ fn pause() -> Value {
     json!({"type": "pause", "reason": "a question"})
 }
 
-/// One box is done and handed over, then the run waits for a person; the rest comes in a later iteration.
+/// Returns a run in which one box is done and handed over and which then waits for the user; the rest comes in a later
+/// iteration.
 fn half_done(then: u32) -> RalphHarness {
     let ralph = RalphHarness::with_home(
         home_with_more_iterations(),
@@ -56,7 +57,7 @@ fn the_sandbox_is_gone() {
 }
 
 #[test]
-fn back_to_an_iteration() {
+fn rewind_to_an_iteration() {
     let ralph = RalphHarness::with_home(
         home_with_more_iterations(),
         &[
@@ -78,7 +79,7 @@ fn back_to_an_iteration() {
 }
 
 #[test]
-fn what_held_is_proved_again_however_often_the_sandbox_is_made_anew() {
+fn verified_boxes_are_proved_again_in_every_recreated_sandbox() {
     let ralph = RalphHarness::with_home(
         home_with_more_iterations(),
         &[
@@ -110,7 +111,7 @@ fn the_run_folder_is_gone() {
     let shown = ralph.show();
     assert_eq!((&shown["id"], &shown["recovered"], &shown["iteration"]), (&json!(id), &json!(true), &json!(2)));
     assert!((shown["cost_usd"].as_f64().expect("a number") - cost).abs() < 1e-9, "spend was forgotten");
-    assert_eq!(shown["boxes_verified"], 0, "what the sandbox says is only a claim");
+    assert_eq!(shown["boxes_verified"], 0, "the state in the sandbox is only a claim");
     ralph.ralph(&["resume", &id]).expect_exit(0);
     assert_succeeded(&ralph);
     ralph.ralph(&["adopt", &sandbox]).expect_exit(2);
@@ -161,7 +162,7 @@ fn an_uncommitted_task_is_the_first_commit() {
 
 const KEY: &str = "sk-lab-4f9Kq2Zt7Wm1Xc8Vb3Nn6Lp0Rd5Gh";
 
-/// A home whose model is a real server on a local port.
+/// A home whose model is a server on a local port.
 struct ProviderFixture {
     ralph: RalphHarness,
     server: FakeModelServer,
@@ -185,7 +186,7 @@ impl ProviderFixture {
         Self { ralph: RalphHarness::with_home(home, &[]), server, _runtime: runtime }
     }
 
-    /// Runs a command with the key; whatever happens, the key is nowhere afterwards.
+    /// Runs a command with the key, and checks that the key is in no file afterwards.
     #[track_caller]
     fn ralph(&self, args: &[&str]) -> crate::cli_harness::ProcessOutput {
         let output = self.ralph.ralph_with(&[("LAB_KEY", KEY)], args);
@@ -210,7 +211,7 @@ fn files_with_key(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// What the server says when all is well.
+/// Returns the server's answer without a failure.
 fn fine_answer(actions: &[Value]) -> ModelBehaviour {
     ModelBehaviour::ok(answer(actions, &BOTH_BOXES)["json"].to_string())
 }
@@ -234,7 +235,7 @@ fn no_key_at_all() {
     assert!(!fixture.ralph.state().join("runs").exists(), "a run was made");
 }
 
-/// Trouble that passes: the run succeeds in its only iteration.
+/// Checks that the run succeeds in its only iteration after temporary failures.
 #[track_caller]
 fn check_recovers(trouble: Vec<ModelBehaviour>) {
     let calls = trouble.len() + 1;
@@ -245,19 +246,19 @@ fn check_recovers(trouble: Vec<ModelBehaviour>) {
     let request = &fixture.server.requests()[0];
     assert_eq!(request.header("authorization"), Some(format!("Bearer {KEY}").as_str()), "the provider got the key");
     let warned = fixture.ralph.events_of("log").iter().filter(|event| event["level"] == "warn").count();
-    // A slow machine has more to say.
-    assert!(warned >= calls - 1, "trouble is told");
+    // A slow machine may log more warnings.
+    assert!(warned >= calls - 1, "failures are reported");
 }
 
 #[test]
-fn a_limit_with_a_time() {
+fn a_rate_limit_with_a_retry_time() {
     let began = std::time::Instant::now();
     check_recovers(vec![ModelBehaviour::rate_limited("1")]);
     assert!(began.elapsed() >= Duration::from_secs(1), "the provider asked to wait");
 }
 
 #[test]
-fn a_server_in_trouble() {
+fn a_server_with_temporary_errors() {
     check_recovers(vec![ModelBehaviour::status(500), ModelBehaviour::html(502)]);
 }
 
@@ -267,7 +268,7 @@ fn a_server_that_hangs() {
 }
 
 #[test]
-fn a_server_that_stays_in_trouble() {
+fn a_server_with_lasting_errors() {
     let fixture = ProviderFixture::new(vec![
         ModelBehaviour::error(400, "invalid_request_error", "no such thing"),
         fine_answer(&honest_actions()),

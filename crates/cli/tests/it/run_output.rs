@@ -1,4 +1,4 @@
-//! What a run looks like from outside, in good times: text for people, JSON for programs, the state afterwards.
+//! Tests the output of successful runs: text for people, JSON for programs, the state afterwards.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;
@@ -164,7 +164,7 @@ fn a_run_and_everything_about_it() {
     assert_eq!(output.stderr, format!("ralph: `{wanted}` could mean RUN1, RUN2\n\nhint: ralph show RUN1\n"));
 }
 
-/// With `--json`, stdout is one object, or one event a line, whatever else is said.
+/// With `--json`, stdout is one object, or one event per line, whatever else is printed.
 #[test]
 fn json() {
     let fixture = RepoFixture::with_task();
@@ -207,9 +207,9 @@ fn json() {
     }
 }
 
-/// The reader of a run's output may go away: the run is put down properly and can go on.
+/// When the reader of a run's output closes it, the run is saved properly and can be resumed.
 #[test]
-fn a_reader_that_goes_away() {
+fn a_closed_output_saves_the_run() {
     let fixture = RepoFixture::with_task();
     let mut child = fixture.command(&["run", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = String::new();
@@ -229,7 +229,7 @@ fn a_reader_that_goes_away() {
     assert_eq!((child.wait().unwrap().code(), output.as_str()), (Some(0), ""), "a closed pipe is no error");
 }
 
-/// A run whose process died says so, and the command it names takes it up.
+/// A run whose process died is shown as crashed, and the command it names resumes it.
 #[test]
 fn a_run_that_crashed() {
     let fixture = RepoFixture::with_task();
@@ -268,12 +268,12 @@ fn receipts() {
     assert_eq!(fixture.ralph(&["verify", "text.json"]).code, 1);
     fixture.repo.write("good.json", &good);
     assert_eq!(fixture.ralph(&["verify", "good.json"]).code, 0);
-    // Somebody else's receipt brings somebody else's commands.
+    // A receipt of another installation has commands that are not trusted.
     let home = fixture.repo.home().join("other");
     let other = [("HOME", home.to_str().unwrap())];
     let key = ralph_engine::receipt::read(&good).unwrap().key;
     let output = fixture.ralph_with(&other, &["verify", "good.json"]);
-    assert_eq!(output.code, 5, "a cage holds them, and nobody vouches for them: {}", output.stderr);
+    assert_eq!(output.code, 5, "a cage confines them, and their signer is unknown: {}", output.stderr);
     assert!(output.stderr.contains("signed by a key this installation does not know"), "{}", output.stderr);
     assert_eq!(fixture.ralph_with(&other, &["verify", "good.json", "--backend", "local", "--key", &key]).code, 0);
     assert_eq!(fixture.ralph(&["verify", "good.json", "--key", &key.replace(['0', '1', '2'], "f")]).code, 1);

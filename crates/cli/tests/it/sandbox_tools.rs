@@ -1,8 +1,8 @@
-//! Real tools in the default sandbox, through the real program: what a person's task needs on the first evening.
+//! Tests real tools in the default sandbox, through the real program: what a user's first task needs.
 
 use std::process::{Command, Stdio};
 
-/// Runs a line in a throw-away sandbox with this machine's own toolchains.
+/// Runs a shell line in a temporary sandbox with this machine's toolchains.
 #[track_caller]
 fn run_in_sandbox(args: &[&str], line: &str) -> (Option<i32>, String) {
     let state = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ fn a_host_that_is_not_allowed() {
         except Exception as e: print(getattr(e, \"code\", e))'";
     let (_, text) = run_in_sandbox(&["--allow-host", "example.org"], ask);
     assert!(text.contains("403"), "{text}");
-    // Without any door there is nobody to ask.
+    // Without an egress proxy nothing answers.
     let (_, text) = run_in_sandbox(&[], ask);
     assert!(!text.contains("403") && !text.contains("200"), "{text}");
 }

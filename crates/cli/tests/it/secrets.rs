@@ -1,4 +1,5 @@
-//! `ralph secret` as people and scripts meet it: against a server on the loopback, with a keyring that is a program.
+//! Tests `ralph secret` as users and scripts run it: against a server on the loopback, with a keyring that is a
+//! program.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -14,19 +15,19 @@ use serde_json::Value;
 use crate::repo_fixture::{CliOutput, RepoFixture};
 use crate::secret_search::report_not_run;
 
-/// A server that remembers the heads of requests, in lower case.
+/// A server that records the heads of requests, in lower case.
 struct KeyCheckServer {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl KeyCheckServer {
-    /// Answers every request alike.
+    /// Creates a server that answers every request alike.
     fn answering(status: &'static str) -> Self {
         Self::start(move |_| status)
     }
 
-    /// Answers those that hold a key.
+    /// Creates a server that accepts requests with a key.
     fn accepting(key: &str) -> Self {
         let key = key.to_lowercase();
         Self::start(move |head| if head.contains(&key) { "200 OK" } else { "401 Unauthorized" })
@@ -37,7 +38,7 @@ impl KeyCheckServer {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let heads = Arc::new(Mutex::new(Vec::new()));
         let recorded = heads.clone();
-        // It ends with the test's process; no test asks it more than a few times.
+        // The thread ends with the test's process; no test sends more than a few requests.
         std::thread::spawn(move || {
             for connection in listener.incoming().take(50) {
                 let head = serve(connection.unwrap(), &status);
@@ -64,7 +65,7 @@ fn serve(mut connection: TcpStream, status: impl Fn(&str) -> &'static str) -> St
     let head = String::from_utf8_lossy(&head).to_lowercase();
     let status = status(&head);
     let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
-    // A client that has gone has seen enough.
+    // A client that has disconnected needs no answer.
     let _ = connection.write_all(answer.as_bytes());
     head
 }
@@ -74,7 +75,7 @@ fn with_input(fixture: &RepoFixture, env: &[(&str, &str)], args: &[&str], input:
     command.envs(env.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // A command that refuses its arguments does not read.
+    // A command that refuses its arguments does not read its input.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     fixture.output_of(&child.wait_with_output().unwrap())
 }
@@ -91,7 +92,7 @@ fn store_untried(fixture: &RepoFixture, name: &str, value: &str, more: &[&str]) 
     output
 }
 
-/// Split, so that tools which look for secrets in this repository find none.
+/// Joins the parts of a value, which are split so that secret scanners find none in this repository.
 fn join_parts(parts: &[&str]) -> String {
     parts.concat()
 }
@@ -155,13 +156,13 @@ fn each_kind_is_tried_its_own_way() {
 }
 
 #[test]
-fn keys_of_openrouter_are_asked_after() {
+fn keys_of_openrouter_are_looked_up() {
     let key = join_parts(&["sk-", "or-v1-abcdefgh"]);
     let wanted = &["GET /api/v1/key HTTP", "authorization: bearer VALUE\r\n"];
     check_tried("OPENROUTER_API_KEY", &key, "OPENROUTER_API_BASE", "/api/v1", wanted, "api-key");
 }
 
-/// Where everybody is answered, an answer says nothing about the key.
+/// If a server answers without a key too, its answer proves nothing about the key.
 #[test]
 fn an_open_server_proves_nothing() {
     let fixture = RepoFixture::new();
@@ -199,7 +200,7 @@ fn a_refusal_stores_nothing() {
     }
 }
 
-/// Whoever listens on the way would have it.
+/// A key is not sent unencrypted, where anyone on the way could read it.
 #[test]
 fn a_key_is_not_tried_in_the_clear() {
     let fixture = RepoFixture::new();
@@ -214,7 +215,7 @@ fn a_key_is_not_tried_in_the_clear() {
     assert!(!secret_file(&fixture, "MY_GATEWAY").exists());
 }
 
-/// It is nobody else's to see, whatever the environment says about where Anthropic's models are.
+/// A subscription token is tried only at Anthropic, whatever base URL the environment names.
 #[test]
 fn a_subscription_is_tried_at_its_own_provider_only() {
     let fixture = RepoFixture::new();
@@ -229,7 +230,7 @@ fn a_subscription_is_tried_at_its_own_provider_only() {
     }
 }
 
-/// Nobody could look for it, so nobody takes it.
+/// A value that is too short to be masked is not accepted.
 #[test]
 fn a_secret_has_a_length() {
     let fixture = RepoFixture::new();
@@ -308,7 +309,7 @@ fn a_value_has_no_place_on_the_command_line() {
 }
 
 #[test]
-fn what_is_given_must_be_a_value() {
+fn invalid_values_are_refused() {
     let fixture = RepoFixture::new();
     for (input, message) in [
         ("", "the value of `MY_KEY` cannot be used: nothing was given"),
@@ -320,7 +321,7 @@ fn what_is_given_must_be_a_value() {
         assert_eq!(output.code, 2, "{output}");
         assert!(output.stderr.contains(message), "{output}");
     }
-    // A private key is looked at, not sent.
+    // A private key is parsed, not sent.
     let pem = format!("-----BEGIN RSA {}\nAAAA\n-----END RSA PRIVATE KEY-----\n", "PRIVATE KEY-----");
     let output = with_input(&fixture, &[], &["secret", "set", "GITHUB_APP_PRIVATE_KEY_PEM"], &pem);
     assert_eq!(output.code, 2, "{output}");
@@ -334,7 +335,7 @@ fn what_is_given_must_be_a_value() {
 }
 
 #[test]
-fn listed_printed_and_forgotten() {
+fn listed_printed_and_removed() {
     let fixture = RepoFixture::new();
     let output = fixture.ralph(&["secret", "ls"]);
     assert_eq!((output.code, output.stdout.as_str()), (0, ""));
@@ -387,7 +388,7 @@ fn a_file_others_can_read_is_refused() {
     assert!(output.stdout.contains("✗ MY_KEY"), "{output}");
 }
 
-/// Moves the end of a secret.
+/// Changes the expiry of a secret.
 fn set_expiry(fixture: &RepoFixture, name: &str, days: i64) {
     let path = fixture.state().join("secrets.json");
     let mut value: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -425,7 +426,7 @@ fn checks() {
     }
     let json: Value = serde_json::from_str(&fixture.ralph(&["secret", "check", "--json"]).stdout).unwrap();
     assert_eq!((&json["good"], &json["secrets"][0]["days_left"]), (&false.into(), &(-3).into()));
-    // Any one of an agent's credentials is enough.
+    // One of an agent's credentials is enough.
     let env = [("ANTHROPIC_API_KEY", "abcdefgh")];
     let output = fixture.ralph_with(&env, &["check-token", "--agent", "claude"]);
     assert_eq!((output.code, output.stdout.as_str()), (0, "✓ ANTHROPIC_API_KEY: no end known\n"), "{output}");
@@ -434,9 +435,9 @@ fn checks() {
     assert!(output.code == 2 && output.stderr.contains("did you mean `claude`?"), "{output}");
 }
 
-/// Nothing is called good that a run could not use.
+/// A credential is only reported as good if a run could use it.
 #[test]
-fn checks_ask_for_the_value() {
+fn checks_read_the_value() {
     let fixture = RepoFixture::new();
     store_untried(&fixture, "MY_KEY", "cmd://false", &[]);
     let output = fixture.ralph(&["secret", "check"]);
@@ -446,7 +447,7 @@ fn checks_ask_for_the_value() {
         "{output}"
     );
     assert!(output.stderr.contains("renew it: ralph secret set MY_KEY"), "{output}");
-    // The environment comes before a command.
+    // The environment takes precedence over a command.
     let env = [("MY_KEY", "from-environment")];
     let output = fixture.ralph_with(&env, &["secret", "check"]);
     assert_eq!((output.code, output.stdout.as_str()), (0, "✓ MY_KEY: no end known\n"), "{output}");
@@ -458,9 +459,9 @@ fn checks_ask_for_the_value() {
     assert!(output.code == 4 && output.stdout.starts_with("✗ OPENAI_API_KEY: the command of"), "{output}");
 }
 
-/// What is said to be used is what a run is lent.
+/// `check` names the credential that a run uses.
 #[test]
-fn an_agents_credential_is_the_one_a_run_takes() {
+fn check_names_the_credential_that_a_run_uses() {
     let fixture = RepoFixture::new();
     store_untried(&fixture, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value-1", &[]);
     store_untried(&fixture, "ANTHROPIC_API_KEY", "planted-value-2", &[]);
@@ -477,12 +478,12 @@ fn an_agents_credential_is_the_one_a_run_takes() {
     let line = "env | grep -o -e ^ANTHROPIC_API_KEY= -e ^CLAUDE_CODE_OAUTH_TOKEN=";
     let output = fixture.ralph(&["sandbox", "exec", "--profile", "claude", "--", "sh", "-c", line]);
     assert!(output.code == 0 && output.stdout == "ANTHROPIC_API_KEY=\n", "{output}");
-    // What `store-token` keeps is what `get-token` gives.
+    // `get-token` prints what `store-token` stored.
     assert_eq!(fixture.ralph(&["get-token"]).stdout, "planted-value-1\n");
 }
 
 #[test]
-fn a_value_goes_only_into_a_pipe() {
+fn a_value_is_printed_only_to_a_pipe() {
     let fixture = RepoFixture::new();
     store_untried(&fixture, "MY_KEY", "planted-value", &[]);
     let path = fixture.repo.home().join("leak.txt");
@@ -492,14 +493,14 @@ fn a_value_goes_only_into_a_pipe() {
             command.stdout(out.try_clone().unwrap()).stderr(Stdio::piped());
             let output = fixture.output_of(&command.spawn().unwrap().wait_with_output().unwrap());
             let message = "a secret is printed only to a pipe, never to a terminal or into a file";
-            // With `--json` that is an object, and stands where the value would.
+            // With `--json` the error is an object, and is printed where the value would be.
             assert!(output.code == 2 && (args.contains(&"--json") || output.stderr.contains(message)), "{output}");
             let next = "hint: pipe it where it is needed: ralph secret get MY_KEY | PROGRAM";
             assert!(args.contains(&"--json") || output.stderr.contains(next), "{output}");
         }
     }
     assert!(!fs::read_to_string(&path).unwrap().contains("planted"));
-    // A socket leads to another program as well.
+    // A socket leads to another program too.
     let (mut here, there) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut command = fixture.command(&["secret", "get", "MY_KEY"]);
     command.stdout(std::os::fd::OwnedFd::from(there)).stderr(Stdio::null());
@@ -510,9 +511,9 @@ fn a_value_goes_only_into_a_pipe() {
     assert_eq!((child.wait().unwrap().code(), got.as_str()), (Some(0), "planted-value\n"));
 }
 
-/// A secret that is lent was used, whether anybody came for it or not.
+/// A granted secret counts as used, whether it was sent or not.
 #[test]
-fn a_loan_is_a_use() {
+fn a_grant_counts_as_a_use() {
     let fixture = RepoFixture::with_task();
     store_untried(&fixture, "LENT_KEY", "planted-value", &[]);
     let output = fixture.ralph(&["run", "--no-baseline", "--lend", "LENT_KEY=git.example.com"]);
@@ -521,10 +522,10 @@ fn a_loan_is_a_use() {
     assert!(listed["secrets"][0]["last_used"].is_string(), "{listed}");
 }
 
-/// A host that something is lent to is allowed, and that is said; where rules are about some of its requests, they stay all
-/// that is allowed, wherever they stand.
+/// A host for which a secret is granted is allowed, with a notice; where rules name some of its requests, only those
+/// stay allowed, wherever the rules are.
 #[test]
-fn a_loan_opens_no_more_than_it_must() {
+fn a_grant_allows_no_more_than_it_must() {
     #[track_caller]
     fn check(task: &str, config: &str, args: &[&str], want: &[&str], noticed: bool) {
         let fixture = RepoFixture::with_task();
@@ -623,7 +624,7 @@ fn the_keyring_comes_first() {
         "{output}"
     );
     assert!(!bin.join("item-ralph-MY_KEY").exists());
-    // One that somebody took out of the keyring behind ralph's back.
+    // A secret that was removed from the keyring without ralph.
     let env = [("PATH", path.as_str())];
     let output = with_input(&fixture, &env, &["secret", "set", "MY_KEY", "--no-validate"], "planted-value");
     assert_eq!(output.code, 0, "{output}");
@@ -648,7 +649,7 @@ fn at_a_terminal(fixture: &RepoFixture, args: &[&str], input: &str) -> Option<(i
     let mut stdin = child.stdin.take().unwrap();
     let mut stdout = child.stdout.take().unwrap();
     let mut shown = Vec::new();
-    // The prompt is there: from now on nothing that is typed may be shown.
+    // After the prompt, nothing that is typed may be shown.
     let mut piece = [0; 256];
     while !input.is_empty() && !String::from_utf8_lossy(&shown).contains("it is not shown") {
         let read = stdout.read(&mut piece).unwrap();
@@ -666,7 +667,7 @@ fn at_a_terminal(fixture: &RepoFixture, args: &[&str], input: &str) -> Option<(i
 fn what_is_typed_is_not_shown() {
     let fixture = RepoFixture::new();
     let args = ["secret", "set", "MY_KEY", "--no-validate", "--source", "file"];
-    // A slip of the hand, taken back.
+    // A typing error, corrected.
     let Some((code, shown)) = at_a_terminal(&fixture, &args, "wrong\u{15}planted-valuX\u{7f}e\r") else {
         return report_not_run("nothing was typed at a terminal: there is no `script` program to make one with");
     };
@@ -703,7 +704,7 @@ fn a_run_uses_what_is_stored() {
     assert_eq!(sent, Some("Bearer stored-value-1"), "{output}");
     let listed: Value = serde_json::from_str(&fixture.ralph(&["secret", "ls", "--json"]).stdout).unwrap();
     assert!(listed["secrets"][0]["last_used"].is_string(), "{listed}");
-    // One that others can read is not used, and the next command is named.
+    // A file that others can read is not used, and the error names the next command.
     fs::set_permissions(secret_file(&fixture, "OPENAI_API_KEY"), fs::Permissions::from_mode(0o640)).unwrap();
     let output = fixture.ralph(&["run", "--no-baseline"]);
     assert!(
@@ -712,9 +713,9 @@ fn a_run_uses_what_is_stored() {
     );
 }
 
-/// Many refusals do not hide the alarm that comes after them, and what a secret was used for stands in a file.
+/// Many refusals do not hide the alarm after them, and the uses of a secret are in an audit log.
 #[test]
-fn what_leaves_a_sandbox_that_was_lent_a_secret() {
+fn a_sandbox_with_a_granted_secret_is_audited() {
     const SCRIPT: &str = r#"
 import os, sys, urllib.error, urllib.request as u
 for name in ["no_proxy", "NO_PROXY"]: os.environ.pop(name, None)
@@ -752,7 +753,7 @@ ask(f"http://127.0.0.1:{sys.argv[1]}/", Authorization="Bearer " + os.environ["LE
     assert_eq!(fixture.ralph(&["audit", "verify", name]).code, 0);
     fs::write(&file, lines.replacen("x3.example.com", "x4.example.com", 1)).unwrap();
     assert_eq!(fixture.ralph(&["audit", "verify", name]).code, 1);
-    // Nothing is kept of a sandbox in which nobody asked for anything, or that was lent nothing.
+    // No audit log is kept of a sandbox without requests, or without a grant.
     for args in [&lent[..], &["sandbox", "exec"]] {
         let output = fixture.ralph(&[args, &["--", "true"]].concat());
         assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output}");
@@ -760,9 +761,9 @@ ask(f"http://127.0.0.1:{sys.argv[1]}/", Authorization="Bearer " + os.environ["LE
     assert_eq!(fs::read_dir(fixture.state().join("exec")).unwrap().count(), 1);
 }
 
-/// A rule that denies counts for every sandbox of its user.
+/// The user's deny rules apply to every sandbox.
 #[test]
-fn what_is_denied_to_runs_is_denied_to_single_commands() {
+fn deny_rules_apply_to_single_commands() {
     let fixture = RepoFixture::new();
     let line = "python3 -c 'import urllib.request as u\ntry: u.urlopen(\"http://example.com/\")\n\
         except Exception as e: print(getattr(e, \"code\", e))'";
