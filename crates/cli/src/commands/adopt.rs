@@ -26,8 +26,8 @@ pub(crate) async fn adopt(setup: &CliSetup, args: &AdoptArgs, ui: &mut Ui) -> Cl
     })?;
     read.repo_path.clone_from(&from.task_path);
     let flags = RunOverrides { backend: Some(backend.to_owned()), ..RunOverrides::default() };
-    let wish = resolve_run(&setup.host, &read, &flags)?;
-    let runner = rebuild(&setup.host, from, &args.sandbox, wish, Box::new(DisplayNotifier::default())).await?;
+    let spec = resolve_run(&setup.host, &read, &flags)?;
+    let runner = rebuild(&setup.host, from, &args.sandbox, spec, Box::new(DisplayNotifier::default())).await?;
     let id = runner.state().id().to_owned();
     if ui.json() {
         ui.print_json(&serde_json::json!({"format": 1, "run": id, "sandbox": args.sandbox}));

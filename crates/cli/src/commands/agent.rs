@@ -133,9 +133,9 @@ fn find_agent(name: &str) -> Result<&'static dyn Known, CliError> {
 
 async fn install(setup: &CliSetup, args: &AgentInstallArgs, ui: &mut Ui) -> CliResult {
     let agent = find_agent(&args.name)?;
-    let wish =
+    let request =
         ralph_engine::agent::AgentInstallRequest { agent, version: args.version.as_deref(), allow: &args.allow_host };
-    let found = ralph_engine::agent::install(&setup.host, &wish, &mut |line| ui.print_message(line)).await;
+    let found = ralph_engine::agent::install(&setup.host, &request, &mut |line| ui.print_message(line)).await;
     let found = found.map_err(|error| {
         let mut failure = CliError::from_error(error.exit(), &error);
         failure.hint = error.hint();

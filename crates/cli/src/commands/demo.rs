@@ -59,16 +59,16 @@ pub(crate) async fn demo(setup: &CliSetup, args: DemoArgs, ui: &mut Ui) -> CliRe
     let read = setup.load_task(Some(&repo.join(TASK_FILE))).await?;
     let flags =
         RunOverrides { backend: Some(ralph_engine::host::DEFAULT_BACKEND.to_owned()), ..RunOverrides::default() };
-    let mut wish = resolve_run(&setup.host, &read, &flags)?;
+    let mut spec = resolve_run(&setup.host, &read, &flags)?;
     let played = |name: &str| scripted_profile(&dir, name);
-    wish.profiles = RunProfiles {
+    spec.profiles = RunProfiles {
         default: played("demo"),
         fallback: Some(played("demo-strong")),
         doctor: Some(played("demo-doctor")),
     };
     let (wake, stops) = (DisplayNotifier::default(), StopSignals::default());
-    warn_if_not_isolated(&setup.host.backend(&wish.backend)?.capabilities(), ui);
-    let begun = begin(&setup.host, wish, Box::new(wake.clone()), stops.clone(), KeepSandbox::Never).await;
+    warn_if_not_isolated(&setup.host.backend(&spec.backend)?.capabilities(), ui);
+    let begun = begin(&setup.host, spec, Box::new(wake.clone()), stops.clone(), KeepSandbox::Never).await;
     let PreparedRun { runner, .. } = begun.inspect_err(|_| {
         // No run has begun and the folder was created here. If it cannot be removed, it only takes up space.
         let _ = std::fs::remove_dir_all(&dir);

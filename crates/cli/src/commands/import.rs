@@ -33,8 +33,8 @@ pub(crate) async fn import(setup: &CliSetup, args: &ImportArgs, ui: &mut Ui) -> 
     }
     let found = detect_project(repo.top())?;
     let name = args.file.display().to_string();
-    let wish = PlanSource { name: &name, text: &text, test_command: found.test_command.as_deref() };
-    let imported = make(&wish).map_err(|error| error_with_hint(RalphExitCode::Usage, &error, Some(error.hint())))?;
+    let source = PlanSource { name: &name, text: &text, test_command: found.test_command.as_deref() };
+    let imported = make(&source).map_err(|error| error_with_hint(RalphExitCode::Usage, &error, Some(error.hint())))?;
     write_atomic(&to, imported.task.as_bytes())?;
     if ui.json() {
         ui.print_json(&serde_json::json!({"format": 1, "file": to, "from": args.file, "kind": imported.kind,

@@ -38,9 +38,9 @@ pub(crate) async fn lint(setup: &CliSetup, args: &LintArgs, ui: &mut Ui) -> CliR
         }
     }
     if args.baseline && !has_errors(&found) {
-        let wish = resolve_run(&setup.host, &read, &flags)?;
-        warn_if_not_isolated(&setup.host.backend(&wish.backend)?.capabilities(), ui);
-        found.extend(baseline_findings(&setup.host, &wish).await?);
+        let spec = resolve_run(&setup.host, &read, &flags)?;
+        warn_if_not_isolated(&setup.host.backend(&spec.backend)?.capabilities(), ui);
+        found.extend(baseline_findings(&setup.host, &spec).await?);
     }
     print_findings(&read.source.clone().unwrap_or_default(), &read.display_path, &found, ui);
     if has_errors(&found) {

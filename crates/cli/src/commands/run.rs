@@ -46,13 +46,13 @@ pub(crate) async fn run(setup: &CliSetup, args: RunArgs, ui: &mut Ui) -> CliResu
     if !linted.findings().is_empty() && !ui.json() {
         findings::print_findings(linted.findings(), task.source.as_deref().unwrap_or(""), &task.display_path, ui);
     }
-    let wish = linted.resolve(&setup.host).await.map_err(|error| setup_failure(error, ui.json()))?;
-    let isolation = setup.host.backend(&wish.backend)?.capabilities();
+    let spec = linted.resolve(&setup.host).await.map_err(|error| setup_failure(error, ui.json()))?;
+    let isolation = setup.host.backend(&spec.backend)?.capabilities();
     warn_if_not_isolated(&isolation, ui);
     ui.set_status("▸ preparing the run");
     let (wake, stops) = (DisplayNotifier::default(), StopSignals::default());
     let keep = if args.keep_sandbox { KeepSandbox::Always } else { KeepSandbox::Never };
-    let PreparedRun { runner, remarks } = begin(&setup.host, wish, Box::new(wake.clone()), stops.clone(), keep).await?;
+    let PreparedRun { runner, remarks } = begin(&setup.host, spec, Box::new(wake.clone()), stops.clone(), keep).await?;
     for remark in remarks {
         ui.print_message(&format!("{} {remark}", paint(YELLOW, "!")));
     }

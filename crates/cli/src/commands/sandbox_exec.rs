@@ -185,7 +185,7 @@ fn print_egress_events(lease: &EgressLease, ui: &mut Ui) {
     match lease.flush_audit() {
         Ok(Some(path)) => {
             let name = path.parent().and_then(Path::file_name).unwrap_or_default().display();
-            ui.print_message(&format!("the audit log is in {}; next: ralph policy log {name}", path.display()));
+            ui.print_message(&format!("the audit log is {}; next: ralph policy log {name}", path.display()));
         }
         Ok(None) => (),
         Err(error) => ui.print_message(&format!("the audit log could not be written completely: {error}")),

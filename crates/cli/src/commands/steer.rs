@@ -34,7 +34,7 @@ pub(crate) async fn steer(setup: &CliSetup, run: &str, control: Control, ui: &mu
         Control::SetProfile { name } => &format!("goes on with profile {name}"),
         Control::ApplyProposal { number } => &format!("has proposal {number}; ralph resume {id} goes on if it rests"),
         Control::EditTask(_) => "has its new task; the old text is kept in its folder",
-        _ => "received it",
+        _ => "received the control",
     };
     if ui.json() {
         ui.print_json(&serde_json::json!({"format": 1, "run": id, "control": kind}));

@@ -309,12 +309,12 @@ async fn open_host(fixture: &AgentRunFixture) -> HostContext {
     let env = Env::new(variables.map(|(name, value)| (name.to_owned(), value)));
     let home = RalphHome::new(fixture.checkout.state(), user.join(".config/ralph"));
     let host = HostContext::open(home, env).await.unwrap();
-    let door = std::sync::Arc::clone(host.egress());
+    let egress = std::sync::Arc::clone(host.egress());
     let embedded = EmbeddedBackend::new(EmbeddedOptions {
         dir: fixture.checkout.state().join("embedded"),
         program: Some(env!("CARGO_BIN_EXE_ralph").into()),
         user: Some(HostUser { home: user, path: fixture.path.clone().into(), env: std::collections::BTreeMap::new() }),
-        egress_server: Some(door),
+        egress_server: Some(egress),
         ..EmbeddedOptions::default()
     });
     host.with_backend(std::sync::Arc::new(embedded))

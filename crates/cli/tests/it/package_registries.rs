@@ -20,9 +20,9 @@ use crate::secret_search::report_not_run;
 const ASK: &str = r#"
 import socket, sys
 for place in sys.argv[1:]:
-    door = socket.create_connection(("127.0.0.1", 3128), timeout=20)
-    door.sendall(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n".encode())
-    print(door.makefile("rb").read().decode())
+    proxy = socket.create_connection(("127.0.0.1", 3128), timeout=20)
+    proxy.sendall(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n".encode())
+    print(proxy.makefile("rb").read().decode())
 "#;
 
 const REFUSED: &str = "no rule names it, and the network policy is `allowlist`";

@@ -186,11 +186,11 @@ fn decide_reply(
 fn has_key(key: &str, headers: &HeaderMap, query: Option<&str>) -> bool {
     let plain = ["x-api-key", "x-goog-api-key"].into_iter().flat_map(|name| headers.get_all(name));
     let bearer = headers.get_all("authorization").into_iter();
-    let told = plain
+    let in_headers = plain
         .map(|value| value.as_bytes().to_vec())
         .chain(bearer.map(|value| value.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default().to_vec()));
     let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.strip_prefix("key="));
-    let mut keys = told.chain(pairs.map(|value| value.as_bytes().to_vec())).peekable();
+    let mut keys = in_headers.chain(pairs.map(|value| value.as_bytes().to_vec())).peekable();
     keys.peek().is_some() && keys.all(|one| one == key.as_bytes())
 }
 

@@ -57,9 +57,9 @@ pub(super) fn reply_to_turn(turn: &ScriptedTurn, call: &FakeModelCall, number: u
         ScriptedTurn::Echo => text_reply(call, number, seen, UsageReport::Counted, manner),
         ScriptedTurn::Tool { name, input, usage } => {
             let counted = billing::tokens_of_bytes(input.to_string().len());
-            let (billed, told) = billed_and_reported(*usage, call, counted);
+            let (billed, reported) = billed_and_reported(*usage, call, counted);
             let content = FakeModelContent::Tool { name: name.clone(), input: input.clone() };
-            model_reply(call, &model_answer(call, number, content, FakeStopReason::Tool, told), billed, manner)
+            model_reply(call, &model_answer(call, number, content, FakeStopReason::Tool, reported), billed, manner)
         }
         ScriptedTurn::Error { status, kind, message, headers } => {
             let body = call.wire.error(*status, kind, message);
@@ -110,22 +110,27 @@ fn text_reply(
         UsageReport::Reported(_) | UsageReport::Unreported(_) | UsageReport::Misreported { .. } => (text, 0),
     };
     let stop = if shown.len() < text.len() { FakeStopReason::Length } else { FakeStopReason::End };
-    let (billed, told) = billed_and_reported(usage, call, counted);
-    model_reply(call, &model_answer(call, number, FakeModelContent::Text(shown.to_owned()), stop, told), billed, manner)
+    let (billed, reported) = billed_and_reported(usage, call, counted);
+    model_reply(
+        call,
+        &model_answer(call, number, FakeModelContent::Text(shown.to_owned()), stop, reported),
+        billed,
+        manner,
+    )
 }
 
 /// Returns the usage that is billed and the usage that is reported.
 fn billed_and_reported(usage: UsageReport, call: &FakeModelCall, output: u64) -> (BilledTokens, Option<BilledTokens>) {
-    let (real, told) = match usage {
+    let (real, reported) = match usage {
         UsageReport::Reported(tokens) => (tokens, Some(tokens)),
         UsageReport::Unreported(tokens) => (tokens, None),
-        UsageReport::Misreported { real, told } => (real, Some(told)),
+        UsageReport::Misreported { real, reported } => (real, Some(reported)),
         UsageReport::Counted => {
             let tokens = BilledTokens { input: call.prompt_tokens, output, ..BilledTokens::default() };
             (tokens, Some(tokens))
         }
     };
-    (real, told.filter(|_| call.reports_usage))
+    (real, reported.filter(|_| call.reports_usage))
 }
 
 fn model_answer(

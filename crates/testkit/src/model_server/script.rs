@@ -135,7 +135,7 @@ pub enum UsageReport {
     /// Billed as the script says and not reported.
     Unreported(BilledTokens),
     /// Billed as the first says, reported as the second.
-    Misreported { real: BilledTokens, told: BilledTokens },
+    Misreported { real: BilledTokens, reported: BilledTokens },
 }
 
 /// Tokens by their classes, each counted once.

@@ -147,17 +147,17 @@ async fn chat_streams_usage_only_when_asked() {
 #[tokio::test]
 async fn usage_can_be_left_out_or_wrong() {
     let zero = BilledTokens::default();
-    for (usage, told) in [
+    for (usage, reported) in [
         (UsageReport::Unreported(REPORTED_TOKENS), None),
-        (UsageReport::Misreported { real: REPORTED_TOKENS, told: zero }, Some(0)),
+        (UsageReport::Misreported { real: REPORTED_TOKENS, reported: zero }, Some(0)),
     ] {
         let server = server_with_turn(ScriptedTurn::fake_stream_end(usage)).await;
         for path in [MESSAGES, CHAT, RESPONSES] {
             let got = send_http1(&server, post(path, &json!({"model": "m"}))).await;
-            let told_now = ["/usage/output_tokens", "/usage/completion_tokens"]
+            let reported_now = ["/usage/output_tokens", "/usage/completion_tokens"]
                 .iter()
                 .find_map(|at| got.json().pointer(at).and_then(Value::as_u64));
-            assert_eq!(told_now, told, "{path}");
+            assert_eq!(reported_now, reported, "{path}");
             assert!(got.text.contains("prompt_tokens\\\":0"), "the text itself lies: {}", got.text);
         }
         assert_eq!((server.bill().calls, server.bill().output), (3, 27));

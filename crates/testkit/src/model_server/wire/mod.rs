@@ -127,11 +127,11 @@ fn parse_call(wire: FakeModelWire, uri: &Uri, body: &Value) -> FakeModelCall {
     let number = |path: &str| body.pointer(path).and_then(Value::as_u64);
     let flag = |path: &str| body.pointer(path).and_then(Value::as_bool).unwrap_or(false);
     let sse = if flag("/stream") { StreamFormat::Events } else { StreamFormat::No };
-    let (model, stream, tells_usage, most_tokens) = match wire {
+    let (model, stream, reports_usage, max_tokens) = match wire {
         FakeModelWire::Anthropic => (None, sse, true, number("/max_tokens")),
         FakeModelWire::Chat => {
-            let told = sse == StreamFormat::No || flag("/stream_options/include_usage");
-            (None, sse, told, number("/max_completion_tokens").or_else(|| number("/max_tokens")))
+            let reported = sse == StreamFormat::No || flag("/stream_options/include_usage");
+            (None, sse, reported, number("/max_completion_tokens").or_else(|| number("/max_tokens")))
         }
         FakeModelWire::Responses => (None, sse, true, number("/max_output_tokens")),
         FakeModelWire::Gemini => {
@@ -151,9 +151,9 @@ fn parse_call(wire: FakeModelWire, uri: &Uri, body: &Value) -> FakeModelCall {
         wire,
         model: model.unwrap_or_else(named),
         stream,
-        reports_usage: tells_usage,
+        reports_usage,
         offers_tools: body.get("tools").and_then(Value::as_array).is_some_and(|tools| !tools.is_empty()),
-        max_tokens: most_tokens,
+        max_tokens,
         prompt_tokens: prompt_tokens(wire, body),
     }
 }
