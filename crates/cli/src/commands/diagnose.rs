@@ -93,7 +93,7 @@ fn print_proposals(folder: &RunFolder, state: &RunState, ui: &mut Ui) -> CliResu
         ui.print_data(&format!("{number}  {state}  {words}"));
     }
     if let Some(first) = state.diagnoses.open_proposals().next() {
-        ui.print_message(&format!("next: ralph apply {id} {first} carries one out, ralph resume {id} goes on"));
+        ui.print_message(&format!("next: ralph apply {id} {first} applies one, ralph resume {id} continues"));
     }
     Ok(RalphExitCode::Success)
 }

@@ -60,7 +60,7 @@ pub(crate) async fn doctor(setup: &CliSetup, ui: &mut Ui) -> RalphExitCode {
                 ui.print_data(&format!("    next: {next}"));
             }
         }
-        ui.print_message(if bad { "not ready: see above" } else { "ready; `ralph selftest` really tries the sandbox" });
+        ui.print_message(if bad { "not ready: see above" } else { "ready; `ralph selftest` tests a real sandbox" });
     }
     if bad { RalphExitCode::NotReady } else { RalphExitCode::Success }
 }

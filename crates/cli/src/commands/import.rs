@@ -23,7 +23,7 @@ pub(crate) async fn import(setup: &CliSetup, args: &ImportArgs, ui: &mut Ui) -> 
     let shown = args.to.clone().unwrap_or_else(|| PathBuf::from(TASK_FILE));
     let text = read_plan(&args.file)?;
     if is_same_file(&args.file, &to) {
-        return Err(CliError::usage(format!("`{}` would be overwritten by what is made of it", args.file.display()))
+        return Err(CliError::usage(format!("`{}` would be overwritten by the imported task", args.file.display()))
             .hint(format!("ralph import {} --to tasks/imported.md", shell_quote(&args.file))));
     }
     if to.symlink_metadata().is_ok() && !args.force {
@@ -52,7 +52,7 @@ fn print_summary(imported: &ImportedTask, to: &Path, ui: &mut Ui) {
     ui.print_message(&format!("wrote {} from {}: {}", to.display(), imported.kind.description(), boxes(*items)));
     if *claimed > 0 {
         ui.print_message(&format!(
-            "note: {} called done; nothing of that is proved, so they are open",
+            "note: {} marked as done in the plan; none is proved yet, so they are open",
             boxes(*claimed)
         ));
     }

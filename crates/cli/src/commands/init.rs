@@ -48,11 +48,11 @@ pub(crate) async fn init(setup: &CliSetup, args: &InitArgs, ui: &mut Ui) -> CliR
     match &found.test_command {
         Some(command) => {
             ui.print_message(&format!("wrote {TASK_FILE}, tested by `{command}`"));
-            ui.print_message("next: say what must be true in it, then ralph lint");
+            ui.print_message("next: state in it what must be true, then ralph lint");
         }
         None => {
-            ui.print_message(&format!("wrote {TASK_FILE}; nothing here says how the project is tested"));
-            ui.print_message("next: put your command in as `test_command`, say what must be true, then ralph lint");
+            ui.print_message(&format!("wrote {TASK_FILE}; no test command was found here"));
+            ui.print_message("next: set your command as `test_command`, state what must be true, then ralph lint");
         }
     }
     Ok(RalphExitCode::Success)

@@ -46,7 +46,7 @@ pub(crate) fn prices(setup: &CliSetup, args: &ProfilePricesArgs, ui: &mut Ui) ->
             table.len()
         ));
         ui.print_message(&format!(
-            "they are in `{}` and count for every run that starts from now on",
+            "they are in `{}` and apply to every run that starts from now on",
             prices_file(&setup.host.home).display()
         ));
     }
@@ -58,7 +58,7 @@ pub(crate) fn prices(setup: &CliSetup, args: &ProfilePricesArgs, ui: &mut Ui) ->
             ui.print_data(&line);
         }
         ui.print_message(&format!(
-            "prices are dollars per million tokens; the built-in ones are of {}",
+            "prices are dollars per million tokens; the built-in ones date from {}",
             PriceTable::shipped_on()
         ));
     }

@@ -18,7 +18,7 @@ pub(crate) async fn rewind(setup: &CliSetup, args: &RewindArgs, ui: &mut Ui) -> 
         return Ok(RalphExitCode::Success);
     }
     ui.print_message(&format!(
-        "run {id} stands at iteration {} again ({})",
+        "run {id} is back at iteration {} ({})",
         args.iteration,
         ralph_core::text::head(&sha, 10)
     ));

@@ -96,7 +96,7 @@ async fn rm(setup: &CliSetup, sandbox: &str, on: &BackendFlag, ui: &mut Ui) -> C
     let resumable =
         |run: &&String| setup.host.home.run_folder(run).state().is_ok_and(|state| state.status != RunStatus::Succeeded);
     if let Some(run) = run.filter(resumable) {
-        ui.print_message(&format!("next: ralph resume --recreate {run}, to go on from what it handed over"));
+        ui.print_message(&format!("next: ralph resume --recreate {run}, to continue from what it handed over"));
     }
     Ok(RalphExitCode::Success)
 }
@@ -108,7 +108,7 @@ async fn stop(setup: &CliSetup, sandbox: &str, on: &BackendFlag, ui: &mut Ui) ->
     if ui.json() {
         ui.print_json(&json!({"format": 1, "stopped": [sandbox]}));
     } else {
-        ui.print_message(&format!("nothing runs in sandbox {sandbox} any more; its files are as they were"));
+        ui.print_message(&format!("nothing runs in sandbox {sandbox} any more; its files are unchanged"));
     }
     Ok(RalphExitCode::Success)
 }
@@ -140,7 +140,7 @@ pub(crate) async fn prune(setup: &CliSetup, args: &PruneArgs, ui: &mut Ui) -> Cl
         ui.print_data(&format!("{word} {}: {}", one.id, one.why));
     }
     if pruned.is_empty() {
-        ui.print_message("nothing to remove: every sandbox belongs to a run that can go on");
+        ui.print_message("nothing to remove: every sandbox belongs to a run that can be resumed");
     }
     Ok(exit)
 }

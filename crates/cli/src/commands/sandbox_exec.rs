@@ -70,9 +70,9 @@ pub(crate) async fn exec(setup: &CliSetup, args: SandboxExecArgs, ui: &mut Ui) -
     let exit = ended?;
     let message = match (exit.status, exit.limit) {
         (ExecStatus::TimedOut, _) => Some(format!("the command was ended after {} s", args.timeout)),
-        (_, Some(ResourceLimit::Memory)) => Some("the sandbox ran out of the memory it may use".to_owned()),
-        (_, Some(ResourceLimit::Disk)) => Some("the sandbox ran out of the disk space it may use".to_owned()),
-        (_, Some(ResourceLimit::Processes)) => Some("the sandbox ran into its limit of processes".to_owned()),
+        (_, Some(ResourceLimit::Memory)) => Some("the sandbox reached its memory limit".to_owned()),
+        (_, Some(ResourceLimit::Disk)) => Some("the sandbox reached its disk limit".to_owned()),
+        (_, Some(ResourceLimit::Processes)) => Some("the sandbox reached its process limit".to_owned()),
         _ => None,
     };
     if let Some(message) = message {

@@ -177,7 +177,7 @@ fn check(setup: &CliSetup, args: &SecretCheckArgs, ui: &mut Ui) -> CliResult {
         }
     }
     for (name, used) in unused.iter().zip(standing.iter().cycle()) {
-        ui.print_message(&format!("{} {name} is there too; a run takes {}", paint(YELLOW, "!"), used.name));
+        ui.print_message(&format!("{} {name} is also available; a run uses {}", paint(YELLOW, "!"), used.name));
     }
     if standing.is_empty() {
         let whom = args.agent.as_ref().map(|agent| format!(" that `{agent}` could use")).unwrap_or_default();
@@ -220,7 +220,7 @@ fn get(setup: &CliSetup, wanted: &str, ui: &mut Ui) -> CliResult {
         return Err(Error::Missing { name: name.to_string() }.into());
     };
     ui.print_message(&format!(
-        "{} the value of `{name}` goes to the pipe as it is: keep it out of files and logs",
+        "{} the value of `{name}` is written to the pipe unmasked: keep it out of files and logs",
         paint(YELLOW, "!")
     ));
     if let Err(error) = store.mark_used(&name) {

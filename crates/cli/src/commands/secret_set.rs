@@ -27,7 +27,7 @@ pub(crate) async fn set(setup: &CliSetup, args: SecretSetArgs, ui: &mut Ui) -> C
         let named = SecretName::parse(&named).map_or_else(|_| "NAME".to_owned(), |name| name.to_string());
         return Err(CliError::usage("a secret is not taken from the command line, where every program can see it")
             .hint(format!(
-                "ralph secret set {named} asks for it unseen; as the value was typed here, make a new one"
+                "ralph secret set {named} asks for it without echo; since the value was typed here, create a new one"
             )));
     }
     let name = parse_name(&named)?;

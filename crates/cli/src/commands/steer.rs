@@ -31,8 +31,8 @@ pub(crate) async fn steer(setup: &CliSetup, run: &str, control: Control, ui: &mu
         Control::Rotate { .. } => "starts its next iteration with a fresh look",
         Control::Note { .. } => "has your note",
         Control::Guardrail { .. } => "has your sign",
-        Control::SetProfile { name } => &format!("goes on with profile {name}"),
-        Control::ApplyProposal { number } => &format!("has proposal {number}; ralph resume {id} goes on if it rests"),
+        Control::SetProfile { name } => &format!("continues with profile {name}"),
+        Control::ApplyProposal { number } => &format!("has proposal {number}; if it rests, next: ralph resume {id}"),
         Control::EditTask(_) => "has its new task; the old text is kept in its folder",
         _ => "received the control",
     };

@@ -18,7 +18,7 @@ fn stories() {
     exit 0
     --- stderr
     wrote ralph_task.md from user stories: 2 boxes
-    note: 1 box called done; nothing of that is proved, so they are open
+    note: 1 box marked as done in the plan; none is proved yet, so they are open
     note: 1 box without a check of their own, proved by `npm test`
     note: the branch `ralph/cart` is not used: every run makes its own below `ralph/`
     next: read it, give each box a proof that fails today, then ralph lint
@@ -54,7 +54,7 @@ fn pages() {
     exit 0
     --- stderr
     wrote ralph_task.md from a RALPH_TASK: 2 boxes
-    note: 1 box called done; nothing of that is proved, so they are open
+    note: 1 box marked as done in the plan; none is proved yet, so they are open
     note: 2 boxes without a check of their own, proved by `sh t.sh`
     next: read it, give each box a proof that fails today, then ralph lint
     ");
@@ -115,7 +115,7 @@ fn unsupported_plans() {
     hint: name a plan in UTF-8: ralph import docs/plans/PLAN.md
     ");
     assert_snapshot!(refused(&["import", "words.md", "--to", "words.md", "--force"]), @"
-    ralph: `words.md` would be overwritten by what is made of it
+    ralph: `words.md` would be overwritten by the imported task
 
     hint: ralph import words.md --to tasks/imported.md
     ");

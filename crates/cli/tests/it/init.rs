@@ -13,7 +13,7 @@ fn an_existing_task_is_kept() {
     --- stderr
     found Make: `make test` (Makefile has `test`)
     wrote ralph_task.md, tested by `make test`
-    next: say what must be true in it, then ralph lint
+    next: state in it what must be true, then ralph lint
     ");
     let written = std::fs::read_to_string(fixture.repo.path().join("ralph_task.md")).unwrap();
     assert_snapshot!(fixture.ralph(&["init"]), @"
@@ -47,7 +47,7 @@ fn several_stacks_at_once() {
     found Node in web: `pnpm test` (package.json has the script `test` (vitest run), pnpm-lock.yaml)
     note: Python in tools: pyproject.toml is there, but no tests are
     wrote ralph_task.md, tested by `cargo test && (cd web && pnpm test)`
-    next: say what must be true in it, then ralph lint
+    next: state in it what must be true, then ralph lint
     ");
     let json: serde_json::Value = serde_json::from_str(&fixture.ralph(&["init", "--force", "--json"]).stdout).unwrap();
     assert_eq!(json["stacks"].as_array().unwrap().len(), 2);
@@ -81,8 +81,8 @@ fn templates_lint_clean() {
     assert_snapshot!(fixture.ralph(&["init"]), @"
     exit 0
     --- stderr
-    wrote ralph_task.md; nothing here says how the project is tested
-    next: put your command in as `test_command`, say what must be true, then ralph lint
+    wrote ralph_task.md; no test command was found here
+    next: set your command as `test_command`, state what must be true, then ralph lint
     ");
     let lint = fixture.ralph(&["lint", "--json"]);
     let value: serde_json::Value = serde_json::from_str(&lint.stdout).unwrap();

@@ -127,11 +127,11 @@ fn addresses_that_no_rule_opens() {
     2 ralph: rule `224.0.0.1:80` would open nothing: `224.0.0.1` is a multicast address, which is never reached |  | hint: name a host or an address that is not internal
     2 ralph: rule `localhost:8080` would open nothing: `localhost` is a loopback address, which only a rule for the address opens |  | hint: ralph policy allow 127.0.0.1:8080
     2 ralph: rule `GET 10.0.0.1/a` would open nothing: `10.0.0.1` is a private address, which cannot be opened for single requests |  | hint: ralph policy allow 10.0.0.1
-    0 10.0.0.1 added to `sandbox.network.allowed` in HOME/.config/ralph/config.toml | runs that start from now on have it; a run under way takes --run RUN
+    0 10.0.0.1 added to `sandbox.network.allowed` in HOME/.config/ralph/config.toml | it applies to runs that start from now on; for a run under way use --run RUN
     ");
     let denied = ["169.254.169.254", "*.com"].map(|host| say(&["deny", host])).join("\n");
     assert_snapshot!(denied, @"
-    0 169.254.169.254 added to `sandbox.network.denied` in HOME/.config/ralph/config.toml | runs that start from now on have it; a run under way takes --run RUN
+    0 169.254.169.254 added to `sandbox.network.denied` in HOME/.config/ralph/config.toml | it applies to runs that start from now on; for a run under way use --run RUN
     2 ralph: rule `*.com` would match every host |  | hint: name the hosts; what no rule allows is refused anyway, unless the policy is `open`
     ");
 }
@@ -144,7 +144,7 @@ fn the_user_config_is_changed() {
     exit 0
     --- stderr
     x.io, pypi added to `sandbox.network.allowed` in HOME/.config/ralph/config.toml
-    runs that start from now on have it; a run under way takes --run RUN
+    it applies to runs that start from now on; for a run under way use --run RUN
     ");
     assert_snapshot!(file(), @r#"
     [sandbox.network]
@@ -155,14 +155,14 @@ fn the_user_config_is_changed() {
     exit 0
     --- stderr
     x.io added to `sandbox.network.allowed` in HOME/.config/ralph/config.toml
-    `sandbox.network.policy` was `deny` there and is `allowlist` now: with `deny` no list counts
-    runs that start from now on have it; a run under way takes --run RUN
+    `sandbox.network.policy` was `deny` there and is `allowlist` now: with `deny` no list applies
+    it applies to runs that start from now on; for a run under way use --run RUN
     ");
     assert_snapshot!(fixture.ralph(&["policy", "deny", "*.y.io", "x.io", "*.y.io"]), @"
     exit 0
     --- stderr
     *.y.io, x.io added to `sandbox.network.denied` in HOME/.config/ralph/config.toml
-    runs that start from now on have it; a run under way takes --run RUN
+    it applies to runs that start from now on; for a run under way use --run RUN
     ");
     assert_snapshot!(file(), @r#"
     # mine

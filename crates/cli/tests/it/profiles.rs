@@ -173,7 +173,7 @@ fn prices_are_shown() {
     }
     let output = fixture.ralph(&["profile", "prices", "deepseek/deepseek-chat"]);
     let of = ralph_core::price::PriceTable::shipped_on();
-    let message = format!("prices are dollars per million tokens; the built-in ones are of {of}\n");
+    let message = format!("prices are dollars per million tokens; the built-in ones date from {of}\n");
     assert_eq!((output.code, output.stderr), (0, message));
     let lines: Vec<String> =
         output.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
@@ -208,7 +208,7 @@ fn imported_prices_take_effect() {
     assert_eq!(
         output.stderr,
         "the prices of 3 models were imported; 3 entries that are not sold by the token alone were skipped\n\
-         they are in `HOME/.config/ralph/prices.json` and count for every run that starts from now on\n"
+         they are in `HOME/.config/ralph/prices.json` and apply to every run that starts from now on\n"
     );
     assert!(!unknown());
     let shown = parse_json(&fixture.ralph(&["profile", "prices", "--json"]));

@@ -328,14 +328,14 @@ fn sandboxes() {
     assert_snapshot!(fixture.ralph(&["sandbox", "prune"]), @"
     exit 0
     --- stderr
-    nothing to remove: every sandbox belongs to a run that can go on
+    nothing to remove: every sandbox belongs to a run that can be resumed
     ");
     let name = "agent-loop-actions-ralph-small-001-write-one-file";
     assert_snapshot!(fixture.ralph(&["sandbox", "rm", name]), @"
     exit 0
     --- stderr
     sandbox agent-loop-actions-ralph-small-001-write-one-file is removed
-    next: ralph resume --recreate RUN1, to go on from what it handed over
+    next: ralph resume --recreate RUN1, to continue from what it handed over
     ");
     assert_snapshot!(fixture.ralph(&["note", "@", "hello"]), @"
     exit 1

@@ -362,7 +362,7 @@ fn listed_printed_and_removed() {
     assert!(!format!("{output}{json}").contains("planted"), "{json}");
     let got = fixture.ralph(&["secret", "get", "MY_KEY"]);
     assert_eq!((got.code, got.stdout.as_str()), (0, "planted-value-1\n"));
-    assert!(got.stderr.contains("goes to the pipe as it is"), "{got}");
+    assert!(got.stderr.contains("is written to the pipe unmasked"), "{got}");
     let value: Value = serde_json::from_str(&fixture.ralph(&["secret", "ls", "--json"]).stdout).unwrap();
     assert!(value["secrets"][1]["last_used"].is_string(), "{value}");
     assert_eq!(fixture.ralph(&["secret", "rm", "MY_KEY"]).stderr, "`MY_KEY` is removed from file\n");
@@ -467,7 +467,7 @@ fn check_names_the_credential_that_a_run_uses() {
     store_untried(&fixture, "ANTHROPIC_API_KEY", "planted-value-2", &[]);
     let output = fixture.ralph(&["secret", "check", "--agent", "claude"]);
     assert_eq!((output.code, output.stdout.as_str()), (0, "✓ ANTHROPIC_API_KEY: no end known\n"), "{output}");
-    assert_eq!(output.stderr, "! CLAUDE_CODE_OAUTH_TOKEN is there too; a run takes ANTHROPIC_API_KEY\n");
+    assert_eq!(output.stderr, "! CLAUDE_CODE_OAUTH_TOKEN is also available; a run uses ANTHROPIC_API_KEY\n");
     let json: Value =
         serde_json::from_str(&fixture.ralph(&["secret", "check", "--agent", "claude", "--json"]).stdout).unwrap();
     assert_eq!(json["unused"], serde_json::json!(["CLAUDE_CODE_OAUTH_TOKEN"]));

@@ -111,7 +111,7 @@ async fn change_run(setup: &CliSetup, run: &str, hosts: &[String], list: PolicyL
     let from = if live { "from now on" } else { "once it is resumed" };
     ui.print_message(&format!("run {id} {can} {} {from}", hosts.join(", ")));
     if unheld {
-        ui.print_message("its sandbox does not isolate, so nothing holds it to its network policy");
+        ui.print_message("its sandbox does not isolate, so its network policy is not enforced");
     }
     Ok(RalphExitCode::Success)
 }
@@ -180,11 +180,11 @@ fn print_change(edited: &ConfigEdit, list: PolicyList, shown: &str, ui: &mut Ui)
     }
     if let Some(mode) = mode {
         ui.print_message(&format!(
-            "`sandbox.network.policy` was `deny` there and is `{mode}` now: with `deny` no list counts"
+            "`sandbox.network.policy` was `deny` there and is `{mode}` now: with `deny` no list applies"
         ));
     }
     if !added.is_empty() || mode.is_some() {
-        ui.print_message("runs that start from now on have it; a run under way takes --run RUN");
+        ui.print_message("it applies to runs that start from now on; for a run under way use --run RUN");
     }
 }
 
