@@ -13,7 +13,7 @@ use crate::error::{CliError, CliResult};
 use crate::setup::CliSetup;
 use crate::ui::Ui;
 
-/// How often to read again a line that is still being written.
+/// How many times a line that is still being written is read again.
 const VERIFY_ATTEMPTS: u32 = 20;
 
 pub(crate) async fn audit(setup: &CliSetup, args: &AuditCommand, ui: &mut Ui) -> CliResult {

@@ -124,18 +124,18 @@ async fn prepare_request(
     let top = repo.clone().unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
     let profiles =
         if args.profile.is_empty() { Vec::new() } else { pin_named_profiles(&setup.host.home, &top, &args.profile)? };
-    let mut loans = Vec::new();
+    let mut grants = Vec::new();
     for text in &args.lend {
-        let loan: SecretGrant = text.parse().map_err(|error: ralph_engine::egress::SecretGrantError| {
+        let grant: SecretGrant = text.parse().map_err(|error: ralph_engine::egress::SecretGrantError| {
             let hint = error.hint().unwrap_or_default();
             CliError::usage(error.to_string()).hint(hint)
         })?;
-        loans.push(loan);
+        grants.push(grant);
     }
     let cap = MicroUsd::from_usd(args.max_cost);
     let ledger = Ledger::new(LedgerCaps { cost: Some(cap), tokens: None }, MicroUsd::ZERO, 0);
     let mut policy = exec_policy(args)?;
-    for host in policy.unreachable_hosts(loans.iter().map(|loan| loan.host.as_str())) {
+    for host in policy.unreachable_hosts(grants.iter().map(|grant| grant.host.as_str())) {
         ui.print_message(&lent_host_notice(host));
         policy.add_allow(host).map_err(|error| error_with_hint(RalphExitCode::Usage, &error, error.hint()))?;
     }
@@ -143,9 +143,9 @@ async fn prepare_request(
     policy.deny =
         resolve_config(&setup.host, repo.as_deref(), &RunOverrides::default(), None)?.sandbox.network.denied.value;
     // Real credentials are used, so the audit log records it, as it does for a run.
-    let audited = !loans.is_empty() || !args.profile.is_empty();
+    let audited = !grants.is_empty() || !args.profile.is_empty();
     let audit_folder = audited.then(|| setup.host.home.exec_audit_folder(&name));
-    let egress = EgressRequest { profiles, secrets: loans, ledger, audit_folder, ..EgressRequest::from(policy) };
+    let egress = EgressRequest { profiles, secrets: grants, ledger, audit_folder, ..EgressRequest::from(policy) };
     let toolchains = match args.toolchain.as_slice() {
         [] => ToolchainSelection::Auto,
         [word] if word == "auto" => ToolchainSelection::Auto,

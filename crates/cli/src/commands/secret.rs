@@ -192,7 +192,7 @@ fn check_agent(store: &SecretStore, agent: &AgentSecrets) -> Option<SecretCheckR
     let names: Vec<String> = agent.secrets.iter().map(|name| (*name).to_owned()).collect();
     match store.first_valid(&names) {
         Ok(found) => found.map(|found| SecretCheckResult::new(Ok(Some(found.clone())), found.name, None)),
-        // A run would choose the same one.
+        // A run would fail at the same one.
         Err(error) => {
             let name = names.into_iter().find(|name| store.find(name).is_err())?;
             Some(SecretCheckResult::new(Err(error), name, None))

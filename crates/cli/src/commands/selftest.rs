@@ -246,7 +246,7 @@ async fn check_fork(backend: &dyn Backend, id: &str) -> Case {
         first.write(Path::new("file"), b"two\n", None).await?;
         let second = backend.fork(&snapshot, &spec(&format!("{id}-second"))).await?;
         let kept = second.read(Path::new("file"), 100).await;
-        // The fork is removed whatever the result.
+        // Everything is removed, whatever was read.
         second.destroy().await?;
         first.destroy().await?;
         backend.remove_snapshot(&snapshot).await?;
