@@ -208,8 +208,8 @@ fn a_key_is_not_tried_in_the_clear() {
     let output = with_input(&fixture, &[], &args, "planted-value");
     assert_eq!(
         output.to_string(),
-        "exit 2\n--- stderr\nralph: `MY_GATEWAY` would be tried at `gw.corp` over `http://`, and a key does not travel \
-         in the clear\n\nhint: use `https://gw.corp`, or a tunnel: ssh -N -L 4000:localhost:PORT gw.corp, and \
+        "exit 2\n--- stderr\nralph: `MY_GATEWAY` would be checked at `gw.corp` over `http://`, which would send the key \
+         unencrypted\n\nhint: use `https://gw.corp`, or a tunnel: ssh -N -L 4000:localhost:PORT gw.corp, and \
          `http://localhost:4000` as base URL\n"
     );
     assert!(!secret_file(&fixture, "MY_GATEWAY").exists());
