@@ -188,15 +188,14 @@ impl Runner {
             }
             self.tree_status = None;
             let restarts = self.egress_restarts();
-            let (halt, now, redactor) = (self.halt.clone(), self.stops.now.clone(), self.redactor.clone());
+            let (tokens, redactor) = (self.interrupts.tokens(), self.redactor.clone());
             let running = check::run(&*sandbox, command, &cwd, timeout, &redactor);
             tokio::pin!(running);
             let ran = loop {
                 tokio::select! {
                     ran = &mut running => break ran,
-                    () = halt.cancelled() => return Ok(None),
-                    () = now.cancelled() => return Ok(None),
-                    Some(asked) = self.controls.recv() => self.handle_control_mid_action(asked).await?,
+                    () = tokens.aborted() => return Ok(None),
+                    Some(asked) = self.interrupts.next_control() => self.handle_control_mid_action(asked).await?,
                     () = tokio::time::sleep(POLL_INTERVAL) => self.record_refusals()?,
                 }
             };

@@ -14,7 +14,8 @@ use ralph_sandbox::{Sandbox, SandboxLabel};
 use serde::Deserialize;
 
 use super::begin::{RunRefs, RunSpec, check_priced};
-use super::runner::{KeepSandbox, Runner, StopSignals};
+use super::interrupts::StopSignals;
+use super::runner::{KeepSandbox, Runner};
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, Sha, UserRepo, inside};
 use crate::host::HostContext;

@@ -18,7 +18,8 @@ use ralph_core::policy::Policy;
 use ralph_core::task::Task;
 
 use super::SelectedAgent;
-use super::runner::{KeepSandbox, Runner, StopSignals};
+use super::interrupts::StopSignals;
+use super::runner::{KeepSandbox, Runner};
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, BaseCommit, UserRepo};
 use crate::host::HostContext;

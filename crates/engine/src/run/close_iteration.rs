@@ -324,11 +324,10 @@ impl Runner {
                     }
                     self.tree_status = None;
                     let restarts = self.egress_restarts();
-                    let (halt, now) = (self.halt.clone(), self.stops.now.clone());
+                    let tokens = self.interrupts.tokens();
                     let ran = tokio::select! {
                         ran = check::run(&*sandbox, &due.command, ".", timeout, &self.redactor) => ran?,
-                        () = halt.cancelled() => return Ok(None),
-                        () = now.cancelled() => return Ok(None),
+                        () = tokens.aborted() => return Ok(None),
                     };
                     // As with a command of the model: once more, if its way out was cut meanwhile.
                     if !retried && !ran.passed() && self.egress_restarts() != restarts {

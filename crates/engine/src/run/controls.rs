@@ -8,7 +8,8 @@ use ralph_core::redact::Redactor;
 use ralph_core::run::RunStatus;
 use ralph_sandbox::Error as SandboxError;
 
-use super::runner::{KeepSandbox, Runner, StopSignals, error_chain};
+use super::interrupts::StopSignals;
+use super::runner::{KeepSandbox, Runner, error_chain};
 use crate::control::{ControlRequest, IncomingControl};
 use crate::error::Error;
 use crate::host::HostContext;
@@ -118,10 +119,7 @@ impl Runner {
 
     /// Carries out whatever was asked since the last step.
     pub(super) async fn handle_controls(&mut self) -> Result<(), Error> {
-        for asked in std::mem::take(&mut self.deferred_controls) {
-            self.handle_control(asked).await?;
-        }
-        while let Ok(asked) = self.controls.try_recv() {
+        while let Some(asked) = self.interrupts.take_waiting_control() {
             self.handle_control(asked).await?;
         }
         Ok(())
@@ -132,7 +130,7 @@ impl Runner {
         if asked.control.applies_immediately() {
             return Box::pin(self.handle_control(asked)).await;
         }
-        self.deferred_controls.push(asked);
+        self.interrupts.defer(asked);
         Ok(())
     }
 
@@ -176,8 +174,8 @@ impl Runner {
             return Ok(Err(why));
         }
         match &control {
-            Control::Pause => self.pause_asked = true,
-            Control::Stop => self.stop_asked = true,
+            Control::Pause => self.interrupts.ask_pause(),
+            Control::Stop => self.interrupts.ask_stop(),
             Control::Note { text } => {
                 let sandbox = self.sandbox()?;
                 self.files.append(&*sandbox, "notes.md", &format!("\n- {}\n", text.trim())).await?;
@@ -220,7 +218,7 @@ impl Runner {
     async fn finish_control(&mut self, control: &Control, by: String) -> Result<(), Error> {
         match control {
             Control::Resume => {
-                self.pause_asked = false;
+                self.interrupts.clear_pause();
                 if !self.state().status.is_active() {
                     self.events.append(Event::Resumed { by })?;
                 }

@@ -108,7 +108,7 @@ impl Runner {
             SentCall::Lost(worst, _) => self.charge_lost_call(n, call, profile, &worst, &place),
             // Somebody ended it, not the provider: it is asked again when the run goes on.
             SentCall::Failed(failure) if failure.class == ModelErrorClass::Stopped => Ok(()),
-            SentCall::Failed(_) if self.halt.is_cancelled() || self.stops.now.is_cancelled() => Ok(()),
+            SentCall::Failed(_) if self.interrupts.is_action_aborted() => Ok(()),
             SentCall::Failed(failure) => {
                 let why = self.redactor.redact(&failure.error.to_string()).into_owned();
                 self.write_failed_diagnosis(n, profile, &why).await

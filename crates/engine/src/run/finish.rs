@@ -21,7 +21,7 @@ impl Runner {
             }
             RunVerdict::Failed { reason } | RunVerdict::Stopped { reason } => self.state().next_for(reason),
         };
-        self.stop_asked = false;
+        self.interrupts.clear_stop();
         self.discard_proof_sandboxes().await;
         // Before the last event, because after it nobody comes back to do it; a resume does not need it any more.
         if verdict == RunVerdict::Succeeded

@@ -27,6 +27,7 @@ use super::close_checkpoint::CloseCheckpoint;
 use super::conversation;
 use super::egress_events::record_failed_attempt;
 use super::excerpts::PromptExcerpts;
+use super::interrupts::{StopSignals, StopTokens};
 use super::last_actions::PastActions;
 use super::runner::Runner;
 use crate::audit::{EngineCallResult, EngineCallTarget};
@@ -271,7 +272,7 @@ impl Runner {
         request: &ModelRequest,
         key: CallKey,
     ) -> Result<model::ModelReply, model::ModelCallFailure> {
-        let (halt, now, soon) = (self.halt.clone(), self.stops.now.clone(), self.stops.soon.clone());
+        let StopTokens { halt, stops: StopSignals { soon, now } } = self.interrupts.tokens();
         let stop = model::CallCancellation { now: halt.child_token(), wait: CancellationToken::new() };
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
         let (own, book) = (model.audit_target(), Arc::clone(&self.audit_log));
@@ -291,7 +292,7 @@ impl Runner {
                 () = now.cancelled(), if !stop.now.is_cancelled() => stop.now.cancel(),
                 // A call that may be paid for is waited for; the time until the next one is not.
                 () = soon.cancelled(), if !stop.wait.is_cancelled() => stop.wait.cancel(),
-                Some(asked) = self.controls.recv() => {
+                Some(asked) = self.interrupts.next_control() => {
                     let later = !asked.control.applies_immediately();
                     if let Err(error) = self.handle_control_mid_action(asked).await {
                         self.log_call_error(&format!("what was asked could not be done: {error}"));
@@ -453,12 +454,11 @@ impl Runner {
 
     /// Waits before a question whose answer was lost is asked anew; a wish to stop ends the wait.
     async fn wait_after_loss(&self, class: ModelErrorClass, times: usize) {
+        let tokens = self.interrupts.tokens();
         let pause = model::pause_after(class, u32::try_from(times).unwrap_or(u32::MAX), self.host.pace);
         tokio::select! {
             () = tokio::time::sleep(pause) => (),
-            () = self.halt.cancelled() => (),
-            () = self.stops.soon.cancelled() => (),
-            () = self.stops.now.cancelled() => (),
+            () = tokens.stopping() => (),
         }
     }
 
@@ -467,7 +467,7 @@ impl Runner {
         profile: &PinnedProfile,
         failure: &model::ModelCallFailure,
     ) -> Result<(), Error> {
-        if self.halt.is_cancelled() || self.stops.now.is_cancelled() || failure.class == ModelErrorClass::Stopped {
+        if self.interrupts.is_action_aborted() || failure.class == ModelErrorClass::Stopped {
             // Somebody ended it, not the provider: it is asked again when the run goes on.
             return Ok(());
         }

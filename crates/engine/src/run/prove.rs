@@ -40,11 +40,10 @@ impl Runner {
                 let sandbox =
                     fresh_sandbox(&self.host, &self.bare, self.folder.path(), &started, &sha, SandboxRole::Proof)
                         .await?;
-                let (halt, now) = (self.halt.clone(), self.stops.now.clone());
+                let tokens = self.interrupts.tokens();
                 let ran = tokio::select! {
                     ran = check::run(&*sandbox, &due.command, ".", timeout, &self.redactor) => Some(ran),
-                    () = halt.cancelled() => None,
-                    () = now.cancelled() => None,
+                    () = tokens.aborted() => None,
                 };
                 // A new sandbox, so its way out has never been cut before.
                 let cut =

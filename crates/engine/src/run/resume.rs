@@ -7,7 +7,8 @@ use ralph_core::run::{RunState, RunStatus};
 use ralph_sandbox::Error as SandboxError;
 
 use super::close_checkpoint::CloseCheckpoint;
-use super::runner::{KeepSandbox, Runner, StopSignals};
+use super::interrupts::StopSignals;
+use super::runner::{KeepSandbox, Runner};
 use crate::error::Error;
 use crate::git::inside;
 use crate::host::HostContext;

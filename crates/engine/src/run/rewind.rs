@@ -4,7 +4,8 @@ use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{Event, EventLogLevel};
 use ralph_core::run::{RunSandbox, RunState, RunStatus};
 
-use super::runner::{KeepSandbox, Runner, StopSignals};
+use super::interrupts::StopSignals;
+use super::runner::{KeepSandbox, Runner};
 use crate::error::Error;
 use crate::git::{RunName, Sha};
 use crate::host::HostContext;

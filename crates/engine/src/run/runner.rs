@@ -15,13 +15,13 @@ use ralph_core::run::{RunState, RunStatus};
 use ralph_core::text;
 use ralph_proxy::ledger::{Ledger, LedgerCaps};
 use ralph_sandbox::Sandbox;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::close_iteration::ProtectedFiles;
+use super::interrupts::{Interrupts, StopSignals, WaitEnd};
 use super::ralph_files::RalphFiles;
 use crate::audit::AuditLog;
-use crate::control::{ControlSocket, IncomingControl};
+use crate::control::ControlSocket;
 use crate::egress::{EgressLease, ModelAccess};
 use crate::error::Error;
 use crate::git::inside::CloneStatus;
@@ -29,15 +29,6 @@ use crate::git::{self, BareRepo};
 use crate::host::HostContext;
 use crate::model::LanguageModel;
 use crate::store::{EventLog, EventObserver, RunFolder};
-
-/// How a person ends a run from outside.
-#[derive(Debug, Clone, Default)]
-pub struct StopSignals {
-    /// Finish the action under way, save, rest.
-    pub soon: CancellationToken,
-    /// End the action under way too.
-    pub now: CancellationToken,
-}
 
 /// What happens to the sandbox of a run that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,14 +60,7 @@ pub struct Runner {
     /// What the model must not change, once read.
     pub(super) protected: Option<Arc<ProtectedFiles>>,
     pub(super) files: RalphFiles,
-    pub(super) stops: StopSignals,
-    /// Cancelled by a `stop` that somebody asked for.
-    pub(super) halt: CancellationToken,
-    pub(super) controls: mpsc::Receiver<IncomingControl>,
-    /// What was asked while a command ran, and waits for its end.
-    pub(super) deferred_controls: Vec<IncomingControl>,
-    pub(super) pause_asked: bool,
-    pub(super) stop_asked: bool,
+    pub(super) interrupts: Interrupts,
     pub(super) keep_sandbox: KeepSandbox,
     /// The sandbox was made anew and nothing has gone well in it since.
     pub(super) recreated: bool,
@@ -122,12 +106,7 @@ impl Runner {
             reply: None,
             tree_status: None,
             protected: None,
-            stops,
-            halt,
-            controls,
-            deferred_controls: Vec::new(),
-            pause_asked: false,
-            stop_asked: false,
+            interrupts: Interrupts::new(stops, halt, controls),
             keep_sandbox: keep,
             recreated: false,
             audit_log: book,
@@ -167,14 +146,14 @@ impl Runner {
         self.reload_ledger();
         loop {
             self.handle_controls().await?;
-            if self.stop_asked && !self.state().status.is_ended() {
+            if self.interrupts.is_stop_asked() && !self.state().status.is_ended() {
                 self.stop_run().await?;
             }
-            if self.state().status.is_active() && self.is_interrupted() {
+            if self.state().status.is_active() && self.interrupts.is_process_stopping() {
                 self.pause(RunStopReason::Interrupted)?;
             }
-            if self.pause_asked && self.state().status.is_active() {
-                self.pause_asked = false;
+            if self.interrupts.is_pause_asked() && self.state().status.is_active() {
+                self.interrupts.clear_pause();
                 self.pause(RunStopReason::Asked)?;
             }
             if let Err(error) = self.record_egress() {
@@ -250,16 +229,10 @@ impl Runner {
             _ => return Ok(false),
         };
         let wait = u64::try_from(until.as_millisecond() - Timestamp::now().as_millisecond()).unwrap_or(0);
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_millis(wait)) => {
-                self.events.append(Event::Resumed { by: by.to_owned() })?;
-            }
-            () = self.stops.soon.cancelled() => return Ok(false),
-            () = self.stops.now.cancelled() => return Ok(false),
-            asked = self.controls.recv() => match asked {
-                Some(asked) => self.handle_control(asked).await?,
-                None => return Ok(false),
-            },
+        match self.interrupts.wait_while_paused(Duration::from_millis(wait)).await {
+            WaitEnd::Elapsed => self.events.append(Event::Resumed { by: by.to_owned() })?,
+            WaitEnd::Stopped => return Ok(false),
+            WaitEnd::Control(asked) => self.handle_control(asked).await?,
         }
         Ok(true)
     }
@@ -282,10 +255,6 @@ impl Runner {
             return Err(error);
         }
         self.pause(reason)
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.stops.soon.is_cancelled() || self.stops.now.is_cancelled()
     }
 
     pub(super) fn pause(&mut self, reason: RunStopReason) -> Result<(), Error> {

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::agent_output::{SessionOutput, SessionTranscript};
 use super::close_checkpoint::ACTION_LOG_FILE;
+use super::interrupts::WaitEnd;
 use super::runner::Runner;
 use crate::egress::ModelAccess;
 use crate::error::Error;
@@ -223,12 +224,10 @@ impl Runner {
 
     /// Waits before another try; false when somebody wants something else first.
     async fn wait_before_retry(&mut self, wait: Duration) -> Result<bool, Error> {
-        tokio::select! {
-            () = tokio::time::sleep(wait.min(self.time_left())) => Ok(true),
-            () = self.halt.cancelled() => Ok(false),
-            () = self.stops.soon.cancelled() => Ok(false),
-            () = self.stops.now.cancelled() => Ok(false),
-            Some(asked) = self.controls.recv() => {
+        match self.interrupts.wait_in_step(wait.min(self.time_left())).await {
+            WaitEnd::Elapsed => Ok(true),
+            WaitEnd::Stopped => Ok(false),
+            WaitEnd::Control(asked) => {
                 self.handle_control(asked).await?;
                 Ok(false)
             }
@@ -312,7 +311,7 @@ impl Runner {
         }
         exec.stdin = start.stdin.clone().unwrap_or_default().into_bytes();
         let restarts = self.egress_restarts();
-        let (halt, now) = (self.halt.clone(), self.stops.now.clone());
+        let tokens = self.interrupts.tokens();
         let mut sink = hearing.sink();
         let running = sandbox.exec(&exec, &mut sink);
         tokio::pin!(running);
@@ -331,9 +330,8 @@ impl Runner {
                     }
                     break;
                 }
-                () = halt.cancelled() => return Ok(None),
-                () = now.cancelled() => return Ok(None),
-                Some(asked) = self.controls.recv() => self.handle_control_mid_action(asked).await?,
+                () = tokens.aborted() => return Ok(None),
+                Some(asked) = self.interrupts.next_control() => self.handle_control_mid_action(asked).await?,
                 () = tokio::time::sleep(POLL_INTERVAL) => {
                     self.record_refusals()?;
                     self.record_agent_call_batch()?;

@@ -85,7 +85,10 @@ impl Runner {
     pub(super) async fn settle_calls(&mut self) -> Result<(), Error> {
         let (began, patience) = (Instant::now(), self.host.pace.scale(SETTLE_TIMEOUT));
         let mut told = false;
-        while self.audit_log.calls().has_in_flight() && began.elapsed() < patience && !self.stops.now.is_cancelled() {
+        while self.audit_log.calls().has_in_flight()
+            && began.elapsed() < patience
+            && !self.interrupts.is_process_aborting()
+        {
             if !told && began.elapsed() > LOG_WAIT_AFTER {
                 told = true;
                 self.log(EventLogLevel::Info, "waiting for calls whose cost is still being counted")?;
