@@ -13,12 +13,13 @@ use ralph_sandbox::{Error as SandboxError, Sandbox};
 use serde::{Deserialize, Serialize};
 
 use super::close_checkpoint::ACTION_LOG_FILE;
+use super::context::error_chain;
 use super::last_actions::{output_name, output_path};
-use super::runner::{Runner, error_chain};
+use super::runner::Runner;
 use crate::check;
 use crate::error::{Error, file_error};
-use crate::git::inside::{self, CloneSnapshot, CloneStatus, CommitPaths};
-use crate::git::{self, Sha};
+use crate::git;
+use crate::git::inside::{self, CloneStatus, CommitPaths};
 use crate::store::RunFolder;
 
 /// The largest file a model may patch or extend.
@@ -72,11 +73,11 @@ impl Runner {
     pub(super) async fn execute_action(&mut self, n: u32, index: u32, again: bool) -> Result<(), Error> {
         let reply = self.current_reply(n)?;
         let Some(action) = usize::try_from(index).ok().and_then(|at| reply.actions.get(at)).cloned() else {
-            let run = self.folder.id();
+            let run = self.run.folder.id();
             let why = format!("the answer of iteration {n} has no action {index}");
             return Err(Error::CannotResume { hint: format!("ralph resume --recreate {run}"), run, why });
         };
-        let begun = if again { self.state().open.as_ref().and_then(|open| open.begun.clone()) } else { None };
+        let begun = if again { self.run.state().open.as_ref().and_then(|open| open.begun.clone()) } else { None };
         let began = Instant::now();
         let mut complaint = String::new();
         let done = match &action {
@@ -105,12 +106,12 @@ impl Runner {
     }
 
     fn begin_action(&mut self, n: u32, index: u32, action: &Action, before: PreActionState) -> Result<(), Error> {
-        let begun = self.state().open.as_ref().and_then(|open| open.begun.as_ref());
+        let begun = self.run.state().open.as_ref().and_then(|open| open.begun.as_ref());
         if begun.is_some_and(|begun| begun.index == index && begun.before == before) {
             return Ok(());
         }
-        let brief = self.redactor.redact(&action.brief()).into_owned();
-        self.events.append(Event::ActionStarted { n, index, kind: action.kind(), brief, before })
+        let brief = self.run.redactor.redact(&action.brief()).into_owned();
+        self.run.append(Event::ActionStarted { n, index, kind: action.kind(), brief, before })
     }
 
     fn finish_action(
@@ -122,12 +123,12 @@ impl Runner {
         took: Duration,
         complaint: String,
     ) -> Result<(), Error> {
-        let detail = self.redactor.redact(&done.detail).into_owned();
+        let detail = self.run.redactor.redact(&done.detail).into_owned();
         let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let acted = ActionLogEntry {
             index,
             kind: action.kind(),
-            brief: self.redactor.redact(&action.brief()).into_owned(),
+            brief: self.run.redactor.redact(&action.brief()).into_owned(),
             outcome: done.outcome,
             code: done.code,
             timed_out: done.timed_out,
@@ -135,20 +136,13 @@ impl Runner {
             detail: detail.clone(),
             complaint,
         };
-        let path = self.folder.iteration(n).join(ACTION_LOG_FILE);
+        let path = self.run.folder.iteration(n).join(ACTION_LOG_FILE);
         // The first line break ends a line that a process could not finish.
         let line = format!("\n{}\n", serde_json::to_string(&acted).unwrap_or_default());
         let mut log =
             std::fs::File::options().append(true).create(true).open(&path).map_err(file_error("open", &path))?;
         log.write_all(line.as_bytes()).map_err(file_error("append to", &path))?;
-        self.events.append(Event::ActionFinished {
-            n,
-            index,
-            outcome: done.outcome,
-            code: done.code,
-            duration_ms,
-            detail,
-        })
+        self.run.append(Event::ActionFinished { n, index, outcome: done.outcome, code: done.code, duration_ms, detail })
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of one action, read once")]
@@ -170,25 +164,25 @@ impl Runner {
                 Err(error) => return self.refuse_action(n, index, action, format!("cwd {error}")),
             },
         };
-        let sandbox = self.sandbox()?;
+        let sandbox = self.work.sandbox()?;
         let mut begun = begun;
         let mut retried = false;
         let (ran, timeout) = loop {
-            let timeout = Duration::from_secs(u64::from(timeout_s)).min(self.time_left());
+            let timeout = Duration::from_secs(u64::from(timeout_s)).min(self.run.time_left());
             match begun.take() {
                 Some(PendingAction { before: PreActionState::Tree { head, tree, index }, .. }) => {
                     // It had been begun when the process died: from the same tree, it is done as if for the first time.
                     let index = index.as_deref().unwrap_or(&head);
-                    inside::restore(&*sandbox, &self.snapshot(&head, &tree, index)?).await?;
+                    inside::restore(&*sandbox, &self.run.snapshot(&head, &tree, index)?).await?;
                 }
                 _ => {
-                    let survey = self.tree_status().await?;
+                    let survey = self.work.tree_status(self.run.state()).await?;
                     self.begin_action(n, index, action, tree_before(survey))?;
                 }
             }
-            self.tree_status = None;
-            let restarts = self.egress_restarts();
-            let (tokens, redactor) = (self.interrupts.tokens(), self.redactor.clone());
+            self.work.forget_tree();
+            let restarts = self.work.egress_restarts();
+            let (tokens, redactor) = (self.interrupts.tokens(), self.run.redactor.clone());
             let running = check::run(&*sandbox, command, &cwd, timeout, &redactor);
             tokio::pin!(running);
             let ran = loop {
@@ -201,16 +195,16 @@ impl Runner {
             };
             // A command that failed while its way out was cut failed by no fault of its own. Once is enough: what cuts
             // it every time is the command itself.
-            let cut = self.egress_restarts() != restarts && matches!(&ran, Ok(ran) if !ran.passed());
+            let cut = self.work.egress_restarts() != restarts && matches!(&ran, Ok(ran) if !ran.passed());
             if !cut || retried {
                 break (ran, timeout);
             }
             retried = true;
-            self.log(
+            self.run.log(
                 EventLogLevel::Warn,
                 "the way out was served anew meanwhile: the command is run again".to_owned(),
             )?;
-            begun = self.state().open.as_ref().and_then(|open| open.begun.clone());
+            begun = self.run.state().open.as_ref().and_then(|open| open.begun.clone());
         };
         let ran = match ran {
             Ok(ran) => ran,
@@ -221,9 +215,9 @@ impl Runner {
         };
         if ran.text.is_empty() {
             // What an attempt before this one printed is not what it printed.
-            let _ = std::fs::remove_file(output_path(&self.folder, n, index));
+            let _ = std::fs::remove_file(output_path(&self.run.folder, n, index));
         } else {
-            self.files.write_artefact(&*sandbox, n, &output_name(index), ran.text.as_bytes()).await?;
+            self.run.files.write_artefact(&*sandbox, n, &output_name(index), ran.text.as_bytes()).await?;
         }
         let outcome = if ran.passed() { ActionOutcome::Ok } else { ActionOutcome::Failed };
         if !ran.passed() {
@@ -257,7 +251,7 @@ impl Runner {
             Ok(path) => path,
             Err(error) => return self.refuse_action(n, index, action, error.to_string()),
         };
-        if path.as_str() == self.state().started.task_path {
+        if path.as_str() == self.run.state().started.task_path {
             return self.refuse_action(
                 n,
                 index,
@@ -272,7 +266,7 @@ impl Runner {
             }
             (Err(why), _) => return self.refuse_action(n, index, action, why.to_string()),
         }
-        let sandbox = self.sandbox()?;
+        let sandbox = self.work.sandbox()?;
         let relative = Path::new(path.as_str());
         let old = match sandbox.read(relative, FILE_CAP).await {
             Ok(bytes) => Some(bytes),
@@ -323,7 +317,7 @@ impl Runner {
         new: &[u8],
         mode: Option<u32>,
     ) -> Result<ActionReport, Error> {
-        self.tree_status = None;
+        self.work.forget_tree();
         match sandbox.write(Path::new(path.as_str()), new, mode).await {
             Ok(()) => Ok(ActionReport::ok(format!("{}: {} bytes", path.as_str(), new.len()))),
             Err(error @ SandboxError::Refused { .. }) => Ok(ActionReport::refused(error.to_string())),
@@ -346,19 +340,19 @@ impl Runner {
                 return self.refuse_action(n, index, action, error.to_string());
             }
         }
-        let sandbox = self.sandbox()?;
-        let message = self.commit_message(n, message);
+        let sandbox = self.work.sandbox()?;
+        let message = self.run.commit_message(n, message);
         if let Some(PendingAction { before: PreActionState::Tree { head, .. }, .. }) = &begun {
             let made = inside::head_if_child_of(&*sandbox, head, &message).await?;
             if let Some(sha) = made {
-                self.tree_status = None;
+                self.work.forget_tree();
                 return Ok(Some(ActionReport::ok(format!("{} (made before the restart)", text::head(&sha, 10)))));
             }
         } else {
-            let survey = self.tree_status().await?;
+            let survey = self.work.tree_status(self.run.state()).await?;
             self.begin_action(n, index, action, tree_before(survey))?;
         }
-        self.tree_status = None;
+        self.work.forget_tree();
         Ok(Some(match self.commit_in_sandbox(n, &message, paths).await? {
             Ok(Some(sha)) => ActionReport::ok(text::head(&sha, 10)),
             Ok(None) => ActionReport::failed("there is nothing to commit"),
@@ -373,32 +367,20 @@ impl Runner {
         message: &str,
         paths: &[String],
     ) -> Result<Result<Option<String>, String>, Error> {
-        let sandbox = self.sandbox()?;
-        let started = &self.state().started;
+        let sandbox = self.work.sandbox()?;
+        let started = &self.run.state().started;
         let only: Vec<&str> = paths.iter().map(String::as_str).collect();
         let paths = if only.is_empty() { CommitPaths::All } else { CommitPaths::Only(&only) };
         let made =
             inside::commit(&*sandbox, message, paths, &git::trailers(&started.run, n), &git::stamp(&started.identity))
                 .await;
-        self.tree_status = None;
+        self.work.forget_tree();
         match made {
             Ok(sha) => Ok(Ok(sha.map(|sha| sha.to_string()))),
             Err(git::Error::SandboxScript { said, .. }) => Ok(Err(said)),
             Err(git::Error::BadName { text, .. }) => Ok(Err(format!("`{text}` is not a usable path"))),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Returns the commit message as it will stand, trailers included.
-    pub(super) fn commit_message(&self, n: u32, message: &str) -> String {
-        let message = self.redactor.redact(message);
-        let message = if message.trim().is_empty() { format!("iteration {n}").into() } else { message };
-        git::compose_message(&message, &git::trailers(self.state().id(), n))
-    }
-
-    pub(super) fn snapshot(&self, head: &str, tree: &str, index: &str) -> Result<CloneSnapshot, Error> {
-        let branch = Some(format!("refs/heads/{}", self.state().started.branch));
-        Ok(CloneSnapshot { head: Sha::parse(head)?, branch, index: Sha::parse(index)?, tree: Sha::parse(tree)? })
     }
 }
 

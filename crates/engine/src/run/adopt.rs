@@ -15,7 +15,8 @@ use serde::Deserialize;
 
 use super::begin::{RunRefs, RunSpec, check_priced};
 use super::interrupts::StopSignals;
-use super::runner::{KeepSandbox, Runner};
+use super::runner::Runner;
+use super::work_sandbox::KeepSandbox;
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, Sha, UserRepo, inside};
 use crate::host::HostContext;
@@ -116,15 +117,15 @@ pub async fn adopt(
         return Err(Error::Refused(format!("sandbox `{sandbox}` holds no commit that can be taken over")));
     };
     let mut runner = Runner::open(host.clone(), folder, announce, StopSignals::default(), KeepSandbox::Always).await?;
-    runner.events.append(Event::RunStarted(Box::new(started.clone())))?;
-    runner.sandbox = Some(place.clone());
-    runner.files.recover(&*place).await?;
+    runner.run.append(Event::RunStarted(Box::new(started.clone())))?;
+    runner.work.sandbox = Some(place.clone());
+    runner.run.files.recover(&*place).await?;
     let spent = started.carried.cost;
-    runner.log(
+    runner.run.log(
         EventLogLevel::Warn,
         format!("recovered from sandbox `{sandbox}`: {n} iterations, {spent} spent; every box is proved again"),
     )?;
-    runner.events.append(Event::SandboxReady {
+    runner.run.append(Event::SandboxReady {
         sandbox: sandbox.to_owned(),
         backend: origin.backend,
         isolated: backend.capabilities().isolation.is_isolated(),
@@ -132,7 +133,7 @@ pub async fn adopt(
         head: (&head).into(),
         reclaim: ticked_boxes(&*place, &started.task_path).await,
     })?;
-    runner.pause(ralph_core::event::RunStopReason::Asked)?;
+    runner.run.pause(ralph_core::event::RunStopReason::Asked)?;
     Ok(runner)
 }
 

@@ -19,7 +19,8 @@ use ralph_core::task::Task;
 
 use super::SelectedAgent;
 use super::interrupts::StopSignals;
-use super::runner::{KeepSandbox, Runner};
+use super::runner::Runner;
+use super::work_sandbox::KeepSandbox;
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, BaseCommit, UserRepo};
 use crate::host::HostContext;
@@ -94,7 +95,7 @@ pub async fn begin(
         }
     };
     let mut runner = Runner::open(host.clone(), folder, announce, stops, keep).await?;
-    runner.events.append(Event::RunStarted(Box::new(started)))?;
+    runner.run.append(Event::RunStarted(Box::new(started)))?;
     Ok(PreparedRun { runner, remarks })
 }
 

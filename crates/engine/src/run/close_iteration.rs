@@ -53,10 +53,10 @@ struct IterationMetrics<'a> {
 
 impl Runner {
     pub(super) async fn close_iteration(&mut self, n: u32) -> Result<(), Error> {
-        let Some(open) = self.state().open.clone() else { return Ok(()) };
-        let agent = self.state().started.agent.is_some();
+        let Some(open) = self.run.state().open.clone() else { return Ok(()) };
+        let agent = self.run.state().started.agent.is_some();
         let reply = if open.answer.is_some() || agent { Some(self.current_reply(n)?) } else { None };
-        let mut closing = CloseCheckpoint::load(&self.folder, n)?;
+        let mut closing = CloseCheckpoint::load(&self.run.folder, n)?;
         let judged = match closing.judged.clone() {
             Some(judged) => judged,
             None => self.restore_protected(n, &open.tree, &mut closing).await?,
@@ -70,23 +70,24 @@ impl Runner {
             // Somebody stopped the run: half-done checks say nothing, and closing begins again on resume.
             return Ok(());
         };
-        let open = self.state().open.clone().unwrap_or(open);
-        let before = self.state().verified.clone();
-        let verified = decide::verified_after(&self.state().started, &before, &claimed, &open);
+        let open = self.run.state().open.clone().unwrap_or(open);
+        let before = self.run.state().verified.clone();
+        let verified = decide::verified_after(&self.run.state().started, &before, &claimed, &open);
         let newly: Vec<&String> = verified.difference(&before).collect();
         let newly_verified = u32::try_from(newly.len()).unwrap_or(u32::MAX);
         self.tick_boxes(n, survey, &verified, &before).await?;
-        let survey_after = self.tree_status().await?;
+        let survey_after = self.work.tree_status(self.run.state()).await?;
         if verified == before && survey_after.head != survey.head {
-            let path = &self.state().started.task_path;
+            let path = &self.run.state().started.task_path;
             let told = format!("a commit changed {path}; only ralph changes it, so another one put it back");
             CloseCheckpoint::push_once(&mut closing.restored, told);
         }
         self.import_commits(n, &survey_after).await?;
-        let acted = read_action_log(&self.folder, n)?;
+        let acted = read_action_log(&self.run.folder, n)?;
         let sample = sample(n, survey, &acted, &open, &outputs, newly_verified);
         let outcome = outcome(&open, &sample, &closing, changed);
-        let said = reply.as_ref().map(|reply| self.redactor.redact(&text::strip_control(&reply.summary)).into_owned());
+        let said =
+            reply.as_ref().map(|reply| self.run.redactor.redact(&text::strip_control(&reply.summary)).into_owned());
         let summary = summary(said.as_deref(), &open);
         self.warn_unknown_claims(&unknown)?;
         self.write_artefacts(
@@ -102,7 +103,7 @@ impl Runner {
             &survey_after,
         )
         .await?;
-        self.events.append(Event::IterationFinished {
+        self.run.append(Event::IterationFinished {
             n,
             outcome,
             head: survey_after.head,
@@ -117,10 +118,10 @@ impl Runner {
         let mut closing = CloseCheckpoint::default();
         let look = self.restore_protected(open.n, &open.tree, &mut closing).await?.look;
         // The iteration may be taken up again: what was judged here is judged anew then.
-        CloseCheckpoint::default().save(&self.folder, open.n)?;
-        let verified = self.state().verified.clone();
+        CloseCheckpoint::default().save(&self.run.folder, open.n)?;
+        let verified = self.run.state().verified.clone();
         self.tick_boxes(open.n, &look, &verified, &verified).await?;
-        let look = self.tree_status().await?;
+        let look = self.work.tree_status(self.run.state()).await?;
         self.import_commits(open.n, &look).await
     }
 
@@ -129,19 +130,19 @@ impl Runner {
         let mut claimed = match reply {
             // A list that ended early was not carried out as it was claimed, but what is claimed can still be looked at.
             Some(reply) => decide::resolve_claims(
-                &self.state().started,
+                &self.run.state().started,
                 &reply.claims.checkboxes_checked,
                 &reply.claims.milestones_completed,
                 success,
             ),
             None => ClaimedBoxes::default(),
         };
-        claimed.boxes.extend(self.state().reclaim.iter().cloned());
+        claimed.boxes.extend(self.run.state().reclaim.iter().cloned());
         // They are the model's own words.
         claimed.unknown = claimed
             .unknown
             .iter()
-            .map(|words| self.redactor.redact(&text::strip_control(words)).into_owned())
+            .map(|words| self.run.redactor.redact(&text::strip_control(words)).into_owned())
             .collect();
         claimed
     }
@@ -151,7 +152,7 @@ impl Runner {
         if unknown.is_empty() {
             return Ok(());
         }
-        self.log_once(EventLogLevel::Warn, format!("claimed what names no box: {}", quoted_list(unknown)))
+        self.run.log_once(EventLogLevel::Warn, format!("claimed what names no box: {}", quoted_list(unknown)))
     }
 
     /// Puts back what must not change; the result is what the iteration is judged by. What was found is written down
@@ -162,10 +163,10 @@ impl Runner {
         from: &str,
         closing: &mut CloseCheckpoint,
     ) -> Result<CheckedTree, Error> {
-        let sandbox = self.sandbox()?;
-        let astray = self.files.sync_and_find_overwritten(&*sandbox).await?;
-        let path = self.state().started.task_path.clone();
-        let wanted = self.task_text()?;
+        let sandbox = self.work.sandbox()?;
+        let astray = self.run.files.sync_and_find_overwritten(&*sandbox).await?;
+        let path = self.run.state().started.task_path.clone();
+        let wanted = self.run.task_text()?;
         let found = sandbox.read(Path::new(&path), 4 << 20).await.ok();
         let rewritten = found.as_deref() != Some(wanted.as_bytes());
         if !astray.is_empty() || rewritten {
@@ -179,24 +180,24 @@ impl Runner {
                 let text = format!("{path} was changed; only ralph changes it, so it was put back");
                 CloseCheckpoint::push_once(&mut closing.restored, text);
             }
-            closing.save(&self.folder, n)?;
+            closing.save(&self.run.folder, n)?;
         }
         for name in astray {
-            self.files.restore_file(&*sandbox, name).await?;
+            self.run.files.restore_file(&*sandbox, name).await?;
         }
         if rewritten {
             inside::remove_non_file(&*sandbox, &path).await?;
             sandbox.write(Path::new(&path), wanted.as_bytes(), None).await?;
-            self.tree_status = None;
+            self.work.forget_tree();
         }
         let look = self.revert_protected_paths(n, from, closing).await?;
         let mut logs = BTreeMap::new();
         for name in ["errors.log", "activity.log"] {
-            logs.insert(name.to_owned(), self.files.mirror_length(name)?);
+            logs.insert(name.to_owned(), self.run.files.mirror_length(name)?);
         }
-        let judged = CheckedTree::new(look, logs, &self.redactor);
+        let judged = CheckedTree::new(look, logs, &self.run.redactor);
         closing.judged = Some(judged.clone());
-        closing.save(&self.folder, n)?;
+        closing.save(&self.run.folder, n)?;
         Ok(judged)
     }
 
@@ -207,46 +208,46 @@ impl Runner {
         from: &str,
         closing: &mut CloseCheckpoint,
     ) -> Result<CloneStatus, Error> {
-        let look = self.tree_status_since(from).await?;
-        let branch = self.state().started.branch.clone();
+        let look = self.work.tree_status_since(self.run.state(), from).await?;
+        let branch = self.run.state().started.branch.clone();
         if look.branch != format!("refs/heads/{branch}") {
             // One run is one branch: what was committed elsewhere is judged as work on it.
             CloseCheckpoint::push_once(
                 &mut closing.restored,
                 format!("the clone was taken off `{branch}`; it was put back on it"),
             );
-            closing.save(&self.folder, n)?;
-            inside::attach_to_branch(&*self.sandbox()?, &branch).await?;
+            closing.save(&self.run.folder, n)?;
+            inside::attach_to_branch(&*self.work.sandbox()?, &branch).await?;
         }
         let hit = self.changed_protected_paths(&look).await?;
         for path in &hit {
-            CloseCheckpoint::push_once(&mut closing.protected, self.redactor.redact(path).into_owned());
+            CloseCheckpoint::push_once(&mut closing.protected, self.run.redactor.redact(path).into_owned());
         }
         if closing.protected.is_empty() {
             return Ok(look);
         }
-        closing.save(&self.folder, n)?;
-        let sandbox = self.sandbox()?;
-        let start = Sha::from(&self.state().started.start_commit);
+        closing.save(&self.run.folder, n)?;
+        let sandbox = self.work.sandbox()?;
+        let start = Sha::from(&self.run.state().started.start_commit);
         // What is written down may be masked: the path itself is known only here.
         let paths: BTreeSet<&str> = closing.protected.iter().chain(&hit).map(String::as_str).collect();
         let paths: Vec<&str> = paths.into_iter().collect();
         inside::discard_status_index(&*sandbox).await?;
         inside::revert_paths(&*sandbox, &start, &paths).await?;
         // Where a commit held the change, a commit takes it back; otherwise there is nothing to commit.
-        let message = self.commit_message(n, "put back protected paths");
-        let stamp = git::stamp(&self.state().started.identity);
+        let message = self.run.commit_message(n, "put back protected paths");
+        let stamp = git::stamp(&self.run.state().started.identity);
         inside::commit_reverted(&*sandbox, &start, &paths, &message, &stamp).await?;
-        self.tree_status = None;
-        self.tree_status_since(from).await
+        self.work.forget_tree();
+        self.work.tree_status_since(self.run.state(), from).await
     }
 
     /// Returns the protected paths that are not as they were. Files that were there at the start are read and compared:
     /// git inside the sandbox could have been told to look away.
     async fn changed_protected_paths(&mut self, look: &CloneStatus) -> Result<Vec<String>, Error> {
-        let sandbox = self.sandbox()?;
+        let sandbox = self.work.sandbox()?;
         let protected = self.protected_files().await?;
-        let task_path = &self.state().started.task_path;
+        let task_path = &self.run.state().started.task_path;
         let mut hit: BTreeSet<String> =
             look.files.keys().filter(|path| *path != task_path && protected.globs.is_match(path)).cloned().collect();
         for (path, hash) in &protected.files {
@@ -255,7 +256,7 @@ impl Runner {
                 hit.insert(path.clone());
             }
         }
-        for part in &self.state().started.pinned_parts {
+        for part in &self.run.state().started.pinned_parts {
             let found = sandbox.read(Path::new(&part.path), PROTECTED_CAP).await.ok();
             if !part.is_unchanged(found.as_deref()) {
                 hit.insert(part.path.clone());
@@ -266,26 +267,26 @@ impl Runner {
 
     /// Returns what is protected, read once from the host's own repository.
     async fn protected_files(&mut self) -> Result<Arc<ProtectedFiles>, Error> {
-        if let Some(known) = &self.protected {
+        if let Some(known) = &self.work.protected {
             return Ok(known.clone());
         }
-        let started = self.state().started.clone();
+        let started = self.run.state().started.clone();
         let globs = git::globs(started.protected_paths.iter().chain(&started.proof_files));
         let start = Sha::from(&started.start_commit);
         let mut files = Vec::new();
-        for entry in self.bare.odb().files_at(&start).await? {
+        for entry in self.run.bare.odb().files_at(&start).await? {
             let plain = entry.mode & 0o170_000 == 0o100_000;
             if plain
                 && entry.path != started.task_path
                 && globs.is_match(&entry.path)
                 && files.len() < MAX_PROTECTED_FILES
             {
-                let bytes = self.bare.odb().file_at(&start, &entry.path, PROTECTED_CAP_USIZE).await.ok();
+                let bytes = self.run.bare.odb().file_at(&start, &entry.path, PROTECTED_CAP_USIZE).await.ok();
                 files.push((entry.path, bytes.as_deref().map(sha256)));
             }
         }
         let known = Arc::new(ProtectedFiles { globs, files });
-        self.protected = Some(known.clone());
+        self.work.protected = Some(known.clone());
         Ok(known)
     }
 
@@ -298,49 +299,49 @@ impl Runner {
         claimed: &BTreeSet<String>,
         changed: bool,
     ) -> Result<Option<BTreeMap<String, CommandResult>>, Error> {
-        let state = self.state();
+        let state = self.run.state();
         let due = decide::checks_due(&state.started, &state.verified, claimed, changed);
         let timeout = Duration::from_secs(state.started.check_timeout_s);
         let told: BTreeSet<String> =
             state.open.as_ref().map(|open| open.checks.keys().cloned().collect()).unwrap_or_default();
-        let sandbox = self.sandbox()?;
+        let sandbox = self.work.sandbox()?;
         let place = CloneRevision::of(survey);
         let mut outputs = BTreeMap::new();
         for (index, due) in due.into_iter().enumerate() {
-            let known = SavedCheck::load(&self.folder, n, index, &due.command)?;
+            let known = SavedCheck::load(&self.run.folder, n, index, &due.command)?;
             let told = known.is_some() && told.contains(&due.command);
             let mut retried = false;
             let kept = match known {
                 Some(kept) => kept,
                 None => loop {
                     // What the check before it left behind goes first, or half a check of a process that died.
-                    let look = self.tree_status().await?;
+                    let look = self.work.tree_status(self.run.state()).await?;
                     let hit = self.changed_protected_paths(&look).await?;
                     if CloneRevision::of(&look) != place || !hit.is_empty() {
-                        inside::restore(&*sandbox, &self.snapshot(&place.head, &place.tree, &place.index)?).await?;
-                        let start = Sha::from(&self.state().started.start_commit);
+                        inside::restore(&*sandbox, &self.run.snapshot(&place.head, &place.tree, &place.index)?).await?;
+                        let start = Sha::from(&self.run.state().started.start_commit);
                         let hit: Vec<&str> = hit.iter().map(String::as_str).collect();
                         inside::revert_paths(&*sandbox, &start, &hit).await?;
                     }
-                    self.tree_status = None;
-                    let restarts = self.egress_restarts();
+                    self.work.forget_tree();
+                    let restarts = self.work.egress_restarts();
                     let tokens = self.interrupts.tokens();
                     let ran = tokio::select! {
-                        ran = check::run(&*sandbox, &due.command, ".", timeout, &self.redactor) => ran?,
+                        ran = check::run(&*sandbox, &due.command, ".", timeout, &self.run.redactor) => ran?,
                         () = tokens.aborted() => return Ok(None),
                     };
                     // As with a command of the model: once more, if its way out was cut meanwhile.
-                    if !retried && !ran.passed() && self.egress_restarts() != restarts {
+                    if !retried && !ran.passed() && self.work.egress_restarts() != restarts {
                         retried = true;
                         let what = text::first_line(&due.command, 200).to_owned();
-                        self.log(
+                        self.run.log(
                             EventLogLevel::Warn,
                             format!("the way out was served anew meanwhile: `{what}` is run again"),
                         )?;
                         continue;
                     }
                     let kept = SavedCheck { command: due.command.clone(), ran };
-                    kept.save(&self.folder, n, index)?;
+                    kept.save(&self.run.folder, n, index)?;
                     break kept;
                 },
             };
@@ -351,8 +352,8 @@ impl Runner {
                 } else {
                     format!("check-{index}.txt")
                 };
-                self.files.write_artefact(&*sandbox, n, &name, ran.text.as_bytes()).await?;
-                self.events.append(Event::CheckFinished {
+                self.run.files.write_artefact(&*sandbox, n, &name, ran.text.as_bytes()).await?;
+                self.run.append(Event::CheckFinished {
                     n,
                     stage: CheckStage::Iteration,
                     command: due.command.clone(),
@@ -376,52 +377,52 @@ impl Runner {
         verified: &BTreeSet<String>,
         before: &BTreeSet<String>,
     ) -> Result<(), Error> {
-        let path = self.state().started.task_path.clone();
-        let wanted = task::tick(&self.pinned_task()?, verified);
-        let sandbox = self.sandbox()?;
+        let path = self.run.state().started.task_path.clone();
+        let wanted = task::tick(&self.run.pinned_task()?, verified);
+        let sandbox = self.work.sandbox()?;
         let found = sandbox.read(Path::new(&path), 4 << 20).await.ok();
         if found.as_deref() != Some(wanted.as_bytes()) {
             sandbox.write(Path::new(&path), wanted.as_bytes(), None).await?;
-            self.tree_status = None;
+            self.work.forget_tree();
         }
         let new: Vec<&str> = verified.difference(before).map(String::as_str).collect();
         let gone: Vec<&str> = before.difference(verified).map(String::as_str).collect();
         let title = match (new.is_empty(), gone.is_empty()) {
             // What the model committed may hold a task file of its own making; when it does not, nothing is committed.
-            (true, true) if self.state().open.as_ref().is_some_and(|open| open.head != survey.head) => {
+            (true, true) if self.run.state().open.as_ref().is_some_and(|open| open.head != survey.head) => {
                 format!("put {path} back")
             }
             (true, true) => return Ok(()),
             (false, _) => format!("verified {}", new.join(", ")),
             (true, false) => format!("no longer verified: {}", gone.join(", ")),
         };
-        let message = self.commit_message(n, &title);
-        let stamp = git::stamp(&self.state().started.identity);
+        let message = self.run.commit_message(n, &title);
+        let stamp = git::stamp(&self.run.state().started.identity);
         let tree = if new.is_empty() { None } else { Some(survey.tree.as_str()) };
         inside::commit_verified(&*sandbox, tree, (&path, wanted.as_bytes()), &message, &stamp).await?;
-        self.tree_status = None;
+        self.work.forget_tree();
         Ok(())
     }
 
     /// Takes new commits out of the sandbox into the host's own repository.
     pub(super) async fn import_commits(&mut self, n: u32, survey: &CloneStatus) -> Result<(), Error> {
-        let state = self.state();
+        let state = self.run.state();
         let start = state.started.start_commit.clone();
         if survey.head == *start || state.imported.as_deref() == Some(survey.head.as_str()) {
             return Ok(());
         }
         let started = state.started.clone();
         let known = state.imported.clone();
-        let sandbox = self.sandbox()?;
+        let sandbox = self.work.sandbox()?;
         let imported = git::import_from_sandbox(
             &*sandbox,
-            &self.bare,
-            self.folder.path(),
+            &self.run.bare,
+            self.run.folder.path(),
             &started,
             n,
             &Sha::from(&start),
             known.as_ref().map(Sha::from),
-            &self.redactor,
+            &self.run.redactor,
         )
         .await?;
         if imported.base_missing {
@@ -432,14 +433,14 @@ impl Runner {
         if !imported.protected.is_empty() {
             // Nothing of it stays: the branch and this iteration's shadow go back to what was handed over before.
             let before = Sha::from(known.as_ref().unwrap_or(&start));
-            self.bare.set_branch(&git::RunBranch::parse(&started.branch)?, &before).await?;
-            self.bare.set_iteration_ref(&git::RunName::parse(&started.run)?, n, &before).await?;
+            self.run.bare.set_branch(&git::RunBranch::parse(&started.branch)?, &before).await?;
+            self.run.bare.set_iteration_ref(&git::RunName::parse(&started.run)?, n, &before).await?;
             let paths = imported.protected.join(", ");
             return Err(Error::CloneUnusable {
                 why: format!("its commits change protected paths behind ralph's back: {paths}"),
             });
         }
-        self.events.append(Event::CommitImported {
+        self.run.append(Event::CommitImported {
             n,
             sha: imported.sha.as_ref().map(CommitSha::from),
             commits: imported.commits,
@@ -461,26 +462,28 @@ impl Runner {
         judged: &CheckedTree,
         survey: &CloneStatus,
     ) -> Result<(), Error> {
-        let sandbox = self.sandbox()?;
+        let sandbox = self.work.sandbox()?;
         let actions: String =
             acted.iter().map(|acted| serde_json::to_string(acted).unwrap_or_default() + "\n").collect();
-        if self.folder.read(&self.folder.iteration(n).join(ACTION_LOG_FILE))?.as_deref() == Some(actions.as_bytes()) {
-            self.files.write_artefact_inside(&*sandbox, n, ACTION_LOG_FILE, actions.as_bytes()).await?;
+        if self.run.folder.read(&self.run.folder.iteration(n).join(ACTION_LOG_FILE))?.as_deref()
+            == Some(actions.as_bytes())
+        {
+            self.run.files.write_artefact_inside(&*sandbox, n, ACTION_LOG_FILE, actions.as_bytes()).await?;
         } else {
-            self.files.write_artefact(&*sandbox, n, ACTION_LOG_FILE, actions.as_bytes()).await?;
+            self.run.files.write_artefact(&*sandbox, n, ACTION_LOG_FILE, actions.as_bytes()).await?;
         }
         let diff = if survey.tree == open.tree {
             String::new()
         } else {
             inside::diff(&*sandbox, &open.tree, &survey.tree, DIFF_CAP).await?
         };
-        let diff = self.redactor.redact_and_report("the diff of an iteration", &diff).into_owned();
-        self.files.write_artefact(&*sandbox, n, "git_diff.patch", diff.as_bytes()).await?;
-        let pr = serde_json::to_vec(&self.state().pull_request).unwrap_or_default();
-        self.files.write_artefact(&*sandbox, n, "pr_state.json", &pr).await?;
+        let diff = self.run.redactor.redact_and_report("the diff of an iteration", &diff).into_owned();
+        self.run.files.write_artefact(&*sandbox, n, "git_diff.patch", diff.as_bytes()).await?;
+        let pr = serde_json::to_vec(&self.run.state().pull_request).unwrap_or_default();
+        self.run.files.write_artefact(&*sandbox, n, "pr_state.json", &pr).await?;
         let mut errors = self.format_errors(n, open, claimed, verified, acted, outputs, closing);
         if !unknown.is_empty() {
-            let open = self.state().started.boxes.iter().map(|pinned| pinned.id.clone());
+            let open = self.run.state().started.boxes.iter().map(|pinned| pinned.id.clone());
             let open: Vec<String> = open.filter(|id| !verified.contains(id)).collect();
             let (claims, ids) = (quoted_list(unknown), quoted_list(&open));
             push_line(
@@ -491,25 +494,26 @@ impl Runner {
         let activity = activity(n, open, acted, verified);
         let before = |name: &str| judged.logs.get(name).copied().unwrap_or(u64::MAX);
         if !errors.is_empty() {
-            let errors = self.redactor.redact(&errors).into_owned();
+            let errors = self.run.redactor.redact(&errors).into_owned();
             let text = format!("== iteration {n} ==\n{errors}");
-            self.files.append_at(&*sandbox, "errors.log", before("errors.log"), &text).await?;
+            self.run.files.append_at(&*sandbox, "errors.log", before("errors.log"), &text).await?;
         }
         let unproved: Vec<&str> = claimed.difference(verified).map(String::as_str).collect();
         if !unproved.is_empty() {
-            self.log_once(EventLogLevel::Warn, format!("claimed {} without proof: not ticked", unproved.join(", ")))?;
+            self.run
+                .log_once(EventLogLevel::Warn, format!("claimed {} without proof: not ticked", unproved.join(", ")))?;
         }
         for line in &closing.restored {
-            self.log_once(EventLogLevel::Warn, line.clone())?;
+            self.run.log_once(EventLogLevel::Warn, line.clone())?;
         }
         if !closing.protected.is_empty() {
-            self.log_once(
+            self.run.log_once(
                 EventLogLevel::Warn,
                 format!("protected paths were put back: {}", closing.protected.join(", ")),
             )?;
         }
-        let activity = self.redactor.redact(&activity).into_owned();
-        self.files.append_at(&*sandbox, "activity.log", before("activity.log"), &activity).await
+        let activity = self.run.redactor.redact(&activity).into_owned();
+        self.run.files.append_at(&*sandbox, "activity.log", before("activity.log"), &activity).await
     }
 
     #[expect(clippy::too_many_arguments, reason = "all that can go wrong in an iteration, told once")]
@@ -538,7 +542,7 @@ impl Runner {
             }
         }
         for (command, ran) in outputs.iter().filter(|(_, ran)| !ran.passed()) {
-            let timeout = Duration::from_secs(self.state().started.check_timeout_s);
+            let timeout = Duration::from_secs(self.run.state().started.check_timeout_s);
             push_line(&mut out, &format!("check `{}`: {}", text::first_line(command, 200), ran.summary_line(timeout)));
             push_line(&mut out, text::tail(&ran.text, 30, 4000));
         }
@@ -562,8 +566,8 @@ impl Runner {
     }
 
     pub(super) async fn write_metrics(&mut self, n: u32, score: &LoopScore) -> Result<(), Error> {
-        let sandbox = self.sandbox()?;
-        let state = self.state();
+        let sandbox = self.work.sandbox()?;
+        let state = self.run.state();
         let outcome = state.last.as_ref().map_or(IterationOutcome::NoProgress, |last| last.outcome);
         let metrics = IterationMetrics {
             format: 1,
@@ -578,44 +582,7 @@ impl Runner {
             sample: state.window.back(),
         };
         let bytes = serde_json::to_vec_pretty(&metrics).unwrap_or_default();
-        self.files.write_artefact(&*sandbox, n, "metrics.json", &bytes).await
-    }
-
-    pub(super) async fn note_activity(&mut self, text: &str) -> Result<(), Error> {
-        let sandbox = self.sandbox()?;
-        self.files.append_last(&*sandbox, "activity.log", &format!("{text}\n")).await
-    }
-
-    /// The task as it was read at the start, or as somebody who may has changed it since.
-    pub(super) fn pinned_task(&self) -> Result<String, Error> {
-        let path = self.folder.task_revision(self.state().task_revision);
-        let bytes = self.folder.read(&path)?.unwrap_or_default();
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-
-    /// The task with the boxes ticked that are verified now.
-    pub(super) fn task_text(&self) -> Result<String, Error> {
-        Ok(task::tick(&self.pinned_task()?, &self.state().verified))
-    }
-
-    /// Looks at the tree, unless nothing has touched it since the last look.
-    pub(super) async fn tree_status(&mut self) -> Result<CloneStatus, Error> {
-        let from = self.state().open.as_ref().map(|open| open.tree.clone());
-        match from {
-            Some(from) => self.tree_status_since(&from).await,
-            None => self.tree_status_since("").await,
-        }
-    }
-
-    pub(super) async fn tree_status_since(&mut self, from: &str) -> Result<CloneStatus, Error> {
-        if let Some(survey) = self.tree_status.as_ref().and_then(|survey| survey.compared_with(from)) {
-            return Ok(survey);
-        }
-        let start = self.state().started.start_commit.clone();
-        let sandbox = self.sandbox()?;
-        let survey = inside::read_status(&*sandbox, &start, from).await?;
-        self.tree_status = Some(survey.clone());
-        Ok(survey)
+        self.run.files.write_artefact(&*sandbox, n, "metrics.json", &bytes).await
     }
 }
 

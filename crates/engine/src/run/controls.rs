@@ -8,8 +8,11 @@ use ralph_core::redact::Redactor;
 use ralph_core::run::RunStatus;
 use ralph_sandbox::Error as SandboxError;
 
+use super::context::error_chain;
+use super::diagnose::check_profile;
 use super::interrupts::StopSignals;
-use super::runner::{KeepSandbox, Runner, error_chain};
+use super::runner::Runner;
+use super::work_sandbox::KeepSandbox;
 use crate::control::{ControlRequest, IncomingControl};
 use crate::error::Error;
 use crate::host::HostContext;
@@ -77,13 +80,13 @@ impl Runner {
     /// Carries out a control on a run that nothing but this drives.
     async fn apply_resting(&mut self, request: &ControlRequest) -> Result<(), Error> {
         // Looked at again: another process may have carried it out until now.
-        if self.state().has_applied(&request.id) {
+        if self.run.state().has_applied(&request.id) {
             return Ok(());
         }
-        let (run, control) = (self.folder.id(), &request.control);
-        if let Some(place) = self.state().workplace.clone() {
-            match self.host.backend(&place.backend)?.open(&place.sandbox).await {
-                Ok(sandbox) => self.sandbox = Some(sandbox),
+        let (run, control) = (self.run.folder.id(), &request.control);
+        if let Some(place) = self.run.state().workplace.clone() {
+            match self.run.host.backend(&place.backend)?.open(&place.sandbox).await {
+                Ok(sandbox) => self.work.sandbox = Some(sandbox),
                 Err(SandboxError::Gone { .. }) if !control.is_message() => (),
                 Err(SandboxError::Gone { .. }) => {
                     let why = format!("its sandbox `{}` is gone", place.sandbox);
@@ -95,24 +98,27 @@ impl Runner {
         let asked = self.mask_and_warn(control)?;
         let done = self.apply_control(asked).await?.map_err(|why| refused(&run, control, why))?;
         let (by, id) = (request.by.clone(), Some(request.id.clone()));
-        self.events.append(Event::ControlApplied { control: done.clone(), by, id })?;
+        self.run.append(Event::ControlApplied { control: done.clone(), by, id })?;
         match done {
             Control::Stop => self.stop_run().await,
-            Control::Pause if self.state().status.is_active() => self.pause(RunStopReason::Asked),
+            Control::Pause if self.run.state().status.is_active() => self.run.pause(RunStopReason::Asked),
             Control::EditTask(_) => self.write_task_to_sandbox().await,
             // In the middle of an iteration it waits for its end, like in a live run.
-            Control::Diagnose if self.state().open.is_none() => self.diagnose_at_rest().await,
+            Control::Diagnose if self.run.state().open.is_none() => self.diagnose_at_rest().await,
             _ => Ok(()),
         }
     }
 
     /// Ends the run because somebody asked for it. What was committed so far is handed over, unproved as it is.
     pub(super) async fn stop_run(&mut self) -> Result<(), Error> {
-        if let Some(open) = self.state().open.clone()
-            && self.sandbox.is_some()
+        if let Some(open) = self.run.state().open.clone()
+            && self.work.sandbox.is_some()
             && let Err(error) = self.import_unfinished(&open).await
         {
-            self.log(EventLogLevel::Warn, format!("the commits of iteration {} stay in the sandbox: {error}", open.n))?;
+            self.run.log(
+                EventLogLevel::Warn,
+                format!("the commits of iteration {} stay in the sandbox: {error}", open.n),
+            )?;
         }
         self.finish_run(RunVerdict::Stopped { reason: RunStopReason::Asked }).await
     }
@@ -136,7 +142,7 @@ impl Runner {
 
     pub(super) async fn handle_control(&mut self, asked: IncomingControl) -> Result<(), Error> {
         let IncomingControl { control, by, id, answer } = asked;
-        if id.as_ref().is_some_and(|id| self.state().has_applied(id)) {
+        if id.as_ref().is_some_and(|id| self.run.state().has_applied(id)) {
             // Sent again by somebody who missed the answer, and who may have hung up.
             let _ = answer.send(Ok(()));
             return Ok(());
@@ -144,7 +150,7 @@ impl Runner {
         let control = self.mask_and_warn(&control)?;
         let told = match self.apply_control(control).await? {
             Ok(done) => {
-                self.events.append(Event::ControlApplied { control: done.clone(), by: by.clone(), id })?;
+                self.run.append(Event::ControlApplied { control: done.clone(), by: by.clone(), id })?;
                 self.finish_control(&done, by).await?;
                 Ok(())
             }
@@ -157,9 +163,9 @@ impl Runner {
 
     /// Takes secrets out of what a person said, which is written down and shown to the model, and says so.
     fn mask_and_warn(&mut self, control: &Control) -> Result<Control, Error> {
-        let asked = mask_control(control, &self.redactor);
+        let asked = mask_control(control, &self.run.redactor);
         if asked != *control {
-            self.log(
+            self.run.log(
                 EventLogLevel::Warn,
                 format!("what was said with `{}` held a secret, which was masked", control.kind()),
             )?;
@@ -170,31 +176,31 @@ impl Runner {
     /// Does what must be done before the acknowledgement, and returns what is to be acknowledged; the inner `Err` is a
     /// refusal in words.
     async fn apply_control(&mut self, control: Control) -> Result<Result<Control, String>, Error> {
-        if let Err(why) = refuse_if_ended(&self.state().status, &control) {
+        if let Err(why) = refuse_if_ended(&self.run.state().status, &control) {
             return Ok(Err(why));
         }
         match &control {
             Control::Pause => self.interrupts.ask_pause(),
             Control::Stop => self.interrupts.ask_stop(),
             Control::Note { text } => {
-                let sandbox = self.sandbox()?;
-                self.files.append(&*sandbox, "notes.md", &format!("\n- {}\n", text.trim())).await?;
+                let sandbox = self.work.sandbox()?;
+                self.run.files.append(&*sandbox, "notes.md", &format!("\n- {}\n", text.trim())).await?;
             }
             Control::Guardrail { text } => {
-                let sandbox = self.sandbox()?;
-                let after = self.state().last.as_ref().map_or(0, |last| last.n);
+                let sandbox = self.work.sandbox()?;
+                let after = self.run.state().last.as_ref().map_or(0, |last| last.n);
                 let sign = templates::guardrail_sign("from a person", "always", text.trim(), after, "told by a person");
-                self.files.append(&*sandbox, "guardrails.md", &sign).await?;
+                self.run.files.append(&*sandbox, "guardrails.md", &sign).await?;
             }
             Control::SetProfile { name } => {
-                if let Err(why) = self.check_profile(name) {
+                if let Err(why) = check_profile(self.run.state(), name) {
                     return Ok(Err(why));
                 }
             }
             Control::Resume | Control::Rotate { .. } | Control::RaiseBudget { .. } => (),
             // All of them are looked at before any counts.
             Control::AllowHost(hosts) => {
-                let policy = self.state().policy();
+                let policy = self.run.state().policy();
                 return Ok(hosts.iter().try_for_each(|host| may_allow(policy, host)).map(|()| control));
             }
             Control::DenyHost(hosts) => {
@@ -204,7 +210,7 @@ impl Runner {
             Control::EditTask(edit) => return Ok(self.revise_task(edit).await?.map(Control::EditTask)),
             Control::ApplyProposal { number } => return Ok(self.apply_proposal(*number).await?.map(|()| control)),
             Control::Diagnose => {
-                let state = self.state();
+                let state = self.run.state();
                 if let Some(limit) = state.budget.forbids_call(&state.spent) {
                     let flag = limit.raise_flag();
                     let run = state.id();
@@ -219,12 +225,12 @@ impl Runner {
         match control {
             Control::Resume => {
                 self.interrupts.clear_pause();
-                if !self.state().status.is_active() {
-                    self.events.append(Event::Resumed { by })?;
+                if !self.run.state().status.is_active() {
+                    self.run.append(Event::Resumed { by })?;
                 }
             }
-            Control::RaiseBudget { .. } => self.raise_ledger_caps(),
-            Control::AllowHost { .. } | Control::DenyHost { .. } => self.apply_policy(),
+            Control::RaiseBudget { .. } => self.models.raise_caps(&self.run.state().budget),
+            Control::AllowHost { .. } | Control::DenyHost { .. } => self.work.apply_policy(self.run.state().policy()),
             Control::EditTask(_) => self.write_task_to_sandbox().await?,
             _ => (),
         }

@@ -12,13 +12,16 @@ use ralph_core::diagnosis::{
 };
 use ralph_core::event::{Event, EventLogLevel, ModelCallOutcome, PinnedProfile};
 use ralph_core::hash::{sha256, short_sha256};
+use ralph_core::run::RunState;
 use ralph_core::task::ApplyMode;
 use ralph_core::{prompt, text};
 
+use super::context::error_chain;
 use super::conversation;
 use super::excerpts::last_test_output;
-use super::model_call::{CallFiles, RejectedCall, SavedAnswer, SentCall, estimate_request_tokens, recorded_reply};
-use super::runner::{Runner, error_chain};
+use super::model_account::RejectedCall;
+use super::model_call::{CallFiles, SavedAnswer, SentCall, estimate_request_tokens, recorded_reply};
+use super::runner::Runner;
 use crate::error::Error;
 use crate::git::Sha;
 use crate::model::{CallKey, ConversationRole, ConversationTurn, LostCallPolicy, ModelErrorClass, ModelRequest};
@@ -40,7 +43,7 @@ pub fn read_proposals(folder: &RunFolder) -> Result<ProposalList, Error> {
 impl Runner {
     /// Brings a diagnosis one step further. Whatever goes wrong with it, the run goes on without it.
     pub(super) async fn diagnose(&mut self, n: u32, doing: DiagnosisStep) -> Result<(), Error> {
-        let profile = self.state().started.profiles.doctor().clone();
+        let profile = self.run.state().started.profiles.doctor().clone();
         match doing {
             DiagnosisStep::Call { call, reask } => self.call_diagnosis_model(n, call, reask, &profile).await,
             DiagnosisStep::Write { call } => match self.saved_diagnosis(call)? {
@@ -56,15 +59,15 @@ impl Runner {
     /// Brings the diagnosis of a run that rests to its end.
     pub(super) async fn diagnose_at_rest(&mut self) -> Result<(), Error> {
         self.record_agent_calls()?;
-        self.reload_ledger();
+        self.models.reload_ledger(&self.run.events);
         // Every step makes a call or ends it, and calls are few.
-        while self.state().diagnoses.under.is_some() {
-            let before = self.state().last_seq;
-            match decide::diagnosis_step(self.state()) {
+        while self.run.state().diagnoses.under.is_some() {
+            let before = self.run.state().last_seq;
+            match decide::diagnosis_step(self.run.state()) {
                 Some(RunStep::Diagnose { n, doing }) => self.diagnose(n, doing).await?,
                 _ => return Ok(()),
             }
-            if self.state().last_seq == before {
+            if self.run.state().last_seq == before {
                 return Ok(());
             }
         }
@@ -82,24 +85,25 @@ impl Runner {
         if let Some(kept) = self.saved_answer(&place)? {
             return self.record_diagnosis_answer(n, call, profile, kept);
         }
-        if let Some(bytes) = self.folder.read(&place.reserved)? {
+        if let Some(bytes) = self.run.folder.read(&place.reserved)? {
             return self.charge_lost_call(n, call, profile, &bytes, &place);
         }
-        let model = match self.open_model(profile).await {
+        let model = match self.models.open(&self.run.host, profile).await {
             Ok(model) => model,
             Err(error) => return self.write_failed_diagnosis(n, profile, &error_chain(&error)).await,
         };
         let request = self.build_diagnosis_request(n, call, profile, reask)?;
-        let (reservation, max_output) = match self.reserve_call(profile, estimate_request_tokens(&request)) {
-            Ok(reserved) => reserved,
-            Err(RejectedCall::Limit(limit)) => {
-                let why = format!("what is left of the {limit} budget does not pay for it");
-                return self.write_failed_diagnosis(n, profile, &why).await;
-            }
-            Err(RejectedCall::Unpriced(error)) => {
-                return self.write_failed_diagnosis(n, profile, &error.to_string()).await;
-            }
-        };
+        let (reservation, max_output) =
+            match self.models.reserve(&self.run.state().budget, profile, estimate_request_tokens(&request)) {
+                Ok(reserved) => reserved,
+                Err(RejectedCall::Limit(limit)) => {
+                    let why = format!("what is left of the {limit} budget does not pay for it");
+                    return self.write_failed_diagnosis(n, profile, &why).await;
+                }
+                Err(RejectedCall::Unpriced(error)) => {
+                    return self.write_failed_diagnosis(n, profile, &error.to_string()).await;
+                }
+            };
         let request = ModelRequest { max_output_tokens: max_output, ..request };
         let key = CallKey::of_diagnosis(self.diagnosis_number(), n, call);
         let mask = |redactor: &ralph_core::redact::Redactor, text: String| (redactor.redact(&text).into_owned(), None);
@@ -110,7 +114,7 @@ impl Runner {
             SentCall::Failed(failure) if failure.class == ModelErrorClass::Stopped => Ok(()),
             SentCall::Failed(_) if self.interrupts.is_action_aborted() => Ok(()),
             SentCall::Failed(failure) => {
-                let why = self.redactor.redact(&failure.error.to_string()).into_owned();
+                let why = self.run.redactor.redact(&failure.error.to_string()).into_owned();
                 self.write_failed_diagnosis(n, profile, &why).await
             }
         }
@@ -124,17 +128,19 @@ impl Runner {
         kept: SavedAnswer,
     ) -> Result<(), Error> {
         // Lost calls are not played again, so it is known by its place among the answers.
-        let answers = self.state().diagnoses.under.as_ref().map_or(0, |under| under.invalid.len());
+        let answers = self.run.state().diagnoses.under.as_ref().map_or(0, |under| under.invalid.len());
         let key = CallKey::of_diagnosis(self.diagnosis_number(), n, saturating_u32(answers));
-        conversation::record(&self.folder, &recorded_reply(key, &kept))?;
+        conversation::record(&self.run.folder, &recorded_reply(key, &kept))?;
         let answer = match self.parse_diagnosis(&kept.text) {
             Ok(diagnosis) => ModelCallOutcome::Diagnosis {
                 proposals: saturating_u32(
-                    diagnosis::proposals(&diagnosis, &self.state().started.profiles.names()).len(),
+                    diagnosis::proposals(&diagnosis, &self.run.state().started.profiles.names()).len(),
                 ),
                 response: sha256(kept.text.as_bytes()),
             },
-            Err(invalid) => ModelCallOutcome::Invalid { error: self.redactor.redact(&invalid.message).into_owned() },
+            Err(invalid) => {
+                ModelCallOutcome::Invalid { error: self.run.redactor.redact(&invalid.message).into_owned() }
+            }
         };
         self.record_call(n, call, profile, kept, answer)
     }
@@ -143,7 +149,7 @@ impl Runner {
     fn parse_diagnosis(&self, text: &str) -> Result<Diagnosis, diagnosis::InvalidDiagnosis> {
         let diagnosis = diagnosis::parse(text)?;
         let plain = serde_json::to_string(&diagnosis).unwrap_or_default();
-        match self.redactor.redact(&plain) {
+        match self.run.redactor.redact(&plain) {
             std::borrow::Cow::Owned(masked) if masked != plain => diagnosis::parse(&masked),
             _ => Ok(diagnosis),
         }
@@ -156,27 +162,29 @@ impl Runner {
 
     /// Writes a diagnosis down: the report, the proposals, the event. Done twice it is done once.
     async fn write_diagnosis(&mut self, n: u32, profile: &PinnedProfile, diagnosis: &Diagnosis) -> Result<(), Error> {
-        let (number, first) = (self.diagnosis_number(), self.state().diagnoses.next_number());
-        let proposals = diagnosis::proposals(diagnosis, &self.state().started.profiles.names());
+        let (number, first) = (self.diagnosis_number(), self.run.state().diagnoses.next_number());
+        let proposals = diagnosis::proposals(diagnosis, &self.run.state().started.profiles.names());
         let report = diagnosis::report(diagnosis, &proposals, (number, n, &profile.name), first);
-        self.append_ralph_file("diagnostics.md", &report).await?;
+        self.work.append_once(&self.run.files, "diagnostics.md", &report).await?;
         let guardrails = proposals.iter().filter(|proposal| matches!(proposal, Proposal::Guardrail { .. })).count();
         let (made, guardrails) = (saturating_u32(proposals.len()), saturating_u32(guardrails));
         let (unasked, left) = self.split_by_approval(first, &proposals)?;
-        let mut book = self::read_proposals(&self.folder)?;
+        let mut book = self::read_proposals(&self.run.folder)?;
         book.replace_from(first, number, n, proposals);
         let bytes = serde_json::to_vec_pretty(&book).unwrap_or_default();
-        write_atomic(&self.folder.proposals_path(), &bytes)?;
-        self.append_ralph_file(
-            "activity.log",
-            &format!("iteration {n}: diagnosis {number} by {}, {made} proposals\n", profile.name),
-        )
-        .await?;
+        write_atomic(&self.run.folder.proposals_path(), &bytes)?;
+        self.work
+            .append_once(
+                &self.run.files,
+                "activity.log",
+                &format!("iteration {n}: diagnosis {number} by {}, {made} proposals\n", profile.name),
+            )
+            .await?;
         let profile = profile.name.clone();
         let event = Event::DiagnosisWritten { n, profile, proposals: made, guardrails, unasked, failed: None };
-        self.events.append(event)?;
+        self.run.append(event)?;
         for (number, why) in left {
-            self.log(EventLogLevel::Warn, format!("proposal {number} waits for a person: {why}"))?;
+            self.run.log(EventLogLevel::Warn, format!("proposal {number} waits for a person: {why}"))?;
         }
         Ok(())
     }
@@ -186,10 +194,10 @@ impl Runner {
     #[expect(clippy::type_complexity, reason = "two lists, read at once")]
     fn split_by_approval(&self, first: u32, proposals: &[Proposal]) -> Result<(Vec<u32>, Vec<(u32, String)>), Error> {
         let (mut unasked, mut left) = (Vec::new(), Vec::new());
-        let state = self.state();
+        let state = self.run.state();
         if state.started.diagnose.apply == ApplyMode::Auto {
             let (task, profiles) =
-                (self.pinned_task()?, state.started.profiles.iteration_profiles(state.started.agent.as_ref()));
+                (self.run.pinned_task()?, state.started.profiles.iteration_profiles(state.started.agent.as_ref()));
             for (number, proposal) in (first..).zip(proposals) {
                 match proposal.can_apply_unasked(&task, &profiles, state.chosen.as_deref()) {
                     Ok(()) => unasked.push(number),
@@ -201,39 +209,31 @@ impl Runner {
     }
 
     async fn write_failed_diagnosis(&mut self, n: u32, profile: &PinnedProfile, why: &str) -> Result<(), Error> {
-        let why = text::first_line(&self.redactor.redact(&text::strip_control(why)), 400).to_owned();
+        let why = text::first_line(&self.run.redactor.redact(&text::strip_control(why)), 400).to_owned();
         let number = self.diagnosis_number();
-        self.append_ralph_file("diagnostics.md", &diagnosis::failure_report(number, n, &profile.name, &why)).await?;
-        self.append_ralph_file("activity.log", &format!("iteration {n}: diagnosis {number} came to nothing: {why}\n"))
+        self.work
+            .append_once(&self.run.files, "diagnostics.md", &diagnosis::failure_report(number, n, &profile.name, &why))
+            .await?;
+        self.work
+            .append_once(
+                &self.run.files,
+                "activity.log",
+                &format!("iteration {n}: diagnosis {number} came to nothing: {why}\n"),
+            )
             .await?;
         let profile = profile.name.clone();
         let unasked = Vec::new();
-        self.events.append(Event::DiagnosisWritten {
-            n,
-            profile,
-            proposals: 0,
-            guardrails: 0,
-            unasked,
-            failed: Some(why),
-        })
-    }
-
-    /// Appends to a `.ralph` file unless it says so already; without a sandbox, to what a new one will get.
-    async fn append_ralph_file(&self, name: &str, text: &str) -> Result<(), Error> {
-        match &self.sandbox {
-            Some(sandbox) => self.files.append_once(&**sandbox, name, text).await,
-            None => self.files.append_to_mirror(name, text),
-        }
+        self.run.append(Event::DiagnosisWritten { n, profile, proposals: 0, guardrails: 0, unasked, failed: Some(why) })
     }
 
     /// The number of the diagnosis under way.
     fn diagnosis_number(&self) -> u32 {
-        self.state().diagnoses.written.saturating_add(1)
+        self.run.state().diagnoses.written.saturating_add(1)
     }
 
     /// Where its traces are.
     pub(super) fn diagnosis_dir(&self) -> PathBuf {
-        self.folder.path().join("diagnoses").join(self.diagnosis_number().to_string())
+        self.run.folder.path().join("diagnoses").join(self.diagnosis_number().to_string())
     }
 
     fn build_diagnosis_request(
@@ -243,17 +243,17 @@ impl Runner {
         profile: &PinnedProfile,
         reask: Option<String>,
     ) -> Result<ModelRequest, Error> {
-        let state = self.state();
+        let state = self.run.state();
         let mirror = |name: &str| -> Result<String, Error> {
-            let bytes = self.folder.read(&self.folder.mirror(name))?.unwrap_or_default();
+            let bytes = self.run.folder.read(&self.run.folder.mirror(name))?.unwrap_or_default();
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         };
         let (guardrails, diagnostics, errors) =
             (mirror("guardrails.md")?, mirror("diagnostics.md")?, mirror("errors.log")?);
-        let (task, past) = (self.pinned_task()?, self.past_iterations()?);
-        let tests = last_test_output(&self.folder, n.saturating_add(1));
+        let (task, past) = (self.run.pinned_task()?, self.past_iterations()?);
+        let tests = last_test_output(&self.run.folder, n.saturating_add(1));
         let test_output = match &tests {
-            Some((_, path)) => self.folder.read(path)?.unwrap_or_default(),
+            Some((_, path)) => self.run.folder.read(path)?.unwrap_or_default(),
             None => Vec::new(),
         };
         let samples: Vec<_> = state.window.iter().cloned().collect();
@@ -279,7 +279,7 @@ impl Runner {
             open: &boxes(false),
             schema: &DIAGNOSIS_SCHEMA,
         });
-        let shown = self.redactor.redact(&format!("{}\n\n{}", prompt.system, prompt.user)).into_owned();
+        let shown = self.run.redactor.redact(&format!("{}\n\n{}", prompt.system, prompt.user)).into_owned();
         write_unflushed(&self.diagnosis_dir().join("prompt.md"), shown.as_bytes())?;
         let mut history = Vec::new();
         if let Some(error) = reask {
@@ -295,7 +295,7 @@ impl Runner {
         }
         // The clock of a run that rests stands still.
         let left = if state.status.is_active() {
-            self.time_left()
+            self.run.time_left()
         } else {
             Duration::from_millis(state.budget.wall_ms.saturating_sub(state.spent.wall_ms)).max(Duration::from_secs(1))
         };
@@ -314,7 +314,7 @@ impl Runner {
 
     /// Returns what the last iterations said and changed.
     fn past_iterations(&self) -> Result<Vec<PastIteration>, Error> {
-        let lines = read_events(&self.folder.events_path(), &self.folder.id())?;
+        let lines = read_events(&self.run.folder.events_path(), &self.run.folder.id())?;
         let ended: Vec<(u32, String)> = lines
             .into_iter()
             .filter_map(|line| match line.event {
@@ -326,8 +326,8 @@ impl Runner {
         recent
             .iter()
             .map(|(n, summary)| {
-                let path = self.folder.iteration(*n).join("git_diff.patch");
-                let diff = self.folder.read(&path)?.unwrap_or_default();
+                let path = self.run.folder.iteration(*n).join("git_diff.patch");
+                let diff = self.run.folder.read(&path)?.unwrap_or_default();
                 let diff = String::from_utf8_lossy(&diff).into_owned();
                 Ok(PastIteration { n: *n, summary: summary.clone(), diff })
             })
@@ -337,23 +337,23 @@ impl Runner {
     /// Carries out a proposal that the task wants carried out without asking.
     pub(super) async fn apply_automatic_proposal(&mut self, number: u32) -> Result<(), Error> {
         if let Err(why) = self.apply_proposal(number).await? {
-            self.log(EventLogLevel::Warn, format!("proposal {number} was not carried out: {why}"))?;
+            self.run.log(EventLogLevel::Warn, format!("proposal {number} was not carried out: {why}"))?;
         }
         let (control, by) = (Control::ApplyProposal { number }, "the task: diagnose.apply is auto".to_owned());
-        self.events.append(Event::ControlApplied { control, by, id: None })
+        self.run.append(Event::ControlApplied { control, by, id: None })
     }
 
     /// Does what a proposal says; the inner `Err` is a refusal in words.
     pub(super) async fn apply_proposal(&mut self, number: u32) -> Result<Result<(), String>, Error> {
-        let run = self.folder.id();
-        if self.state().diagnoses.applied.contains(&number) {
+        let run = self.run.folder.id();
+        if self.run.state().diagnoses.applied.contains(&number) {
             return Ok(Err(format!("proposal {number} was applied before")));
         }
-        let book = read_proposals(&self.folder)?;
+        let book = read_proposals(&self.run.folder)?;
         // Only what an event speaks of counts: a process may have died before it could say what it wrote.
-        let told = number <= self.state().diagnoses.proposals;
+        let told = number <= self.run.state().diagnoses.proposals;
         let Some(numbered) = book.get(number).filter(|_| told) else {
-            return Ok(Err(match self.state().diagnoses.proposals {
+            return Ok(Err(match self.run.state().diagnoses.proposals {
                 0 => format!("no diagnosis has proposed anything yet; ralph diagnose {run} asks for one"),
                 all => format!("there is no proposal {number}; they are numbered 1 to {all}"),
             }));
@@ -362,18 +362,18 @@ impl Runner {
         match &numbered.proposal {
             proposal @ Proposal::Guardrail { .. } => {
                 let sign = proposal.guardrail_text(number, numbered.after).unwrap_or_default();
-                self.append_ralph_file("guardrails.md", &sign).await?;
+                self.work.append_once(&self.run.files, "guardrails.md", &sign).await?;
             }
             Proposal::Profile { name, .. } => {
-                if let Err(why) = self.check_profile(name) {
+                if let Err(why) = check_profile(self.run.state(), name) {
                     return Ok(Err(why));
                 }
                 // Done twice it is done once, should the process die before the acknowledgement.
                 let control = Control::SetProfile { name: name.clone() };
-                self.events.append(Event::ControlApplied { control, by, id: None })?;
+                self.run.append(Event::ControlApplied { control, by, id: None })?;
             }
             Proposal::Task { diff } => {
-                let text = match diagnosis::apply_task_diff(&self.pinned_task()?, diff) {
+                let text = match diagnosis::apply_task_diff(&self.run.pinned_task()?, diff) {
                     Ok(text) => text,
                     Err(refusal) => return Ok(Err(refusal.to_string())),
                 };
@@ -382,57 +382,57 @@ impl Runner {
                     Ok(edit) => edit,
                     Err(why) => return Ok(Err(why)),
                 };
-                self.events.append(Event::ControlApplied { control: Control::EditTask(edit), by, id: None })?;
+                self.run.append(Event::ControlApplied { control: Control::EditTask(edit), by, id: None })?;
                 self.write_task_to_sandbox().await?;
             }
         }
         Ok(Ok(()))
     }
 
-    /// Says whether a profile is one of the run's, and a cap holds its cost.
-    pub(super) fn check_profile(&self, profile: &str) -> Result<(), String> {
-        let started = &self.state().started;
-        let names = started.profiles.iteration_profiles(started.agent.as_ref());
-        if !names.contains(&profile) {
-            return Err(format!("the run knows the profiles {}", names.join(", ")));
-        }
-        let price = started.profiles.get(profile).and_then(|profile| profile.price.as_ref());
-        if self.state().budget.can_enforce(price) {
-            Ok(())
-        } else {
-            Err(Error::Unpriced { profile: profile.to_owned() }.to_string())
-        }
-    }
-
     /// Judges a new text of the task and writes it beside the old ones; it counts once an event says so.
     pub(super) async fn revise_task(&mut self, edit: &TaskEdit) -> Result<Result<TaskEdit, String>, Error> {
         let who = if edit.allow_weaker { RevisionStrictness::AllowWeaker } else { RevisionStrictness::OnlyStricter };
-        let revised = match diagnosis::revise(&self.pinned_task()?, &edit.text, who) {
+        let revised = match diagnosis::revise(&self.run.pinned_task()?, &edit.text, who) {
             Ok(revised) => revised,
             Err(refusal) => {
-                let hint = refusal.hint(&self.folder.id()).map(|hint| format!("; {hint}")).unwrap_or_default();
+                let hint = refusal.hint(&self.run.folder.id()).map(|hint| format!("; {hint}")).unwrap_or_default();
                 return Ok(Err(format!("{refusal}{hint}")));
             }
         };
-        let start = Sha::from(&self.state().started.start_commit);
-        let judges = super::proof_files::find_proof_files(&self.bare, &start, &revised.task).await?;
-        let revision = self.state().task_revision.saturating_add(1);
-        write_atomic(&self.folder.task_revision(revision), revised.text.as_bytes())?;
+        let start = Sha::from(&self.run.state().started.start_commit);
+        let judges = super::proof_files::find_proof_files(&self.run.bare, &start, &revised.task).await?;
+        let revision = self.run.state().task_revision.saturating_add(1);
+        write_atomic(&self.run.folder.task_revision(revision), revised.text.as_bytes())?;
         Ok(Ok(TaskEdit { proof_files: judges.files, pinned_parts: judges.parts, ..edit.clone() }))
     }
 
     /// Puts the task as it is now into the sandbox, where there is one.
     pub(super) async fn write_task_to_sandbox(&mut self) -> Result<(), Error> {
         // What judges the work is read anew.
-        self.protected = None;
-        self.tree_status = None;
-        let Some(sandbox) = self.sandbox.clone() else { return Ok(()) };
-        let (path, text) = (self.state().started.task_path.clone(), self.task_text()?);
+        self.work.protected = None;
+        self.work.forget_tree();
+        let Some(sandbox) = self.work.sandbox.clone() else { return Ok(()) };
+        let (path, text) = (self.run.state().started.task_path.clone(), self.run.task_text()?);
         // One that cannot be written there is found and put right when the iteration is closed.
         if let Err(error) = sandbox.write(Path::new(&path), text.as_bytes(), None).await {
             tracing::debug!(%error, "the new task could not be written into the sandbox");
         }
         Ok(())
+    }
+}
+
+/// Says whether a profile is one of the run's, and a cap limits its cost.
+pub(super) fn check_profile(state: &RunState, profile: &str) -> Result<(), String> {
+    let started = &state.started;
+    let names = started.profiles.iteration_profiles(started.agent.as_ref());
+    if !names.contains(&profile) {
+        return Err(format!("the run knows the profiles {}", names.join(", ")));
+    }
+    let price = started.profiles.get(profile).and_then(|profile| profile.price.as_ref());
+    if state.budget.can_enforce(price) {
+        Ok(())
+    } else {
+        Err(Error::Unpriced { profile: profile.to_owned() }.to_string())
     }
 }
 

@@ -19,13 +19,13 @@ const MAX_CALL_EVENTS: usize = 50;
 impl Runner {
     /// Tells of what was refused and what raised an alarm since this was last done.
     pub(super) fn record_refusals(&mut self) -> Result<(), Error> {
-        for told in self.audit_log.take_denial_events() {
-            self.events.append(told)?;
+        for told in self.run.audit_log.take_denial_events() {
+            self.run.append(told)?;
         }
-        for name in self.host.take_short_keys() {
-            self.log(EventLogLevel::Warn, short_key_warning(&name))?;
+        for name in self.run.host.take_short_keys() {
+            self.run.log(EventLogLevel::Warn, short_key_warning(&name))?;
         }
-        let seen = self.redactor.take_sightings();
+        let seen = self.run.redactor.take_sightings();
         self.alarm_on_leaks(seen)
     }
 
@@ -36,7 +36,7 @@ impl Runner {
                 "alarm: the real credential `{name}` was seen in {place} and masked there; take it for lost, have a new one \
                  made where it was issued, then: ralph secret set {name}"
             );
-            self.log_once(EventLogLevel::Error, text)?;
+            self.run.log_once(EventLogLevel::Error, text)?;
         }
         Ok(())
     }
@@ -44,10 +44,10 @@ impl Runner {
     /// Tells of what agents asked of models and was charged since this was last done. What comes while it is told is
     /// told the next time.
     pub(super) fn record_agent_calls(&mut self) -> Result<(), Error> {
-        let all = self.audit_log.calls().charged_count();
+        let all = self.run.audit_log.calls().charged_count();
         loop {
             self.record_agent_call_batch()?;
-            if !self.events.begun() || self.state().through >= all {
+            if !self.run.events.begun() || self.run.state().through >= all {
                 return Ok(());
             }
         }
@@ -55,60 +55,64 @@ impl Runner {
 
     /// As [`Self::record_agent_calls`], but no more than takes a moment: whoever listens to an agent has others to hear, too.
     pub(super) fn record_agent_call_batch(&mut self) -> Result<(), Error> {
-        if !self.events.begun() {
+        if !self.run.events.begun() {
             return Ok(());
         }
-        let missing = self.audit_log.calls().skip_missing(self.state().through);
+        let missing = self.run.audit_log.calls().skip_missing(self.run.state().through);
         if missing > 0 {
-            self.log(EventLogLevel::Warn, format!("{missing} calls that were told of are missing from `calls.jsonl`"))?;
+            self.run.log(
+                EventLogLevel::Warn,
+                format!("{missing} calls that were told of are missing from `calls.jsonl`"),
+            )?;
         }
-        let state = self.state();
+        let state = self.run.state();
         let open = state.open.as_ref();
         let n = open.map_or_else(|| state.last.as_ref().map_or(0, |last| last.n), |open| open.n);
         let first = open.map_or(0, |open| open.calls);
         let profile = open.map_or_else(|| state.profile.clone(), |open| open.profile.clone());
-        let charged = self.audit_log.calls().charged_since(state.through, CALL_BATCH);
+        let charged = self.run.audit_log.calls().charged_since(state.through, CALL_BATCH);
         let any = !charged.is_empty();
         if any {
-            self.audit_log.calls().flush();
+            self.run.audit_log.calls().flush();
         }
         for (call, (LoggedCharge { model, status, usage, cost, .. }, times)) in (first..).zip(group_free_calls(charged))
         {
             let (answer, profile) = (ModelCallOutcome::Through { status, times }, profile.clone());
-            self.events.append(Event::ModelCalled { n, call, profile, model, answer, usage, cost, duration_ms: 0 })?;
+            self.run.append(Event::ModelCalled { n, call, profile, model, answer, usage, cost, duration_ms: 0 })?;
         }
-        if let Some(why) = self.audit_log.calls().take_error() {
-            self.log(EventLogLevel::Warn, format!("a call of the agent could not be written down: {why}"))?;
+        if let Some(why) = self.run.audit_log.calls().take_error() {
+            self.run.log(EventLogLevel::Warn, format!("a call of the agent could not be written down: {why}"))?;
         }
-        if let Some(why) = self.audit_log.calls().take_limit_warning() {
-            self.log(EventLogLevel::Error, why)?;
+        if let Some(why) = self.run.audit_log.calls().take_limit_warning() {
+            self.run.log(EventLogLevel::Error, why)?;
         }
-        if any { self.warn_of_budgets() } else { Ok(()) }
+        if any { self.run.warn_of_budgets() } else { Ok(()) }
     }
 
     /// Tells of what was refused since the last step, and anchors the audit file when an iteration ended or the run
     /// rests: from then on nobody can shorten the file or write it anew without being noticed.
     pub(super) fn record_egress(&mut self) -> Result<(), Error> {
         self.record_refusals()?;
-        if !self.state().status.is_ended() {
+        if !self.run.state().status.is_ended() {
             self.record_agent_calls()?;
         }
-        if let Some(why) = self.audit_log.take_error() {
-            self.log(EventLogLevel::Warn, format!("the audit file lacks records that could not be written: {why}"))?;
+        if let Some(why) = self.run.audit_log.take_error() {
+            self.run
+                .log(EventLogLevel::Warn, format!("the audit file lacks records that could not be written: {why}"))?;
         }
-        let state = self.state();
+        let state = self.run.state();
         let ended = state.last.as_ref().map_or(0, |last| last.n);
         // The end of a run is its last word; the file was anchored just before it.
-        if state.status.is_ended() || (state.status.is_active() && ended == self.anchored_after) {
+        if state.status.is_ended() || (state.status.is_active() && ended == self.run.anchored_after) {
             return Ok(());
         }
-        self.anchored_after = ended;
+        self.run.anchored_after = ended;
         self.anchor_audit_log()
     }
 
     /// Closes the doors of the run for good and anchors the whole of the audit file: nothing comes after it.
     pub(super) async fn close_egress(&mut self) -> Result<(), Error> {
-        self.host.egress().close_run(&self.folder.id()).await;
+        self.run.host.egress().close_run(&self.run.folder.id()).await;
         // What was under way is charged now, at its worst if nobody saw the count.
         self.record_agent_calls()?;
         self.anchor_audit_log()
@@ -117,9 +121,9 @@ impl Runner {
     /// Writes down how far the audit file goes and what it comes to.
     pub(super) fn anchor_audit_log(&mut self) -> Result<(), Error> {
         self.record_refusals()?;
-        let head = self.audit_log.flush_and_head()?;
-        if head.lines > 0 && self.state().audited.as_ref() != Some(&head) {
-            self.events.append(Event::AuditAnchored { lines: head.lines, head: head.hash })?;
+        let head = self.run.audit_log.flush_and_head()?;
+        if head.lines > 0 && self.run.state().audited.as_ref() != Some(&head) {
+            self.run.append(Event::AuditAnchored { lines: head.lines, head: head.hash })?;
         }
         Ok(())
     }

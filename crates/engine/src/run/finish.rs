@@ -2,7 +2,8 @@
 
 use ralph_core::event::{Event, RunVerdict};
 
-use super::runner::{KeepSandbox, Runner};
+use super::runner::Runner;
+use super::work_sandbox::KeepSandbox;
 use crate::error::Error;
 use crate::sandboxes;
 
@@ -17,20 +18,20 @@ impl Runner {
     async fn end_run(&mut self, verdict: RunVerdict) -> Result<(), Error> {
         let next = match &verdict {
             RunVerdict::Succeeded => {
-                format!("ralph diff {0}, then merge {1}", self.state().id(), self.state().started.branch)
+                format!("ralph diff {0}, then merge {1}", self.run.state().id(), self.run.state().started.branch)
             }
-            RunVerdict::Failed { reason } | RunVerdict::Stopped { reason } => self.state().next_for(reason),
+            RunVerdict::Failed { reason } | RunVerdict::Stopped { reason } => self.run.state().next_for(reason),
         };
         self.interrupts.clear_stop();
         self.discard_proof_sandboxes().await;
         // Before the last event, because after it nobody comes back to do it; a resume does not need it any more.
         if verdict == RunVerdict::Succeeded
-            && self.keep_sandbox == KeepSandbox::Never
-            && let Some(sandbox) = self.sandbox.take()
+            && self.work.keep == KeepSandbox::Never
+            && let Some(sandbox) = self.work.sandbox.take()
         {
             sandboxes::discard(&*sandbox).await;
         }
         self.close_egress().await?;
-        self.events.append(Event::RunFinished { verdict, next })
+        self.run.append(Event::RunFinished { verdict, next })
     }
 }

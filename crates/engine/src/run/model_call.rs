@@ -11,24 +11,27 @@ use ralph_core::event::{Event, EventLogLevel, ModelCallOutcome, PinnedProfile, R
 use ralph_core::gutter::{LadderRung, MitigationCause};
 use ralph_core::hash::sha256;
 use ralph_core::money::MicroUsd;
-use ralph_core::price::{CacheLifetime, TokenUsage, estimate_tokens};
+use ralph_core::price::{TokenUsage, estimate_tokens};
 use ralph_core::profile::ProfileEndpoint;
 use ralph_core::prompt::{
     self, IterationPrompt, LastActions, PromptCheckbox, PromptInputs, PromptRequest, RemainingBudget,
 };
 use ralph_core::redact::{Redactor, SecretShape};
 use ralph_core::text;
-use ralph_proxy::ledger::{LedgerCapKind, LedgerRate, Reservation};
+use ralph_proxy::ledger::Reservation;
 use ralph_proxy::observer::ChargeBasis;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::close_checkpoint::CloseCheckpoint;
 use super::conversation;
+use super::diagnose::check_profile;
 use super::egress_events::record_failed_attempt;
 use super::excerpts::PromptExcerpts;
 use super::interrupts::{StopSignals, StopTokens};
 use super::last_actions::PastActions;
+use super::model_account::RejectedCall;
+use super::refusals::refusals_text;
 use super::runner::Runner;
 use crate::audit::{EngineCallResult, EngineCallTarget};
 use crate::error::Error;
@@ -93,15 +96,6 @@ pub(super) enum SentCall {
     Failed(model::ModelCallFailure),
 }
 
-/// Why a call is not paid for, and so not made.
-#[derive(Debug)]
-pub(super) enum RejectedCall {
-    /// What is not left.
-    Limit(BudgetKind),
-    /// Nobody knows what it costs, and nothing else would hold it.
-    Unpriced(Error),
-}
-
 /// A call that is under way; found after a crash, it was lost and is charged at its worst.
 #[derive(Debug, Serialize, Deserialize)]
 struct ReservedCall {
@@ -139,44 +133,45 @@ impl CallCharge {
 
 impl Runner {
     pub(super) async fn start_iteration(&mut self, n: u32, profile: String) -> Result<(), Error> {
-        let survey = self.tree_status().await?;
-        self.recreated = false;
-        let because = self.state().rotate_because.clone();
-        self.reply = None;
-        CloseCheckpoint::remove_attempt(&self.folder, n)?;
-        self.events.append(Event::IterationStarted { n, profile, because, head: survey.head, tree: survey.tree })?;
-        self.warn_of_budgets()
+        let survey = self.work.tree_status(self.run.state()).await?;
+        self.work.recreated = false;
+        let because = self.run.state().rotate_because.clone();
+        self.models.reply = None;
+        CloseCheckpoint::remove_attempt(&self.run.folder, n)?;
+        self.run.append(Event::IterationStarted { n, profile, because, head: survey.head, tree: survey.tree })?;
+        self.run.warn_of_budgets()
     }
 
     pub(super) async fn call_model(&mut self, n: u32, call: u32, reask: Option<String>) -> Result<(), Error> {
-        let state = self.state();
+        let state = self.run.state();
         let name = state.open.as_ref().map_or_else(|| state.profile.clone(), |open| open.profile.clone());
         let Some(profile) = state.started.profiles.get(&name).cloned() else {
             return Err(Error::Profile { profile: name, why: "it is not one of the run's profiles".to_owned() });
         };
-        let place = CallFiles::new(&self.folder.iteration(n), call);
+        let place = CallFiles::new(&self.run.folder.iteration(n), call);
         if let Some(kept) = self.saved_answer(&place)? {
             return self.take_answer(n, call, &profile, kept).await;
         }
-        if let Some(bytes) = self.folder.read(&place.reserved)? {
+        if let Some(bytes) = self.run.folder.read(&place.reserved)? {
             return self.charge_lost_call(n, call, &profile, &bytes, &place);
         }
-        let model = match self.open_model(&profile).await {
+        let model = match self.models.open(&self.run.host, &profile).await {
             Ok(model) => model,
             Err(error @ Error::NoKey { .. }) => {
-                self.log(EventLogLevel::Error, error.to_string())?;
-                return self.pause(RunStopReason::Auth { profile: profile.name });
+                self.run.log(EventLogLevel::Error, error.to_string())?;
+                return self.run.pause(RunStopReason::Auth { profile: profile.name });
             }
             Err(error) => return Err(error),
         };
         let (request, prompt) = self.build_request(n, &profile, reask).await?;
-        let (reservation, max_output) = match self.reserve_call(&profile, estimate_request_tokens(&request)) {
-            Ok(reserved) => reserved,
-            Err(RejectedCall::Limit(limit)) => return self.finish_over_budget(limit).await,
-            Err(RejectedCall::Unpriced(error)) => {
-                return self.pause(RunStopReason::NeedsDecision { why: error.to_string() });
-            }
-        };
+        let (reservation, max_output) =
+            match self.models.reserve(&self.run.state().budget, &profile, estimate_request_tokens(&request)) {
+                Ok(reserved) => reserved,
+                Err(RejectedCall::Limit(limit)) => return self.finish_over_budget(limit).await,
+                Err(RejectedCall::Unpriced(error)) => {
+                    return self.run.pause(RunStopReason::NeedsDecision { why: error.to_string() });
+                }
+            };
         let request = ModelRequest { max_output_tokens: max_output, ..request };
         self.write_prompt(n, &prompt).await?;
         let key = CallKey::new(n, call);
@@ -186,7 +181,7 @@ impl Runner {
                 self.charge_lost_call(n, call, &profile, &worst, &place)?;
                 let times = self.lost_call_count() % MAX_LOST_CALLS;
                 // Each may be paid for, so who has waited already tries once and waits again.
-                if retriable(failure.class) && times > 0 && self.state().waited == 0 {
+                if retriable(failure.class) && times > 0 && self.run.state().waited == 0 {
                     self.wait_after_loss(failure.class, times).await;
                     return Ok(());
                 }
@@ -198,7 +193,7 @@ impl Runner {
 
     /// Returns the answer of a call that was made before, whole.
     pub(super) fn saved_answer(&self, place: &CallFiles) -> Result<Option<SavedAnswer>, Error> {
-        let bytes = self.folder.read(&place.answer)?;
+        let bytes = self.run.folder.read(&place.answer)?;
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
@@ -223,7 +218,7 @@ impl Runner {
             write_atomic(&place.reserved, &serde_json::to_vec(&worst).unwrap_or_default())?;
         }
         if let Some(own) = &worst.own {
-            self.audit_log.engine_call_started(own, &worst.model, usage, worst_cost);
+            self.run.audit_log.engine_call_started(own, &worst.model, usage, worst_cost);
         }
         let began = Instant::now();
         let outcome = self.call_with_controls(model, request, key).await;
@@ -233,7 +228,7 @@ impl Runner {
                 let paid = CallCharge { usage: reply.usage, cost: cost(profile, &reply.usage) };
                 let doubt = (model.is_remote() && !reply.usage_reported).then(|| paid.worst_case(&worst));
                 let CallCharge { usage, cost } = doubt.as_ref().map_or(paid, |(paid, _)| *paid);
-                let (text, leaks) = masked(&self.redactor, reply.text);
+                let (text, leaks) = masked(&self.run.redactor, reply.text);
                 let (model, finish) = (reply.model, reply.finish);
                 let (own, worst) = (worst.own, doubt.is_some());
                 let kept = SavedAnswer { model, text, usage, cost, duration_ms, finish, leaks, own, worst };
@@ -241,7 +236,7 @@ impl Runner {
                 reservation.settle(cost, kept.usage.total());
                 remove_reservation(&place.reserved);
                 if let Some((_, why)) = doubt {
-                    self.log_once(EventLogLevel::Warn, why)?;
+                    self.run.log_once(EventLogLevel::Warn, why)?;
                 }
                 Ok(SentCall::Answered(kept))
             }
@@ -249,7 +244,7 @@ impl Runner {
                 // The provider may charge for it, so we do: at its worst, like a call lost to a crash.
                 let worst = reservation.worst_case();
                 reservation.settle(worst.cost, worst.tokens);
-                let bytes = self.folder.read(&place.reserved)?.unwrap_or_default();
+                let bytes = self.run.folder.read(&place.reserved)?.unwrap_or_default();
                 Ok(SentCall::Lost(bytes, failure))
             }
             Err(failure) => {
@@ -262,7 +257,7 @@ impl Runner {
     }
 
     fn lost_call_count(&self) -> usize {
-        let open = self.state().open.as_ref();
+        let open = self.run.state().open.as_ref();
         open.map_or(0, |open| usize::try_from(open.calls).unwrap_or(usize::MAX).saturating_sub(open.invalid.len()))
     }
 
@@ -275,7 +270,7 @@ impl Runner {
         let StopTokens { halt, stops: StopSignals { soon, now } } = self.interrupts.tokens();
         let stop = model::CallCancellation { now: halt.child_token(), wait: CancellationToken::new() };
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-        let (own, book) = (model.audit_target(), Arc::clone(&self.audit_log));
+        let (own, book) = (model.audit_target(), Arc::clone(&self.run.audit_log));
         let mut on_attempt = |error: &model::Error, next: &model::RetryDecision| {
             if let Some(own) = &own {
                 record_failed_attempt(&book, own, model.name(), error);
@@ -283,7 +278,7 @@ impl Runner {
             // Whoever listens does so to the end.
             let _ = tell.send(format!("{error}; {}", next.describe()));
         };
-        let asking = model::call_with_retry(model, request, key, self.host.pace, &stop, &mut on_attempt);
+        let asking = model::call_with_retry(model, request, key, self.run.host.pace, &stop, &mut on_attempt);
         tokio::pin!(asking);
         let outcome = loop {
             tokio::select! {
@@ -311,42 +306,13 @@ impl Runner {
 
     /// Losing a log line must not lose the answer that was paid for.
     fn log_call_error(&mut self, text: &str) {
-        let text = self.redactor.redact(text).into_owned();
-        let _ = self.log(EventLogLevel::Warn, text);
-    }
-
-    pub(super) async fn open_model(
-        &mut self,
-        profile: &PinnedProfile,
-    ) -> Result<std::sync::Arc<dyn LanguageModel>, Error> {
-        if let Some(model) = self.models.get(&profile.name) {
-            return Ok(model.clone());
-        }
-        let model = self.host.model(profile).await?;
-        self.models.insert(profile.name.clone(), model.clone());
-        Ok(model)
-    }
-
-    /// Reserves the worst case of a call, with its output clamped to what is left; or says what is not left.
-    pub(super) fn reserve_call(&self, profile: &PinnedProfile, input: u64) -> Result<(Reservation, u32), RejectedCall> {
-        if !self.state().budget.can_enforce(profile.price.as_ref()) {
-            return Err(RejectedCall::Unpriced(Error::Unpriced { profile: profile.name.clone() }));
-        }
-        let rate = profile
-            .price
-            .as_ref()
-            .map_or(LedgerRate::default(), |price| LedgerRate::worst_case(price, input, CacheLifetime::Short));
-        match self.ledger.reserve_call(rate, input, u64::from(profile.max_output_tokens)) {
-            Ok((reservation, output)) => Ok((reservation, u32::try_from(output).unwrap_or(u32::MAX))),
-            Err(refused) => Err(RejectedCall::Limit(match refused.kind() {
-                LedgerCapKind::Cost => BudgetKind::Cost,
-                LedgerCapKind::Tokens => BudgetKind::Tokens,
-            })),
-        }
+        let text = self.run.redactor.redact(text).into_owned();
+        let _ = self.run.log(EventLogLevel::Warn, text);
     }
 
     async fn finish_over_budget(&mut self, limit: BudgetKind) -> Result<(), Error> {
-        self.log(EventLogLevel::Warn, format!("the next call could pass the {limit} budget, so it was not made"))?;
+        self.run
+            .log(EventLogLevel::Warn, format!("the next call could pass the {limit} budget, so it was not made"))?;
         self.finish_run(RunVerdict::Failed { reason: RunStopReason::Budget { limit } }).await
     }
 
@@ -357,9 +323,9 @@ impl Runner {
         profile: &PinnedProfile,
         kept: SavedAnswer,
     ) -> Result<(), Error> {
-        let sandbox = self.sandbox()?;
-        let shown = self.redactor.redact(&kept.text).into_owned();
-        self.files.write_artefact(&*sandbox, n, "response.json", text::head(&shown, 2 << 20).as_bytes()).await?;
+        let sandbox = self.work.sandbox()?;
+        let shown = self.run.redactor.redact(&kept.text).into_owned();
+        self.run.files.write_artefact(&*sandbox, n, "response.json", text::head(&shown, 2 << 20).as_bytes()).await?;
         self.record_answer(n, call, profile, kept)
     }
 
@@ -371,13 +337,13 @@ impl Runner {
         profile: &PinnedProfile,
         kept: SavedAnswer,
     ) -> Result<(), Error> {
-        let answers = self.state().open.as_ref().map_or(0, |open| open.invalid.len());
+        let answers = self.run.state().open.as_ref().map_or(0, |open| open.invalid.len());
         let key = CallKey::new(n, u32::try_from(answers).unwrap_or(u32::MAX));
-        conversation::record(&self.folder, &recorded_reply(key, &kept))?;
+        conversation::record(&self.run.folder, &recorded_reply(key, &kept))?;
         let answer = match action::parse(&kept.text) {
             _ if kept.leaks.is_some() => {
                 let name = kept.leaks.clone().unwrap_or_default();
-                self.log(
+                self.run.log(
                     EventLogLevel::Warn,
                     format!("the model's answer held the secret `{name}`, so it was not followed"),
                 )?;
@@ -385,10 +351,12 @@ impl Runner {
             }
             Ok(parsed) => {
                 let count = u32::try_from(parsed.reply.actions.len()).unwrap_or(u32::MAX);
-                self.reply = Some((n, parsed.reply));
+                self.models.reply = Some((n, parsed.reply));
                 ModelCallOutcome::Actions { count, response: sha256(kept.text.as_bytes()) }
             }
-            Err(invalid) => ModelCallOutcome::Invalid { error: self.redactor.redact(&invalid.message).into_owned() },
+            Err(invalid) => {
+                ModelCallOutcome::Invalid { error: self.run.redactor.redact(&invalid.message).into_owned() }
+            }
         };
         self.record_call(n, call, profile, kept, answer)
     }
@@ -404,14 +372,15 @@ impl Runner {
     ) -> Result<(), Error> {
         let SavedAnswer { model, usage, cost, duration_ms, own, worst, .. } = kept;
         let (profile, called) = (profile.name.clone(), model.clone());
-        self.events.append(Event::ModelCalled { n, call, profile, model, answer, usage, cost, duration_ms })?;
+        self.run.append(Event::ModelCalled { n, call, profile, model, answer, usage, cost, duration_ms })?;
         if let Some(own) = own {
             let charge = if worst { ChargeBasis::Worst } else { ChargeBasis::Reported };
             let (status, why) = (Some(200), None);
-            self.audit_log
+            self.run
+                .audit_log
                 .engine_call_ended(&own, &EngineCallResult { model: &called, status, why, usage, cost, charge });
         }
-        self.warn_of_budgets()
+        self.run.warn_of_budgets()
     }
 
     /// Charges a call whose answer nobody has at its worst, which is what the bytes say.
@@ -430,7 +399,7 @@ impl Runner {
             own: None,
         });
         let told = worst.own.map(|own| (own, worst.model.clone()));
-        self.events.append(Event::ModelCalled {
+        self.run.append(Event::ModelCalled {
             n,
             call,
             profile: profile.name.clone(),
@@ -442,20 +411,20 @@ impl Runner {
         })?;
         if let Some((own, model)) = told {
             let (usage, cost, why) = (worst.usage, worst.cost, Some("its answer was lost"));
-            self.audit_log.engine_call_ended(
+            self.run.audit_log.engine_call_ended(
                 &own,
                 &EngineCallResult { model: &model, status: None, why, usage, cost, charge: ChargeBasis::Worst },
             );
         }
         // It is in the events now. An iteration that begins again would charge it a second time.
         remove_reservation(&place.reserved);
-        self.warn_of_budgets()
+        self.run.warn_of_budgets()
     }
 
     /// Waits before a question whose answer was lost is asked anew; a wish to stop ends the wait.
     async fn wait_after_loss(&self, class: ModelErrorClass, times: usize) {
         let tokens = self.interrupts.tokens();
-        let pause = model::pause_after(class, u32::try_from(times).unwrap_or(u32::MAX), self.host.pace);
+        let pause = model::pause_after(class, u32::try_from(times).unwrap_or(u32::MAX), self.run.host.pace);
         tokio::select! {
             () = tokio::time::sleep(pause) => (),
             () = tokens.stopping() => (),
@@ -471,7 +440,7 @@ impl Runner {
             // Somebody ended it, not the provider: it is asked again when the run goes on.
             return Ok(());
         }
-        let why = self.redactor.redact(&failure.error.to_string()).into_owned();
+        let why = self.run.redactor.redact(&failure.error.to_string()).into_owned();
         if is_endpoint_failure(failure.class)
             && let Some(fallback) = self.usable_fallback(profile).await?
         {
@@ -479,60 +448,60 @@ impl Runner {
         }
         if let Some(wait) = failure.park {
             let until = jiff::Timestamp::now() + wait.min(Duration::from_hours(24 * 30));
-            return self.pause(RunStopReason::Quota { until });
+            return self.run.pause(RunStopReason::Quota { until });
         }
         if is_transient(failure) {
             let tries = if failure.error.may_have_cost() { RetryCost::Paid } else { RetryCost::Free };
             return self.pause_for_outage(why, tries);
         }
-        self.log(EventLogLevel::Error, why.clone())?;
+        self.run.log(EventLogLevel::Error, why.clone())?;
         match failure.class {
-            ModelErrorClass::Auth => self.pause(RunStopReason::Auth { profile: profile.name.clone() }),
+            ModelErrorClass::Auth => self.run.pause(RunStopReason::Auth { profile: profile.name.clone() }),
             ModelErrorClass::ScriptEnded => {
                 self.finish_run(RunVerdict::Failed { reason: RunStopReason::Script { why } }).await
             }
             ModelErrorClass::Untrusted => {
                 let next = failure.error.hint().unwrap_or_default();
-                self.pause(RunStopReason::Provider { why: format!("{why}; {next}") })
+                self.run.pause(RunStopReason::Provider { why: format!("{why}; {next}") })
             }
-            _ => self.pause(RunStopReason::Provider { why }),
+            _ => self.run.pause(RunStopReason::Provider { why }),
         }
     }
 
     /// Rests until the provider may answer again, a little longer each time; asks for a person when it has waited long
     /// enough.
     pub(super) fn pause_for_outage(&mut self, why: String, tries: RetryCost) -> Result<(), Error> {
-        let waited = self.state().waited;
-        let Some(wait) = backoff::wait(waited, tries, self.time_left()) else {
-            self.log(EventLogLevel::Error, format!("it was waited for {waited} times: {why}"))?;
-            return self.pause(RunStopReason::Provider { why });
+        let waited = self.run.state().waited;
+        let Some(wait) = backoff::wait(waited, tries, self.run.time_left()) else {
+            self.run.log(EventLogLevel::Error, format!("it was waited for {waited} times: {why}"))?;
+            return self.run.pause(RunStopReason::Provider { why });
         };
-        let until = jiff::Timestamp::now() + self.host.pace.scale(wait);
+        let until = jiff::Timestamp::now() + self.run.host.pace.scale(wait);
         let until = until.round(jiff::Unit::Millisecond).unwrap_or(until);
-        self.log(EventLogLevel::Warn, format!("{why}; asked again in {} min", wait.as_secs() / 60))?;
-        self.pause(RunStopReason::Outage { until, why })
+        self.run.log(EventLogLevel::Warn, format!("{why}; asked again in {} min", wait.as_secs() / 60))?;
+        self.run.pause(RunStopReason::Outage { until, why })
     }
 
     /// Returns the run's fallback profile when it asks at another endpoint than this one and can be used.
     async fn usable_fallback(&mut self, profile: &PinnedProfile) -> Result<Option<PinnedProfile>, Error> {
-        let fallback = self.state().started.profiles.fallback.clone();
+        let fallback = self.run.state().started.profiles.fallback.clone();
         let Some(fallback) = fallback.filter(|fallback| fallback.name != profile.name) else { return Ok(None) };
-        let same = match (self.host.endpoint(profile), self.host.endpoint(&fallback)) {
+        let same = match (self.run.host.endpoint(profile), self.run.host.endpoint(&fallback)) {
             (Ok(here), Ok(there)) => same_endpoint(&here, &there),
             _ => true,
         };
         if same {
             return Ok(None);
         }
-        if let Err(why) = self.check_profile(&fallback.name) {
-            self.log_once(
+        if let Err(why) = check_profile(self.run.state(), &fallback.name) {
+            self.run.log_once(
                 EventLogLevel::Warn,
                 format!("the fallback profile `{}` cannot take over: {why}", fallback.name),
             )?;
             return Ok(None);
         }
-        if let Err(error) = self.open_model(&fallback).await {
-            self.log(
+        if let Err(error) = self.models.open(&self.run.host, &fallback).await {
+            self.run.log(
                 EventLogLevel::Warn,
                 format!("the fallback profile `{}` cannot take over: {error}", fallback.name),
             )?;
@@ -543,38 +512,38 @@ impl Runner {
 
     /// Lets the open iteration go on with another profile; the next one asks the first again.
     async fn switch_profile(&mut self, fallback: &PinnedProfile, from: &PinnedProfile, why: &str) -> Result<(), Error> {
-        let n = self.state().open.as_ref().map_or(0, |open| open.n);
+        let n = self.run.state().open.as_ref().map_or(0, |open| open.n);
         let text = format!("profile `{}` gets no answer, `{}` goes on: {why}", from.name, fallback.name);
-        self.log(EventLogLevel::Warn, text.clone())?;
+        self.run.log(EventLogLevel::Warn, text.clone())?;
         let line = format!("iteration {n}: provider trouble, {}", text::strip_control(&text).replace('\n', " "));
-        self.note_activity(&line).await?;
+        self.work.note_activity(&self.run.files, &line).await?;
         let (rung, profile, cause) = (LadderRung::Fallback, fallback.name.clone(), MitigationCause::Provider);
-        self.events.append(Event::MitigationApplied { n, rung, profile, why: text, cause })
+        self.run.append(Event::MitigationApplied { n, rung, profile, why: text, cause })
     }
 
     /// Returns the answer the open iteration works through, from memory or from its artefact.
     pub(super) fn current_reply(&mut self, n: u32) -> Result<ActionReply, Error> {
-        if self.state().started.agent.is_some() {
+        if self.run.state().started.agent.is_some() {
             return self.session_reply(n);
         }
-        if let Some((of, reply)) = &self.reply
+        if let Some((of, reply)) = &self.models.reply
             && *of == n
         {
             return Ok(reply.clone());
         }
-        let calls = self.state().open.as_ref().map_or(0, |open| open.calls);
+        let calls = self.run.state().open.as_ref().map_or(0, |open| open.calls);
         for call in (0..calls).rev() {
-            let path = self.folder.iteration(n).join(format!("call-{call}.json"));
-            if let Some(bytes) = self.folder.read(&path)?
+            let path = self.run.folder.iteration(n).join(format!("call-{call}.json"));
+            if let Some(bytes) = self.run.folder.read(&path)?
                 && let Ok(kept) = serde_json::from_slice::<SavedAnswer>(&bytes)
                 && kept.leaks.is_none()
                 && let Ok(parsed) = action::parse(&kept.text)
             {
-                self.reply = Some((n, parsed.reply.clone()));
+                self.models.reply = Some((n, parsed.reply.clone()));
                 return Ok(parsed.reply);
             }
         }
-        let run = self.folder.id();
+        let run = self.run.folder.id();
         let why = format!("the answer of iteration {n} is missing from its folder");
         Err(Error::CannotResume { hint: format!("ralph resume --recreate {run}"), run, why })
     }
@@ -585,7 +554,7 @@ impl Runner {
         profile: &PinnedProfile,
         reask: Option<String>,
     ) -> Result<(ModelRequest, IterationPrompt), Error> {
-        let survey = self.tree_status().await?;
+        let survey = self.work.tree_status(self.run.state()).await?;
         let prompt = self.build_prompt(n, &survey).await?;
         let mut history = Vec::new();
         if let Some(error) = reask {
@@ -604,17 +573,17 @@ impl Runner {
             temperature: profile.temperature,
             json: true,
             on_lost: LostCallPolicy::Report,
-            timeout: Duration::from_secs(profile.timeout_s).min(self.time_left()),
+            timeout: Duration::from_secs(profile.timeout_s).min(self.run.time_left()),
             extra: profile.extra.clone().into_iter().collect(),
         };
         Ok((request, prompt))
     }
 
     fn last_answer(&self, n: u32) -> Result<String, Error> {
-        let calls = self.state().open.as_ref().map_or(0, |open| open.calls);
+        let calls = self.run.state().open.as_ref().map_or(0, |open| open.calls);
         for call in (0..calls).rev() {
-            let path = self.folder.iteration(n).join(format!("call-{call}.json"));
-            if let Some(bytes) = self.folder.read(&path)?
+            let path = self.run.folder.iteration(n).join(format!("call-{call}.json"));
+            if let Some(bytes) = self.run.folder.read(&path)?
                 && let Ok(kept) = serde_json::from_slice::<SavedAnswer>(&bytes)
             {
                 return Ok(kept.text);
@@ -624,14 +593,18 @@ impl Runner {
     }
 
     pub(super) async fn build_prompt(&mut self, n: u32, survey: &CloneStatus) -> Result<IterationPrompt, Error> {
-        let sandbox = self.sandbox()?;
-        let read = PromptExcerpts::read(&self.files, &*sandbox, n).await?;
+        let sandbox = self.work.sandbox()?;
+        let read = PromptExcerpts::read(&self.run.files, &*sandbox, n).await?;
         // An agent sees for itself what its commands print.
-        let done = if self.state().started.agent.is_some() { None } else { PastActions::load_before(&self.folder, n)? };
+        let done = if self.run.state().started.agent.is_some() {
+            None
+        } else {
+            PastActions::load_before(&self.run.folder, n)?
+        };
         let actions = done.as_ref().map(PastActions::as_prompt).unwrap_or_default();
-        let task = self.task_text()?;
-        let refused = self.refusals_text(n)?;
-        let state = self.state();
+        let task = self.run.task_text()?;
+        let refused = refusals_text(&self.run.folder, n)?;
+        let state = self.run.state();
         let boxes: Vec<PromptCheckbox<'_>> = state
             .started
             .boxes
@@ -659,7 +632,7 @@ impl Runner {
             tested_in: read.tested_in,
             left: RemainingBudget {
                 iterations: Some(state.budget.iterations.saturating_sub(n)),
-                minutes: Some(self.time_left().as_secs() / 60),
+                minutes: Some(self.run.time_left().as_secs() / 60),
                 cost: state.budget.cost.map(|cost| cost.saturating_sub(state.spent.cost)),
                 tokens: state.budget.tokens.map(|tokens| tokens.saturating_sub(state.spent.tokens)),
             },
@@ -679,10 +652,10 @@ impl Runner {
     }
 
     pub(super) async fn write_prompt(&mut self, n: u32, prompt: &IterationPrompt) -> Result<(), Error> {
-        let sandbox = self.sandbox()?;
+        let sandbox = self.work.sandbox()?;
         let whole = format!("{}\n\n{}", prompt.system, prompt.user);
-        let shown = self.redactor.redact(&whole).into_owned();
-        self.files.write_artefact(&*sandbox, n, "prompt.md", shown.as_bytes()).await
+        let shown = self.run.redactor.redact(&whole).into_owned();
+        self.run.files.write_artefact(&*sandbox, n, "prompt.md", shown.as_bytes()).await
     }
 }
 

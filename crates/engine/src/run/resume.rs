@@ -7,8 +7,10 @@ use ralph_core::run::{RunState, RunStatus};
 use ralph_sandbox::Error as SandboxError;
 
 use super::close_checkpoint::CloseCheckpoint;
+use super::egress::egress_request;
 use super::interrupts::StopSignals;
-use super::runner::{KeepSandbox, Runner};
+use super::runner::Runner;
+use super::work_sandbox::KeepSandbox;
 use crate::error::Error;
 use crate::git::inside;
 use crate::host::HostContext;
@@ -45,23 +47,23 @@ pub async fn resume(
     check_resumable(&folder.state()?, &run)?;
     let mut runner = Runner::open(host.clone(), folder, announce, stops, keep).await?;
     // Looked at again: nobody else writes from here on, and somebody may have until now.
-    let state = runner.state().clone();
+    let state = runner.run.state().clone();
     check_resumable(&state, &run)?;
     if let (false, Some(open)) = (state.status.is_active(), &state.open) {
-        CloseCheckpoint::invalidate(&runner.folder, open.n)?;
+        CloseCheckpoint::invalidate(&runner.run.folder, open.n)?;
     }
     if let Some(place) = state.workplace.clone() {
         let backend = host.backend(&place.backend)?;
         let egress = match recreate {
-            RecreateSandbox::No => Some(runner.egress_request()?),
+            RecreateSandbox::No => Some(egress_request(runner.run.state(), &runner.models.ledger)?),
             // It is only looked for: nothing has to work in it.
             RecreateSandbox::Yes => None,
         };
         match (sandboxes::open(host, &*backend, &place.sandbox, egress).await, recreate) {
             (Ok(granted), RecreateSandbox::No) => {
-                let sandbox = runner.hold_grant(granted);
+                let sandbox = runner.work.hold_grant(granted);
                 inside::remove_stale_locks(&*sandbox).await?;
-                runner.sandbox = Some(sandbox);
+                runner.work.sandbox = Some(sandbox);
             }
             // Asked for by name: what is left of the old one goes, and with it what was never handed over.
             (Ok(_) | Err(Error::Sandbox(SandboxError::Gone { .. })), RecreateSandbox::Yes) => {
@@ -128,7 +130,7 @@ fn append_resumed(runner: &mut Runner, raise: BudgetRaise) -> Result<(), Error> 
     if raise != BudgetRaise::default() {
         let BudgetRaise { iterations, minutes, cost_usd, tokens } = raise;
         let control = Control::RaiseBudget { iterations, minutes, cost_usd, tokens };
-        runner.events.append(Event::ControlApplied { control, by: by.clone(), id: None })?;
+        runner.run.append(Event::ControlApplied { control, by: by.clone(), id: None })?;
     }
-    runner.events.append(Event::Resumed { by })
+    runner.run.append(Event::Resumed { by })
 }

@@ -5,7 +5,8 @@ use ralph_core::event::{Event, EventLogLevel};
 use ralph_core::run::{RunSandbox, RunState, RunStatus};
 
 use super::interrupts::StopSignals;
-use super::runner::{KeepSandbox, Runner};
+use super::runner::Runner;
+use super::work_sandbox::KeepSandbox;
 use crate::error::Error;
 use crate::git::{RunName, Sha};
 use crate::host::HostContext;
@@ -22,12 +23,12 @@ pub async fn rewind(
     workplace(&folder.state()?, &run, n)?;
     let mut runner = Runner::open(host.clone(), folder, announce, StopSignals::default(), KeepSandbox::Always).await?;
     // Looked at again: nobody else writes from here on, and somebody may have until now.
-    let state = runner.state().clone();
+    let state = runner.run.state().clone();
     let place = workplace(&state, &run, n)?;
     let name = RunName::parse(&run)?;
     let found = match n {
         0 => Some(Sha::from(&place.start)),
-        _ => runner.bare.iteration_commit(&name, n).await?,
+        _ => runner.run.bare.iteration_commit(&name, n).await?,
     };
     let Some(sha) = found else {
         return Err(Error::CannotRewind { run, n, why: "that iteration handed over no commit" });
@@ -35,15 +36,15 @@ pub async fn rewind(
     let started = state.started.clone();
     let reclaim = state.boxes_to_reprove();
     let active = state.status.clone();
-    runner.log(EventLogLevel::Info, format!("a person went back to iteration {n}, commit {sha}"))?;
+    runner.run.log(EventLogLevel::Info, format!("a person went back to iteration {n}, commit {sha}"))?;
     let sha = CommitSha::from(&sha);
     runner.record_unread_answer()?;
     runner.create_work_sandbox(&started, &place.start, &sha, reclaim).await?;
     // Going back does not start a run that rests.
     if let RunStatus::Paused { reason, next } = active {
-        runner.events.append(Event::Paused { reason, next })?;
+        runner.run.append(Event::Paused { reason, next })?;
     } else {
-        runner.pause(ralph_core::event::RunStopReason::Asked)?;
+        runner.run.pause(ralph_core::event::RunStopReason::Asked)?;
     }
     runner.close().await?;
     Ok(sha.into())

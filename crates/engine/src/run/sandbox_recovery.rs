@@ -45,11 +45,11 @@ impl Runner {
     pub(super) async fn recover_sandbox(&mut self, error: Error) -> Result<(), Error> {
         match classify_damage(&error) {
             // Made anew and spoilt again before anything was done in it: that is not the model.
-            Some(SandboxDamage::Unusable { .. }) if self.recreated => Err(error),
+            Some(SandboxDamage::Unusable { .. }) if self.work.recreated => Err(error),
             Some(SandboxDamage::Unusable { why }) => self.restart_in_new_sandbox(&why).await,
             Some(SandboxDamage::Gone) => {
                 self.fail_iteration("the sandbox is gone; it was removed during this iteration")?;
-                self.pause(RunStopReason::SandboxLost)
+                self.run.pause(RunStopReason::SandboxLost)
             }
             None => Err(error),
         }
@@ -58,32 +58,33 @@ impl Runner {
     /// Ends the iteration as failed and makes the sandbox anew from the last commit that was handed over.
     async fn restart_in_new_sandbox(&mut self, why: &str) -> Result<(), Error> {
         // Masked before it is cut, or half a secret could be left.
-        let why = text::first_line(&self.redactor.redact(&text::strip_control(why)), 300).to_owned();
+        let why = text::first_line(&self.run.redactor.redact(&text::strip_control(why)), 300).to_owned();
         let told = format!("the sandbox was made anew from the last commit that was handed over: {why}");
         // Before the iteration ends, and with it what it was to prove again.
-        let reclaim = self.state().boxes_to_reprove();
+        let reclaim = self.run.state().boxes_to_reprove();
         self.fail_iteration(&told)?;
-        let state = self.state();
+        let state = self.run.state();
         let started = state.started.clone();
         let start = state.workplace.as_ref().map_or_else(|| started.start_commit.clone(), |place| place.start.clone());
         let head = state.imported.clone().unwrap_or_else(|| start.clone());
-        self.recreated = true;
+        self.work.recreated = true;
         self.create_work_sandbox(&started, &start, &head, reclaim).await?;
-        self.log(EventLogLevel::Warn, told)
+        self.run.log(EventLogLevel::Warn, told)
     }
 
     /// Ends the open iteration as failed, without another look into the sandbox.
     fn fail_iteration(&mut self, why: &str) -> Result<(), Error> {
-        self.tree_status = None;
+        self.work.forget_tree();
         self.record_unread_answer()?;
-        let state = self.state();
+        let state = self.run.state();
         let Some(open) = state.open.clone() else { return Ok(()) };
         let n = open.n;
         let head = state.imported.as_ref().unwrap_or(&state.started.start_commit).to_string();
         let verified = state.verified.iter().cloned().collect();
-        let why = self.redactor.redact(why).into_owned();
-        self.files.append_to_mirror("errors.log", &format!("== iteration {n} ==\n{why}\n"))?;
-        self.files
+        let why = self.run.redactor.redact(why).into_owned();
+        self.run.files.append_to_mirror("errors.log", &format!("== iteration {n} ==\n{why}\n"))?;
+        self.run
+            .files
             .append_to_mirror("activity.log", &format!("iteration {n}: profile {}, given up: {why}\n", open.profile))?;
         let sample = IterationSample {
             n,
@@ -94,7 +95,7 @@ impl Runner {
             tests: None,
             waiting: false,
         };
-        self.events.append(Event::IterationFinished {
+        self.run.append(Event::IterationFinished {
             n,
             outcome: IterationOutcome::ActionFailed,
             head,

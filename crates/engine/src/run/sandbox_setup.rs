@@ -10,6 +10,7 @@ use ralph_core::lint::Severity;
 use ralph_core::name;
 use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec};
 
+use super::egress::egress_request;
 use super::runner::Runner;
 use crate::egress::{EgressAvailability, EgressRequest};
 use crate::error::Error;
@@ -38,7 +39,7 @@ impl SandboxRole {
 
 impl Runner {
     pub(super) async fn prepare_sandbox(&mut self) -> Result<(), Error> {
-        let started = self.state().started.clone();
+        let started = self.run.state().started.clone();
         let start = started.start_commit.clone();
         self.create_work_sandbox(&started, &start, &start, Vec::new()).await
     }
@@ -51,17 +52,21 @@ impl Runner {
         head: &CommitSha,
         reclaim: Vec<String>,
     ) -> Result<(), Error> {
-        let backend = self.host.backend(&started.backend)?;
+        let backend = self.run.host.backend(&started.backend)?;
         let name = sandbox_name(&*backend, started, SandboxRole::Work).await?;
-        let spec = sandbox_spec(&self.host, started, name, SandboxRole::Work)?;
-        let request = SandboxRequest { backend: &*backend, spec, egress: Some(self.egress_request()?) };
-        let granted = sandboxes::create(&self.host, request).await?;
-        let sandbox = self.hold_grant(granted);
-        seed_commit(&*sandbox, &self.bare, self.folder.path(), started, head).await?;
-        self.files.write_initial(&*sandbox).await?;
-        self.tree_status = None;
-        self.sandbox = Some(sandbox.clone());
-        self.events.append(Event::SandboxReady {
+        let spec = sandbox_spec(&self.run.host, started, name, SandboxRole::Work)?;
+        let request = SandboxRequest {
+            backend: &*backend,
+            spec,
+            egress: Some(egress_request(self.run.state(), &self.models.ledger)?),
+        };
+        let granted = sandboxes::create(&self.run.host, request).await?;
+        let sandbox = self.work.hold_grant(granted);
+        seed_commit(&*sandbox, &self.run.bare, self.run.folder.path(), started, head).await?;
+        self.run.files.write_initial(&*sandbox).await?;
+        self.work.forget_tree();
+        self.work.sandbox = Some(sandbox.clone());
+        self.run.append(Event::SandboxReady {
             sandbox: sandbox.id().to_owned(),
             backend: started.backend.clone(),
             isolated: backend.capabilities().isolation.is_isolated(),
@@ -72,16 +77,17 @@ impl Runner {
     }
 
     pub(super) async fn check_baseline(&mut self) -> Result<(), Error> {
-        let mut started = self.state().started.clone();
-        started.policy = self.state().policy().clone();
+        let mut started = self.run.state().started.clone();
+        started.policy = self.run.state().policy().clone();
         let sha = started.start_commit.clone();
-        let report = crate::baseline::check(&self.host, &self.bare, self.folder.path(), &started, &sha).await?;
+        let report =
+            crate::baseline::check(&self.run.host, &self.run.bare, self.run.folder.path(), &started, &sha).await?;
         let refused = report.findings.iter().find(|finding| finding.severity == Severity::Error);
         let refused = refused.map(|error| error.message.clone());
         self.alarm_on_leaks(report.leaked_secrets.clone())?;
-        self.events.append(Event::BaselineChecked { checks: report.lines(), refused })?;
+        self.run.append(Event::BaselineChecked { checks: report.lines(), refused })?;
         for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
-            self.log(EventLogLevel::Warn, finding.message.clone())?;
+            self.run.log(EventLogLevel::Warn, finding.message.clone())?;
         }
         Ok(())
     }
@@ -89,10 +95,10 @@ impl Runner {
     /// Removes sandboxes for proofs that a dead process left behind; this run has none under way. What stays is removed
     /// when the next one of its name is made.
     pub(super) async fn discard_proof_sandboxes(&self) {
-        let Ok(backend) = self.host.backend(&self.state().started.backend) else { return };
+        let Ok(backend) = self.run.host.backend(&self.run.state().started.backend) else { return };
         for other in backend.list().await.unwrap_or_default() {
             let of = |label: &str, value: &str| other.labels.get(label).is_some_and(|found| found == value);
-            if of(SandboxLabel::RUN, self.state().id())
+            if of(SandboxLabel::RUN, self.run.state().id())
                 && of(SandboxLabel::ROLE, SandboxRole::Proof.as_str())
                 && let Ok(sandbox) = backend.open(&other.id).await
             {

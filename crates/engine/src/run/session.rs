@@ -68,14 +68,14 @@ struct SessionProcessExit {
 
 impl Runner {
     pub(super) async fn run_session(&mut self, n: u32, cut: u32) -> Result<(), Error> {
-        let path = self.folder.iteration(n).join(SESSION_FILE);
-        if let Some(bytes) = self.folder.read(&path)?
+        let path = self.run.folder.iteration(n).join(SESSION_FILE);
+        if let Some(bytes) = self.run.folder.read(&path)?
             && let Ok(kept) = serde_json::from_slice::<SavedSession>(&bytes)
         {
             return self.finish_session(n, &kept).await;
         }
-        let Some(pinned) = self.state().started.agent.clone() else { return Ok(()) };
-        let waits = self.state().waited;
+        let Some(pinned) = self.run.state().started.agent.clone() else { return Ok(()) };
+        let waits = self.run.state().waited;
         // After each wait it gets one more try.
         if cut >= MAX_CUT_SESSIONS.saturating_add(waits) {
             let why = format!("`{}` was cut short {cut} times in a row", pinned.name);
@@ -87,24 +87,24 @@ impl Runner {
         let chosen = SelectedAgent::of(&pinned)?;
         let agent = chosen.get();
         let way = self.model_access_for(agent)?;
-        let begun = self.state().open.as_ref().is_some_and(|open| open.begun.is_some());
-        let survey = self.tree_status().await?;
+        let begun = self.run.state().open.as_ref().is_some_and(|open| open.begun.is_some());
+        let survey = self.work.tree_status(self.run.state()).await?;
         let prompt = self.build_prompt(n, &survey).await?;
         self.write_prompt(n, &prompt).await?;
         if !begun {
             let (kind, brief) = (ActionKind::Session, format!("{} with {}", agent.name(), way.model));
-            self.events.append(Event::ActionStarted { n, index: 0, kind, brief, before: PreActionState::Nothing })?;
+            self.run.append(Event::ActionStarted { n, index: 0, kind, brief, before: PreActionState::Nothing })?;
         }
-        self.tree_status = None;
-        let sandbox = self.sandbox()?;
+        self.work.forget_tree();
+        let sandbox = self.work.sandbox()?;
         self.save_interrupted_transcript(n, &*sandbox).await?;
         let whole = format!("{}\n\n{}", prompt.system, prompt.user);
         let start = self.prepare_agent_command(n, &*sandbox, agent, &way, &whole).await?;
-        let hearing = SessionOutput::new(agent.reader(), self.redactor.clone(), self.create_transcript_file(n));
-        let mark = self.audit_log.calls().response_count();
+        let hearing = SessionOutput::new(agent.reader(), self.run.redactor.clone(), self.create_transcript_file(n));
+        let mark = self.run.audit_log.calls().response_count();
         let Some(gone) = self.supervise_session(&*sandbox, &pinned, &start, &hearing, mark).await? else {
             // Nobody waits any longer; what was under way is charged at its worst.
-            self.charge_in_flight_calls();
+            self.models.charge_in_flight(&self.run.audit_log);
             self.record_agent_calls()?;
             let heard = hearing.finish();
             return self.write_transcript(n, &*sandbox, &transcript_name(cut), &heard.output).await;
@@ -113,7 +113,7 @@ impl Runner {
         let heard = hearing.finish();
         self.log_agent_events(&heard.events)?;
         self.write_transcript(n, &*sandbox, &transcript_name(cut), &heard.output).await?;
-        let calls = self.audit_log.calls().responses_since(mark);
+        let calls = self.run.audit_log.calls().responses_since(mark);
         let ended = AgentSessionEnd {
             code: gone.code,
             missing: gone.missing,
@@ -125,27 +125,27 @@ impl Runner {
             now: Timestamp::now(),
         };
         let judged = agent::classify_session_end(&ended);
-        tracing::debug!(run = self.state().id(), n, ?judged, ?gone, "a session ended");
+        tracing::debug!(run = self.run.state().id(), n, ?judged, ?gone, "a session ended");
         self.handle_session_outcome(n, agent, &way, judged, &gone, &heard).await
     }
 
     /// Opens what is written while the agent speaks. Without it only a session that ralph itself dies in is not kept.
     fn create_transcript_file(&self, n: u32) -> Option<File> {
-        File::create(self.folder.iteration(n).join(TRANSCRIPT_PART_FILE)).ok()
+        File::create(self.run.folder.iteration(n).join(TRANSCRIPT_PART_FILE)).ok()
     }
 
     async fn write_transcript(&self, n: u32, sandbox: &dyn Sandbox, name: &str, text: &str) -> Result<(), Error> {
-        self.files.write_artefact(sandbox, n, name, text.as_bytes()).await?;
+        self.run.files.write_artefact(sandbox, n, name, text.as_bytes()).await?;
         // It stands in the transcript now. One that stays is kept as another session, which is no harm.
-        let _ = fs::remove_file(self.folder.iteration(n).join(TRANSCRIPT_PART_FILE));
+        let _ = fs::remove_file(self.run.folder.iteration(n).join(TRANSCRIPT_PART_FILE));
         Ok(())
     }
 
     /// Keeps what was heard of a session that ended with ralph itself.
     async fn save_interrupted_transcript(&self, n: u32, sandbox: &dyn Sandbox) -> Result<(), Error> {
-        let path = self.folder.iteration(n).join(TRANSCRIPT_PART_FILE);
-        let Some(heard) = self.folder.read(&path)?.filter(|heard| !heard.is_empty()) else { return Ok(()) };
-        let taken = |name: &String| self.folder.iteration(n).join(name).exists();
+        let path = self.run.folder.iteration(n).join(TRANSCRIPT_PART_FILE);
+        let Some(heard) = self.run.folder.read(&path)?.filter(|heard| !heard.is_empty()) else { return Ok(()) };
+        let taken = |name: &String| self.run.folder.iteration(n).join(name).exists();
         let name = (1..=u32::MAX)
             .map(interrupted_transcript_name)
             .find(|name| !taken(name))
@@ -173,30 +173,30 @@ impl Runner {
                 let until = until
                     .unwrap_or_else(|| Timestamp::now() + UNSTATED_LIMIT_DELAY)
                     .max(Timestamp::now() + MIN_LIMIT_DELAY);
-                self.pause(RunStopReason::Quota { until })
+                self.run.pause(RunStopReason::Quota { until })
             }
             Judged::Overload => self.end_session_early(n, gone, "the provider is overloaded"),
             Judged::Auth => {
                 self.end_session_early(n, gone, "the provider does not take the key")?;
-                self.pause(RunStopReason::Auth { profile: way.profile.clone() })
+                self.run.pause(RunStopReason::Auth { profile: way.profile.clone() })
             }
             Judged::EndpointBlocked { why } => {
                 self.end_session_early(n, gone, &why)?;
-                self.pause(RunStopReason::Provider { why })
+                self.run.pause(RunStopReason::Provider { why })
             }
             Judged::NoProviderCredit => {
                 self.end_session_early(n, gone, "there is no money left at the provider")?;
-                self.pause(RunStopReason::Provider { why: "there is no money left at the provider".to_owned() })
+                self.run.pause(RunStopReason::Provider { why: "there is no money left at the provider".to_owned() })
             }
             Judged::Missing => {
                 self.end_session_early(n, gone, "its program is not there")?;
                 let why =
                     format!("the agent `{name}` is not in the sandbox; install it with `ralph agent install {name}`");
-                self.pause(RunStopReason::Host { why })
+                self.run.pause(RunStopReason::Host { why })
             }
             Judged::BudgetSpent => {
                 let limit = self.scarcest_budget();
-                self.events.append(Event::BudgetWarned { limit, percent: SPENT_PERCENT })?;
+                self.run.append(Event::BudgetWarned { limit, percent: SPENT_PERCENT })?;
                 self.save_session(n, gone, heard, ActionOutcome::Failed, format!("{name}: the {limit} budget is spent"))
                     .await
             }
@@ -224,7 +224,7 @@ impl Runner {
 
     /// Waits before another try; false when somebody wants something else first.
     async fn wait_before_retry(&mut self, wait: Duration) -> Result<bool, Error> {
-        match self.interrupts.wait_in_step(wait.min(self.time_left())).await {
+        match self.interrupts.wait_in_step(wait.min(self.run.time_left())).await {
             WaitEnd::Elapsed => Ok(true),
             WaitEnd::Stopped => Ok(false),
             WaitEnd::Control(asked) => {
@@ -236,10 +236,10 @@ impl Runner {
 
     /// Finds the way to the model of the iteration's profile, and checks that the agent can take it.
     fn model_access_for(&self, agent: &dyn Agent) -> Result<ModelAccess, Error> {
-        let state = self.state();
+        let state = self.run.state();
         let open = state.open.as_ref().map(|open| &open.profile);
         let mut wanted = open.into_iter().chain([&state.profile, &state.started.profiles.default.name]);
-        let way = wanted.find_map(|profile| self.model_access.iter().find(|way| way.profile == *profile)).cloned();
+        let way = wanted.find_map(|profile| self.work.model_access.iter().find(|way| way.profile == *profile)).cloned();
         let way = way.ok_or_else(|| Error::Profile {
             profile: state.profile.clone(),
             why: "the sandbox is not lent its model".to_owned(),
@@ -259,10 +259,10 @@ impl Runner {
         way: &ModelAccess,
         prompt: &str,
     ) -> Result<AgentInvocation, Error> {
-        let started = &self.state().started;
+        let started = &self.run.state().started;
         let (program, env) = match &started.agent {
             Some(pinned) => {
-                let installed = self.host.agent(pinned, &started.backend)?;
+                let installed = self.run.host.agent(pinned, &started.backend)?;
                 (installed.program, installed.env)
             }
             None => (agent.program().to_owned(), Vec::new()),
@@ -302,7 +302,7 @@ impl Runner {
         mark: u64,
     ) -> Result<Option<SessionProcessExit>, Error> {
         let began = Instant::now();
-        let session = Duration::from_secs(pinned.session_s).min(self.time_left());
+        let session = Duration::from_secs(pinned.session_s).min(self.run.time_left());
         let (idle, grace) = (Duration::from_secs(pinned.idle_s), Duration::from_secs(pinned.grace_s));
         let mut exec = ExecRequest::new(start.argv.clone(), session);
         exec.env.clone_from(&start.env);
@@ -310,7 +310,7 @@ impl Runner {
             exec = exec.env("GIT_CEILING_DIRECTORIES", above);
         }
         exec.stdin = start.stdin.clone().unwrap_or_default().into_bytes();
-        let restarts = self.egress_restarts();
+        let restarts = self.work.egress_restarts();
         let tokens = self.interrupts.tokens();
         let mut sink = hearing.sink();
         let running = sandbox.exec(&exec, &mut sink);
@@ -337,12 +337,12 @@ impl Runner {
                     self.record_agent_call_batch()?;
                     self.log_agent_events(&hearing.take_events())?;
                     // Some agents go on asking for hours where nobody answers.
-                    if agent::should_abort(&self.audit_log.calls().responses_since(mark)) {
+                    if agent::should_abort(&self.run.audit_log.calls().responses_since(mark)) {
                         break;
                     }
                     // Dropping it ends the whole process tree; what it committed stays.
                     if hearing.finished_for().is_some_and(|since| since > grace) {
-                        self.log(EventLogLevel::Warn, format!("`{}` said it was done and did not end, so it was ended", pinned.name))?;
+                        self.run.log(EventLogLevel::Warn, format!("`{}` said it was done and did not end, so it was ended", pinned.name))?;
                         break;
                     }
                     if hearing.silent_for() > idle {
@@ -353,7 +353,7 @@ impl Runner {
             }
         }
         gone.took = began.elapsed();
-        gone.cut_off = self.egress_restarts() != restarts;
+        gone.cut_off = self.work.egress_restarts() != restarts;
         Ok(Some(gone))
     }
 
@@ -376,22 +376,22 @@ impl Runner {
                 agent::AgentOutputEvent::Warning(why) => (EventLogLevel::Warn, why.clone()),
             };
             // Masked before it is cut: half a secret is not found any more.
-            let line = self.redactor.redact(&line).into_owned();
-            self.log(level, text::first_line(&line, 200).to_owned())?;
+            let line = self.run.redactor.redact(&line).into_owned();
+            self.run.log(level, text::first_line(&line, 200).to_owned())?;
         }
         Ok(())
     }
 
     fn end_session_early(&mut self, n: u32, gone: &SessionProcessExit, why: &str) -> Result<(), Error> {
-        self.log(EventLogLevel::Warn, format!("the session was cut short: {why}"))?;
+        self.run.log(EventLogLevel::Warn, format!("the session was cut short: {why}"))?;
         let (outcome, detail) = (ActionOutcome::Cut, why.to_owned());
         let duration_ms = u64::try_from(gone.took.as_millis()).unwrap_or(u64::MAX);
-        self.events.append(Event::ActionFinished { n, index: 0, outcome, code: gone.code, duration_ms, detail })
+        self.run.append(Event::ActionFinished { n, index: 0, outcome, code: gone.code, duration_ms, detail })
     }
 
     /// Returns the budget of which the smallest share is left.
     fn scarcest_budget(&self) -> BudgetKind {
-        let state = self.state();
+        let state = self.run.state();
         let used = |limit: BudgetKind, spent: u64| {
             let whole = state.budget.of(limit).filter(|whole| *whole > 0)?;
             Some((u128::from(spent) * 1000 / u128::from(whole), limit))
@@ -421,11 +421,11 @@ impl Runner {
             reply: ActionReply { summary, actions: Vec::new(), claims },
             outcome,
             code: gone.code,
-            detail: self.redactor.redact(&detail).into_owned(),
+            detail: self.run.redactor.redact(&detail).into_owned(),
             complaint,
             duration_ms: u64::try_from(gone.took.as_millis()).unwrap_or(u64::MAX),
         };
-        let path = self.folder.iteration(n).join(SESSION_FILE);
+        let path = self.run.folder.iteration(n).join(SESSION_FILE);
         write_atomic(&path, &serde_json::to_vec(&kept).unwrap_or_default())?;
         self.finish_session(n, &kept).await
     }
@@ -433,13 +433,13 @@ impl Runner {
     /// An agent claims a box by ticking it in its copy of the task. Only ticks count; whatever else it wrote there is
     /// put aside for a person.
     async fn claimed_in_task(&mut self, n: u32) -> Result<ReplyClaims, Error> {
-        let (sandbox, path) = (self.sandbox()?, self.state().started.task_path.clone());
-        let pinned = self.pinned_task()?;
+        let (sandbox, path) = (self.work.sandbox()?, self.run.state().started.task_path.clone());
+        let pinned = self.run.pinned_task()?;
         let found = match sandbox.read(Path::new(&path), 4 << 20).await {
             Ok(found) => found,
             Err(error @ SandboxError::Gone { .. }) => return Err(error.into()),
             Err(error) => {
-                self.log_once(
+                self.run.log_once(
                     EventLogLevel::Warn,
                     format!("nothing was claimed: the task file cannot be read: {error}"),
                 )?;
@@ -449,15 +449,15 @@ impl Runner {
         let found = String::from_utf8_lossy(&found).into_owned();
         let bare = |text: &str| task::tick(text, &std::collections::BTreeSet::new());
         if !found.is_empty() && bare(&found) != bare(&pinned) {
-            let shown = self.redactor.redact(&found).into_owned();
-            self.files.write_artefact(&*sandbox, n, "task_proposal.md", shown.as_bytes()).await?;
+            let shown = self.run.redactor.redact(&found).into_owned();
+            self.run.files.write_artefact(&*sandbox, n, "task_proposal.md", shown.as_bytes()).await?;
             let place = format!(".ralph/iterations/{n}/task_proposal.md");
-            self.log_once(
+            self.run.log_once(
                 EventLogLevel::Warn,
                 format!("the agent changed more of {path} than boxes: put aside as {place}"),
             )?;
         }
-        let known = &self.state().started.boxes;
+        let known = &self.run.state().started.boxes;
         let ticked = task::ticked_boxes(&found);
         let boxes = known.iter().map(|pinned| pinned.id.clone()).filter(|id| ticked.contains(id)).collect();
         Ok(ReplyClaims { checkboxes_checked: boxes, milestones_completed: Vec::new() })
@@ -465,21 +465,21 @@ impl Runner {
 
     async fn finish_session(&mut self, n: u32, kept: &SavedSession) -> Result<(), Error> {
         // The ticks are known; the file is ralph's again.
-        let (sandbox, path) = (self.sandbox()?, PathBuf::from(&self.state().started.task_path));
-        let wanted = self.task_text()?;
+        let (sandbox, path) = (self.work.sandbox()?, PathBuf::from(&self.run.state().started.task_path));
+        let wanted = self.run.task_text()?;
         match sandbox.write(&path, wanted.as_bytes(), None).await {
             // What stands in its way is cleared when the iteration is closed.
             Ok(()) | Err(SandboxError::Refused { .. } | SandboxError::File { .. }) => (),
             Err(error) => return Err(error.into()),
         }
-        self.tree_status = None;
+        self.work.forget_tree();
         // What it said and claimed stands where the answer of a model would.
         let reply = serde_json::to_vec_pretty(&kept.reply).unwrap_or_default();
-        self.files.write_artefact(&*sandbox, n, "response.json", &reply).await?;
+        self.run.files.write_artefact(&*sandbox, n, "response.json", &reply).await?;
         let acted = super::action::ActionLogEntry {
             index: 0,
             kind: ActionKind::Session,
-            brief: self.state().started.agent.as_ref().map(|agent| agent.name.clone()).unwrap_or_default(),
+            brief: self.run.state().started.agent.as_ref().map(|agent| agent.name.clone()).unwrap_or_default(),
             outcome: kept.outcome,
             code: kept.code,
             // A session is more than one command: one that came to no end is judged by what it did.
@@ -489,16 +489,16 @@ impl Runner {
             complaint: kept.complaint.clone(),
         };
         let line = format!("{}\n", serde_json::to_string(&acted).unwrap_or_default());
-        write_atomic(&self.folder.iteration(n).join(ACTION_LOG_FILE), line.as_bytes())?;
+        write_atomic(&self.run.folder.iteration(n).join(ACTION_LOG_FILE), line.as_bytes())?;
         let SavedSession { outcome, code, duration_ms, detail, .. } = kept;
         let (outcome, code, duration_ms, detail) = (*outcome, *code, *duration_ms, detail.clone());
-        self.events.append(Event::ActionFinished { n, index: 0, outcome, code, duration_ms, detail })
+        self.run.append(Event::ActionFinished { n, index: 0, outcome, code, duration_ms, detail })
     }
 
     /// Returns what an agent said and claimed, as if it were an answer.
     pub(super) fn session_reply(&self, n: u32) -> Result<ActionReply, Error> {
-        let path = self.folder.iteration(n).join(SESSION_FILE);
-        let kept = self.folder.read(&path)?.and_then(|bytes| serde_json::from_slice::<SavedSession>(&bytes).ok());
+        let path = self.run.folder.iteration(n).join(SESSION_FILE);
+        let kept = self.run.folder.read(&path)?.and_then(|bytes| serde_json::from_slice::<SavedSession>(&bytes).ok());
         let nothing = || ActionReply { summary: String::new(), actions: Vec::new(), claims: ReplyClaims::default() };
         Ok(kept.map_or_else(nothing, |kept| kept.reply))
     }

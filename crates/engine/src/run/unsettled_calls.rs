@@ -32,7 +32,7 @@ impl Runner {
         if self.saved_answer(&place)?.is_some() {
             return Ok(());
         }
-        match self.folder.read(&place.reserved)? {
+        match self.run.folder.read(&place.reserved)? {
             Some(worst) => self.charge_lost_call(n, call, &profile, &worst, &place),
             None => Ok(()),
         }
@@ -42,7 +42,7 @@ impl Runner {
     pub(super) fn record_unread_answer(&mut self) -> Result<(), Error> {
         let Some(UnsettledCall { files: place, n, call, profile }) = self.next_call() else { return Ok(()) };
         match self.saved_answer(&place)? {
-            Some(kept) if self.state().open.is_some() => self.record_answer(n, call, &profile, kept),
+            Some(kept) if self.run.state().open.is_some() => self.record_answer(n, call, &profile, kept),
             Some(kept) => self.record_diagnosis_answer(n, call, &profile, kept),
             None => Ok(()),
         }
@@ -50,7 +50,7 @@ impl Runner {
 
     /// Returns the call that comes after those the events tell of: of the open iteration, else of the doctor.
     fn next_call(&self) -> Option<UnsettledCall> {
-        let state = self.state();
+        let state = self.run.state();
         let Some(open) = &state.open else {
             let profile = state.started.profiles.doctor().clone();
             let call = state.diagnoses.under.as_ref().map_or(0, |under| under.calls);
@@ -61,20 +61,20 @@ impl Runner {
             return None;
         }
         let profile = state.started.profiles.get(&open.profile)?.clone();
-        let place = CallFiles::new(&self.folder.iteration(open.n), open.calls);
+        let place = CallFiles::new(&self.run.folder.iteration(open.n), open.calls);
         Some(UnsettledCall { files: place, n: open.n, call: open.calls, profile })
     }
 
     /// Lets nobody buy anything more and tells of all that was bought: what follows is the end of the run.
     pub(super) async fn close_ledger(&mut self) -> Result<(), Error> {
-        self.ledger.close();
+        self.models.ledger.close();
         self.record_unread_answer()?;
         self.settle_calls().await
     }
 
     /// Tells of what is under way before this process goes, and with it those who count what calls cost.
     pub(super) async fn settle_before_exit(&mut self) -> Result<(), Error> {
-        if self.audit_log.calls().has_in_flight() && !self.state().status.is_ended() {
+        if self.run.audit_log.calls().has_in_flight() && !self.run.state().status.is_ended() {
             self.settle_calls().await?;
             self.anchor_audit_log()?;
         }
@@ -83,27 +83,20 @@ impl Runner {
 
     /// Waits until every call through the doors is counted; what takes too long is charged at its worst.
     pub(super) async fn settle_calls(&mut self) -> Result<(), Error> {
-        let (began, patience) = (Instant::now(), self.host.pace.scale(SETTLE_TIMEOUT));
+        let (began, patience) = (Instant::now(), self.run.host.pace.scale(SETTLE_TIMEOUT));
         let mut told = false;
-        while self.audit_log.calls().has_in_flight()
+        while self.run.audit_log.calls().has_in_flight()
             && began.elapsed() < patience
             && !self.interrupts.is_process_aborting()
         {
             if !told && began.elapsed() > LOG_WAIT_AFTER {
                 told = true;
-                self.log(EventLogLevel::Info, "waiting for calls whose cost is still being counted")?;
+                self.run.log(EventLogLevel::Info, "waiting for calls whose cost is still being counted")?;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        self.charge_in_flight_calls();
+        self.models.charge_in_flight(&self.run.audit_log);
         self.record_refusals()?;
         self.record_agent_calls()
-    }
-
-    /// Charges what is under way through the doors at its worst, in the account book too.
-    pub(super) fn charge_in_flight_calls(&self) {
-        for id in self.audit_log.calls().charge_in_flight() {
-            self.ledger.forfeit(id);
-        }
     }
 }
