@@ -4,23 +4,25 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ralph_core::action::{Action, ActionKind, PermissionBits, RepoPath, WriteAccess};
+use ralph_core::action::{Action, PermissionBits, RepoPath, WriteAccess};
 use ralph_core::event::{ActionOutcome, Event, EventLogLevel, PreActionState};
 use ralph_core::hash::sha256;
 use ralph_core::run::PendingAction;
 use ralph_core::{patch, text};
 use ralph_sandbox::{Error as SandboxError, Sandbox};
-use serde::{Deserialize, Serialize};
 
-use super::close_checkpoint::ACTION_LOG_FILE;
-use super::context::error_chain;
+use super::action_log::{ACTION_LOG_FILE, ActionLogEntry};
+use super::context::{RunContext, error_chain};
+use super::controls::ControlHandler;
+use super::egress_events::EgressEvents;
+use super::interrupts::Interrupts;
 use super::last_actions::{output_name, output_path};
-use super::runner::Runner;
+use super::model_account::ModelAccount;
+use super::work_sandbox::WorkSandbox;
 use crate::check;
 use crate::error::{Error, file_error};
 use crate::git;
 use crate::git::inside::{self, CloneStatus, CommitPaths};
-use crate::store::RunFolder;
 
 /// The largest file a model may patch or extend.
 const FILE_CAP: u64 = 16 << 20;
@@ -37,24 +39,6 @@ struct ActionReport {
     detail: String,
 }
 
-/// A line of [`ACTION_LOG_FILE`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct ActionLogEntry {
-    pub(super) index: u32,
-    pub(super) kind: ActionKind,
-    pub(super) brief: String,
-    pub(super) outcome: ActionOutcome,
-    pub(super) code: Option<i32>,
-    /// The command was ended at its timeout; what it returns by itself says nothing of that. Missing in older runs.
-    #[serde(default)]
-    pub(super) timed_out: bool,
-    pub(super) duration_ms: u64,
-    pub(super) detail: String,
-    /// What a failed command complained about.
-    #[serde(default)]
-    pub(super) complaint: String,
-}
-
 impl ActionReport {
     fn ok(detail: impl Into<String>) -> Self {
         Self { outcome: ActionOutcome::Ok, code: None, timed_out: false, detail: detail.into() }
@@ -69,9 +53,18 @@ impl ActionReport {
     }
 }
 
-impl Runner {
-    pub(super) async fn execute_action(&mut self, n: u32, index: u32, again: bool) -> Result<(), Error> {
-        let reply = self.current_reply(n)?;
+/// Carries out one action of a reply.
+#[derive(Debug)]
+pub(super) struct ActionStep<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) work: &'a mut WorkSandbox,
+    pub(super) models: &'a mut ModelAccount,
+    pub(super) interrupts: &'a mut Interrupts,
+}
+
+impl ActionStep<'_> {
+    pub(super) async fn execute(&mut self, n: u32, index: u32, again: bool) -> Result<(), Error> {
+        let reply = self.models.current_reply(self.run, n)?;
         let Some(action) = usize::try_from(index).ok().and_then(|at| reply.actions.get(at)).cloned() else {
             let run = self.run.folder.id();
             let why = format!("the answer of iteration {n} has no action {index}");
@@ -189,8 +182,8 @@ impl Runner {
                 tokio::select! {
                     ran = &mut running => break ran,
                     () = tokens.aborted() => return Ok(None),
-                    Some(asked) = self.interrupts.next_control() => self.handle_control_mid_action(asked).await?,
-                    () = tokio::time::sleep(POLL_INTERVAL) => self.record_refusals()?,
+                    Some(asked) = self.interrupts.next_control() => ControlHandler { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }.handle_mid_action(asked).await?,
+                    () = tokio::time::sleep(POLL_INTERVAL) => EgressEvents { run: self.run }.record_refusals()?,
                 }
             };
             // A command that failed while its way out was cut failed by no fault of its own. Once is enough: what cuts
@@ -361,7 +354,7 @@ impl Runner {
     }
 
     /// Commits paths, or everything; the inner `Err` is git's own complaint.
-    pub(super) async fn commit_in_sandbox(
+    async fn commit_in_sandbox(
         &mut self,
         n: u32,
         message: &str,
@@ -382,19 +375,6 @@ impl Runner {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-/// Returns what the actions of an iteration did, each once, in order.
-pub(super) fn read_action_log(folder: &RunFolder, n: u32) -> Result<Vec<ActionLogEntry>, Error> {
-    let bytes = folder.read(&folder.iteration(n).join(ACTION_LOG_FILE))?.unwrap_or_default();
-    let mut by_index = std::collections::BTreeMap::new();
-    for line in String::from_utf8_lossy(&bytes).lines() {
-        // A crash between this file and the event leaves a line for an action that is then done again.
-        if let Ok(acted) = serde_json::from_str::<ActionLogEntry>(line) {
-            by_index.insert(acted.index, acted);
-        }
-    }
-    Ok(by_index.into_values().collect())
 }
 
 #[derive(Debug, Clone, Copy)]

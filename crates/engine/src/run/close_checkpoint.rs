@@ -10,7 +10,8 @@ use ralph_core::redact::Redactor;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::session::SESSION_FILE;
+use super::action_log::ACTION_LOG_FILE;
+use super::session_record::SESSION_FILE;
 use crate::check::CommandResult;
 use crate::error::{Error, file_error};
 use crate::git::inside::CloneStatus;
@@ -118,8 +119,6 @@ impl SavedCheck {
 }
 
 const CHECKPOINT_FILE: &str = "closing.json";
-/// What the actions of an iteration did, a line each.
-pub(super) const ACTION_LOG_FILE: &str = "actions.jsonl";
 /// What the test command printed.
 pub(super) const TEST_OUTPUT_FILE: &str = "test_output.txt";
 

@@ -1,18 +1,21 @@
 //! What people ask of a live run, carried out between two steps and acknowledged by an event.
 
 use ralph_core::control::{Control, TaskEdit};
-use ralph_core::event::{Event, EventLogLevel, RunStopReason, RunVerdict};
+use ralph_core::event::{Event, EventLogLevel, RunStopReason};
 use ralph_core::policy::{self, Policy};
 use ralph_core::prompt::templates;
 use ralph_core::redact::Redactor;
 use ralph_core::run::RunStatus;
 use ralph_sandbox::Error as SandboxError;
 
-use super::context::error_chain;
-use super::diagnose::check_profile;
-use super::interrupts::StopSignals;
+use super::context::{RunContext, error_chain};
+use super::diagnose::DiagnoseStep;
+use super::finish::FinishStep;
+use super::interrupts::{Interrupts, StopSignals};
+use super::model_account::ModelAccount;
+use super::proposals::{ProposalStep, check_profile};
 use super::runner::Runner;
-use super::work_sandbox::KeepSandbox;
+use super::work_sandbox::{KeepSandbox, WorkSandbox};
 use crate::control::{ControlRequest, IncomingControl};
 use crate::error::Error;
 use crate::host::HostContext;
@@ -32,7 +35,8 @@ pub(crate) async fn apply_at_rest(
     refuse_if_ended(&state.status, &request.control).map_err(|why| refused(&folder.id(), &request.control, why))?;
     let (quiet, stops) = (Box::new(SilentObserver), StopSignals::default());
     let mut runner = Runner::open(host.clone(), folder, quiet, stops, KeepSandbox::Always).await?;
-    let applied = runner.apply_resting(request).await;
+    let Runner { run, work, models, interrupts, .. } = &mut runner;
+    let applied = ControlHandler { run, work, models, interrupts }.apply_resting(request).await;
     let closed = runner.close().await;
     applied.and(closed)
 }
@@ -76,7 +80,16 @@ fn mask_control(control: &Control, redactor: &Redactor) -> Control {
     }
 }
 
-impl Runner {
+/// Carries out controls.
+#[derive(Debug)]
+pub(super) struct ControlHandler<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) work: &'a mut WorkSandbox,
+    pub(super) models: &'a mut ModelAccount,
+    pub(super) interrupts: &'a mut Interrupts,
+}
+
+impl ControlHandler<'_> {
     /// Carries out a control on a run that nothing but this drives.
     async fn apply_resting(&mut self, request: &ControlRequest) -> Result<(), Error> {
         // Looked at again: another process may have carried it out until now.
@@ -100,47 +113,41 @@ impl Runner {
         let (by, id) = (request.by.clone(), Some(request.id.clone()));
         self.run.append(Event::ControlApplied { control: done.clone(), by, id })?;
         match done {
-            Control::Stop => self.stop_run().await,
+            Control::Stop => {
+                FinishStep { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }
+                    .stop()
+                    .await
+            }
             Control::Pause if self.run.state().status.is_active() => self.run.pause(RunStopReason::Asked),
-            Control::EditTask(_) => self.write_task_to_sandbox().await,
+            Control::EditTask(_) => ProposalStep { run: self.run, work: self.work }.write_task_to_sandbox().await,
             // In the middle of an iteration it waits for its end, like in a live run.
-            Control::Diagnose if self.run.state().open.is_none() => self.diagnose_at_rest().await,
+            Control::Diagnose if self.run.state().open.is_none() => {
+                DiagnoseStep { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }
+                    .diagnose_at_rest()
+                    .await
+            }
             _ => Ok(()),
         }
     }
 
-    /// Ends the run because somebody asked for it. What was committed so far is handed over, unproved as it is.
-    pub(super) async fn stop_run(&mut self) -> Result<(), Error> {
-        if let Some(open) = self.run.state().open.clone()
-            && self.work.sandbox.is_some()
-            && let Err(error) = self.import_unfinished(&open).await
-        {
-            self.run.log(
-                EventLogLevel::Warn,
-                format!("the commits of iteration {} stay in the sandbox: {error}", open.n),
-            )?;
-        }
-        self.finish_run(RunVerdict::Stopped { reason: RunStopReason::Asked }).await
-    }
-
     /// Carries out whatever was asked since the last step.
-    pub(super) async fn handle_controls(&mut self) -> Result<(), Error> {
+    pub(super) async fn handle_waiting(&mut self) -> Result<(), Error> {
         while let Some(asked) = self.interrupts.take_waiting_control() {
-            self.handle_control(asked).await?;
+            self.handle(asked).await?;
         }
         Ok(())
     }
 
     /// Hears what somebody asks while an action is under way: what does not touch it is done at once, all else waits.
-    pub(super) async fn handle_control_mid_action(&mut self, asked: IncomingControl) -> Result<(), Error> {
+    pub(super) async fn handle_mid_action(&mut self, asked: IncomingControl) -> Result<(), Error> {
         if asked.control.applies_immediately() {
-            return Box::pin(self.handle_control(asked)).await;
+            return Box::pin(self.handle(asked)).await;
         }
         self.interrupts.defer(asked);
         Ok(())
     }
 
-    pub(super) async fn handle_control(&mut self, asked: IncomingControl) -> Result<(), Error> {
+    pub(super) async fn handle(&mut self, asked: IncomingControl) -> Result<(), Error> {
         let IncomingControl { control, by, id, answer } = asked;
         if id.as_ref().is_some_and(|id| self.run.state().has_applied(id)) {
             // Sent again by somebody who missed the answer, and who may have hung up.
@@ -207,8 +214,18 @@ impl Runner {
                 let is_rule = |host: &String| policy::expand(host).map(drop).map_err(|error| error_chain(&error));
                 return Ok(hosts.iter().try_for_each(is_rule).map(|()| control));
             }
-            Control::EditTask(edit) => return Ok(self.revise_task(edit).await?.map(Control::EditTask)),
-            Control::ApplyProposal { number } => return Ok(self.apply_proposal(*number).await?.map(|()| control)),
+            Control::EditTask(edit) => {
+                return Ok(ProposalStep { run: self.run, work: self.work }
+                    .revise_task(edit)
+                    .await?
+                    .map(Control::EditTask));
+            }
+            Control::ApplyProposal { number } => {
+                return Ok(ProposalStep { run: self.run, work: self.work }
+                    .apply_proposal(*number)
+                    .await?
+                    .map(|()| control));
+            }
             Control::Diagnose => {
                 let state = self.run.state();
                 if let Some(limit) = state.budget.forbids_call(&state.spent) {
@@ -231,7 +248,7 @@ impl Runner {
             }
             Control::RaiseBudget { .. } => self.models.raise_caps(&self.run.state().budget),
             Control::AllowHost { .. } | Control::DenyHost { .. } => self.work.apply_policy(self.run.state().policy()),
-            Control::EditTask(_) => self.write_task_to_sandbox().await?,
+            Control::EditTask(_) => ProposalStep { run: self.run, work: self.work }.write_task_to_sandbox().await?,
             _ => (),
         }
         Ok(())

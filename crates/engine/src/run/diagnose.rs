@@ -1,31 +1,32 @@
 //! A diagnosis of a run that goes in circles: the doctor is asked, paid for like any other call, and its proposals are
 //! written down; and what carrying one of them out means.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use ralph_core::control::{Control, TaskEdit};
 use ralph_core::decide::{self, RunStep};
-use ralph_core::diagnosis::{
-    self, Diagnosis, DiagnosisFacts, DiagnosisStep, PastIteration, Proposal, ProposalList, RevisionStrictness,
-};
-use ralph_core::event::{Event, EventLogLevel, ModelCallOutcome, PinnedProfile};
-use ralph_core::hash::{sha256, short_sha256};
+use ralph_core::diagnosis::{self, Diagnosis, DiagnosisFacts, DiagnosisStep as NextStep, PastIteration, Proposal};
+use ralph_core::event::{Event, EventLogLevel, PinnedProfile};
+use ralph_core::hash::short_sha256;
+use ralph_core::redact::Redactor;
 use ralph_core::run::RunState;
 use ralph_core::task::ApplyMode;
 use ralph_core::{prompt, text};
 
-use super::context::error_chain;
-use super::conversation;
+use super::call_files::{CallFiles, estimate_request_tokens};
+use super::call_record::CallRecord;
+use super::call_sender::{CallSender, SentCall};
+use super::context::{RunContext, error_chain};
+use super::egress_events::EgressEvents;
 use super::excerpts::last_test_output;
-use super::model_account::RejectedCall;
-use super::model_call::{CallFiles, SavedAnswer, SentCall, estimate_request_tokens, recorded_reply};
-use super::runner::Runner;
+use super::interrupts::Interrupts;
+use super::model_account::{ModelAccount, RejectedCall};
+use super::proposals::read_proposals;
+use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
-use crate::git::Sha;
 use crate::model::{CallKey, ConversationRole, ConversationTurn, LostCallPolicy, ModelErrorClass, ModelRequest};
-use crate::store::{RunFolder, read_events, write_atomic, write_unflushed};
+use crate::store::{read_events, write_atomic, write_unflushed};
 
 /// The schema of a diagnosis as a question shows it.
 static DIAGNOSIS_SCHEMA: LazyLock<String> = LazyLock::new(|| diagnosis::schema().to_string());
@@ -33,32 +34,34 @@ static DIAGNOSIS_SCHEMA: LazyLock<String> = LazyLock::new(|| diagnosis::schema()
 /// How many iterations a doctor is told of.
 const MAX_PAST_ITERATIONS: usize = 6;
 
-/// Reads the proposals of a run; an empty book when it has none.
-pub fn read_proposals(folder: &RunFolder) -> Result<ProposalList, Error> {
-    let path = folder.proposals_path();
-    let Some(bytes) = folder.read(&path)? else { return Ok(ProposalList::default()) };
-    ProposalList::parse(&String::from_utf8_lossy(&bytes)).map_err(|why| Error::Proposals { path, why })
+/// Brings the diagnosis of a run forward.
+#[derive(Debug)]
+pub(super) struct DiagnoseStep<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) work: &'a mut WorkSandbox,
+    pub(super) models: &'a mut ModelAccount,
+    pub(super) interrupts: &'a mut Interrupts,
 }
 
-impl Runner {
+impl DiagnoseStep<'_> {
     /// Brings a diagnosis one step further. Whatever goes wrong with it, the run goes on without it.
-    pub(super) async fn diagnose(&mut self, n: u32, doing: DiagnosisStep) -> Result<(), Error> {
+    pub(super) async fn diagnose(&mut self, n: u32, doing: NextStep) -> Result<(), Error> {
         let profile = self.run.state().started.profiles.doctor().clone();
         match doing {
-            DiagnosisStep::Call { call, reask } => self.call_diagnosis_model(n, call, reask, &profile).await,
-            DiagnosisStep::Write { call } => match self.saved_diagnosis(call)? {
+            NextStep::Call { call, reask } => self.call_diagnosis_model(n, call, reask, &profile).await,
+            NextStep::Write { call } => match self.saved_diagnosis(call)? {
                 Some(diagnosis) => self.write_diagnosis(n, &profile, &diagnosis).await,
                 None => {
                     self.write_failed_diagnosis(n, &profile, "the doctor's answer is missing from the run folder").await
                 }
             },
-            DiagnosisStep::GiveUp { why } => self.write_failed_diagnosis(n, &profile, &why).await,
+            NextStep::GiveUp { why } => self.write_failed_diagnosis(n, &profile, &why).await,
         }
     }
 
     /// Brings the diagnosis of a run that rests to its end.
     pub(super) async fn diagnose_at_rest(&mut self) -> Result<(), Error> {
-        self.record_agent_calls()?;
+        EgressEvents { run: self.run }.record_agent_calls()?;
         self.models.reload_ledger(&self.run.events);
         // Every step makes a call or ends it, and calls are few.
         while self.run.state().diagnoses.under.is_some() {
@@ -81,12 +84,12 @@ impl Runner {
         reask: Option<String>,
         profile: &PinnedProfile,
     ) -> Result<(), Error> {
-        let place = CallFiles::new(&self.diagnosis_dir(), call);
-        if let Some(kept) = self.saved_answer(&place)? {
-            return self.record_diagnosis_answer(n, call, profile, kept);
+        let place = CallFiles::new(&diagnosis_dir(self.run), call);
+        if let Some(kept) = place.saved_answer(&self.run.folder)? {
+            return CallRecord { run: self.run, n, call, profile }.diagnosis(kept);
         }
         if let Some(bytes) = self.run.folder.read(&place.reserved)? {
-            return self.charge_lost_call(n, call, profile, &bytes, &place);
+            return CallRecord { run: self.run, n, call, profile }.lost(&bytes, &place);
         }
         let model = match self.models.open(&self.run.host, profile).await {
             Ok(model) => model,
@@ -105,11 +108,14 @@ impl Runner {
                 }
             };
         let request = ModelRequest { max_output_tokens: max_output, ..request };
-        let key = CallKey::of_diagnosis(self.diagnosis_number(), n, call);
-        let mask = |redactor: &ralph_core::redact::Redactor, text: String| (redactor.redact(&text).into_owned(), None);
-        match self.send_call(&place, profile, &*model, &request, key, reservation, mask).await? {
-            SentCall::Answered(kept) => self.record_diagnosis_answer(n, call, profile, kept),
-            SentCall::Lost(worst, _) => self.charge_lost_call(n, call, profile, &worst, &place),
+        let key = CallKey::of_diagnosis(diagnosis_number(self.run.state()), n, call);
+        let mask = |redactor: &Redactor, text: String| (redactor.redact(&text).into_owned(), None);
+        let sent = CallSender { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }
+            .send(&place, profile, &*model, &request, key, reservation, mask)
+            .await?;
+        match sent {
+            SentCall::Answered(kept) => CallRecord { run: self.run, n, call, profile }.diagnosis(kept),
+            SentCall::Lost(worst, _) => CallRecord { run: self.run, n, call, profile }.lost(&worst, &place),
             // Somebody ended it, not the provider: it is asked again when the run goes on.
             SentCall::Failed(failure) if failure.class == ModelErrorClass::Stopped => Ok(()),
             SentCall::Failed(_) if self.interrupts.is_action_aborted() => Ok(()),
@@ -120,56 +126,21 @@ impl Runner {
         }
     }
 
-    pub(super) fn record_diagnosis_answer(
-        &mut self,
-        n: u32,
-        call: u32,
-        profile: &PinnedProfile,
-        kept: SavedAnswer,
-    ) -> Result<(), Error> {
-        // Lost calls are not played again, so it is known by its place among the answers.
-        let answers = self.run.state().diagnoses.under.as_ref().map_or(0, |under| under.invalid.len());
-        let key = CallKey::of_diagnosis(self.diagnosis_number(), n, saturating_u32(answers));
-        conversation::record(&self.run.folder, &recorded_reply(key, &kept))?;
-        let answer = match self.parse_diagnosis(&kept.text) {
-            Ok(diagnosis) => ModelCallOutcome::Diagnosis {
-                proposals: saturating_u32(
-                    diagnosis::proposals(&diagnosis, &self.run.state().started.profiles.names()).len(),
-                ),
-                response: sha256(kept.text.as_bytes()),
-            },
-            Err(invalid) => {
-                ModelCallOutcome::Invalid { error: self.run.redactor.redact(&invalid.message).into_owned() }
-            }
-        };
-        self.record_call(n, call, profile, kept, answer)
-    }
-
-    /// Reads an answer. A secret that was spelt out letter by letter shows only now, and goes as well.
-    fn parse_diagnosis(&self, text: &str) -> Result<Diagnosis, diagnosis::InvalidDiagnosis> {
-        let diagnosis = diagnosis::parse(text)?;
-        let plain = serde_json::to_string(&diagnosis).unwrap_or_default();
-        match self.run.redactor.redact(&plain) {
-            std::borrow::Cow::Owned(masked) if masked != plain => diagnosis::parse(&masked),
-            _ => Ok(diagnosis),
-        }
-    }
-
     fn saved_diagnosis(&self, call: u32) -> Result<Option<Diagnosis>, Error> {
-        let kept = self.saved_answer(&CallFiles::new(&self.diagnosis_dir(), call))?;
-        Ok(kept.and_then(|kept| self.parse_diagnosis(&kept.text).ok()))
+        let kept = CallFiles::new(&diagnosis_dir(self.run), call).saved_answer(&self.run.folder)?;
+        Ok(kept.and_then(|kept| parse_diagnosis(&self.run.redactor, &kept.text).ok()))
     }
 
     /// Writes a diagnosis down: the report, the proposals, the event. Done twice it is done once.
     async fn write_diagnosis(&mut self, n: u32, profile: &PinnedProfile, diagnosis: &Diagnosis) -> Result<(), Error> {
-        let (number, first) = (self.diagnosis_number(), self.run.state().diagnoses.next_number());
+        let (number, first) = (diagnosis_number(self.run.state()), self.run.state().diagnoses.next_number());
         let proposals = diagnosis::proposals(diagnosis, &self.run.state().started.profiles.names());
         let report = diagnosis::report(diagnosis, &proposals, (number, n, &profile.name), first);
         self.work.append_once(&self.run.files, "diagnostics.md", &report).await?;
         let guardrails = proposals.iter().filter(|proposal| matches!(proposal, Proposal::Guardrail { .. })).count();
         let (made, guardrails) = (saturating_u32(proposals.len()), saturating_u32(guardrails));
         let (unasked, left) = self.split_by_approval(first, &proposals)?;
-        let mut book = self::read_proposals(&self.run.folder)?;
+        let mut book = read_proposals(&self.run.folder)?;
         book.replace_from(first, number, n, proposals);
         let bytes = serde_json::to_vec_pretty(&book).unwrap_or_default();
         write_atomic(&self.run.folder.proposals_path(), &bytes)?;
@@ -210,7 +181,7 @@ impl Runner {
 
     async fn write_failed_diagnosis(&mut self, n: u32, profile: &PinnedProfile, why: &str) -> Result<(), Error> {
         let why = text::first_line(&self.run.redactor.redact(&text::strip_control(why)), 400).to_owned();
-        let number = self.diagnosis_number();
+        let number = diagnosis_number(self.run.state());
         self.work
             .append_once(&self.run.files, "diagnostics.md", &diagnosis::failure_report(number, n, &profile.name, &why))
             .await?;
@@ -224,16 +195,6 @@ impl Runner {
         let profile = profile.name.clone();
         let unasked = Vec::new();
         self.run.append(Event::DiagnosisWritten { n, profile, proposals: 0, guardrails: 0, unasked, failed: Some(why) })
-    }
-
-    /// The number of the diagnosis under way.
-    fn diagnosis_number(&self) -> u32 {
-        self.run.state().diagnoses.written.saturating_add(1)
-    }
-
-    /// Where its traces are.
-    pub(super) fn diagnosis_dir(&self) -> PathBuf {
-        self.run.folder.path().join("diagnoses").join(self.diagnosis_number().to_string())
     }
 
     fn build_diagnosis_request(
@@ -280,12 +241,12 @@ impl Runner {
             schema: &DIAGNOSIS_SCHEMA,
         });
         let shown = self.run.redactor.redact(&format!("{}\n\n{}", prompt.system, prompt.user)).into_owned();
-        write_unflushed(&self.diagnosis_dir().join("prompt.md"), shown.as_bytes())?;
+        write_unflushed(&diagnosis_dir(self.run).join("prompt.md"), shown.as_bytes())?;
         let mut history = Vec::new();
         if let Some(error) = reask {
-            let wrong = (0..call)
-                .rev()
-                .find_map(|call| self.saved_answer(&CallFiles::new(&self.diagnosis_dir(), call)).ok().flatten());
+            let wrong = (0..call).rev().find_map(|call| {
+                CallFiles::new(&diagnosis_dir(self.run), call).saved_answer(&self.run.folder).ok().flatten()
+            });
             let wrong = wrong.map(|kept| kept.text).unwrap_or_default();
             history.push(ConversationTurn {
                 role: ConversationRole::Assistant,
@@ -333,109 +294,28 @@ impl Runner {
             })
             .collect()
     }
+}
 
-    /// Carries out a proposal that the task wants carried out without asking.
-    pub(super) async fn apply_automatic_proposal(&mut self, number: u32) -> Result<(), Error> {
-        if let Err(why) = self.apply_proposal(number).await? {
-            self.run.log(EventLogLevel::Warn, format!("proposal {number} was not carried out: {why}"))?;
-        }
-        let (control, by) = (Control::ApplyProposal { number }, "the task: diagnose.apply is auto".to_owned());
-        self.run.append(Event::ControlApplied { control, by, id: None })
-    }
-
-    /// Does what a proposal says; the inner `Err` is a refusal in words.
-    pub(super) async fn apply_proposal(&mut self, number: u32) -> Result<Result<(), String>, Error> {
-        let run = self.run.folder.id();
-        if self.run.state().diagnoses.applied.contains(&number) {
-            return Ok(Err(format!("proposal {number} was applied before")));
-        }
-        let book = read_proposals(&self.run.folder)?;
-        // Only what an event speaks of counts: a process may have died before it could say what it wrote.
-        let told = number <= self.run.state().diagnoses.proposals;
-        let Some(numbered) = book.get(number).filter(|_| told) else {
-            return Ok(Err(match self.run.state().diagnoses.proposals {
-                0 => format!("no diagnosis has proposed anything yet; ralph diagnose {run} asks for one"),
-                all => format!("there is no proposal {number}; they are numbered 1 to {all}"),
-            }));
-        };
-        let by = format!("proposal {number}");
-        match &numbered.proposal {
-            proposal @ Proposal::Guardrail { .. } => {
-                let sign = proposal.guardrail_text(number, numbered.after).unwrap_or_default();
-                self.work.append_once(&self.run.files, "guardrails.md", &sign).await?;
-            }
-            Proposal::Profile { name, .. } => {
-                if let Err(why) = check_profile(self.run.state(), name) {
-                    return Ok(Err(why));
-                }
-                // Done twice it is done once, should the process die before the acknowledgement.
-                let control = Control::SetProfile { name: name.clone() };
-                self.run.append(Event::ControlApplied { control, by, id: None })?;
-            }
-            Proposal::Task { diff } => {
-                let text = match diagnosis::apply_task_diff(&self.run.pinned_task()?, diff) {
-                    Ok(text) => text,
-                    Err(refusal) => return Ok(Err(refusal.to_string())),
-                };
-                let edit = TaskEdit { text, proposal: Some(number), ..TaskEdit::default() };
-                let edit = match self.revise_task(&edit).await? {
-                    Ok(edit) => edit,
-                    Err(why) => return Ok(Err(why)),
-                };
-                self.run.append(Event::ControlApplied { control: Control::EditTask(edit), by, id: None })?;
-                self.write_task_to_sandbox().await?;
-            }
-        }
-        Ok(Ok(()))
-    }
-
-    /// Judges a new text of the task and writes it beside the old ones; it counts once an event says so.
-    pub(super) async fn revise_task(&mut self, edit: &TaskEdit) -> Result<Result<TaskEdit, String>, Error> {
-        let who = if edit.allow_weaker { RevisionStrictness::AllowWeaker } else { RevisionStrictness::OnlyStricter };
-        let revised = match diagnosis::revise(&self.run.pinned_task()?, &edit.text, who) {
-            Ok(revised) => revised,
-            Err(refusal) => {
-                let hint = refusal.hint(&self.run.folder.id()).map(|hint| format!("; {hint}")).unwrap_or_default();
-                return Ok(Err(format!("{refusal}{hint}")));
-            }
-        };
-        let start = Sha::from(&self.run.state().started.start_commit);
-        let judges = super::proof_files::find_proof_files(&self.run.bare, &start, &revised.task).await?;
-        let revision = self.run.state().task_revision.saturating_add(1);
-        write_atomic(&self.run.folder.task_revision(revision), revised.text.as_bytes())?;
-        Ok(Ok(TaskEdit { proof_files: judges.files, pinned_parts: judges.parts, ..edit.clone() }))
-    }
-
-    /// Puts the task as it is now into the sandbox, where there is one.
-    pub(super) async fn write_task_to_sandbox(&mut self) -> Result<(), Error> {
-        // What judges the work is read anew.
-        self.work.protected = None;
-        self.work.forget_tree();
-        let Some(sandbox) = self.work.sandbox.clone() else { return Ok(()) };
-        let (path, text) = (self.run.state().started.task_path.clone(), self.run.task_text()?);
-        // One that cannot be written there is found and put right when the iteration is closed.
-        if let Err(error) = sandbox.write(Path::new(&path), text.as_bytes(), None).await {
-            tracing::debug!(%error, "the new task could not be written into the sandbox");
-        }
-        Ok(())
+/// Parses an answer. A secret that was escaped letter by letter shows only once it is parsed, and is masked then.
+pub(super) fn parse_diagnosis(redactor: &Redactor, text: &str) -> Result<Diagnosis, diagnosis::InvalidDiagnosis> {
+    let diagnosis = diagnosis::parse(text)?;
+    let plain = serde_json::to_string(&diagnosis).unwrap_or_default();
+    match redactor.redact(&plain) {
+        std::borrow::Cow::Owned(masked) if masked != plain => diagnosis::parse(&masked),
+        _ => Ok(diagnosis),
     }
 }
 
-/// Says whether a profile is one of the run's, and a cap limits its cost.
-pub(super) fn check_profile(state: &RunState, profile: &str) -> Result<(), String> {
-    let started = &state.started;
-    let names = started.profiles.iteration_profiles(started.agent.as_ref());
-    if !names.contains(&profile) {
-        return Err(format!("the run knows the profiles {}", names.join(", ")));
-    }
-    let price = started.profiles.get(profile).and_then(|profile| profile.price.as_ref());
-    if state.budget.can_enforce(price) {
-        Ok(())
-    } else {
-        Err(Error::Unpriced { profile: profile.to_owned() }.to_string())
-    }
+/// Returns the number of the diagnosis under way.
+pub(super) fn diagnosis_number(state: &RunState) -> u32 {
+    state.diagnoses.written.saturating_add(1)
 }
 
-fn saturating_u32(number: usize) -> u32 {
+/// Returns the folder of the diagnosis under way.
+pub(super) fn diagnosis_dir(run: &RunContext) -> PathBuf {
+    run.folder.path().join("diagnoses").join(diagnosis_number(run.state()).to_string())
+}
+
+pub(super) fn saturating_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -5,7 +5,7 @@ use ralph_core::money::MicroUsd;
 use ralph_core::price::TokenUsage;
 use ralph_proxy::observer::ChargeBasis;
 
-use super::runner::Runner;
+use super::context::RunContext;
 use crate::audit::{AuditLog, EngineCallResult, EngineCallTarget, LoggedCharge};
 use crate::error::Error;
 use crate::host::short_key_warning;
@@ -16,7 +16,13 @@ use crate::model;
 const CALL_BATCH: usize = 2000;
 const MAX_CALL_EVENTS: usize = 50;
 
-impl Runner {
+/// Turns what the audit log holds into events.
+#[derive(Debug)]
+pub(super) struct EgressEvents<'a> {
+    pub(super) run: &'a mut RunContext,
+}
+
+impl EgressEvents<'_> {
     /// Tells of what was refused and what raised an alarm since this was last done.
     pub(super) fn record_refusals(&mut self) -> Result<(), Error> {
         for told in self.run.audit_log.take_denial_events() {

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ralph_core::action::ActionReply;
+use ralph_core::action::{self, ActionReply};
 use ralph_core::budget::{Budget, BudgetKind};
 use ralph_core::event::PinnedProfile;
 use ralph_core::money::MicroUsd;
 use ralph_core::price::CacheLifetime;
 use ralph_proxy::ledger::{Ledger, LedgerCapKind, LedgerCaps, LedgerRate, Reservation};
 
+use super::call_files::SavedAnswer;
+use super::context::RunContext;
+use super::session_record::session_reply;
 use crate::audit::AuditLog;
 use crate::error::Error;
 use crate::host::HostContext;
@@ -99,5 +102,32 @@ impl ModelAccount {
         for id in audit_log.calls().charge_in_flight() {
             self.ledger.forfeit(id);
         }
+    }
+
+    /// Returns the answer the open iteration works through, from memory or from its artefact.
+    pub(super) fn current_reply(&mut self, run: &RunContext, n: u32) -> Result<ActionReply, Error> {
+        if run.state().started.agent.is_some() {
+            return session_reply(&run.folder, n);
+        }
+        if let Some((of, reply)) = &self.reply
+            && *of == n
+        {
+            return Ok(reply.clone());
+        }
+        let calls = run.state().open.as_ref().map_or(0, |open| open.calls);
+        for call in (0..calls).rev() {
+            let path = run.folder.iteration(n).join(format!("call-{call}.json"));
+            if let Some(bytes) = run.folder.read(&path)?
+                && let Ok(kept) = serde_json::from_slice::<SavedAnswer>(&bytes)
+                && kept.leaks.is_none()
+                && let Ok(parsed) = action::parse(&kept.text)
+            {
+                self.reply = Some((n, parsed.reply.clone()));
+                return Ok(parsed.reply);
+            }
+        }
+        let run = run.folder.id();
+        let why = format!("the answer of iteration {n} is missing from its folder");
+        Err(Error::CannotResume { hint: format!("ralph resume --recreate {run}"), run, why })
     }
 }

@@ -9,15 +9,26 @@ use ralph_core::receipt::{Receipt, ReceiptBody, ReceiptCheck};
 use ralph_core::run::{RunCheckResult, RunState};
 use ralph_core::text;
 
-use super::runner::Runner;
+use super::branch_update::BranchUpdate;
+use super::context::RunContext;
+use super::interrupts::Interrupts;
 use super::sandbox_setup::{SandboxRole, fresh_sandbox};
+use super::work_sandbox::WorkSandbox;
 use crate::check;
 use crate::error::Error;
 use crate::receipt::SigningKey;
 use crate::sandboxes;
 use crate::store::write_atomic;
 
-impl Runner {
+/// Proves the pushed commit.
+#[derive(Debug)]
+pub(super) struct ProofStep<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) work: &'a mut WorkSandbox,
+    pub(super) interrupts: &'a Interrupts,
+}
+
+impl ProofStep<'_> {
     pub(super) async fn prove(&mut self) -> Result<(), Error> {
         let mut started = self.run.state().started.clone();
         // What a person has allowed or denied meanwhile counts for the proof too.
@@ -113,10 +124,11 @@ impl Runner {
     async fn untick(&mut self, n: u32, verified: &BTreeSet<String>) -> Result<(), Error> {
         let before = self.run.state().verified.clone();
         let look = self.work.tree_status(self.run.state()).await?;
-        let unticked = match self.tick_boxes(n, &look, verified, &before).await {
+        let ticked = BranchUpdate { run: self.run, work: self.work }.tick_boxes(n, &look, verified, &before).await;
+        let unticked = match ticked {
             Ok(()) => {
                 let look = self.work.tree_status(self.run.state()).await?;
-                self.import_commits(n, &look).await
+                BranchUpdate { run: self.run, work: self.work }.import_commits(n, &look).await
             }
             Err(error) => Err(error),
         };
@@ -128,23 +140,23 @@ impl Runner {
             other => other,
         }
     }
+}
 
-    /// Signs what was proved and keeps it in the run folder and beside the commit.
-    pub(super) fn sign_receipt(&mut self) -> Result<Receipt, Error> {
-        let path = self.run.folder.receipt_path();
-        if let Some(bytes) = self.run.folder.read(&path)?
-            && let Ok(receipt) = crate::receipt::read(&String::from_utf8_lossy(&bytes))
-            && Some(receipt.body.commit.as_str()) == self.run.state().pushed.as_deref()
-        {
-            return Ok(receipt);
-        }
-        let key = SigningKey::load_or_create(&self.run.host.home.key_path())?;
-        let body = receipt_body(self.run.state());
-        let receipt = key.sign(body);
-        let text = serde_json::to_string_pretty(&receipt).unwrap_or_default();
-        write_atomic(&path, text.as_bytes())?;
-        Ok(receipt)
+/// Signs what was proved and keeps it in the run folder and beside the commit.
+pub(super) fn sign_receipt(run: &RunContext) -> Result<Receipt, Error> {
+    let path = run.folder.receipt_path();
+    if let Some(bytes) = run.folder.read(&path)?
+        && let Ok(receipt) = crate::receipt::read(&String::from_utf8_lossy(&bytes))
+        && Some(receipt.body.commit.as_str()) == run.state().pushed.as_deref()
+    {
+        return Ok(receipt);
     }
+    let key = SigningKey::load_or_create(&run.host.home.key_path())?;
+    let body = receipt_body(run.state());
+    let receipt = key.sign(body);
+    let text = serde_json::to_string_pretty(&receipt).unwrap_or_default();
+    write_atomic(&path, text.as_bytes())?;
+    Ok(receipt)
 }
 
 fn receipt_body(state: &RunState) -> ReceiptBody {

@@ -5,8 +5,8 @@ use ralph_core::event::{Event, EventLogLevel, RunVerdict};
 use ralph_core::pr::{self, PublishReason, PullRequest, PullRequestValues};
 use ralph_core::proof;
 
-use super::prove::proof_checks;
-use super::runner::Runner;
+use super::context::RunContext;
+use super::prove::{proof_checks, sign_receipt};
 use crate::error::Error;
 use crate::git::Sha;
 use crate::scm::PublishedRun;
@@ -14,7 +14,13 @@ use crate::scm::PublishedRun;
 /// So many files are listed; the diff has them all.
 const MAX_LISTED_FILES: usize = 200;
 
-impl Runner {
+/// Publishes the run's branch.
+#[derive(Debug)]
+pub(super) struct PublishStep<'a> {
+    pub(super) run: &'a mut RunContext,
+}
+
+impl PublishStep<'_> {
     pub(super) async fn publish(&mut self, why: PublishReason) -> Result<(), Error> {
         let state = self.run.state();
         let Some(sha) = state.imported.clone() else { return Ok(()) };
@@ -41,7 +47,7 @@ impl Runner {
     }
 
     async fn publish_receipt(&mut self) -> Result<(), Error> {
-        let receipt = self.sign_receipt()?;
+        let receipt = sign_receipt(self.run)?;
         if !self.run.state().pull_request.as_ref().is_some_and(|pr| pr.proved) {
             self.update_pull_request(PublishReason::Proved).await?;
         }

@@ -9,7 +9,10 @@ use ralph_sandbox::Error as SandboxError;
 use super::close_checkpoint::CloseCheckpoint;
 use super::egress::egress_request;
 use super::interrupts::StopSignals;
+use super::proposals::ProposalStep;
 use super::runner::Runner;
+use super::sandbox_setup::SandboxSetup;
+use super::unsettled_calls::UnsettledCalls;
 use super::work_sandbox::KeepSandbox;
 use crate::error::Error;
 use crate::git::inside;
@@ -67,11 +70,13 @@ pub async fn resume(
             }
             // Asked for by name: what is left of the old one goes, and with it what was never handed over.
             (Ok(_) | Err(Error::Sandbox(SandboxError::Gone { .. })), RecreateSandbox::Yes) => {
-                runner.record_unread_answer()?;
+                UnsettledCalls { run: &mut runner.run, models: &mut runner.models }.record_unread_answer()?;
                 append_resumed(&mut runner, raise)?;
                 let head = state.imported.clone().unwrap_or_else(|| place.start.clone());
                 let reclaim = state.boxes_to_reprove();
-                runner.create_work_sandbox(&state.started, &place.start, &head, reclaim).await?;
+                SandboxSetup { run: &mut runner.run, work: &mut runner.work, models: &runner.models }
+                    .create(&state.started, &place.start, &head, reclaim)
+                    .await?;
                 return Ok(runner);
             }
             // Everything is handed over and proved: the sandbox went just before the run could say so.
@@ -85,7 +90,7 @@ pub async fn resume(
     }
     if state.task_revision > 1 && state.open.is_none() {
         // Whoever changed the task may have died before the sandbox had it, and the model would be blamed for the old one.
-        runner.write_task_to_sandbox().await?;
+        ProposalStep { run: &mut runner.run, work: &mut runner.work }.write_task_to_sandbox().await?;
     }
     append_resumed(&mut runner, raise)?;
     Ok(runner)

@@ -6,6 +6,8 @@ use ralph_core::run::{RunSandbox, RunState, RunStatus};
 
 use super::interrupts::StopSignals;
 use super::runner::Runner;
+use super::sandbox_setup::SandboxSetup;
+use super::unsettled_calls::UnsettledCalls;
 use super::work_sandbox::KeepSandbox;
 use crate::error::Error;
 use crate::git::{RunName, Sha};
@@ -38,8 +40,10 @@ pub async fn rewind(
     let active = state.status.clone();
     runner.run.log(EventLogLevel::Info, format!("a person went back to iteration {n}, commit {sha}"))?;
     let sha = CommitSha::from(&sha);
-    runner.record_unread_answer()?;
-    runner.create_work_sandbox(&started, &place.start, &sha, reclaim).await?;
+    UnsettledCalls { run: &mut runner.run, models: &mut runner.models }.record_unread_answer()?;
+    SandboxSetup { run: &mut runner.run, work: &mut runner.work, models: &runner.models }
+        .create(&started, &place.start, &sha, reclaim)
+        .await?;
     // Going back does not start a run that rests.
     if let RunStatus::Paused { reason, next } = active {
         runner.run.append(Event::Paused { reason, next })?;

@@ -5,14 +5,29 @@ use std::time::Duration;
 use jiff::Timestamp;
 use ralph_core::decide::{self, RunStep};
 use ralph_core::event::{Event, RESUMED_BY_RESET_TIME, RESUMED_BY_WAIT, RunStopReason};
-use ralph_core::gutter::{self, LadderRung, MitigationCause};
 use ralph_core::run::{RunState, RunStatus};
 use tokio_util::sync::CancellationToken;
 
+use super::action::ActionStep;
+use super::close_iteration::CloseStep;
 use super::context::RunContext;
+use super::controls::ControlHandler;
+use super::diagnose::DiagnoseStep;
+use super::egress_events::EgressEvents;
+use super::finish::FinishStep;
+use super::gutter_step::GutterStep;
 use super::interrupts::{Interrupts, StopSignals, WaitEnd};
 use super::model_account::ModelAccount;
+use super::model_call::ModelCallStep;
+use super::proposals::ProposalStep;
+use super::prove::ProofStep;
+use super::publish::PublishStep;
 use super::ralph_files::RalphFiles;
+use super::sandbox_recovery::SandboxRecovery;
+use super::sandbox_setup::{SandboxSetup, check_baseline};
+use super::session::SessionStep;
+use super::start_iteration::start_iteration;
+use super::unsettled_calls::UnsettledCalls;
 use super::work_sandbox::{KeepSandbox, WorkSandbox};
 use crate::audit::AuditLog;
 use crate::control::ControlSocket;
@@ -67,7 +82,7 @@ impl Runner {
         };
         // A run that succeeded recorded all its calls before its last event.
         if runner.run.events.begun() && runner.state().status != RunStatus::Succeeded {
-            runner.charge_unsettled()?;
+            UnsettledCalls { run: &mut runner.run, models: &mut runner.models }.charge_unsettled()?;
             runner.models.reload_ledger(&runner.run.events);
         }
         Ok(runner)
@@ -93,31 +108,34 @@ impl Runner {
         Ok(())
     }
 
-    /// Runs until the run rests: it ended, it is paused, or somebody ended this process's part in it.
+    /// Drives the run until it ends or pauses, or until this process is told to leave it.
     pub async fn drive(&mut self) -> Result<&RunState, Error> {
         self.models.reload_ledger(&self.run.events);
         loop {
-            self.handle_controls().await?;
-            if self.interrupts.is_stop_asked() && !self.run.state().status.is_ended() {
-                self.stop_run().await?;
+            let Self { run, work, models, interrupts, .. } = &mut *self;
+            ControlHandler { run, work, models, interrupts }.handle_waiting().await?;
+            if interrupts.is_stop_asked() && !run.state().status.is_ended() {
+                FinishStep { run, work, models, interrupts }.stop().await?;
             }
-            if self.run.state().status.is_active() && self.interrupts.is_process_stopping() {
-                self.run.pause(RunStopReason::Interrupted)?;
+            if run.state().status.is_active() && interrupts.is_process_stopping() {
+                run.pause(RunStopReason::Interrupted)?;
             }
-            if self.interrupts.is_pause_asked() && self.run.state().status.is_active() {
-                self.interrupts.clear_pause();
-                self.run.pause(RunStopReason::Asked)?;
+            if interrupts.is_pause_asked() && run.state().status.is_active() {
+                interrupts.clear_pause();
+                run.pause(RunStopReason::Asked)?;
             }
-            if let Err(error) = self.record_egress() {
-                self.run.pause_on_error(error)?;
+            let recorded = EgressEvents { run }.record_egress();
+            if let Err(error) = recorded {
+                run.pause_on_error(error)?;
             }
-            match decide::next(self.run.state()) {
+            match decide::next(run.state()) {
                 RunStep::Rest => {
                     if !self.wait_while_paused().await? {
-                        self.settle_before_exit().await?;
-                        // Whoever goes on with it opens them again.
-                        if !self.run.state().status.is_ended() {
-                            self.close_egress().await?;
+                        let Self { run, models, interrupts, .. } = &mut *self;
+                        UnsettledCalls { run, models }.settle_before_exit(interrupts).await?;
+                        // The process that resumes the run opens its listeners again.
+                        if !run.state().status.is_ended() {
+                            EgressEvents { run }.close_egress().await?;
                         }
                         return Ok(self.run.state());
                     }
@@ -132,8 +150,8 @@ impl Runner {
     }
 
     async fn perform(&mut self, step: RunStep) -> Result<(), Error> {
-        tracing::debug!(run = self.run.state().id(), ?step, "next step");
-        let at_work = matches!(
+        tracing::debug!(run = self.state().id(), ?step, "next step");
+        let works_in_sandbox = matches!(
             step,
             RunStep::StartIteration { .. }
                 | RunStep::CallModel { .. }
@@ -146,29 +164,37 @@ impl Runner {
                 | RunStep::Apply { .. }
         );
         match self.execute(step).await {
-            // What is done inside the work sandbox can fail by what the model did to it.
-            Err(error) if at_work => self.recover_sandbox(error).await,
+            // A step inside the work sandbox can fail because of what the model did to it.
+            Err(error) if works_in_sandbox => {
+                let Self { run, work, models, .. } = self;
+                SandboxRecovery { run, work, models }.recover(error).await
+            }
             other => other,
         }
     }
 
     async fn execute(&mut self, step: RunStep) -> Result<(), Error> {
+        let Self { run, work, models, interrupts, .. } = self;
         match step {
-            RunStep::Prepare => self.prepare_sandbox().await,
-            RunStep::Baseline => self.check_baseline().await,
-            RunStep::StartIteration { n, profile } => self.start_iteration(n, profile).await,
-            RunStep::CallModel { n, call, reask } => self.call_model(n, call, reask).await,
-            RunStep::Session { n, cut } => self.run_session(n, cut).await,
-            RunStep::Act { n, index, again } => self.execute_action(n, index, again).await,
-            RunStep::Close { n } => self.close_iteration(n).await,
-            RunStep::Score { n } => self.score(n).await,
-            RunStep::Mitigate { n, rung } => self.mitigate(n, rung).await,
-            RunStep::Diagnose { n, doing } => self.diagnose(n, doing).await,
-            RunStep::Apply { number } => self.apply_automatic_proposal(number).await,
-            RunStep::Publish { why } => self.publish(why).await,
-            RunStep::Prove => self.prove().await,
-            RunStep::Pause { reason } => self.run.pause(reason),
-            RunStep::Finish { verdict } => self.finish_run(verdict).await,
+            RunStep::Prepare => SandboxSetup { run, work, models }.prepare().await,
+            RunStep::Baseline => check_baseline(run).await,
+            RunStep::StartIteration { n, profile } => start_iteration(run, work, models, n, profile).await,
+            RunStep::CallModel { n, call, reask } => {
+                ModelCallStep { run, work, models, interrupts }.call(n, call, reask).await
+            }
+            RunStep::Session { n, cut } => SessionStep { run, work, models, interrupts }.run(n, cut).await,
+            RunStep::Act { n, index, again } => {
+                ActionStep { run, work, models, interrupts }.execute(n, index, again).await
+            }
+            RunStep::Close { n } => CloseStep { run, work, models, interrupts }.close(n).await,
+            RunStep::Score { n } => GutterStep { run, work }.score(n).await,
+            RunStep::Mitigate { n, rung } => GutterStep { run, work }.mitigate(n, rung).await,
+            RunStep::Diagnose { n, doing } => DiagnoseStep { run, work, models, interrupts }.diagnose(n, doing).await,
+            RunStep::Apply { number } => ProposalStep { run, work }.apply_automatic_proposal(number).await,
+            RunStep::Publish { why } => PublishStep { run }.publish(why).await,
+            RunStep::Prove => ProofStep { run, work, interrupts }.prove().await,
+            RunStep::Pause { reason } => run.pause(reason),
+            RunStep::Finish { verdict } => FinishStep { run, work, models, interrupts }.finish(verdict).await,
             RunStep::Rest => Ok(()),
         }
     }
@@ -184,34 +210,11 @@ impl Runner {
         match self.interrupts.wait_while_paused(Duration::from_millis(wait)).await {
             WaitEnd::Elapsed => self.run.append(Event::Resumed { by: by.to_owned() })?,
             WaitEnd::Stopped => return Ok(false),
-            WaitEnd::Control(asked) => self.handle_control(asked).await?,
+            WaitEnd::Control(asked) => {
+                let Self { run, work, models, interrupts, .. } = self;
+                ControlHandler { run, work, models, interrupts }.handle(asked).await?;
+            }
         }
         Ok(true)
-    }
-
-    async fn score(&mut self, n: u32) -> Result<(), Error> {
-        let state = self.run.state();
-        let window: Vec<gutter::IterationSample> = state.window.iter().cloned().collect();
-        let score = gutter::score(&window, state.started.min_changed_lines);
-        self.write_metrics(n, &score).await?;
-        let line = format!("iteration {n}: loop score {:.2}", score.total);
-        self.work.note_activity(&self.run.files, &line).await?;
-        self.run.append(Event::GutterScored { n, score })
-    }
-
-    async fn mitigate(&mut self, n: u32, rung: LadderRung) -> Result<(), Error> {
-        let state = self.run.state();
-        let profile = match (rung, &state.started.profiles.fallback) {
-            (LadderRung::Fallback, Some(fallback)) => fallback.name.clone(),
-            _ => state.profile.clone(),
-        };
-        let why = gutter::mitigation_reason(state.climb.verdicts, state.last_score.as_ref());
-        self.work
-            .note_activity(
-                &self.run.files,
-                &format!("iteration {n}: gutter, {} with profile {profile}: {why}", rung.as_str()),
-            )
-            .await?;
-        self.run.append(Event::MitigationApplied { n, rung, profile, why, cause: MitigationCause::Gutter })
     }
 }

@@ -7,7 +7,11 @@ use ralph_core::gutter::{FailureSignature, IterationSample};
 use ralph_core::text;
 use ralph_sandbox::Error as SandboxError;
 
-use super::runner::Runner;
+use super::context::RunContext;
+use super::model_account::ModelAccount;
+use super::sandbox_setup::SandboxSetup;
+use super::unsettled_calls::UnsettledCalls;
+use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::git;
 
@@ -40,9 +44,17 @@ fn classify_damage(error: &Error) -> Option<SandboxDamage> {
     }
 }
 
-impl Runner {
+/// Goes on after damage to the work sandbox.
+#[derive(Debug)]
+pub(super) struct SandboxRecovery<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) work: &'a mut WorkSandbox,
+    pub(super) models: &'a mut ModelAccount,
+}
+
+impl SandboxRecovery<'_> {
     /// Goes on after a step that failed by the state of the work sandbox; any other error is passed on.
-    pub(super) async fn recover_sandbox(&mut self, error: Error) -> Result<(), Error> {
+    pub(super) async fn recover(&mut self, error: Error) -> Result<(), Error> {
         match classify_damage(&error) {
             // Made anew and spoilt again before anything was done in it: that is not the model.
             Some(SandboxDamage::Unusable { .. }) if self.work.recreated => Err(error),
@@ -68,14 +80,16 @@ impl Runner {
         let start = state.workplace.as_ref().map_or_else(|| started.start_commit.clone(), |place| place.start.clone());
         let head = state.imported.clone().unwrap_or_else(|| start.clone());
         self.work.recreated = true;
-        self.create_work_sandbox(&started, &start, &head, reclaim).await?;
+        SandboxSetup { run: self.run, work: self.work, models: self.models }
+            .create(&started, &start, &head, reclaim)
+            .await?;
         self.run.log(EventLogLevel::Warn, told)
     }
 
     /// Ends the open iteration as failed, without another look into the sandbox.
     fn fail_iteration(&mut self, why: &str) -> Result<(), Error> {
         self.work.forget_tree();
-        self.record_unread_answer()?;
+        UnsettledCalls { run: self.run, models: self.models }.record_unread_answer()?;
         let state = self.run.state();
         let Some(open) = state.open.clone() else { return Ok(()) };
         let n = open.n;

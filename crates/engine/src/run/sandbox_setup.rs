@@ -10,8 +10,11 @@ use ralph_core::lint::Severity;
 use ralph_core::name;
 use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec};
 
+use super::context::RunContext;
 use super::egress::egress_request;
-use super::runner::Runner;
+use super::egress_events::EgressEvents;
+use super::model_account::ModelAccount;
+use super::work_sandbox::WorkSandbox;
 use crate::egress::{EgressAvailability, EgressRequest};
 use crate::error::Error;
 use crate::git::inside::StateFiles;
@@ -37,15 +40,23 @@ impl SandboxRole {
     }
 }
 
-impl Runner {
-    pub(super) async fn prepare_sandbox(&mut self) -> Result<(), Error> {
+/// Makes the work sandbox of a run.
+#[derive(Debug)]
+pub(super) struct SandboxSetup<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) work: &'a mut WorkSandbox,
+    pub(super) models: &'a ModelAccount,
+}
+
+impl SandboxSetup<'_> {
+    pub(super) async fn prepare(&mut self) -> Result<(), Error> {
         let started = self.run.state().started.clone();
         let start = started.start_commit.clone();
-        self.create_work_sandbox(&started, &start, &start, Vec::new()).await
+        self.create(&started, &start, &start, Vec::new()).await
     }
 
     /// Makes the sandbox anew with the branch at `head`.
-    pub(super) async fn create_work_sandbox(
+    pub(super) async fn create(
         &mut self,
         started: &RunStart,
         start: &CommitSha,
@@ -75,35 +86,34 @@ impl Runner {
             reclaim,
         })
     }
+}
 
-    pub(super) async fn check_baseline(&mut self) -> Result<(), Error> {
-        let mut started = self.run.state().started.clone();
-        started.policy = self.run.state().policy().clone();
-        let sha = started.start_commit.clone();
-        let report =
-            crate::baseline::check(&self.run.host, &self.run.bare, self.run.folder.path(), &started, &sha).await?;
-        let refused = report.findings.iter().find(|finding| finding.severity == Severity::Error);
-        let refused = refused.map(|error| error.message.clone());
-        self.alarm_on_leaks(report.leaked_secrets.clone())?;
-        self.run.append(Event::BaselineChecked { checks: report.lines(), refused })?;
-        for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
-            self.run.log(EventLogLevel::Warn, finding.message.clone())?;
-        }
-        Ok(())
+pub(super) async fn check_baseline(run: &mut RunContext) -> Result<(), Error> {
+    let mut started = run.state().started.clone();
+    started.policy = run.state().policy().clone();
+    let sha = started.start_commit.clone();
+    let report = crate::baseline::check(&run.host, &run.bare, run.folder.path(), &started, &sha).await?;
+    let refused = report.findings.iter().find(|finding| finding.severity == Severity::Error);
+    let refused = refused.map(|error| error.message.clone());
+    EgressEvents { run }.alarm_on_leaks(report.leaked_secrets.clone())?;
+    run.append(Event::BaselineChecked { checks: report.lines(), refused })?;
+    for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
+        run.log(EventLogLevel::Warn, finding.message.clone())?;
     }
+    Ok(())
+}
 
-    /// Removes sandboxes for proofs that a dead process left behind; this run has none under way. What stays is removed
-    /// when the next one of its name is made.
-    pub(super) async fn discard_proof_sandboxes(&self) {
-        let Ok(backend) = self.run.host.backend(&self.run.state().started.backend) else { return };
-        for other in backend.list().await.unwrap_or_default() {
-            let of = |label: &str, value: &str| other.labels.get(label).is_some_and(|found| found == value);
-            if of(SandboxLabel::RUN, self.run.state().id())
-                && of(SandboxLabel::ROLE, SandboxRole::Proof.as_str())
-                && let Ok(sandbox) = backend.open(&other.id).await
-            {
-                sandboxes::discard(&*sandbox).await;
-            }
+/// Removes sandboxes for proofs that a dead process left behind; this run has none under way. What stays is removed
+/// when the next one of its name is made.
+pub(super) async fn discard_proof_sandboxes(run: &RunContext) {
+    let Ok(backend) = run.host.backend(&run.state().started.backend) else { return };
+    for other in backend.list().await.unwrap_or_default() {
+        let of = |label: &str, value: &str| other.labels.get(label).is_some_and(|found| found == value);
+        if of(SandboxLabel::RUN, run.state().id())
+            && of(SandboxLabel::ROLE, SandboxRole::Proof.as_str())
+            && let Ok(sandbox) = backend.open(&other.id).await
+        {
+            sandboxes::discard(&*sandbox).await;
         }
     }
 }

@@ -6,8 +6,13 @@ use std::time::{Duration, Instant};
 
 use ralph_core::event::{EventLogLevel, PinnedProfile};
 
-use super::model_call::CallFiles;
-use super::runner::Runner;
+use super::call_files::CallFiles;
+use super::call_record::CallRecord;
+use super::context::RunContext;
+use super::diagnose::diagnosis_dir;
+use super::egress_events::EgressEvents;
+use super::interrupts::Interrupts;
+use super::model_account::ModelAccount;
 use crate::error::Error;
 
 /// How long calls may take to be counted after whoever made them is gone.
@@ -23,17 +28,24 @@ struct UnsettledCall {
     profile: PinnedProfile,
 }
 
-impl Runner {
+/// Settles calls that were paid for and that no event records yet.
+#[derive(Debug)]
+pub(super) struct UnsettledCalls<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) models: &'a mut ModelAccount,
+}
+
+impl UnsettledCalls<'_> {
     /// Charges what a process before this one left without a charge: at its worst, since nobody knows what it cost. An
     /// answer that was kept is not lost; it is taken up, or told by [`Self::record_unread_answer`].
     pub(super) fn charge_unsettled(&mut self) -> Result<(), Error> {
-        self.record_agent_calls()?;
+        EgressEvents { run: self.run }.record_agent_calls()?;
         let Some(UnsettledCall { files: place, n, call, profile }) = self.next_call() else { return Ok(()) };
-        if self.saved_answer(&place)?.is_some() {
+        if place.saved_answer(&self.run.folder)?.is_some() {
             return Ok(());
         }
         match self.run.folder.read(&place.reserved)? {
-            Some(worst) => self.charge_lost_call(n, call, &profile, &worst, &place),
+            Some(worst) => CallRecord { run: self.run, n, call, profile: &profile }.lost(&worst, &place),
             None => Ok(()),
         }
     }
@@ -41,9 +53,11 @@ impl Runner {
     /// Tells of an answer that was paid for and stands in no event, for whoever is about to forget its iteration.
     pub(super) fn record_unread_answer(&mut self) -> Result<(), Error> {
         let Some(UnsettledCall { files: place, n, call, profile }) = self.next_call() else { return Ok(()) };
-        match self.saved_answer(&place)? {
-            Some(kept) if self.run.state().open.is_some() => self.record_answer(n, call, &profile, kept),
-            Some(kept) => self.record_diagnosis_answer(n, call, &profile, kept),
+        match place.saved_answer(&self.run.folder)? {
+            Some(kept) if self.run.state().open.is_some() => {
+                CallRecord { run: self.run, n, call, profile: &profile }.answer(self.models, kept)
+            }
+            Some(kept) => CallRecord { run: self.run, n, call, profile: &profile }.diagnosis(kept),
             None => Ok(()),
         }
     }
@@ -55,7 +69,7 @@ impl Runner {
             let profile = state.started.profiles.doctor().clone();
             let call = state.diagnoses.under.as_ref().map_or(0, |under| under.calls);
             let n = state.last.as_ref().map_or(0, |last| last.n);
-            return Some(UnsettledCall { files: CallFiles::new(&self.diagnosis_dir(), call), n, call, profile });
+            return Some(UnsettledCall { files: CallFiles::new(&diagnosis_dir(self.run), call), n, call, profile });
         };
         if state.started.agent.is_some() {
             return None;
@@ -66,28 +80,28 @@ impl Runner {
     }
 
     /// Lets nobody buy anything more and tells of all that was bought: what follows is the end of the run.
-    pub(super) async fn close_ledger(&mut self) -> Result<(), Error> {
+    pub(super) async fn close_ledger(&mut self, interrupts: &Interrupts) -> Result<(), Error> {
         self.models.ledger.close();
         self.record_unread_answer()?;
-        self.settle_calls().await
+        self.settle_calls(interrupts).await
     }
 
     /// Tells of what is under way before this process goes, and with it those who count what calls cost.
-    pub(super) async fn settle_before_exit(&mut self) -> Result<(), Error> {
+    pub(super) async fn settle_before_exit(&mut self, interrupts: &Interrupts) -> Result<(), Error> {
         if self.run.audit_log.calls().has_in_flight() && !self.run.state().status.is_ended() {
-            self.settle_calls().await?;
-            self.anchor_audit_log()?;
+            self.settle_calls(interrupts).await?;
+            EgressEvents { run: self.run }.anchor_audit_log()?;
         }
         Ok(())
     }
 
     /// Waits until every call through the doors is counted; what takes too long is charged at its worst.
-    pub(super) async fn settle_calls(&mut self) -> Result<(), Error> {
+    pub(super) async fn settle_calls(&mut self, interrupts: &Interrupts) -> Result<(), Error> {
         let (began, patience) = (Instant::now(), self.run.host.pace.scale(SETTLE_TIMEOUT));
         let mut told = false;
         while self.run.audit_log.calls().has_in_flight()
             && began.elapsed() < patience
-            && !self.interrupts.is_process_aborting()
+            && !interrupts.is_process_aborting()
         {
             if !told && began.elapsed() > LOG_WAIT_AFTER {
                 told = true;
@@ -96,7 +110,7 @@ impl Runner {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         self.models.charge_in_flight(&self.run.audit_log);
-        self.record_refusals()?;
-        self.record_agent_calls()
+        EgressEvents { run: self.run }.record_refusals()?;
+        EgressEvents { run: self.run }.record_agent_calls()
     }
 }

@@ -6,7 +6,7 @@ use ralph_core::policy::Policy;
 use ralph_core::run::RunState;
 use ralph_sandbox::Sandbox;
 
-use super::close_iteration::ProtectedFiles;
+use super::protected_files::ProtectedFiles;
 use super::ralph_files::RalphFiles;
 use crate::egress::{EgressLease, ModelAccess};
 use crate::error::Error;
