@@ -1,4 +1,4 @@
-//! One action of the model, done once even when the process dies in the middle of it.
+//! Carries out one action of the model, exactly once even when the process dies in the middle of it.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -27,10 +27,10 @@ use crate::git::inside::{self, CloneStatus, CommitPaths};
 /// The largest file a model may patch or extend.
 const FILE_CAP: u64 = 16 << 20;
 
-/// How often is looked at what the way out refused while a command runs.
+/// How often the refusals of the egress proxy are recorded while a command runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How an action went; `Err` is only for trouble that is not the model's.
+/// How an action went. Failures that the model did not cause are an `Err` instead.
 #[derive(Debug)]
 struct ActionReport {
     outcome: ActionOutcome,
@@ -93,7 +93,7 @@ impl ActionStep<'_> {
                 Some(ActionReport::ok(text::first_line(reason, 300)))
             }
         };
-        // `None`: somebody stopped the run in the middle of a command. It counts as begun and is done again on resume.
+        // `None`: the run was stopped in the middle of a command. The action counts as begun and is repeated on resume.
         let Some(done) = done else { return Ok(()) };
         self.finish_action(n, index, &action, &done, began.elapsed(), complaint)
     }
@@ -130,7 +130,7 @@ impl ActionStep<'_> {
             complaint,
         };
         let path = self.run.folder.iteration(n).join(ACTION_LOG_FILE);
-        // The first line break ends a line that a process could not finish.
+        // The leading line break terminates a line that a crashed process left unfinished.
         let line = format!("\n{}\n", serde_json::to_string(&acted).unwrap_or_default());
         let mut log =
             std::fs::File::options().append(true).create(true).open(&path).map_err(file_error("open", &path))?;
@@ -164,7 +164,7 @@ impl ActionStep<'_> {
             let timeout = Duration::from_secs(u64::from(timeout_s)).min(self.run.time_left());
             match begun.take() {
                 Some(PendingAction { before: PreActionState::Tree { head, tree, index }, .. }) => {
-                    // It had been begun when the process died: from the same tree, it is done as if for the first time.
+                    // The process died during the action: repeat it from the same tree, as if for the first time.
                     let index = index.as_deref().unwrap_or(&head);
                     inside::restore(&*sandbox, &self.run.snapshot(&head, &tree, index)?).await?;
                 }
@@ -182,12 +182,17 @@ impl ActionStep<'_> {
                 tokio::select! {
                     ran = &mut running => break ran,
                     () = tokens.aborted() => return Ok(None),
-                    Some(asked) = self.interrupts.next_control() => ControlHandler { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }.handle_mid_action(asked).await?,
+                    Some(asked) = self.interrupts.next_control() => {
+                        let (run, work, models) = (&mut *self.run, &mut *self.work, &mut *self.models);
+                        ControlHandler { run, work, models, interrupts: self.interrupts }
+                            .handle_mid_action(asked)
+                            .await?;
+                    }
                     () = tokio::time::sleep(POLL_INTERVAL) => EgressEvents { run: self.run }.record_refusals()?,
                 }
             };
-            // A command that failed while its way out was cut failed by no fault of its own. Once is enough: what cuts
-            // it every time is the command itself.
+            // A command that failed while the egress proxy restarted may not be to blame, so it is run again. Only
+            // once: if the proxy dies every time, the command itself causes it.
             let cut = self.work.egress_restarts() != restarts && matches!(&ran, Ok(ran) if !ran.passed());
             if !cut || retried {
                 break (ran, timeout);
@@ -195,7 +200,7 @@ impl ActionStep<'_> {
             retried = true;
             self.run.log(
                 EventLogLevel::Warn,
-                "the way out was served anew meanwhile: the command is run again".to_owned(),
+                "the egress proxy restarted meanwhile: the command is run again".to_owned(),
             )?;
             begun = self.run.state().open.as_ref().and_then(|open| open.begun.clone());
         };
@@ -207,7 +212,7 @@ impl ActionStep<'_> {
             Err(error) => return Err(error),
         };
         if ran.text.is_empty() {
-            // What an attempt before this one printed is not what it printed.
+            // An earlier attempt may have left its output, which is not the output of this one.
             let _ = std::fs::remove_file(output_path(&self.run.folder, n, index));
         } else {
             self.run.files.write_artefact(&*sandbox, n, &output_name(index), ran.text.as_bytes()).await?;
@@ -272,7 +277,7 @@ impl ActionStep<'_> {
         if let Some(PendingAction { before: PreActionState::File { before, after, .. }, .. }) = begun {
             let found = old.as_deref().map(sha256);
             if let Some(old) = old.as_deref().filter(|_| found.as_deref() == Some(&after)) {
-                // Its permissions may still be the old ones.
+                // The content is written; its permissions may still be the old ones.
                 return self.write_file(&*sandbox, &path, old, edit.mode()).await.map(Some);
             }
             if found != before {
@@ -353,7 +358,7 @@ impl ActionStep<'_> {
         }))
     }
 
-    /// Commits paths, or everything; the inner `Err` is git's own complaint.
+    /// Commits paths, or everything; the inner `Err` is git's own error message.
     async fn commit_in_sandbox(
         &mut self,
         n: u32,

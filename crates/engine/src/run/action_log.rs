@@ -20,22 +20,22 @@ pub(super) struct ActionLogEntry {
     pub(super) brief: String,
     pub(super) outcome: ActionOutcome,
     pub(super) code: Option<i32>,
-    /// The command was ended at its timeout; what it returns by itself says nothing of that. Missing in older runs.
+    /// The command was killed at its timeout, which its exit code does not show. Missing in older runs.
     #[serde(default)]
     pub(super) timed_out: bool,
     pub(super) duration_ms: u64,
     pub(super) detail: String,
-    /// What a failed command complained about.
+    /// The error output of a failed command.
     #[serde(default)]
     pub(super) complaint: String,
 }
 
-/// Returns what the actions of an iteration did, each once, in order.
+/// Reads the log of an iteration: one entry per action, in order.
 pub(super) fn read_action_log(folder: &RunFolder, n: u32) -> Result<Vec<ActionLogEntry>, Error> {
     let bytes = folder.read(&folder.iteration(n).join(ACTION_LOG_FILE))?.unwrap_or_default();
     let mut by_index = BTreeMap::new();
     for line in String::from_utf8_lossy(&bytes).lines() {
-        // A crash between this file and the event leaves a line for an action that is then done again.
+        // After a crash between this file and the event, the action is repeated and logged again: the last line counts.
         if let Ok(acted) = serde_json::from_str::<ActionLogEntry>(line) {
             by_index.insert(acted.index, acted);
         }

@@ -21,7 +21,8 @@ pub(super) struct BranchUpdate<'a> {
 }
 
 impl BranchUpdate<'_> {
-    /// Ticks exactly the verified boxes. What was verified is committed with the tick: a proof speaks of a commit.
+    /// Ticks exactly the verified boxes. The verified tree is committed with the ticks, because a proof is about a
+    /// commit.
     pub(super) async fn tick_boxes(
         &mut self,
         n: u32,
@@ -40,7 +41,7 @@ impl BranchUpdate<'_> {
         let new: Vec<&str> = verified.difference(before).map(String::as_str).collect();
         let gone: Vec<&str> = before.difference(verified).map(String::as_str).collect();
         let title = match (new.is_empty(), gone.is_empty()) {
-            // What the model committed may hold a task file of its own making; when it does not, nothing is committed.
+            // A commit of the model may contain a task file that it changed; if none does, there is nothing to commit.
             (true, true) if self.run.state().open.as_ref().is_some_and(|open| open.head != survey.head) => {
                 format!("put {path} back")
             }
@@ -56,7 +57,7 @@ impl BranchUpdate<'_> {
         Ok(())
     }
 
-    /// Takes new commits out of the sandbox into the host's own repository.
+    /// Imports new commits from the sandbox into the run's repository on the host.
     pub(super) async fn import_commits(&mut self, n: u32, survey: &CloneStatus) -> Result<(), Error> {
         let state = self.run.state();
         let start = state.started.start_commit.clone();
@@ -83,7 +84,7 @@ impl BranchUpdate<'_> {
             });
         }
         if !imported.protected.is_empty() {
-            // Nothing of it stays: the branch and this iteration's shadow go back to what was handed over before.
+            // Undo the import: the branch and this iteration's ref go back to the commit imported before.
             let before = Sha::from(known.as_ref().unwrap_or(&start));
             self.run.bare.set_branch(&git::RunBranch::parse(&started.branch)?, &before).await?;
             self.run.bare.set_iteration_ref(&git::RunName::parse(&started.run)?, n, &before).await?;

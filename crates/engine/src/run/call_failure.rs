@@ -33,7 +33,7 @@ impl FailedCall<'_> {
         failure: &model::ModelCallFailure,
     ) -> Result<(), Error> {
         if self.interrupts.is_action_aborted() || failure.class == ModelErrorClass::Stopped {
-            // Somebody ended it, not the provider: it is asked again when the run goes on.
+            // The user ended the call, not the provider: it is repeated when the run goes on.
             return Ok(());
         }
         let why = self.run.redactor.redact(&failure.error.to_string()).into_owned();
@@ -66,7 +66,7 @@ impl FailedCall<'_> {
         }
     }
 
-    /// Returns the run's fallback profile when it asks at another endpoint than this one and can be used.
+    /// Returns the run's fallback profile if it uses another endpoint than `profile` and can be used.
     async fn usable_fallback(&mut self, profile: &PinnedProfile) -> Result<Option<PinnedProfile>, Error> {
         let fallback = self.run.state().started.profiles.fallback.clone();
         let Some(fallback) = fallback.filter(|fallback| fallback.name != profile.name) else { return Ok(None) };
@@ -94,7 +94,7 @@ impl FailedCall<'_> {
         Ok(Some(fallback))
     }
 
-    /// Lets the open iteration go on with another profile; the next one asks the first again.
+    /// Continues the open iteration with another profile; the next iteration tries the first one again.
     async fn switch_profile(&mut self, fallback: &PinnedProfile, from: &PinnedProfile, why: &str) -> Result<(), Error> {
         let n = self.run.state().open.as_ref().map_or(0, |open| open.n);
         let text = format!("profile `{}` gets no answer, `{}` goes on: {why}", from.name, fallback.name);
@@ -106,8 +106,7 @@ impl FailedCall<'_> {
     }
 }
 
-/// Rests until the provider may answer again, a little longer each time; asks for a person when it has waited long
-/// enough.
+/// Pauses until the provider may answer again, a little longer each time. After too many waits it pauses for the user.
 pub(super) fn pause_for_outage(run: &mut RunContext, why: String, tries: RetryCost) -> Result<(), Error> {
     let waited = run.state().waited;
     let Some(wait) = backoff::wait(waited, tries, run.time_left()) else {
@@ -120,7 +119,7 @@ pub(super) fn pause_for_outage(run: &mut RunContext, why: String, tries: RetryCo
     run.pause(RunStopReason::Outage { until, why })
 }
 
-/// Tells whether asking once more can help.
+/// Says whether calling once more can help.
 pub(super) fn retriable(class: ModelErrorClass) -> bool {
     matches!(
         class,
@@ -128,7 +127,7 @@ pub(super) fn retriable(class: ModelErrorClass) -> bool {
     )
 }
 
-/// Tells whether the trouble may pass by itself, as an outage does. What has the wrong shape keeps it.
+/// Says whether the failure may pass by itself, as an outage does. A malformed answer does not improve by waiting.
 fn is_transient(failure: &model::ModelCallFailure) -> bool {
     match failure.class {
         ModelErrorClass::RateLimited { .. }
@@ -149,7 +148,7 @@ fn is_transient(failure: &model::ModelCallFailure) -> bool {
     }
 }
 
-/// Tells whether the trouble is one of the endpoint's, which another endpoint does not have.
+/// Says whether the failure is the endpoint's, so that another endpoint may not have it.
 fn is_endpoint_failure(class: ModelErrorClass) -> bool {
     matches!(
         class,
@@ -160,7 +159,7 @@ fn is_endpoint_failure(class: ModelErrorClass) -> bool {
     )
 }
 
-/// Tells whether two profiles ask the same server, or play the same script.
+/// Says whether two profiles call the same server, or play the same script.
 fn same_endpoint(one: &ProfileEndpoint, other: &ProfileEndpoint) -> bool {
     match (one.host(), other.host()) {
         (None, None) => one.model == other.model,

@@ -15,7 +15,7 @@ use crate::model::scripted::ScriptedReply;
 use crate::model::{self, CallKey, ModelFinishReason, ModelRequest};
 use crate::store::RunFolder;
 
-/// An answer as it came, kept before anything is made of it.
+/// An answer as it arrived, saved before it is used.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedAnswer {
     pub(super) model: String,
@@ -26,18 +26,18 @@ pub(super) struct SavedAnswer {
     /// Missing in older runs.
     #[serde(default)]
     pub(super) finish: ModelFinishReason,
-    /// The name of a credential that stood where taking it out changes the answer, which is therefore not followed.
+    /// The name of a credential whose masking changed what the answer says; such an answer is not followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) leaks: Option<String>,
     /// Where the call went, if it left the host; missing in older runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) own: Option<EngineCallTarget>,
-    /// Nobody knows what it cost, so it is charged at its worst.
+    /// The cost is unknown, so the worst case is charged.
     #[serde(default)]
     pub(super) worst: bool,
 }
 
-/// Where a call leaves its traces.
+/// The files of one call.
 #[derive(Debug)]
 pub(super) struct CallFiles {
     pub(super) answer: PathBuf,
@@ -59,7 +59,7 @@ impl CallFiles {
     }
 }
 
-/// A call that is under way; found after a crash, it was lost and is charged at its worst.
+/// A call that is under way. Found after a crash, its answer is lost and its worst case is charged.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ReservedCall {
     pub(super) model: String,
@@ -78,8 +78,8 @@ pub(super) struct CallCharge {
 }
 
 impl CallCharge {
-    /// Returns what is charged when the provider's count is missing or cannot be true, and says so: the worst of what is
-    /// known, as at the doors.
+    /// Returns the charge for an answer whose token count is missing or cannot be true, with a warning: the worst of
+    /// what is known, by the same rule as in the egress proxy.
     pub(super) fn worst_case(self, worst: &ReservedCall) -> (Self, String) {
         let ReservedCall { model, usage, cost, .. } = worst;
         if self.usage.total() > usage.total() {
@@ -94,8 +94,8 @@ impl CallCharge {
     }
 }
 
-/// Takes known secrets out of an answer before it is written down. Where that changes what the answer says, the name of
-/// the secret comes along: an answer that is not the model's own is not to be followed.
+/// Masks known secrets in an answer before it is written to disk. Returns the name of the secret when masking changes
+/// what the answer says: such an answer is no longer the model's own and must not be followed.
 pub(super) fn mask_answer(redactor: &Redactor, text: String) -> (String, Option<String>) {
     let known = |text: &str| {
         let found = redactor.find(text).into_iter().find(|found| matches!(found.shape, SecretShape::Known(_)));
@@ -108,7 +108,7 @@ pub(super) fn mask_answer(redactor: &Redactor, text: String) -> (String, Option<
         let same = said(&masked) == said(&text);
         return (masked, (!same).then_some(name));
     }
-    // Escaped letter by letter it is not to be seen in the text, and yet said.
+    // A secret that is escaped letter by letter shows only in the parsed reply.
     let plain = said(&text).and_then(|reply| serde_json::to_string(&reply).ok()).unwrap_or_default();
     match known(&plain) {
         Some(name) => (mask(&plain), Some(name)),
@@ -116,7 +116,7 @@ pub(super) fn mask_answer(redactor: &Redactor, text: String) -> (String, Option<
     }
 }
 
-/// Estimates what a question weighs.
+/// Estimates the input tokens of a request.
 pub(super) fn estimate_request_tokens(request: &ModelRequest) -> u64 {
     request.texts().map(estimate_tokens).sum()
 }
@@ -126,17 +126,17 @@ pub(super) fn cost(profile: &PinnedProfile, usage: &TokenUsage) -> MicroUsd {
 }
 
 pub(super) fn remove_reservation(path: &Path) {
-    // When it stays, a resume charges the call at its worst: the safe side.
+    // If it cannot be removed, a resume charges the worst case of the call, which errs on the safe side.
     let _ = std::fs::remove_file(path);
 }
 
-/// Returns an answer as a replay gives it.
+/// Returns an answer in the form in which a replay gives it.
 pub(super) fn recorded_reply(key: CallKey, kept: &SavedAnswer) -> ScriptedReply {
     let SavedAnswer { model, text, usage, finish, leaks, .. } = kept;
     let (model, usage, finish) = (model.clone(), *usage, finish.clone());
     let text = match leaks {
         None => text.clone(),
-        // It was not followed, and with the secret masked it would be.
+        // The answer was not followed; with the secret masked, a replay would follow it.
         Some(name) => format!("[an answer that held the secret `{name}`]"),
     };
     ScriptedReply::of(key, &model::ModelReply { text, usage, usage_reported: true, model, finish, raw_bytes: 0 })
@@ -159,7 +159,7 @@ mod tests {
         for (said, want) in [
             (paid(10, 20, 1), paid(1000, 4000, 90)),
             (paid(120_000, 2000, 700), paid(120_000, 2000, 700)),
-            // Cheap by the price of a cache: the worst case stays the least.
+            // Cheap because of cached input: the worst case stays the minimum.
             (paid(6000, 20, 30), paid(6000, 20, 90)),
         ] {
             assert_eq!(said.worst_case(&worst).0, want);
@@ -186,12 +186,12 @@ mod tests {
         let (masked, leaks) = leak(&answer("it is \\u0070lanted-value"));
         assert!(masked.contains("it is [redacted:KEY]") && !masked.contains("lanted-value"), "{masked}");
         assert_eq!(leaks.as_deref(), Some("KEY"));
-        // Around an answer it changes nothing.
+        // Outside the JSON a secret changes nothing.
         let around = |word: &str| format!("The key is {word}.\n```json\n{}\n```", answer("all is well"));
         check(&around("planted-value"), (&around("[redacted:KEY]"), None));
-        // What is no answer stays none, and is asked for again for that.
+        // A text that is no reply stays invalid, and is asked for again for that reason.
         check("planted-value", ("[redacted:KEY]", None));
-        // What only looks like a secret may be the work itself: a test of a parser for tokens.
+        // A text that only looks like a secret may be part of the work, for example in the test of a token parser.
         let shaped = answer(&["gh", "p_q8Wz7Xv6Cu5Tb4Sn3Rm2Pl1Kk0Jj9Ii8Hh7G"].concat());
         check(&shaped, (&shaped, None));
     }

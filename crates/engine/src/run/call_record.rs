@@ -57,7 +57,7 @@ impl CallRecord<'_> {
 
     /// Records the answer of a diagnosis.
     pub(super) fn diagnosis(self, kept: SavedAnswer) -> Result<(), Error> {
-        // Lost calls are not played again, so it is known by its place among the answers.
+        // A replay has no lost calls, so an answer is identified by its position among the answers.
         let answers = self.run.state().diagnoses.under.as_ref().map_or(0, |under| under.invalid.len());
         let key = CallKey::of_diagnosis(diagnosis_number(self.run.state()), self.n, saturating_u32(answers));
         conversation::record(&self.run.folder, &recorded_reply(key, &kept))?;
@@ -99,7 +99,7 @@ impl CallRecord<'_> {
             cost: MicroUsd::ZERO,
             own: None,
         });
-        let told = worst.own.map(|own| (own, worst.model.clone()));
+        let audited = worst.own.map(|own| (own, worst.model.clone()));
         run.append(Event::ModelCalled {
             n,
             call,
@@ -110,14 +110,14 @@ impl CallRecord<'_> {
             cost: worst.cost,
             duration_ms: 0,
         })?;
-        if let Some((own, model)) = told {
+        if let Some((own, model)) = audited {
             let (usage, cost, why) = (worst.usage, worst.cost, Some("its answer was lost"));
             run.audit_log.engine_call_ended(
                 &own,
                 &EngineCallResult { model: &model, status: None, why, usage, cost, charge: ChargeBasis::Worst },
             );
         }
-        // It is in the events now. An iteration that begins again would charge it a second time.
+        // The charge is in the events now; an iteration that starts over must not charge it a second time.
         remove_reservation(&files.reserved);
         run.warn_of_budgets()
     }

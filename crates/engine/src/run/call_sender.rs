@@ -22,11 +22,11 @@ use crate::error::Error;
 use crate::model::{self, CallKey, LanguageModel, ModelRequest};
 use crate::store::write_atomic;
 
-/// How a call that was dialled ended.
+/// How a call that was sent ended.
 #[derive(Debug)]
 pub(super) enum SentCall {
     Answered(SavedAnswer),
-    /// Charged at its worst, which is what the bytes say; and why there is no answer.
+    /// The worst case is charged: the saved reservation, and why there is no answer.
     Lost(Vec<u8>, model::ModelCallFailure),
     Failed(model::ModelCallFailure),
 }
@@ -41,12 +41,12 @@ pub(super) struct CallSender<'a> {
 }
 
 impl CallSender<'_> {
-    /// Makes a call that was paid for in advance. What it may cost stands in a file before it is dialled, and its answer
-    /// does before anything is made of it; a process that comes after finds one of the two.
+    /// Sends a call that was paid for in advance. Its reservation is written to a file before it is sent, and its
+    /// answer before it is used, so that after a crash the next process finds one of the two.
     #[expect(clippy::too_many_arguments, reason = "one call with all that is agreed about it")]
     pub(super) async fn send(
         &mut self,
-        place: &CallFiles,
+        files: &CallFiles,
         profile: &PinnedProfile,
         model: &dyn LanguageModel,
         request: &ModelRequest,
@@ -59,7 +59,7 @@ impl CallSender<'_> {
         let worst_cost = reservation.worst_case().cost.max(cost(profile, &usage));
         let worst = ReservedCall { model: profile.model.clone(), usage, cost: worst_cost, own: model.audit_target() };
         if model.is_remote() {
-            write_atomic(&place.reserved, &serde_json::to_vec(&worst).unwrap_or_default())?;
+            write_atomic(&files.reserved, &serde_json::to_vec(&worst).unwrap_or_default())?;
         }
         if let Some(own) = &worst.own {
             self.run.audit_log.engine_call_started(own, &worst.model, usage, worst_cost);
@@ -76,25 +76,25 @@ impl CallSender<'_> {
                 let (model, finish) = (reply.model, reply.finish);
                 let (own, worst) = (worst.own, doubt.is_some());
                 let kept = SavedAnswer { model, text, usage, cost, duration_ms, finish, leaks, own, worst };
-                write_atomic(&place.answer, &serde_json::to_vec(&kept).unwrap_or_default())?;
+                write_atomic(&files.answer, &serde_json::to_vec(&kept).unwrap_or_default())?;
                 reservation.settle(cost, kept.usage.total());
-                remove_reservation(&place.reserved);
+                remove_reservation(&files.reserved);
                 if let Some((_, why)) = doubt {
                     self.run.log_once(EventLogLevel::Warn, why)?;
                 }
                 Ok(SentCall::Answered(kept))
             }
             Err(failure) if model.is_remote() && failure.error.may_have_cost() => {
-                // The provider may charge for it, so we do: at its worst, like a call lost to a crash.
+                // The provider may charge for it, so its worst case is charged, like that of a call lost in a crash.
                 let worst = reservation.worst_case();
                 reservation.settle(worst.cost, worst.tokens);
-                let bytes = self.run.folder.read(&place.reserved)?.unwrap_or_default();
+                let bytes = self.run.folder.read(&files.reserved)?.unwrap_or_default();
                 Ok(SentCall::Lost(bytes, failure))
             }
             Err(failure) => {
-                // It was never answered, and nobody charges for it.
+                // It was never answered, so the provider charges nothing.
                 reservation.release();
-                remove_reservation(&place.reserved);
+                remove_reservation(&files.reserved);
                 Ok(SentCall::Failed(failure))
             }
         }
@@ -108,27 +108,28 @@ impl CallSender<'_> {
     ) -> Result<model::ModelReply, model::ModelCallFailure> {
         let StopTokens { halt, stops: StopSignals { soon, now } } = self.interrupts.tokens();
         let stop = model::CallCancellation { now: halt.child_token(), wait: CancellationToken::new() };
-        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-        let (own, book) = (model.audit_target(), Arc::clone(&self.run.audit_log));
+        let (report, mut reports) = tokio::sync::mpsc::unbounded_channel();
+        let (own, audit_log) = (model.audit_target(), Arc::clone(&self.run.audit_log));
         let mut on_attempt = |error: &model::Error, next: &model::RetryDecision| {
             if let Some(own) = &own {
-                record_failed_attempt(&book, own, model.name(), error);
+                record_failed_attempt(&audit_log, own, model.name(), error);
             }
-            // Whoever listens does so to the end.
-            let _ = tell.send(format!("{error}; {}", next.describe()));
+            // The receiver outlives the call, so sending cannot fail.
+            let _ = report.send(format!("{error}; {}", next.describe()));
         };
         let asking = model::call_with_retry(model, request, key, self.run.host.pace, &stop, &mut on_attempt);
         tokio::pin!(asking);
         let outcome = loop {
             tokio::select! {
                 outcome = &mut asking => break outcome,
-                Some(text) = told.recv() => self.log_call_error(&text),
+                Some(text) = reports.recv() => self.log_call_error(&text),
                 () = now.cancelled(), if !stop.now.is_cancelled() => stop.now.cancel(),
-                // A call that may be paid for is waited for; the time until the next one is not.
+                // Wait for a call that may cost money, but not for the time until the next attempt.
                 () = soon.cancelled(), if !stop.wait.is_cancelled() => stop.wait.cancel(),
                 Some(asked) = self.interrupts.next_control() => {
                     let later = !asked.control.applies_immediately();
-                    let mut handler = ControlHandler { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts };
+                    let (run, work, models) = (&mut *self.run, &mut *self.work, &mut *self.models);
+                    let mut handler = ControlHandler { run, work, models, interrupts: self.interrupts };
                     let handled = handler.handle_mid_action(asked).await;
                     if let Err(error) = handled {
                         self.log_call_error(&format!("what was asked could not be done: {error}"));
@@ -139,13 +140,13 @@ impl CallSender<'_> {
                 }
             }
         };
-        while let Ok(text) = told.try_recv() {
+        while let Ok(text) = reports.try_recv() {
             self.log_call_error(&text);
         }
         outcome
     }
 
-    /// Losing a log line must not lose the answer that was paid for.
+    /// Logs an error of a call. A failure to log is ignored: it must not lose an answer that was paid for.
     fn log_call_error(&mut self, text: &str) {
         let text = self.run.redactor.redact(text).into_owned();
         let _ = self.run.log(EventLogLevel::Warn, text);

@@ -1,4 +1,4 @@
-//! The end of an iteration: put back what must not change, check claims, tick boxes, take the commits out.
+//! Closes an iteration: restores what must not change, checks claims, ticks boxes, imports commits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::git::Sha;
 use crate::git::inside::{self, CloneStatus};
 
-/// Ends an iteration.
+/// Closes an iteration.
 #[derive(Debug)]
 pub(super) struct CloseStep<'a> {
     pub(super) run: &'a mut RunContext,
@@ -46,12 +46,12 @@ impl CloseStep<'_> {
             }
         };
         let survey = &judged.look;
-        // An iteration that touched what judges it has no say in what is verified.
+        // An iteration that changed protected files cannot verify anything.
         let ClaimedBoxes { boxes, unknown } = self.collect_claims(reply.as_ref(), &open);
         let claimed = if closing.protected.is_empty() { boxes } else { BTreeSet::new() };
         let changed = survey.tree != open.tree || survey.head != open.head;
         let Some(outputs) = self.check_claims(n, survey, &claimed, changed).await? else {
-            // Somebody stopped the run: half-done checks say nothing, and closing begins again on resume.
+            // The run was stopped: unfinished checks prove nothing, and closing starts over on resume.
             return Ok(());
         };
         let open = self.run.state().open.clone().unwrap_or(open);
@@ -63,8 +63,8 @@ impl CloseStep<'_> {
         let survey_after = self.work.tree_status(self.run.state()).await?;
         if verified == before && survey_after.head != survey.head {
             let path = &self.run.state().started.task_path;
-            let told = format!("a commit changed {path}; only ralph changes it, so another one put it back");
-            CloseCheckpoint::push_once(&mut closing.restored, told);
+            let message = format!("a commit changed {path}; only ralph changes it, so another one put it back");
+            CloseCheckpoint::push_once(&mut closing.restored, message);
         }
         BranchUpdate { run: self.run, work: self.work }.import_commits(n, &survey_after).await?;
         let acted = read_action_log(&self.run.folder, n)?;
@@ -97,14 +97,15 @@ impl CloseStep<'_> {
         })
     }
 
-    /// Takes the commits of an iteration that does not come to its end out, with everything put right but unchecked.
+    /// Imports the commits of an iteration that will not be finished, with protected files restored but claims
+    /// unchecked.
     pub(super) async fn import_unfinished(&mut self, open: &OpenIteration) -> Result<(), Error> {
         let mut closing = CloseCheckpoint::default();
         let look = ProtectionCheck { run: self.run, work: self.work }
             .restore_protected(open.n, &open.tree, &mut closing)
             .await?
             .look;
-        // The iteration may be taken up again: what was judged here is judged anew then.
+        // The iteration may be continued later, and must be checked from the start then.
         CloseCheckpoint::default().save(&self.run.folder, open.n)?;
         let verified = self.run.state().verified.clone();
         BranchUpdate { run: self.run, work: self.work }.tick_boxes(open.n, &look, &verified, &verified).await?;
@@ -115,7 +116,7 @@ impl CloseStep<'_> {
     fn collect_claims(&self, reply: Option<&ralph_core::action::ActionReply>, open: &OpenIteration) -> ClaimedBoxes {
         let success = matches!(open.wish, Some(FinalAction::StopSuccess { .. }));
         let mut claimed = match reply {
-            // A list that ended early was not carried out as it was claimed, but what is claimed can still be looked at.
+            // If an action failed, the rest of the list was not carried out, but its claims can still be checked.
             Some(reply) => decide::resolve_claims(
                 &self.run.state().started,
                 &reply.claims.checkboxes_checked,
@@ -125,7 +126,7 @@ impl CloseStep<'_> {
             None => ClaimedBoxes::default(),
         };
         claimed.boxes.extend(self.run.state().reclaim.iter().cloned());
-        // They are the model's own words.
+        // These are the model's own words, which may contain a secret.
         claimed.unknown = claimed
             .unknown
             .iter()
@@ -134,7 +135,7 @@ impl CloseStep<'_> {
         claimed
     }
 
-    /// Says which claims name nothing: work that is done and claimed in other words would be looked for in vain.
+    /// Warns of claims that name no box; otherwise the user could not see why finished work is not ticked.
     fn warn_unknown_claims(&mut self, unknown: &[String]) -> Result<(), Error> {
         if unknown.is_empty() {
             return Ok(());
@@ -142,8 +143,8 @@ impl CloseStep<'_> {
         self.run.log_once(EventLogLevel::Warn, format!("claimed what names no box: {}", quoted_list(unknown)))
     }
 
-    /// Runs what the claims call for, each check once and from the same tree, so that none can prepare the ground for the
-    /// next; `None` when somebody stopped it.
+    /// Runs the checks that the claims need, each once and from the same tree, so that none can influence the next;
+    /// `None` when the run was stopped.
     async fn check_claims(
         &mut self,
         n: u32,
@@ -154,19 +155,19 @@ impl CloseStep<'_> {
         let state = self.run.state();
         let due = decide::checks_due(&state.started, &state.verified, claimed, changed);
         let timeout = Duration::from_secs(state.started.check_timeout_s);
-        let told: BTreeSet<String> =
+        let recorded: BTreeSet<String> =
             state.open.as_ref().map(|open| open.checks.keys().cloned().collect()).unwrap_or_default();
         let sandbox = self.work.sandbox()?;
         let place = CloneRevision::of(survey);
         let mut outputs = BTreeMap::new();
         for (index, due) in due.into_iter().enumerate() {
             let known = SavedCheck::load(&self.run.folder, n, index, &due.command)?;
-            let told = known.is_some() && told.contains(&due.command);
+            let recorded = known.is_some() && recorded.contains(&due.command);
             let mut retried = false;
             let kept = match known {
                 Some(kept) => kept,
                 None => loop {
-                    // What the check before it left behind goes first, or half a check of a process that died.
+                    // First remove what the previous check left behind, or an unfinished check of a process that died.
                     let look = self.work.tree_status(self.run.state()).await?;
                     let hit = ProtectionCheck { run: self.run, work: self.work }.changed_protected_paths(&look).await?;
                     if CloneRevision::of(&look) != place || !hit.is_empty() {
@@ -182,13 +183,13 @@ impl CloseStep<'_> {
                         ran = check::run(&*sandbox, &due.command, ".", timeout, &self.run.redactor) => ran?,
                         () = tokens.aborted() => return Ok(None),
                     };
-                    // As with a command of the model: once more, if its way out was cut meanwhile.
+                    // As with a command of the model: run it once more if the egress proxy restarted meanwhile.
                     if !retried && !ran.passed() && self.work.egress_restarts() != restarts {
                         retried = true;
                         let what = text::first_line(&due.command, 200).to_owned();
                         self.run.log(
                             EventLogLevel::Warn,
-                            format!("the way out was served anew meanwhile: `{what}` is run again"),
+                            format!("the egress proxy restarted meanwhile: `{what}` is run again"),
                         )?;
                         continue;
                     }
@@ -198,7 +199,7 @@ impl CloseStep<'_> {
                 },
             };
             let ran = kept.ran;
-            if !told {
+            if !recorded {
                 let name = if due.proves.iter().any(|id| id == "test") {
                     TEST_OUTPUT_FILE.to_owned()
                 } else {

@@ -1,4 +1,4 @@
-//! What people ask of a live run, carried out between two steps and acknowledged by an event.
+//! Carries out the controls that users send to a run, and acknowledges each with an event.
 
 use ralph_core::control::{Control, TaskEdit};
 use ralph_core::event::{Event, EventLogLevel, RunStopReason};
@@ -9,7 +9,7 @@ use ralph_core::run::RunStatus;
 use ralph_sandbox::Error as SandboxError;
 
 use super::context::{RunContext, error_chain};
-use super::diagnose::DiagnoseStep;
+use super::diagnose::RunDiagnosis;
 use super::finish::FinishStep;
 use super::interrupts::{Interrupts, StopSignals};
 use super::model_account::ModelAccount;
@@ -21,13 +21,13 @@ use crate::error::Error;
 use crate::host::HostContext;
 use crate::store::{RunFolder, SilentObserver};
 
-/// Carries out a control on a run that no process holds, and lets go of the run again.
+/// Carries out a control on a run that no process holds, and releases the run afterwards.
 pub(crate) async fn apply_at_rest(
     host: &HostContext,
     folder: RunFolder,
     request: &ControlRequest,
 ) -> Result<(), Error> {
-    // Told before anything is opened: a run that is over may have no sandbox any more.
+    // Refuse before anything is opened: a run that ended may have no sandbox any more.
     let state = folder.state()?;
     if state.has_applied(&request.id) {
         return Ok(());
@@ -45,13 +45,13 @@ fn refused(run: &str, control: &Control, why: String) -> Error {
     Error::ControlRefused { run: run.to_owned(), control: control.kind().to_owned(), why }
 }
 
-/// A run that is over takes no more orders; what counts from its resume on can still be left for one that may be resumed.
+/// Refuses controls of a run that ended. Those that survive a resume are still taken if the run can be resumed.
 fn refuse_if_ended(status: &RunStatus, control: &Control) -> Result<(), String> {
     let open = !status.is_ended() || (control.survives_resume() && *status != RunStatus::Succeeded);
     if open { Ok(()) } else { Err(format!("it has {}", status.past_tense())) }
 }
 
-/// Says whether a person can allow this: a rule, and not one that a deny rule would beat anyway.
+/// Checks that the user can allow a host: it must parse as a rule, and no deny rule may override it.
 fn may_allow(policy: &Policy, host: &str) -> Result<(), String> {
     match policy.overriding_deny(host) {
         Ok(None) => Ok(()),
@@ -60,7 +60,7 @@ fn may_allow(policy: &Policy, host: &str) -> Result<(), String> {
     }
 }
 
-/// Masks every word of a control.
+/// Masks secrets in every text of a control.
 fn mask_control(control: &Control, redactor: &Redactor) -> Control {
     let mask = |text: &String| redactor.redact(text).into_owned();
     match control {
@@ -90,9 +90,9 @@ pub(super) struct ControlHandler<'a> {
 }
 
 impl ControlHandler<'_> {
-    /// Carries out a control on a run that nothing but this drives.
+    /// Carries out a control on a run that is not being driven.
     async fn apply_resting(&mut self, request: &ControlRequest) -> Result<(), Error> {
-        // Looked at again: another process may have carried it out until now.
+        // Checked again under the lock: another process may have carried it out meanwhile.
         if self.run.state().has_applied(&request.id) {
             return Ok(());
         }
@@ -120,9 +120,9 @@ impl ControlHandler<'_> {
             }
             Control::Pause if self.run.state().status.is_active() => self.run.pause(RunStopReason::Asked),
             Control::EditTask(_) => ProposalStep { run: self.run, work: self.work }.write_task_to_sandbox().await,
-            // In the middle of an iteration it waits for its end, like in a live run.
+            // In the middle of an iteration it is done after its end, as in a live run.
             Control::Diagnose if self.run.state().open.is_none() => {
-                DiagnoseStep { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }
+                RunDiagnosis { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }
                     .diagnose_at_rest()
                     .await
             }
@@ -130,7 +130,7 @@ impl ControlHandler<'_> {
         }
     }
 
-    /// Carries out whatever was asked since the last step.
+    /// Carries out the controls that arrived since the last step.
     pub(super) async fn handle_waiting(&mut self) -> Result<(), Error> {
         while let Some(asked) = self.interrupts.take_waiting_control() {
             self.handle(asked).await?;
@@ -138,7 +138,8 @@ impl ControlHandler<'_> {
         Ok(())
     }
 
-    /// Hears what somebody asks while an action is under way: what does not touch it is done at once, all else waits.
+    /// Takes a control that arrives during an action: one that does not affect the action is carried out at once, any
+    /// other after it.
     pub(super) async fn handle_mid_action(&mut self, asked: IncomingControl) -> Result<(), Error> {
         if asked.control.applies_immediately() {
             return Box::pin(self.handle(asked)).await;
@@ -150,12 +151,12 @@ impl ControlHandler<'_> {
     pub(super) async fn handle(&mut self, asked: IncomingControl) -> Result<(), Error> {
         let IncomingControl { control, by, id, answer } = asked;
         if id.as_ref().is_some_and(|id| self.run.state().has_applied(id)) {
-            // Sent again by somebody who missed the answer, and who may have hung up.
+            // The client missed the answer and sent the control again. It may have disconnected, so errors are ignored.
             let _ = answer.send(Ok(()));
             return Ok(());
         }
         let control = self.mask_and_warn(&control)?;
-        let told = match self.apply_control(control).await? {
+        let reply = match self.apply_control(control).await? {
             Ok(done) => {
                 self.run.append(Event::ControlApplied { control: done.clone(), by: by.clone(), id })?;
                 self.finish_control(&done, by).await?;
@@ -163,12 +164,12 @@ impl ControlHandler<'_> {
             }
             Err(why) => Err(why),
         };
-        // Whoever asked may have hung up; the event tells the rest.
-        let _ = answer.send(told);
+        // The client may have disconnected; the event records the control anyway.
+        let _ = answer.send(reply);
         Ok(())
     }
 
-    /// Takes secrets out of what a person said, which is written down and shown to the model, and says so.
+    /// Masks secrets in the texts of a control, which are written to disk and shown to the model, and warns of them.
     fn mask_and_warn(&mut self, control: &Control) -> Result<Control, Error> {
         let asked = mask_control(control, &self.run.redactor);
         if asked != *control {
@@ -180,8 +181,8 @@ impl ControlHandler<'_> {
         Ok(asked)
     }
 
-    /// Does what must be done before the acknowledgement, and returns what is to be acknowledged; the inner `Err` is a
-    /// refusal in words.
+    /// Does what must happen before the acknowledgement, and returns the control to acknowledge; the inner `Err` says
+    /// why it is refused.
     async fn apply_control(&mut self, control: Control) -> Result<Result<Control, String>, Error> {
         if let Err(why) = refuse_if_ended(&self.run.state().status, &control) {
             return Ok(Err(why));
@@ -205,7 +206,7 @@ impl ControlHandler<'_> {
                 }
             }
             Control::Resume | Control::Rotate { .. } | Control::RaiseBudget { .. } => (),
-            // All of them are looked at before any counts.
+            // Every host is checked before any of them counts.
             Control::AllowHost(hosts) => {
                 let policy = self.run.state().policy();
                 return Ok(hosts.iter().try_for_each(|host| may_allow(policy, host)).map(|()| control));
@@ -262,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_holds_no_secret() {
+    fn secrets_in_controls_are_masked() {
         let redactor = Redactor::new([("KEY".to_owned(), Secret::new("planted-value"))]);
         let words = |word: &str| {
             let text = || format!("use {word}");

@@ -1,12 +1,12 @@
-//! A diagnosis of a run that goes in circles: the doctor is asked, paid for like any other call, and its proposals are
-//! written down; and what carrying one of them out means.
+//! Diagnoses a run that makes no progress: calls the doctor's model, paid for like any other call, and writes down its
+//! proposals. Carrying them out is in `proposals`.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use ralph_core::decide::{self, RunStep};
-use ralph_core::diagnosis::{self, Diagnosis, DiagnosisFacts, DiagnosisStep as NextStep, PastIteration, Proposal};
+use ralph_core::diagnosis::{self, Diagnosis, DiagnosisFacts, DiagnosisStep, PastIteration, Proposal};
 use ralph_core::event::{Event, EventLogLevel, PinnedProfile};
 use ralph_core::hash::short_sha256;
 use ralph_core::redact::Redactor;
@@ -31,39 +31,39 @@ use crate::store::{read_events, write_atomic, write_unflushed};
 /// The schema of a diagnosis as a question shows it.
 static DIAGNOSIS_SCHEMA: LazyLock<String> = LazyLock::new(|| diagnosis::schema().to_string());
 
-/// How many iterations a doctor is told of.
+/// How many past iterations the doctor's prompt shows.
 const MAX_PAST_ITERATIONS: usize = 6;
 
-/// Brings the diagnosis of a run forward.
+/// The diagnosis of a run.
 #[derive(Debug)]
-pub(super) struct DiagnoseStep<'a> {
+pub(super) struct RunDiagnosis<'a> {
     pub(super) run: &'a mut RunContext,
     pub(super) work: &'a mut WorkSandbox,
     pub(super) models: &'a mut ModelAccount,
     pub(super) interrupts: &'a mut Interrupts,
 }
 
-impl DiagnoseStep<'_> {
-    /// Brings a diagnosis one step further. Whatever goes wrong with it, the run goes on without it.
-    pub(super) async fn diagnose(&mut self, n: u32, doing: NextStep) -> Result<(), Error> {
+impl RunDiagnosis<'_> {
+    /// Carries out the next step of a diagnosis. If it fails, the run goes on without it.
+    pub(super) async fn diagnose(&mut self, n: u32, doing: DiagnosisStep) -> Result<(), Error> {
         let profile = self.run.state().started.profiles.doctor().clone();
         match doing {
-            NextStep::Call { call, reask } => self.call_diagnosis_model(n, call, reask, &profile).await,
-            NextStep::Write { call } => match self.saved_diagnosis(call)? {
+            DiagnosisStep::Call { call, reask } => self.call_diagnosis_model(n, call, reask, &profile).await,
+            DiagnosisStep::Write { call } => match self.saved_diagnosis(call)? {
                 Some(diagnosis) => self.write_diagnosis(n, &profile, &diagnosis).await,
                 None => {
                     self.write_failed_diagnosis(n, &profile, "the doctor's answer is missing from the run folder").await
                 }
             },
-            NextStep::GiveUp { why } => self.write_failed_diagnosis(n, &profile, &why).await,
+            DiagnosisStep::GiveUp { why } => self.write_failed_diagnosis(n, &profile, &why).await,
         }
     }
 
-    /// Brings the diagnosis of a run that rests to its end.
+    /// Carries a diagnosis through on a run that is not being driven.
     pub(super) async fn diagnose_at_rest(&mut self) -> Result<(), Error> {
         EgressEvents { run: self.run }.record_agent_calls()?;
         self.models.reload_ledger(&self.run.events);
-        // Every step makes a call or ends it, and calls are few.
+        // Every step makes a call or ends the diagnosis, and the number of calls is limited.
         while self.run.state().diagnoses.under.is_some() {
             let before = self.run.state().last_seq;
             match decide::diagnosis_step(self.run.state()) {
@@ -84,12 +84,12 @@ impl DiagnoseStep<'_> {
         reask: Option<String>,
         profile: &PinnedProfile,
     ) -> Result<(), Error> {
-        let place = CallFiles::new(&diagnosis_dir(self.run), call);
-        if let Some(kept) = place.saved_answer(&self.run.folder)? {
+        let files = CallFiles::new(&diagnosis_dir(self.run), call);
+        if let Some(kept) = files.saved_answer(&self.run.folder)? {
             return CallRecord { run: self.run, n, call, profile }.diagnosis(kept);
         }
-        if let Some(bytes) = self.run.folder.read(&place.reserved)? {
-            return CallRecord { run: self.run, n, call, profile }.lost(&bytes, &place);
+        if let Some(bytes) = self.run.folder.read(&files.reserved)? {
+            return CallRecord { run: self.run, n, call, profile }.lost(&bytes, &files);
         }
         let model = match self.models.open(&self.run.host, profile).await {
             Ok(model) => model,
@@ -111,12 +111,12 @@ impl DiagnoseStep<'_> {
         let key = CallKey::of_diagnosis(diagnosis_number(self.run.state()), n, call);
         let mask = |redactor: &Redactor, text: String| (redactor.redact(&text).into_owned(), None);
         let sent = CallSender { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }
-            .send(&place, profile, &*model, &request, key, reservation, mask)
+            .send(&files, profile, &*model, &request, key, reservation, mask)
             .await?;
         match sent {
             SentCall::Answered(kept) => CallRecord { run: self.run, n, call, profile }.diagnosis(kept),
-            SentCall::Lost(worst, _) => CallRecord { run: self.run, n, call, profile }.lost(&worst, &place),
-            // Somebody ended it, not the provider: it is asked again when the run goes on.
+            SentCall::Lost(worst, _) => CallRecord { run: self.run, n, call, profile }.lost(&worst, &files),
+            // The user ended the call, not the provider: it is repeated when the run goes on.
             SentCall::Failed(failure) if failure.class == ModelErrorClass::Stopped => Ok(()),
             SentCall::Failed(_) if self.interrupts.is_action_aborted() => Ok(()),
             SentCall::Failed(failure) => {
@@ -131,7 +131,7 @@ impl DiagnoseStep<'_> {
         Ok(kept.and_then(|kept| parse_diagnosis(&self.run.redactor, &kept.text).ok()))
     }
 
-    /// Writes a diagnosis down: the report, the proposals, the event. Done twice it is done once.
+    /// Writes the report, the proposals and the event of a diagnosis. Repeating it after a crash changes nothing.
     async fn write_diagnosis(&mut self, n: u32, profile: &PinnedProfile, diagnosis: &Diagnosis) -> Result<(), Error> {
         let (number, first) = (diagnosis_number(self.run.state()), self.run.state().diagnoses.next_number());
         let proposals = diagnosis::proposals(diagnosis, &self.run.state().started.profiles.names());
@@ -140,9 +140,9 @@ impl DiagnoseStep<'_> {
         let guardrails = proposals.iter().filter(|proposal| matches!(proposal, Proposal::Guardrail { .. })).count();
         let (made, guardrails) = (saturating_u32(proposals.len()), saturating_u32(guardrails));
         let (unasked, left) = self.split_by_approval(first, &proposals)?;
-        let mut book = read_proposals(&self.run.folder)?;
-        book.replace_from(first, number, n, proposals);
-        let bytes = serde_json::to_vec_pretty(&book).unwrap_or_default();
+        let mut list = read_proposals(&self.run.folder)?;
+        list.replace_from(first, number, n, proposals);
+        let bytes = serde_json::to_vec_pretty(&list).unwrap_or_default();
         write_atomic(&self.run.folder.proposals_path(), &bytes)?;
         self.work
             .append_once(
@@ -160,8 +160,8 @@ impl DiagnoseStep<'_> {
         Ok(())
     }
 
-    /// Sorts the proposals of a task that wants them carried out without asking: the numbers of those that may be, and
-    /// why the others wait. They are judged by the task as it is now.
+    /// Splits the proposals of a task with `diagnose.apply: auto` into the numbers of those that may be applied without
+    /// asking, and the reasons why the others wait. The task's current text decides.
     #[expect(clippy::type_complexity, reason = "two lists, read at once")]
     fn split_by_approval(&self, first: u32, proposals: &[Proposal]) -> Result<(Vec<u32>, Vec<(u32, String)>), Error> {
         let (mut unasked, mut left) = (Vec::new(), Vec::new());
@@ -254,7 +254,7 @@ impl DiagnoseStep<'_> {
             });
             history.push(ConversationTurn { role: ConversationRole::User, text: prompt::retry_message(&error) });
         }
-        // The clock of a run that rests stands still.
+        // The clock of a run that is paused stands still.
         let left = if state.status.is_active() {
             self.run.time_left()
         } else {
@@ -273,7 +273,7 @@ impl DiagnoseStep<'_> {
         })
     }
 
-    /// Returns what the last iterations said and changed.
+    /// Returns the summaries and diffs of the last iterations.
     fn past_iterations(&self) -> Result<Vec<PastIteration>, Error> {
         let lines = read_events(&self.run.folder.events_path(), &self.run.folder.id())?;
         let ended: Vec<(u32, String)> = lines

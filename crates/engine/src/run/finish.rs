@@ -1,4 +1,4 @@
-//! Ends a run: its result is published first, then what it holds is released and its last event is written.
+//! Ends a run: publishes its result first, then releases what it holds and appends its last event.
 
 use ralph_core::event::{Event, EventLogLevel, RunStopReason, RunVerdict};
 
@@ -14,7 +14,7 @@ use super::work_sandbox::{KeepSandbox, WorkSandbox};
 use crate::error::Error;
 use crate::sandboxes;
 
-/// Ends a run. An end that a control asks for may come at any step.
+/// Ends a run.
 #[derive(Debug)]
 pub(super) struct FinishStep<'a> {
     pub(super) run: &'a mut RunContext,
@@ -31,7 +31,7 @@ impl FinishStep<'_> {
         self.end_run(verdict).await
     }
 
-    /// Ends the run because somebody asked for it. What was committed so far is handed over, unproved as it is.
+    /// Ends the run because the user asked for it. Its commits so far are imported and published, although unproved.
     pub(super) async fn stop(&mut self) -> Result<(), Error> {
         if let Some(open) = self.run.state().open.clone()
             && self.work.sandbox.is_some()
@@ -57,7 +57,7 @@ impl FinishStep<'_> {
         };
         self.interrupts.clear_stop();
         discard_proof_sandboxes(self.run).await;
-        // Before the last event, because after it nobody comes back to do it; a resume does not need it any more.
+        // Before the last event, because no process opens the run again after it; a resume does not need the sandbox.
         if verdict == RunVerdict::Succeeded
             && self.work.keep == KeepSandbox::Never
             && let Some(sandbox) = self.work.sandbox.take()

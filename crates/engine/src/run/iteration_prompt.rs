@@ -78,7 +78,7 @@ impl PromptBuilder<'_> {
     pub(super) async fn build_prompt(&self, n: u32, survey: &CloneStatus) -> Result<IterationPrompt, Error> {
         let sandbox = self.work.sandbox()?;
         let read = PromptExcerpts::read(&self.run.files, &*sandbox, n).await?;
-        // An agent sees for itself what its commands print.
+        // An agent sees the output of its commands itself.
         let done = if self.run.state().started.agent.is_some() {
             None
         } else {

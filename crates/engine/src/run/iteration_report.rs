@@ -134,7 +134,7 @@ impl IterationReport<'_> {
     }
 }
 
-/// Lists a few names for a line.
+/// Lists the first few names on one line.
 pub(super) fn quoted_list(names: &[String]) -> String {
     const SHOWN: usize = 10;
     let mut list: Vec<String> =
@@ -172,7 +172,7 @@ pub(super) fn sample(
     failures.extend(edits.map(|acted| FailureSignature::of(acted.kind.as_str(), 1, &acted.detail)));
     let idle = |acted: &ActionLogEntry| acted.kind == ActionKind::Session && survey.changed_lines == 0;
     if open.answer.is_some() && acted.iter().all(|acted| acted.kind.is_final() || idle(acted)) && outputs.is_empty() {
-        // An answer, or a session, that does nothing is a failure like any other.
+        // A reply or a session that does nothing counts as a failure.
         failures.push(FailureSignature::of("answer", 1, "no action"));
     }
     let tests = test_counts(open, outputs);

@@ -1,4 +1,6 @@
-//! One run as an actor: it asks [`ralph_core::decide::next`] what to do, does it, and writes down that it was done.
+//! Drives one run: asks [`ralph_core::decide::next`] for the next step, carries it out, and records it as events.
+//!
+//! [`Runner`] owns the parts of a run and dispatches. Each step is a struct that borrows only the parts it may touch.
 
 mod action;
 mod action_log;

@@ -36,12 +36,12 @@ impl ModelCallStep<'_> {
         let Some(profile) = state.started.profiles.get(&name).cloned() else {
             return Err(Error::Profile { profile: name, why: "it is not one of the run's profiles".to_owned() });
         };
-        let place = CallFiles::new(&self.run.folder.iteration(n), call);
-        if let Some(kept) = place.saved_answer(&self.run.folder)? {
+        let files = CallFiles::new(&self.run.folder.iteration(n), call);
+        if let Some(kept) = files.saved_answer(&self.run.folder)? {
             return self.take_answer(n, call, &profile, kept).await;
         }
-        if let Some(bytes) = self.run.folder.read(&place.reserved)? {
-            return CallRecord { run: self.run, n, call, profile: &profile }.lost(&bytes, &place);
+        if let Some(bytes) = self.run.folder.read(&files.reserved)? {
+            return CallRecord { run: self.run, n, call, profile: &profile }.lost(&bytes, &files);
         }
         let model = match self.models.open(&self.run.host, &profile).await {
             Ok(model) => model,
@@ -65,28 +65,25 @@ impl ModelCallStep<'_> {
         PromptBuilder { run: self.run, work: self.work }.write_prompt(n, &prompt).await?;
         let key = CallKey::new(n, call);
         let sent = CallSender { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }
-            .send(&place, &profile, &*model, &request, key, reservation, mask_answer)
+            .send(&files, &profile, &*model, &request, key, reservation, mask_answer)
             .await?;
-        match sent {
-            SentCall::Answered(kept) => self.take_answer(n, call, &profile, kept).await,
+        let failure = match sent {
+            SentCall::Answered(kept) => return self.take_answer(n, call, &profile, kept).await,
             SentCall::Lost(worst, failure) => {
-                CallRecord { run: self.run, n, call, profile: &profile }.lost(&worst, &place)?;
+                CallRecord { run: self.run, n, call, profile: &profile }.lost(&worst, &files)?;
                 let times = self.lost_call_count() % MAX_LOST_CALLS;
-                // Each may be paid for, so who has waited already tries once and waits again.
+                // Each attempt may cost money, so after a wait there is one attempt, then another wait.
                 if retriable(failure.class) && times > 0 && self.run.state().waited == 0 {
                     self.wait_after_loss(failure.class, times).await;
                     return Ok(());
                 }
-                FailedCall { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }
-                    .handle(&profile, &failure)
-                    .await
+                failure
             }
-            SentCall::Failed(failure) => {
-                FailedCall { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }
-                    .handle(&profile, &failure)
-                    .await
-            }
-        }
+            SentCall::Failed(failure) => failure,
+        };
+        FailedCall { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }
+            .handle(&profile, &failure)
+            .await
     }
 
     fn lost_call_count(&self) -> usize {
@@ -115,7 +112,7 @@ impl ModelCallStep<'_> {
         CallRecord { run: self.run, n, call, profile }.answer(self.models, kept)
     }
 
-    /// Waits before a question whose answer was lost is asked anew; a wish to stop ends the wait.
+    /// Waits before a call whose answer was lost is repeated; a stop ends the wait.
     async fn wait_after_loss(&self, class: ModelErrorClass, times: usize) {
         let tokens = self.interrupts.tokens();
         let pause = model::pause_after(class, u32::try_from(times).unwrap_or(u32::MAX), self.run.host.pace);

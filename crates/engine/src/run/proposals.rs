@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::git::Sha;
 use crate::store::{RunFolder, write_atomic};
 
-/// Reads the proposals of a run; an empty book when it has none.
+/// Reads the proposals of a run; an empty list when it has none.
 pub fn read_proposals(folder: &RunFolder) -> Result<ProposalList, Error> {
     let path = folder.proposals_path();
     let Some(bytes) = folder.read(&path)? else { return Ok(ProposalList::default()) };
@@ -29,7 +29,7 @@ pub(super) struct ProposalStep<'a> {
 }
 
 impl ProposalStep<'_> {
-    /// Carries out a proposal that the task wants carried out without asking.
+    /// Carries out a proposal that the task allows to be applied without asking.
     pub(super) async fn apply_automatic_proposal(&mut self, number: u32) -> Result<(), Error> {
         if let Err(why) = self.apply_proposal(number).await? {
             self.run.log(EventLogLevel::Warn, format!("proposal {number} was not carried out: {why}"))?;
@@ -38,16 +38,16 @@ impl ProposalStep<'_> {
         self.run.append(Event::ControlApplied { control, by, id: None })
     }
 
-    /// Does what a proposal says; the inner `Err` is a refusal in words.
+    /// Carries out a proposal; the inner `Err` says why it is refused.
     pub(super) async fn apply_proposal(&mut self, number: u32) -> Result<Result<(), String>, Error> {
         let run = self.run.folder.id();
         if self.run.state().diagnoses.applied.contains(&number) {
             return Ok(Err(format!("proposal {number} was applied before")));
         }
-        let book = read_proposals(&self.run.folder)?;
-        // Only what an event speaks of counts: a process may have died before it could say what it wrote.
-        let told = number <= self.run.state().diagnoses.proposals;
-        let Some(numbered) = book.get(number).filter(|_| told) else {
+        let list = read_proposals(&self.run.folder)?;
+        // Only proposals recorded by an event count: a process may have died between writing the file and the event.
+        let recorded = number <= self.run.state().diagnoses.proposals;
+        let Some(numbered) = list.get(number).filter(|_| recorded) else {
             return Ok(Err(match self.run.state().diagnoses.proposals {
                 0 => format!("no diagnosis has proposed anything yet; ralph diagnose {run} asks for one"),
                 all => format!("there is no proposal {number}; they are numbered 1 to {all}"),
@@ -63,7 +63,7 @@ impl ProposalStep<'_> {
                 if let Err(why) = check_profile(self.run.state(), name) {
                     return Ok(Err(why));
                 }
-                // Done twice it is done once, should the process die before the acknowledgement.
+                // Repeating it is harmless, should the process die before the acknowledgement.
                 let control = Control::SetProfile { name: name.clone() };
                 self.run.append(Event::ControlApplied { control, by, id: None })?;
             }
@@ -84,7 +84,7 @@ impl ProposalStep<'_> {
         Ok(Ok(()))
     }
 
-    /// Judges a new text of the task and writes it beside the old ones; it counts once an event says so.
+    /// Checks a new text of the task and saves it beside the old ones; it takes effect with its event.
     pub(super) async fn revise_task(&mut self, edit: &TaskEdit) -> Result<Result<TaskEdit, String>, Error> {
         let who = if edit.allow_weaker { RevisionStrictness::AllowWeaker } else { RevisionStrictness::OnlyStricter };
         let revised = match diagnosis::revise(&self.run.pinned_task()?, &edit.text, who) {
@@ -101,14 +101,14 @@ impl ProposalStep<'_> {
         Ok(Ok(TaskEdit { proof_files: judges.files, pinned_parts: judges.parts, ..edit.clone() }))
     }
 
-    /// Puts the task as it is now into the sandbox, where there is one.
+    /// Writes the current task into the sandbox, if there is one.
     pub(super) async fn write_task_to_sandbox(&mut self) -> Result<(), Error> {
-        // What judges the work is read anew.
+        // The protected files depend on the task and are read again.
         self.work.protected = None;
         self.work.forget_tree();
         let Some(sandbox) = self.work.sandbox.clone() else { return Ok(()) };
         let (path, text) = (self.run.state().started.task_path.clone(), self.run.task_text()?);
-        // One that cannot be written there is found and put right when the iteration is closed.
+        // If it cannot be written, closing the iteration finds and fixes it.
         if let Err(error) = sandbox.write(Path::new(&path), text.as_bytes(), None).await {
             tracing::debug!(%error, "the new task could not be written into the sandbox");
         }

@@ -38,8 +38,8 @@ pub(super) struct ProtectionCheck<'a> {
 }
 
 impl ProtectionCheck<'_> {
-    /// Puts back what must not change; the result is what the iteration is judged by. What was found is written down
-    /// before it is put back, or a process that comes after would not know of it.
+    /// Restores what must not change, and returns the tree that the checks run on. Findings are saved before anything
+    /// is restored, or the next process would not know of them after a crash.
     pub(super) async fn restore_protected(
         &mut self,
         n: u32,
@@ -84,7 +84,7 @@ impl ProtectionCheck<'_> {
         Ok(judged)
     }
 
-    /// Puts protected paths back to what they were at the start.
+    /// Restores protected paths to what they were at the start.
     async fn revert_protected_paths(
         &mut self,
         n: u32,
@@ -94,7 +94,7 @@ impl ProtectionCheck<'_> {
         let look = self.work.tree_status_since(self.run.state(), from).await?;
         let branch = self.run.state().started.branch.clone();
         if look.branch != format!("refs/heads/{branch}") {
-            // One run is one branch: what was committed elsewhere is judged as work on it.
+            // A run has one branch: commits made elsewhere are treated as work on it.
             CloseCheckpoint::push_once(
                 &mut closing.restored,
                 format!("the clone was taken off `{branch}`; it was put back on it"),
@@ -112,12 +112,12 @@ impl ProtectionCheck<'_> {
         closing.save(&self.run.folder, n)?;
         let sandbox = self.work.sandbox()?;
         let start = Sha::from(&self.run.state().started.start_commit);
-        // What is written down may be masked: the path itself is known only here.
+        // The saved paths may be masked: the real ones are known only here.
         let paths: BTreeSet<&str> = closing.protected.iter().chain(&hit).map(String::as_str).collect();
         let paths: Vec<&str> = paths.into_iter().collect();
         inside::discard_status_index(&*sandbox).await?;
         inside::revert_paths(&*sandbox, &start, &paths).await?;
-        // Where a commit held the change, a commit takes it back; otherwise there is nothing to commit.
+        // If the change was committed, another commit reverts it; otherwise there is nothing to commit.
         let message = self.run.commit_message(n, "put back protected paths");
         let stamp = git::stamp(&self.run.state().started.identity);
         inside::commit_reverted(&*sandbox, &start, &paths, &message, &stamp).await?;
@@ -125,8 +125,8 @@ impl ProtectionCheck<'_> {
         self.work.tree_status_since(self.run.state(), from).await
     }
 
-    /// Returns the protected paths that are not as they were. Files that were there at the start are read and compared:
-    /// git inside the sandbox could have been told to look away.
+    /// Returns the protected paths that changed. Files of the start commit are read and compared one by one: git inside
+    /// the sandbox can be configured to overlook changes.
     pub(super) async fn changed_protected_paths(&mut self, look: &CloneStatus) -> Result<Vec<String>, Error> {
         let sandbox = self.work.sandbox()?;
         let protected = self.protected_files().await?;
@@ -148,7 +148,7 @@ impl ProtectionCheck<'_> {
         Ok(hit.into_iter().collect())
     }
 
-    /// Returns what is protected, read once from the host's own repository.
+    /// Returns the protected files, read once from the run's repository on the host.
     async fn protected_files(&mut self) -> Result<Arc<ProtectedFiles>, Error> {
         if let Some(known) = &self.work.protected {
             return Ok(known.clone());

@@ -1,4 +1,4 @@
-//! The last word: everything again, on the pushed commit, in a fresh sandbox.
+//! Proves the result: runs every check again on the pushed commit, each in a fresh sandbox.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct ProofStep<'a> {
 impl ProofStep<'_> {
     pub(super) async fn prove(&mut self) -> Result<(), Error> {
         let mut started = self.run.state().started.clone();
-        // What a person has allowed or denied meanwhile counts for the proof too.
+        // Hosts that the user has allowed or denied meanwhile count for the proof too.
         started.policy = self.run.state().policy().clone();
         let Some(sha) = self.run.state().pushed.clone() else { return Ok(()) };
         let due: Vec<(usize, DueCheck)> = decide::proof_due(&started)
@@ -47,7 +47,7 @@ impl ProofStep<'_> {
             let what = text::first_line(&due.command, 200).to_owned();
             let mut retried = false;
             let ran = loop {
-                // Each in a sandbox of its own: model code that one of them runs cannot prepare the ground for the next.
+                // Each check gets its own sandbox, so that the model's code in one cannot influence the next.
                 let sandbox = fresh_sandbox(
                     &self.run.host,
                     &self.run.bare,
@@ -62,7 +62,7 @@ impl ProofStep<'_> {
                     ran = check::run(&*sandbox, &due.command, ".", timeout, &self.run.redactor) => Some(ran),
                     () = tokens.aborted() => None,
                 };
-                // A new sandbox, so its way out has never been cut before.
+                // The sandbox is new, so every restart of its egress proxy happened during this check.
                 let cut = self.run.host.egress().restarts(sandbox.id()) != 0
                     && matches!(&ran, Some(Ok(ran)) if !ran.passed());
                 sandboxes::discard(&*sandbox).await;
@@ -70,10 +70,8 @@ impl ProofStep<'_> {
                     break ran;
                 }
                 retried = true;
-                self.run.log(
-                    EventLogLevel::Warn,
-                    format!("the way out was served anew meanwhile: `{what}` is run again"),
-                )?;
+                self.run
+                    .log(EventLogLevel::Warn, format!("the egress proxy restarted meanwhile: `{what}` is run again"))?;
             };
             let Some(ran) = ran.transpose()? else { break };
             write_atomic(&self.run.folder.iteration(n).join(format!("proof-{index}.txt")), ran.text.as_bytes())?;
@@ -106,21 +104,21 @@ impl ProofStep<'_> {
             self.run.files.append_last(&*work, "errors.log", &errors).await?;
             self.untick(n, &verified).await?;
         }
-        // Told last: a run that dies before this proves it again, and unticking twice is unticking once. What such a run
-        // had not told comes first, or it would never come to it.
+        // Failures are recorded last: a run that dies before this proves again, and unticking twice is harmless. Checks
+        // without a recorded result come first, or after repeated crashes they would never be recorded.
         let known = |event: &Event| match event {
             Event::CheckFinished { command, .. } => self.run.state().proof.contains_key(command),
             _ => false,
         };
         failed.sort_by_key(|(event, _)| known(event));
-        for (event, told) in failed {
+        for (event, message) in failed {
             self.run.append(event)?;
-            self.run.log(EventLogLevel::Warn, told)?;
+            self.run.log(EventLogLevel::Warn, message)?;
         }
         Ok(())
     }
 
-    /// Takes the ticks of boxes that do not hold in a fresh sandbox out of the branch as well.
+    /// Unticks boxes in the branch whose proof failed in a fresh sandbox.
     async fn untick(&mut self, n: u32, verified: &BTreeSet<String>) -> Result<(), Error> {
         let before = self.run.state().verified.clone();
         let look = self.work.tree_status(self.run.state()).await?;
@@ -133,7 +131,7 @@ impl ProofStep<'_> {
             Err(error) => Err(error),
         };
         match unticked {
-            // The model may have spoilt its clone since; the next iteration finds that.
+            // The model may have damaged its clone since; the next iteration detects that.
             Err(error @ (Error::Git(_) | Error::Sandbox(_) | Error::CloneUnusable { .. })) => {
                 self.run.log(EventLogLevel::Warn, format!("the boxes could not be unticked in the branch: {error}"))
             }
@@ -142,7 +140,7 @@ impl ProofStep<'_> {
     }
 }
 
-/// Signs what was proved and keeps it in the run folder and beside the commit.
+/// Signs the receipt of the proof and saves it in the run folder; one that is there already is reused.
 pub(super) fn sign_receipt(run: &RunContext) -> Result<Receipt, Error> {
     let path = run.folder.receipt_path();
     if let Some(bytes) = run.folder.read(&path)?

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::git::Sha;
 use crate::scm::PublishedRun;
 
-/// So many files are listed; the diff has them all.
+/// How many changed files the pull request lists; its diff shows all of them.
 const MAX_LISTED_FILES: usize = 200;
 
 /// Publishes the run's branch.
@@ -34,7 +34,7 @@ impl PublishStep<'_> {
         self.record_ci_state().await
     }
 
-    /// Publishes how the run went, before it ends: the signed receipt of a success, else what was not pushed yet.
+    /// Publishes the outcome of the run before it ends: the signed receipt of a success, otherwise unpushed commits.
     pub(super) async fn publish_verdict(&mut self, verdict: &RunVerdict) -> Result<(), Error> {
         if *verdict == RunVerdict::Succeeded {
             return self.publish_receipt().await;
@@ -64,7 +64,7 @@ impl PublishStep<'_> {
         PublishedRun { started: &self.run.state().started, folder: &self.run.folder, bare: &self.run.bare }
     }
 
-    /// Opens or updates the pull request for the pushed commit and says so.
+    /// Opens or updates the pull request for the pushed commit and records it.
     async fn update_pull_request(&mut self, why: PublishReason) -> Result<(), Error> {
         let Some(sha) = self.run.state().pushed.clone() else { return Ok(()) };
         let mut request = self.pull_request(sha);
@@ -78,7 +78,7 @@ impl PublishStep<'_> {
         self.run.append(event)
     }
 
-    /// Writes down what CI says of the pushed commit, where that is news. A run does not fail for not knowing it.
+    /// Records the CI state of the pushed commit when it changed. A run does not fail if the state cannot be read.
     async fn record_ci_state(&mut self) -> Result<(), Error> {
         let Some(sha) = &self.run.state().pushed else { return Ok(()) };
         match self.run.host.scm().checks(self.published_run(), &Sha::from(sha)).await {
@@ -90,7 +90,7 @@ impl PublishStep<'_> {
         }
     }
 
-    /// What every pull request carries whatever its template: the files, what to look at, and the receipt.
+    /// Returns what every pull request contains whatever its template: the changed files, the findings and the receipt.
     async fn pull_request_appendix(&self) -> Result<String, Error> {
         let state = self.run.state();
         let mut out = String::new();

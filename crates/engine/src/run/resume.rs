@@ -1,4 +1,4 @@
-//! Going on with a run from its folder and its sandbox alone.
+//! Resumes a run from its folder and its sandbox alone.
 
 use ralph_core::control::Control;
 use ralph_core::decide::{self, RunStep};
@@ -20,7 +20,7 @@ use crate::host::HostContext;
 use crate::sandboxes;
 use crate::store::{EventObserver, RunFolder};
 
-/// What is added to the budgets of a run that goes on.
+/// What a resume adds to the budgets of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BudgetRaise {
     pub iterations: u32,
@@ -36,7 +36,7 @@ pub enum RecreateSandbox {
     Yes,
 }
 
-/// Takes hold of a run that rests or whose process died.
+/// Opens a run that is paused or ended, or whose process died.
 pub async fn resume(
     host: &HostContext,
     folder: RunFolder,
@@ -49,7 +49,7 @@ pub async fn resume(
     let run = folder.id();
     check_resumable(&folder.state()?, &run)?;
     let mut runner = Runner::open(host.clone(), folder, announce, stops, keep).await?;
-    // Looked at again: nobody else writes from here on, and somebody may have until now.
+    // Checked again under the lock: another process may have changed the run until now.
     let state = runner.run.state().clone();
     check_resumable(&state, &run)?;
     if let (false, Some(open)) = (state.status.is_active(), &state.open) {
@@ -59,7 +59,7 @@ pub async fn resume(
         let backend = host.backend(&place.backend)?;
         let egress = match recreate {
             RecreateSandbox::No => Some(egress_request(runner.run.state(), &runner.models.ledger)?),
-            // It is only looked for: nothing has to work in it.
+            // Only its existence is checked: nothing runs in it.
             RecreateSandbox::Yes => None,
         };
         match (sandboxes::open(host, &*backend, &place.sandbox, egress).await, recreate) {
@@ -68,7 +68,8 @@ pub async fn resume(
                 inside::remove_stale_locks(&*sandbox).await?;
                 runner.work.sandbox = Some(sandbox);
             }
-            // Asked for by name: what is left of the old one goes, and with it what was never handed over.
+            // The user asked for it: the old sandbox is replaced, and commits that were never imported are lost with
+            // it.
             (Ok(_) | Err(Error::Sandbox(SandboxError::Gone { .. })), RecreateSandbox::Yes) => {
                 UnsettledCalls { run: &mut runner.run, models: &mut runner.models }.record_unread_answer()?;
                 append_resumed(&mut runner, raise)?;
@@ -79,7 +80,7 @@ pub async fn resume(
                     .await?;
                 return Ok(runner);
             }
-            // Everything is handed over and proved: the sandbox went just before the run could say so.
+            // Everything is imported and proved: the sandbox was removed just before the last event.
             (Err(Error::Sandbox(SandboxError::Gone { .. })), RecreateSandbox::No) if is_proved(&state) => (),
             (Err(Error::Sandbox(SandboxError::Gone { .. })), RecreateSandbox::No) => {
                 let why = format!("its sandbox `{}` is gone", place.sandbox);
@@ -89,7 +90,8 @@ pub async fn resume(
         }
     }
     if state.task_revision > 1 && state.open.is_none() {
-        // Whoever changed the task may have died before the sandbox had it, and the model would be blamed for the old one.
+        // The process that edited the task may have died before writing it into the sandbox. Without this the old
+        // text there would count as a change by the model.
         ProposalStep { run: &mut runner.run, work: &mut runner.work }.write_task_to_sandbox().await?;
     }
     append_resumed(&mut runner, raise)?;
@@ -101,14 +103,14 @@ fn check_resumable(state: &RunState, run: &str) -> Result<(), Error> {
         let (why, hint) = ("it has succeeded".to_owned(), format!("ralph diff {run}"));
         return Err(Error::CannotResume { run: run.to_owned(), why, hint });
     }
-    // A run whose process died before it could say so is left to say it.
+    // A run whose process died before it recorded the refusal may go on and record it.
     if let (false, Some(why)) = (state.status.is_active(), state.baseline_blocker()) {
         return Err(Error::BaselineRefused { run: run.to_owned(), why: why.to_owned() });
     }
     check_priced(state, run)
 }
 
-/// Refuses to go on with a profile whose calls no cap would hold. Such a run was begun by a version that let it.
+/// Refuses to continue with a profile whose calls no cap would limit. Older versions started such runs.
 fn check_priced(state: &RunState, run: &str) -> Result<(), Error> {
     let profiles = &state.started.profiles;
     let holds = |name: &&str| profiles.get(name).is_none_or(|profile| state.budget.can_enforce(profile.price.as_ref()));
@@ -117,19 +119,20 @@ fn check_priced(state: &RunState, run: &str) -> Result<(), Error> {
     }
     let hint = match profiles.names().into_iter().find(holds) {
         Some(other) => format!("ralph set-profile {run} {other}, then ralph resume {run}"),
-        None => "begin anew with a cap of tokens: ralph run --max-tokens 2000000".to_owned(),
+        None => "start a new run with a token cap: ralph run --max-tokens 2000000".to_owned(),
     };
     let why = Error::Unpriced { profile: state.profile.clone() }.to_string();
     Err(Error::CannotResume { run: run.to_owned(), why, hint })
 }
 
-/// Tells whether all that is left to do is to say that the run succeeded.
+/// Says whether only the event of the run's success is missing.
 fn is_proved(state: &RunState) -> bool {
     let going_on = RunState { status: RunStatus::Running, ..state.clone() };
     decide::next(&going_on) == RunStep::Finish { verdict: RunVerdict::Succeeded }
 }
 
-/// Raised only once the run can go on: a refused resume that is asked for again must not raise twice.
+/// Records the raised budgets and the resume. Only called once the run can go on, so that a refused resume that is
+/// repeated does not raise twice.
 fn append_resumed(runner: &mut Runner, raise: BudgetRaise) -> Result<(), Error> {
     let by = "ralph resume".to_owned();
     if raise != BudgetRaise::default() {

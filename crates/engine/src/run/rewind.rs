@@ -1,4 +1,4 @@
-//! Back to where an iteration ended.
+//! Rewinds a run to the commit where an iteration ended.
 
 use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{Event, EventLogLevel};
@@ -14,7 +14,8 @@ use crate::git::{RunName, Sha};
 use crate::host::HostContext;
 use crate::store::{EventObserver, RunFolder};
 
-/// Puts a resting run back to the commit that iteration `n` handed over, or with 0 to its start; its boxes are proved again when it goes on.
+/// Rewinds a run that is not being driven to the commit of iteration `n`, or with 0 to its start. Its boxes are proved
+/// again when it goes on.
 pub async fn rewind(
     host: &HostContext,
     folder: RunFolder,
@@ -24,7 +25,7 @@ pub async fn rewind(
     let run = folder.id();
     workplace(&folder.state()?, &run, n)?;
     let mut runner = Runner::open(host.clone(), folder, announce, StopSignals::default(), KeepSandbox::Always).await?;
-    // Looked at again: nobody else writes from here on, and somebody may have until now.
+    // Checked again under the lock: another process may have changed the run until now.
     let state = runner.run.state().clone();
     let place = workplace(&state, &run, n)?;
     let name = RunName::parse(&run)?;
@@ -44,7 +45,7 @@ pub async fn rewind(
     SandboxSetup { run: &mut runner.run, work: &mut runner.work, models: &runner.models }
         .create(&started, &place.start, &sha, reclaim)
         .await?;
-    // Going back does not start a run that rests.
+    // Rewinding does not resume a paused run.
     if let RunStatus::Paused { reason, next } = active {
         runner.run.append(Event::Paused { reason, next })?;
     } else {
@@ -54,11 +55,11 @@ pub async fn rewind(
     Ok(sha.into())
 }
 
-/// Returns where a run works that can go back.
+/// Returns the sandbox of a run, if the run can be rewound.
 fn workplace(state: &RunState, run: &str, n: u32) -> Result<RunSandbox, Error> {
     let refused = |why: &'static str| Error::CannotRewind { run: run.to_owned(), n, why };
     if state.status == RunStatus::Succeeded {
-        // Its proof is published; what should be different now is the work of a new run.
+        // Its proof is published; further changes are the work of a new run.
         return Err(refused("it has succeeded"));
     }
     state.workplace.clone().ok_or_else(|| refused("it has no sandbox yet"))

@@ -1,4 +1,4 @@
-//! The loop of a run: decide, do, write down.
+//! The main loop of a run: decide on the next step, carry it out, record it.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::action::ActionStep;
 use super::close_iteration::CloseStep;
 use super::context::RunContext;
 use super::controls::ControlHandler;
-use super::diagnose::DiagnoseStep;
+use super::diagnose::RunDiagnosis;
 use super::egress_events::EgressEvents;
 use super::finish::FinishStep;
 use super::gutter_step::GutterStep;
@@ -96,12 +96,12 @@ impl Runner {
         &self.run.folder
     }
 
-    /// Releases everything this process holds of the run: its egress proxies, what runs in its sandbox, its audit log, its
-    /// control socket and its lock. This process or another may take it up again afterwards.
+    /// Releases everything this process holds of the run: its egress proxies, what runs in its sandbox, its audit
+    /// log, its control socket and its lock. This process or another may open the run again afterwards.
     pub async fn close(mut self) -> Result<(), Error> {
         #[cfg(target_os = "linux")]
         self.run.host.egress().close_run(&self.run.folder.id()).await;
-        // Whatever becomes of it, the rest is released.
+        // If this fails, everything else is still released, by dropping it.
         if let Some(sandbox) = self.work.sandbox.take() {
             sandbox.release().await?;
         }
@@ -189,7 +189,7 @@ impl Runner {
             RunStep::Close { n } => CloseStep { run, work, models, interrupts }.close(n).await,
             RunStep::Score { n } => GutterStep { run, work }.score(n).await,
             RunStep::Mitigate { n, rung } => GutterStep { run, work }.mitigate(n, rung).await,
-            RunStep::Diagnose { n, doing } => DiagnoseStep { run, work, models, interrupts }.diagnose(n, doing).await,
+            RunStep::Diagnose { n, doing } => RunDiagnosis { run, work, models, interrupts }.diagnose(n, doing).await,
             RunStep::Apply { number } => ProposalStep { run, work }.apply_automatic_proposal(number).await,
             RunStep::Publish { why } => PublishStep { run }.publish(why).await,
             RunStep::Prove => ProofStep { run, work, interrupts }.prove().await,
@@ -199,7 +199,7 @@ impl Runner {
         }
     }
 
-    /// Waits where waiting makes sense; false when this process has nothing more to do.
+    /// Waits while a pause ends by itself; false when this process has nothing more to do.
     async fn wait_while_paused(&mut self) -> Result<bool, Error> {
         let (until, by) = match &self.run.state().status {
             RunStatus::Paused { reason: RunStopReason::Quota { until }, .. } => (*until, RESUMED_BY_RESET_TIME),

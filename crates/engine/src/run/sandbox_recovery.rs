@@ -1,4 +1,4 @@
-//! A work sandbox that was spoilt or removed from inside: the iteration has failed, the run has not.
+//! Recovers from a work sandbox that was damaged or removed: the iteration fails, the run goes on.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::git;
 
-/// What an error of a step says about the sandbox it worked in.
+/// What the error of a step says about its sandbox.
 enum SandboxDamage {
-    /// Its clone or its files can no longer be worked with.
+    /// Its clone or its files are unusable.
     Unusable {
         why: String,
     },
@@ -44,7 +44,7 @@ fn classify_damage(error: &Error) -> Option<SandboxDamage> {
     }
 }
 
-/// Goes on after damage to the work sandbox.
+/// Recovers from damage to the work sandbox.
 #[derive(Debug)]
 pub(super) struct SandboxRecovery<'a> {
     pub(super) run: &'a mut RunContext,
@@ -53,10 +53,10 @@ pub(super) struct SandboxRecovery<'a> {
 }
 
 impl SandboxRecovery<'_> {
-    /// Goes on after a step that failed by the state of the work sandbox; any other error is passed on.
+    /// Recovers from a step that failed because of the state of the work sandbox; returns any other error.
     pub(super) async fn recover(&mut self, error: Error) -> Result<(), Error> {
         match classify_damage(&error) {
-            // Made anew and spoilt again before anything was done in it: that is not the model.
+            // Recreated and damaged again before an iteration started in it: the model did not cause that.
             Some(SandboxDamage::Unusable { .. }) if self.work.recreated => Err(error),
             Some(SandboxDamage::Unusable { why }) => self.restart_in_new_sandbox(&why).await,
             Some(SandboxDamage::Gone) => {
@@ -67,14 +67,14 @@ impl SandboxRecovery<'_> {
         }
     }
 
-    /// Ends the iteration as failed and makes the sandbox anew from the last commit that was handed over.
+    /// Ends the iteration as failed and recreates the sandbox from the last imported commit.
     async fn restart_in_new_sandbox(&mut self, why: &str) -> Result<(), Error> {
-        // Masked before it is cut, or half a secret could be left.
+        // Mask before cutting, or half a secret could be left.
         let why = text::first_line(&self.run.redactor.redact(&text::strip_control(why)), 300).to_owned();
-        let told = format!("the sandbox was made anew from the last commit that was handed over: {why}");
-        // Before the iteration ends, and with it what it was to prove again.
+        let message = format!("the sandbox was made anew from the last commit that was handed over: {why}");
+        // Read before the iteration ends, because its end clears the boxes to prove again.
         let reclaim = self.run.state().boxes_to_reprove();
-        self.fail_iteration(&told)?;
+        self.fail_iteration(&message)?;
         let state = self.run.state();
         let started = state.started.clone();
         let start = state.workplace.as_ref().map_or_else(|| started.start_commit.clone(), |place| place.start.clone());
@@ -83,10 +83,10 @@ impl SandboxRecovery<'_> {
         SandboxSetup { run: self.run, work: self.work, models: self.models }
             .create(&started, &start, &head, reclaim)
             .await?;
-        self.run.log(EventLogLevel::Warn, told)
+        self.run.log(EventLogLevel::Warn, message)
     }
 
-    /// Ends the open iteration as failed, without another look into the sandbox.
+    /// Ends the open iteration as failed, without reading the sandbox again.
     fn fail_iteration(&mut self, why: &str) -> Result<(), Error> {
         self.work.forget_tree();
         UnsettledCalls { run: self.run, models: self.models }.record_unread_answer()?;

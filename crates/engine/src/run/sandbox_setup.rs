@@ -1,4 +1,4 @@
-//! Makes the sandbox of a run and puts the branch into it.
+//! Creates the sandboxes of a run and seeds them with a commit.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,7 +27,7 @@ use crate::sandboxes::{self, SandboxRequest};
 pub(crate) enum SandboxRole {
     Work,
     Proof,
-    /// A proof that is not expected to pass yet: what it cannot reach is worth knowing.
+    /// A proof that is not expected to pass yet; the hosts it cannot reach are reported.
     Baseline,
 }
 
@@ -40,7 +40,7 @@ impl SandboxRole {
     }
 }
 
-/// Makes the work sandbox of a run.
+/// Creates the work sandbox of a run.
 #[derive(Debug)]
 pub(super) struct SandboxSetup<'a> {
     pub(super) run: &'a mut RunContext,
@@ -55,7 +55,7 @@ impl SandboxSetup<'_> {
         self.create(&started, &start, &start, Vec::new()).await
     }
 
-    /// Makes the sandbox anew with the branch at `head`.
+    /// Creates the sandbox with the branch at `head`, replacing an older one.
     pub(super) async fn create(
         &mut self,
         started: &RunStart,
@@ -103,8 +103,8 @@ pub(super) async fn check_baseline(run: &mut RunContext) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes sandboxes for proofs that a dead process left behind; this run has none under way. What stays is removed
-/// when the next one of its name is made.
+/// Removes proof sandboxes that a dead process left behind; this run has none in use. One that cannot be removed is
+/// replaced when the next one with its name is created.
 pub(super) async fn discard_proof_sandboxes(run: &RunContext) {
     let Ok(backend) = run.host.backend(&run.state().started.backend) else { return };
     for other in backend.list().await.unwrap_or_default() {
@@ -118,7 +118,7 @@ pub(super) async fn discard_proof_sandboxes(run: &RunContext) {
     }
 }
 
-/// Returns the name of a run's sandbox; one of that name that a dead process left behind is removed.
+/// Returns the name for a run's sandbox, and removes one of that name that a dead process left behind.
 async fn sandbox_name(backend: &dyn Backend, started: &RunStart, role: SandboxRole) -> Result<String, Error> {
     let listed = backend.list().await?;
     let foreign = |wanted: &str| {
@@ -135,7 +135,7 @@ async fn sandbox_name(backend: &dyn Backend, started: &RunStart, role: SandboxRo
     Ok(name)
 }
 
-/// Returns what a sandbox of a run is made from.
+/// Returns the spec of a run's sandbox.
 fn sandbox_spec(host: &HostContext, started: &RunStart, name: String, role: SandboxRole) -> Result<SandboxSpec, Error> {
     let labels = BTreeMap::from([
         (SandboxLabel::RUN.to_owned(), started.run.clone()),
@@ -156,7 +156,7 @@ fn sandbox_spec(host: &HostContext, started: &RunStart, name: String, role: Sand
     Ok(SandboxSpec { name, labels, image, resources, toolchains, layers, ..SandboxSpec::default() })
 }
 
-/// Makes a fresh sandbox that holds exactly one commit.
+/// Creates a fresh sandbox that contains exactly one commit.
 pub(crate) async fn fresh_sandbox(
     host: &HostContext,
     bare: &BareRepo,
@@ -167,7 +167,7 @@ pub(crate) async fn fresh_sandbox(
 ) -> Result<Arc<dyn Sandbox>, Error> {
     let backend = host.backend(&started.backend)?;
     let name = sandbox_name(&*backend, started, role).await?;
-    // A proof is granted nothing, but held to the same rules, those about single requests among them.
+    // A proof is granted nothing, but the same rules apply to it, including those about single requests.
     let availability = match role {
         SandboxRole::Baseline => EgressAvailability::Always,
         SandboxRole::Work | SandboxRole::Proof => EgressAvailability::AsNeeded,

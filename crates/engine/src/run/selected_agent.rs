@@ -42,7 +42,7 @@ pub(crate) fn provider(model: &str) -> &str {
     model.split('/').next().unwrap_or(model)
 }
 
-/// Returns the protocol an agent speaks to the model of a profile.
+/// Returns the protocol in which an agent can talk to a provider.
 pub(crate) fn shared_protocol(agent: &dyn Agent, wire: ProviderProtocol, provider: &str) -> Option<ProviderProtocol> {
     let openai = |wire: &ProviderProtocol| {
         matches!(wire, ProviderProtocol::Chat | ProviderProtocol::Responses)
@@ -52,7 +52,7 @@ pub(crate) fn shared_protocol(agent: &dyn Agent, wire: ProviderProtocol, provide
     same.or_else(|| agent.wires().iter().find(|own| openai(own) && openai(&wire))).copied()
 }
 
-/// Says why an agent and a profile do not go together, and which would.
+/// Says why an agent cannot use a profile, and which profile it could use.
 pub(crate) fn protocol_mismatch(agent: &dyn Agent, wire: ProviderProtocol) -> String {
     let spoken: Vec<String> = agent.wires().iter().map(ToString::to_string).collect();
     format!(
@@ -82,7 +82,7 @@ mod tests {
         check("codex", ProviderProtocol::Responses, "openai", Some(ProviderProtocol::Responses));
         check("codex", ProviderProtocol::Chat, "openai", Some(ProviderProtocol::Responses));
         check("codex", ProviderProtocol::Chat, "litellm_proxy", Some(ProviderProtocol::Responses));
-        // It has no protocol of its own for those that speak chat only.
+        // codex supports no protocol of providers that offer chat only.
         check("codex", ProviderProtocol::Chat, "zai", None);
         check("qwen", ProviderProtocol::Chat, "zai", Some(ProviderProtocol::Chat));
         check("gemini", ProviderProtocol::Gemini, "gemini", Some(ProviderProtocol::Gemini));

@@ -1,14 +1,15 @@
-//! One session of an agent: started in the sandbox, listened to, ended in time, and judged by what the door saw.
+//! Runs one session of an agent: starts it in the sandbox, supervises it, and classifies its end by what the egress
+//! proxy saw.
 //!
-//! A session is the one action of an agent's iteration. Trouble of the provider cuts it short and uses nothing up: what
-//! the agent has done by then stays, and another session goes on from there.
+//! A session is the only action of an agent's iteration. Provider failures cut it short without using up the iteration:
+//! what the agent has done by then stays, and another session continues from there.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use ralph_core::action::ActionKind;
-use ralph_core::agent::{self, Agent, AgentInvocation, AgentSessionEnd, AgentSessionParams, SessionOutcome as Judged};
+use ralph_core::agent::{self, Agent, AgentInvocation, AgentSessionEnd, AgentSessionParams, SessionOutcome};
 use ralph_core::backoff::RetryCost;
 use ralph_core::budget::BudgetKind;
 use ralph_core::decide::SPENT_PERCENT;
@@ -31,15 +32,15 @@ use super::work_sandbox::WorkSandbox;
 use crate::egress::ModelAccess;
 use crate::error::Error;
 
-/// How often is looked at what the agent said and what the door saw.
+/// How often the agent's output and the egress proxy's records are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// So often a session is begun again after it was cut short, until the provider is given more time.
+/// How often a session is restarted after it was cut short, before the run pauses for longer.
 const MAX_CUT_SESSIONS: u32 = 6;
-/// The first wait before that; each is twice as long as the one before.
+/// The wait before the first restart; each further wait is twice as long.
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(2);
-/// Refused for now, without a word about when: looked at again after this.
+/// How long to wait when the provider's limit is reached and it does not say until when.
 const UNSTATED_LIMIT_DELAY: Duration = Duration::from_mins(5);
-/// A provider that says *now* and means *not yet* is not asked in a hurry.
+/// The shortest wait, for providers whose reset time is already over.
 const MIN_LIMIT_DELAY: Duration = Duration::from_secs(5);
 
 /// How the process of a session ended.
@@ -49,7 +50,7 @@ struct SessionProcessExit {
     missing: bool,
     idle: bool,
     timed_out: bool,
-    /// The way out was cut meanwhile.
+    /// The egress proxy restarted meanwhile.
     cut_off: bool,
     took: Duration,
 }
@@ -81,136 +82,143 @@ impl SessionStep<'_> {
         }
         let chosen = SelectedAgent::of(&pinned)?;
         let agent = chosen.get();
-        let way = self.model_access_for(agent)?;
+        let access = self.model_access_for(agent)?;
         let begun = self.run.state().open.as_ref().is_some_and(|open| open.begun.is_some());
         let survey = self.work.tree_status(self.run.state()).await?;
         let prompt = PromptBuilder { run: self.run, work: self.work }.build_prompt(n, &survey).await?;
         PromptBuilder { run: self.run, work: self.work }.write_prompt(n, &prompt).await?;
         if !begun {
-            let (kind, brief) = (ActionKind::Session, format!("{} with {}", agent.name(), way.model));
+            let (kind, brief) = (ActionKind::Session, format!("{} with {}", agent.name(), access.model));
             self.run.append(Event::ActionStarted { n, index: 0, kind, brief, before: PreActionState::Nothing })?;
         }
         self.work.forget_tree();
         let sandbox = self.work.sandbox()?;
         SessionRecord { run: self.run, work: self.work }.save_interrupted_transcript(n, &*sandbox).await?;
         let whole = format!("{}\n\n{}", prompt.system, prompt.user);
-        let start = self.prepare_agent_command(n, &*sandbox, agent, &way, &whole).await?;
-        let hearing = SessionOutput::new(
+        let start = self.prepare_agent_command(n, &*sandbox, agent, &access, &whole).await?;
+        let output = SessionOutput::new(
             agent.reader(),
             self.run.redactor.clone(),
             SessionRecord { run: self.run, work: self.work }.create_transcript_file(n),
         );
         let mark = self.run.audit_log.calls().response_count();
-        let Some(gone) = self.supervise_session(&*sandbox, &pinned, &start, &hearing, mark).await? else {
-            // Nobody waits any longer; what was under way is charged at its worst.
+        let Some(process_exit) = self.supervise_session(&*sandbox, &pinned, &start, &output, mark).await? else {
+            // This process is not going to wait: charge the worst case of the calls under way.
             self.models.charge_in_flight(&self.run.audit_log);
             EgressEvents { run: self.run }.record_agent_calls()?;
-            let heard = hearing.finish();
+            let transcript = output.finish();
             return SessionRecord { run: self.run, work: self.work }
-                .write_transcript(n, &*sandbox, &transcript_name(cut), &heard.output)
+                .write_transcript(n, &*sandbox, &transcript_name(cut), &transcript.output)
                 .await;
         };
         UnsettledCalls { run: self.run, models: self.models }.settle_calls(self.interrupts).await?;
-        let heard = hearing.finish();
-        self.log_agent_events(&heard.events)?;
+        let transcript = output.finish();
+        self.log_agent_events(&transcript.events)?;
         SessionRecord { run: self.run, work: self.work }
-            .write_transcript(n, &*sandbox, &transcript_name(cut), &heard.output)
+            .write_transcript(n, &*sandbox, &transcript_name(cut), &transcript.output)
             .await?;
         let calls = self.run.audit_log.calls().responses_since(mark);
         let ended = AgentSessionEnd {
-            code: gone.code,
-            missing: gone.missing,
-            idle: gone.idle,
-            timed_out: gone.timed_out,
-            result: heard.finished.as_ref(),
-            stderr: &heard.stderr,
+            code: process_exit.code,
+            missing: process_exit.missing,
+            idle: process_exit.idle,
+            timed_out: process_exit.timed_out,
+            result: transcript.finished.as_ref(),
+            stderr: &transcript.stderr,
             calls: &calls,
             now: Timestamp::now(),
         };
-        let judged = agent::classify_session_end(&ended);
-        tracing::debug!(run = self.run.state().id(), n, ?judged, ?gone, "a session ended");
-        self.handle_session_outcome(n, agent, &way, judged, &gone, &heard).await
+        let outcome = agent::classify_session_end(&ended);
+        tracing::debug!(run = self.run.state().id(), n, ?outcome, ?process_exit, "a session ended");
+        self.handle_session_outcome(n, agent, &access, outcome, &process_exit, &transcript).await
     }
 
-    /// Goes on by what the end of a session means.
+    /// Continues according to the outcome of a session.
     async fn handle_session_outcome(
         &mut self,
         n: u32,
         agent: &dyn Agent,
-        way: &ModelAccess,
-        judged: Judged,
-        gone: &SessionProcessExit,
-        heard: &SessionTranscript,
+        access: &ModelAccess,
+        outcome: SessionOutcome,
+        process_exit: &SessionProcessExit,
+        transcript: &SessionTranscript,
     ) -> Result<(), Error> {
         let name = agent.name();
-        match judged {
-            _ if gone.cut_off && !matches!(judged, Judged::Done) => {
-                self.end_session_early(n, gone, "the way out was served anew meanwhile")
+        match outcome {
+            _ if process_exit.cut_off && !matches!(outcome, SessionOutcome::Done) => {
+                self.end_session_early(n, process_exit, "the egress proxy restarted meanwhile")
             }
-            Judged::Limit { until } => {
-                self.end_session_early(n, gone, "the provider's limit is reached")?;
+            SessionOutcome::Limit { until } => {
+                self.end_session_early(n, process_exit, "the provider's limit is reached")?;
                 let until = until
                     .unwrap_or_else(|| Timestamp::now() + UNSTATED_LIMIT_DELAY)
                     .max(Timestamp::now() + MIN_LIMIT_DELAY);
                 self.run.pause(RunStopReason::Quota { until })
             }
-            Judged::Overload => self.end_session_early(n, gone, "the provider is overloaded"),
-            Judged::Auth => {
-                self.end_session_early(n, gone, "the provider does not take the key")?;
-                self.run.pause(RunStopReason::Auth { profile: way.profile.clone() })
+            SessionOutcome::Overload => self.end_session_early(n, process_exit, "the provider is overloaded"),
+            SessionOutcome::Auth => {
+                self.end_session_early(n, process_exit, "the provider does not take the key")?;
+                self.run.pause(RunStopReason::Auth { profile: access.profile.clone() })
             }
-            Judged::EndpointBlocked { why } => {
-                self.end_session_early(n, gone, &why)?;
+            SessionOutcome::EndpointBlocked { why } => {
+                self.end_session_early(n, process_exit, &why)?;
                 self.run.pause(RunStopReason::Provider { why })
             }
-            Judged::NoProviderCredit => {
-                self.end_session_early(n, gone, "there is no money left at the provider")?;
+            SessionOutcome::NoProviderCredit => {
+                self.end_session_early(n, process_exit, "there is no money left at the provider")?;
                 self.run.pause(RunStopReason::Provider { why: "there is no money left at the provider".to_owned() })
             }
-            Judged::Missing => {
-                self.end_session_early(n, gone, "its program is not there")?;
+            SessionOutcome::Missing => {
+                self.end_session_early(n, process_exit, "its program is not there")?;
                 let why =
                     format!("the agent `{name}` is not in the sandbox; install it with `ralph agent install {name}`");
                 self.run.pause(RunStopReason::Host { why })
             }
-            Judged::BudgetSpent => {
+            SessionOutcome::BudgetSpent => {
                 let limit = self.scarcest_budget();
                 self.run.append(Event::BudgetWarned { limit, percent: SPENT_PERCENT })?;
                 SessionRecord { run: self.run, work: self.work }
                     .save_session(
                         n,
-                        gone.code,
-                        gone.took,
-                        heard,
+                        process_exit.code,
+                        process_exit.took,
+                        transcript,
                         ActionOutcome::Failed,
                         format!("{name}: the {limit} budget is spent"),
                     )
                     .await
             }
-            Judged::Done => {
-                SessionRecord { run: self.run, work: self.work }
-                    .save_session(n, gone.code, gone.took, heard, ActionOutcome::Ok, format!("{name}: done"))
-                    .await
-            }
-            Judged::Idle => {
-                let detail = format!("{name} said nothing for too long; it and all it started were ended");
-                SessionRecord { run: self.run, work: self.work }
-                    .save_session(n, gone.code, gone.took, heard, ActionOutcome::Failed, detail)
-                    .await
-            }
-            Judged::TimedOut => {
-                let detail = format!("{name} came to no end in its time; it and all it started were ended");
-                SessionRecord { run: self.run, work: self.work }
-                    .save_session(n, gone.code, gone.took, heard, ActionOutcome::Failed, detail)
-                    .await
-            }
-            Judged::Crash { why } => {
+            SessionOutcome::Done => {
                 SessionRecord { run: self.run, work: self.work }
                     .save_session(
                         n,
-                        gone.code,
-                        gone.took,
-                        heard,
+                        process_exit.code,
+                        process_exit.took,
+                        transcript,
+                        ActionOutcome::Ok,
+                        format!("{name}: done"),
+                    )
+                    .await
+            }
+            SessionOutcome::Idle => {
+                let detail = format!("{name} said nothing for too long; it and all it started were ended");
+                SessionRecord { run: self.run, work: self.work }
+                    .save_session(n, process_exit.code, process_exit.took, transcript, ActionOutcome::Failed, detail)
+                    .await
+            }
+            SessionOutcome::TimedOut => {
+                let detail = format!("{name} came to no end in its time; it and all it started were ended");
+                SessionRecord { run: self.run, work: self.work }
+                    .save_session(n, process_exit.code, process_exit.took, transcript, ActionOutcome::Failed, detail)
+                    .await
+            }
+            SessionOutcome::Crash { why } => {
+                SessionRecord { run: self.run, work: self.work }
+                    .save_session(
+                        n,
+                        process_exit.code,
+                        process_exit.took,
+                        transcript,
                         ActionOutcome::Failed,
                         format!("{name} failed: {}", text::first_line(&why, 300)),
                     )
@@ -219,7 +227,7 @@ impl SessionStep<'_> {
         }
     }
 
-    /// Waits before another try; false when somebody wants something else first.
+    /// Waits before another try; false when the run is to stop or a control was carried out first.
     async fn wait_before_retry(&mut self, wait: Duration) -> Result<bool, Error> {
         match self.interrupts.wait_in_step(wait.min(self.run.time_left())).await {
             WaitEnd::Elapsed => Ok(true),
@@ -233,21 +241,22 @@ impl SessionStep<'_> {
         }
     }
 
-    /// Finds the way to the model of the iteration's profile, and checks that the agent can take it.
+    /// Finds the granted access to the model of the iteration's profile, and checks that the agent can use it.
     fn model_access_for(&self, agent: &dyn Agent) -> Result<ModelAccess, Error> {
         let state = self.run.state();
         let open = state.open.as_ref().map(|open| &open.profile);
         let mut wanted = open.into_iter().chain([&state.profile, &state.started.profiles.default.name]);
-        let way = wanted.find_map(|profile| self.work.model_access.iter().find(|way| way.profile == *profile)).cloned();
-        let way = way.ok_or_else(|| Error::Profile {
+        let access =
+            wanted.find_map(|profile| self.work.model_access.iter().find(|access| access.profile == *profile)).cloned();
+        let access = access.ok_or_else(|| Error::Profile {
             profile: state.profile.clone(),
             why: "the sandbox is not lent its model".to_owned(),
         })?;
-        let profile = &way.profile;
+        let profile = &access.profile;
         let provider = state.started.profiles.get(profile).map_or("", |profile| provider(&profile.model));
-        let wire = shared_protocol(agent, way.wire, provider)
-            .ok_or_else(|| Error::Profile { profile: profile.clone(), why: protocol_mismatch(agent, way.wire) })?;
-        Ok(ModelAccess { wire, ..way })
+        let wire = shared_protocol(agent, access.wire, provider)
+            .ok_or_else(|| Error::Profile { profile: profile.clone(), why: protocol_mismatch(agent, access.wire) })?;
+        Ok(ModelAccess { wire, ..access })
     }
 
     async fn prepare_agent_command(
@@ -255,7 +264,7 @@ impl SessionStep<'_> {
         n: u32,
         sandbox: &dyn Sandbox,
         agent: &dyn Agent,
-        way: &ModelAccess,
+        access: &ModelAccess,
         prompt: &str,
     ) -> Result<AgentInvocation, Error> {
         let started = &self.run.state().started;
@@ -273,11 +282,11 @@ impl SessionStep<'_> {
             prompt,
             prompt_file: &prompt_file.to_string_lossy(),
             folder: &folder.to_string_lossy(),
-            model: &way.model,
-            base_url: &way.base_url,
-            key: &way.phantom_key,
-            key_variable: &way.key_name,
-            wire: way.wire,
+            model: &access.model,
+            base_url: &access.base_url,
+            key: &access.phantom_key,
+            key_variable: &access.key_name,
+            wire: access.wire,
         });
         start.env.extend(env);
         sandbox.mkdirs(&folder).await?;
@@ -291,13 +300,13 @@ impl SessionStep<'_> {
         Ok(start)
     }
 
-    /// Runs the session to its end, or ends it; `None` when somebody stopped the run.
+    /// Runs the session until it ends or must be ended; `None` when the run was stopped.
     async fn supervise_session(
         &mut self,
         sandbox: &dyn Sandbox,
         pinned: &PinnedAgent,
         start: &AgentInvocation,
-        hearing: &SessionOutput,
+        output: &SessionOutput,
         mark: u64,
     ) -> Result<Option<SessionProcessExit>, Error> {
         let began = Instant::now();
@@ -311,55 +320,59 @@ impl SessionStep<'_> {
         exec.stdin = start.stdin.clone().unwrap_or_default().into_bytes();
         let restarts = self.work.egress_restarts();
         let tokens = self.interrupts.tokens();
-        let mut sink = hearing.sink();
+        let mut sink = output.sink();
         let running = sandbox.exec(&exec, &mut sink);
         tokio::pin!(running);
-        let mut gone = SessionProcessExit::default();
+        let mut process_exit = SessionProcessExit::default();
         loop {
             tokio::select! {
                 exit = &mut running => {
                     match exit {
                         Ok(exit) => match exit.status {
-                            ExecStatus::Code(code) => gone.code = Some(code),
+                            ExecStatus::Code(code) => process_exit.code = Some(code),
                             ExecStatus::Signal(_) => (),
-                            ExecStatus::TimedOut => gone.timed_out = true,
+                            ExecStatus::TimedOut => process_exit.timed_out = true,
                         },
-                        Err(SandboxError::Spawn { .. }) => gone.missing = true,
+                        Err(SandboxError::Spawn { .. }) => process_exit.missing = true,
                         Err(error) => return Err(error.into()),
                     }
                     break;
                 }
                 () = tokens.aborted() => return Ok(None),
-                Some(asked) = self.interrupts.next_control() => ControlHandler { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }.handle_mid_action(asked).await?,
+                Some(asked) = self.interrupts.next_control() => {
+                    let (run, work, models) = (&mut *self.run, &mut *self.work, &mut *self.models);
+                    ControlHandler { run, work, models, interrupts: self.interrupts }.handle_mid_action(asked).await?;
+                }
                 () = tokio::time::sleep(POLL_INTERVAL) => {
                     EgressEvents { run: self.run }.record_refusals()?;
                     EgressEvents { run: self.run }.record_agent_call_batch()?;
-                    self.log_agent_events(&hearing.take_events())?;
-                    // Some agents go on asking for hours where nobody answers.
+                    self.log_agent_events(&output.take_events())?;
+                    // Some agents repeat failing calls for hours.
                     if agent::should_abort(&self.run.audit_log.calls().responses_since(mark)) {
                         break;
                     }
-                    // Dropping it ends the whole process tree; what it committed stays.
-                    if hearing.finished_for().is_some_and(|since| since > grace) {
-                        self.run.log(EventLogLevel::Warn, format!("`{}` said it was done and did not end, so it was ended", pinned.name))?;
+                    // Dropping the future ends the whole process tree; the agent's commits stay.
+                    if output.finished_for().is_some_and(|since| since > grace) {
+                        let text = format!("`{}` said it was done and did not end, so it was ended", pinned.name);
+                        self.run.log(EventLogLevel::Warn, text)?;
                         break;
                     }
-                    if hearing.silent_for() > idle {
-                        gone.idle = true;
+                    if output.silent_for() > idle {
+                        process_exit.idle = true;
                         break;
                     }
                 }
             }
         }
-        gone.took = began.elapsed();
-        gone.cut_off = self.work.egress_restarts() != restarts;
-        Ok(Some(gone))
+        process_exit.took = began.elapsed();
+        process_exit.cut_off = self.work.egress_restarts() != restarts;
+        Ok(Some(process_exit))
     }
 
-    /// Tells what the agent did, in short lines.
-    fn log_agent_events(&mut self, said: &[agent::AgentOutputEvent]) -> Result<(), Error> {
-        for said in said {
-            let (level, line) = match said {
+    /// Logs what the agent did, in short lines.
+    fn log_agent_events(&mut self, events: &[agent::AgentOutputEvent]) -> Result<(), Error> {
+        for event in events {
+            let (level, line) = match event {
                 agent::AgentOutputEvent::Text(words) => (EventLogLevel::Info, words.clone()),
                 agent::AgentOutputEvent::Tool { name, brief } => (EventLogLevel::Info, format!("{name}: {brief}")),
                 agent::AgentOutputEvent::ToolDone { ok: true, .. } => continue,
@@ -374,21 +387,21 @@ impl SessionStep<'_> {
                 }
                 agent::AgentOutputEvent::Warning(why) => (EventLogLevel::Warn, why.clone()),
             };
-            // Masked before it is cut: half a secret is not found any more.
+            // Mask before cutting: half a secret is not recognized any more.
             let line = self.run.redactor.redact(&line).into_owned();
             self.run.log(level, text::first_line(&line, 200).to_owned())?;
         }
         Ok(())
     }
 
-    fn end_session_early(&mut self, n: u32, gone: &SessionProcessExit, why: &str) -> Result<(), Error> {
+    fn end_session_early(&mut self, n: u32, process_exit: &SessionProcessExit, why: &str) -> Result<(), Error> {
         self.run.log(EventLogLevel::Warn, format!("the session was cut short: {why}"))?;
         let (outcome, detail) = (ActionOutcome::Cut, why.to_owned());
-        let duration_ms = u64::try_from(gone.took.as_millis()).unwrap_or(u64::MAX);
-        self.run.append(Event::ActionFinished { n, index: 0, outcome, code: gone.code, duration_ms, detail })
+        let duration_ms = u64::try_from(process_exit.took.as_millis()).unwrap_or(u64::MAX);
+        self.run.append(Event::ActionFinished { n, index: 0, outcome, code: process_exit.code, duration_ms, detail })
     }
 
-    /// Returns the budget of which the smallest share is left.
+    /// Returns the budget with the smallest share left.
     fn scarcest_budget(&self) -> BudgetKind {
         let state = self.run.state();
         let used = |limit: BudgetKind, spent: u64| {
@@ -401,7 +414,7 @@ impl SessionStep<'_> {
     }
 }
 
-/// The name of what a session printed; one that was cut short keeps its own.
+/// Returns the name of a session's transcript; each session that was cut short has its own.
 fn transcript_name(cut: u32) -> String {
     if cut == 0 { "session.jsonl".to_owned() } else { format!("session-{cut}.jsonl") }
 }

@@ -47,7 +47,8 @@ impl SessionRecord<'_> {
         saved_session(&self.run.folder, n)
     }
 
-    /// Opens what is written while the agent speaks. Without it only a session that ralph itself dies in is not kept.
+    /// Opens the file that receives the output during the session. Without it, only the output of a session during
+    /// which ralph dies is lost.
     pub(super) fn create_transcript_file(&self, n: u32) -> Option<File> {
         File::create(self.run.folder.iteration(n).join(TRANSCRIPT_PART_FILE)).ok()
     }
@@ -60,39 +61,41 @@ impl SessionRecord<'_> {
         text: &str,
     ) -> Result<(), Error> {
         self.run.files.write_artefact(sandbox, n, name, text.as_bytes()).await?;
-        // It stands in the transcript now. One that stays is kept as another session, which is no harm.
+        // The transcript contains it now. If it cannot be removed, it is saved as another session's, which is harmless.
         let _ = fs::remove_file(self.run.folder.iteration(n).join(TRANSCRIPT_PART_FILE));
         Ok(())
     }
 
-    /// Keeps what was heard of a session that ended with ralph itself.
+    /// Saves the output of a session during which ralph died.
     pub(super) async fn save_interrupted_transcript(&self, n: u32, sandbox: &dyn Sandbox) -> Result<(), Error> {
         let path = self.run.folder.iteration(n).join(TRANSCRIPT_PART_FILE);
-        let Some(heard) = self.run.folder.read(&path)?.filter(|heard| !heard.is_empty()) else { return Ok(()) };
+        let Some(transcript) = self.run.folder.read(&path)?.filter(|transcript| !transcript.is_empty()) else {
+            return Ok(());
+        };
         let taken = |name: &String| self.run.folder.iteration(n).join(name).exists();
         let name = (1..=u32::MAX)
             .map(interrupted_transcript_name)
             .find(|name| !taken(name))
             .unwrap_or_else(|| interrupted_transcript_name(0));
-        self.write_transcript(n, sandbox, &name, &String::from_utf8_lossy(&heard)).await
+        self.write_transcript(n, sandbox, &name, &String::from_utf8_lossy(&transcript)).await
     }
 
-    /// Keeps what came of a session, takes its claims out of the task file, and ends it.
+    /// Saves the result of a session with the claims from the task file, and ends the action.
     pub(super) async fn save_session(
         &mut self,
         n: u32,
         code: Option<i32>,
         took: Duration,
-        heard: &SessionTranscript,
+        transcript: &SessionTranscript,
         outcome: ActionOutcome,
         detail: String,
     ) -> Result<(), Error> {
         let claims = self.claimed_in_task(n).await?;
-        let said = heard.finished.as_ref().map(|finished| finished.text.as_str()).filter(|text| !text.is_empty());
-        let summary = text::head(&text::strip_control(said.unwrap_or(&heard.last_text)), 2000).to_owned();
+        let said = transcript.finished.as_ref().map(|finished| finished.text.as_str()).filter(|text| !text.is_empty());
+        let summary = text::head(&text::strip_control(said.unwrap_or(&transcript.last_text)), 2000).to_owned();
         let complaint = match outcome {
             ActionOutcome::Ok => String::new(),
-            _ => text::tail(&heard.stderr, 30, 4000).to_owned(),
+            _ => text::tail(&transcript.stderr, 30, 4000).to_owned(),
         };
         let kept = SavedSession {
             reply: ActionReply { summary, actions: Vec::new(), claims },
@@ -107,8 +110,8 @@ impl SessionRecord<'_> {
         self.finish_session(n, &kept).await
     }
 
-    /// An agent claims a box by ticking it in its copy of the task. Only ticks count; whatever else it wrote there is
-    /// put aside for a person.
+    /// Reads the agent's claims: it claims a box by ticking it in its copy of the task. Only ticks count; other
+    /// changes are saved for the user.
     async fn claimed_in_task(&mut self, n: u32) -> Result<ReplyClaims, Error> {
         let (sandbox, path) = (self.work.sandbox()?, self.run.state().started.task_path.clone());
         let pinned = self.run.pinned_task()?;
@@ -141,16 +144,16 @@ impl SessionRecord<'_> {
     }
 
     pub(super) async fn finish_session(&mut self, n: u32, kept: &SavedSession) -> Result<(), Error> {
-        // The ticks are known; the file is ralph's again.
+        // The claims are saved, so the task file can be restored.
         let (sandbox, path) = (self.work.sandbox()?, PathBuf::from(&self.run.state().started.task_path));
         let wanted = self.run.task_text()?;
         match sandbox.write(&path, wanted.as_bytes(), None).await {
-            // What stands in its way is cleared when the iteration is closed.
+            // Closing the iteration removes what is in the way there.
             Ok(()) | Err(SandboxError::Refused { .. } | SandboxError::File { .. }) => (),
             Err(error) => return Err(error.into()),
         }
         self.work.forget_tree();
-        // What it said and claimed stands where the answer of a model would.
+        // The agent's text and claims are written where a model's reply would be.
         let reply = serde_json::to_vec_pretty(&kept.reply).unwrap_or_default();
         self.run.files.write_artefact(&*sandbox, n, "response.json", &reply).await?;
         let acted = ActionLogEntry {
@@ -159,7 +162,7 @@ impl SessionRecord<'_> {
             brief: self.run.state().started.agent.as_ref().map(|agent| agent.name.clone()).unwrap_or_default(),
             outcome: kept.outcome,
             code: kept.code,
-            // A session is more than one command: one that came to no end is judged by what it did.
+            // A session is more than one command: one that did not end is assessed by what it did.
             timed_out: false,
             duration_ms: kept.duration_ms,
             detail: kept.detail.clone(),
@@ -184,7 +187,7 @@ pub(super) fn session_reply(folder: &RunFolder, n: u32) -> Result<ActionReply, E
     Ok(saved_session(folder, n)?.map_or_else(nothing, |kept| kept.reply))
 }
 
-/// The name of what a session printed that ralph did not live to see the end of.
+/// Returns the name of the transcript of a session during which ralph died.
 fn interrupted_transcript_name(times: u32) -> String {
     format!("session-interrupted-{times}.jsonl")
 }

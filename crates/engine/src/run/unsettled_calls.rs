@@ -1,6 +1,6 @@
-//! What was bought and stands in no event yet: calls that a dead process left behind, answers that nobody came to read,
-//! calls that are still being counted when the run comes to rest. It is told before anything happens that would forget
-//! it, because the events are a run's truth about money.
+//! Settles calls that cost money and are in no event yet: calls that a dead process left behind, answers that were not
+//! used, calls whose usage is still being counted when the run pauses or ends. They are recorded before anything would
+//! discard them, because a run's spend is the sum of its events.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ use super::interrupts::Interrupts;
 use super::model_account::ModelAccount;
 use crate::error::Error;
 
-/// How long calls may take to be counted after whoever made them is gone.
+/// How long to wait for the usage of calls whose client is gone.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Who waits longer than this is told for what.
+/// After this time the wait is logged.
 const LOG_WAIT_AFTER: Duration = Duration::from_secs(2);
 
-/// A call of the run's own that may have left traces and no event.
+/// A call of ralph's own that may have left files but no event.
 struct UnsettledCall {
     files: CallFiles,
     n: u32,
@@ -36,24 +36,24 @@ pub(super) struct UnsettledCalls<'a> {
 }
 
 impl UnsettledCalls<'_> {
-    /// Charges what a process before this one left without a charge: at its worst, since nobody knows what it cost. An
-    /// answer that was kept is not lost; it is taken up, or told by [`Self::record_unread_answer`].
+    /// Charges the call that an earlier process left without a charge with its worst case, since its cost is unknown. A
+    /// saved answer is not lost: it is used later, or recorded by [`Self::record_unread_answer`].
     pub(super) fn charge_unsettled(&mut self) -> Result<(), Error> {
         EgressEvents { run: self.run }.record_agent_calls()?;
-        let Some(UnsettledCall { files: place, n, call, profile }) = self.next_call() else { return Ok(()) };
-        if place.saved_answer(&self.run.folder)?.is_some() {
+        let Some(UnsettledCall { files, n, call, profile }) = self.next_call() else { return Ok(()) };
+        if files.saved_answer(&self.run.folder)?.is_some() {
             return Ok(());
         }
-        match self.run.folder.read(&place.reserved)? {
-            Some(worst) => CallRecord { run: self.run, n, call, profile: &profile }.lost(&worst, &place),
+        match self.run.folder.read(&files.reserved)? {
+            Some(worst) => CallRecord { run: self.run, n, call, profile: &profile }.lost(&worst, &files),
             None => Ok(()),
         }
     }
 
-    /// Tells of an answer that was paid for and stands in no event, for whoever is about to forget its iteration.
+    /// Records an answer that was paid for and is in no event yet. Called before its iteration is discarded.
     pub(super) fn record_unread_answer(&mut self) -> Result<(), Error> {
-        let Some(UnsettledCall { files: place, n, call, profile }) = self.next_call() else { return Ok(()) };
-        match place.saved_answer(&self.run.folder)? {
+        let Some(UnsettledCall { files, n, call, profile }) = self.next_call() else { return Ok(()) };
+        match files.saved_answer(&self.run.folder)? {
             Some(kept) if self.run.state().open.is_some() => {
                 CallRecord { run: self.run, n, call, profile: &profile }.answer(self.models, kept)
             }
@@ -62,7 +62,7 @@ impl UnsettledCalls<'_> {
         }
     }
 
-    /// Returns the call that comes after those the events tell of: of the open iteration, else of the doctor.
+    /// Returns the call after the last recorded one: of the open iteration, otherwise of the diagnosis.
     fn next_call(&self) -> Option<UnsettledCall> {
         let state = self.run.state();
         let Some(open) = &state.open else {
@@ -75,18 +75,18 @@ impl UnsettledCalls<'_> {
             return None;
         }
         let profile = state.started.profiles.get(&open.profile)?.clone();
-        let place = CallFiles::new(&self.run.folder.iteration(open.n), open.calls);
-        Some(UnsettledCall { files: place, n: open.n, call: open.calls, profile })
+        let files = CallFiles::new(&self.run.folder.iteration(open.n), open.calls);
+        Some(UnsettledCall { files, n: open.n, call: open.calls, profile })
     }
 
-    /// Lets nobody buy anything more and tells of all that was bought: what follows is the end of the run.
+    /// Refuses further calls and records all that were made, before the run ends.
     pub(super) async fn close_ledger(&mut self, interrupts: &Interrupts) -> Result<(), Error> {
         self.models.ledger.close();
         self.record_unread_answer()?;
         self.settle_calls(interrupts).await
     }
 
-    /// Tells of what is under way before this process goes, and with it those who count what calls cost.
+    /// Records the calls under way before this process exits, since its egress proxies, which count them, end with it.
     pub(super) async fn settle_before_exit(&mut self, interrupts: &Interrupts) -> Result<(), Error> {
         if self.run.audit_log.calls().has_in_flight() && !self.run.state().status.is_ended() {
             self.settle_calls(interrupts).await?;
@@ -95,16 +95,17 @@ impl UnsettledCalls<'_> {
         Ok(())
     }
 
-    /// Waits until every call through the doors is counted; what takes too long is charged at its worst.
+    /// Waits until the usage of every call through the egress proxy is known; one that takes too long is charged with
+    /// its worst case.
     pub(super) async fn settle_calls(&mut self, interrupts: &Interrupts) -> Result<(), Error> {
         let (began, patience) = (Instant::now(), self.run.host.pace.scale(SETTLE_TIMEOUT));
-        let mut told = false;
+        let mut logged = false;
         while self.run.audit_log.calls().has_in_flight()
             && began.elapsed() < patience
             && !interrupts.is_process_aborting()
         {
-            if !told && began.elapsed() > LOG_WAIT_AFTER {
-                told = true;
+            if !logged && began.elapsed() > LOG_WAIT_AFTER {
+                logged = true;
                 self.run.log(EventLogLevel::Info, "waiting for calls whose cost is still being counted")?;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
